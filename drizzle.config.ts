@@ -1,0 +1,10 @@
+// `npm run migrations:generate` runs drizzle-kit once per schema: DRIZZLE_SCHEMA=control|tenant.
+import { defineConfig } from 'drizzle-kit';
+
+const schema = process.env.DRIZZLE_SCHEMA === 'control' ? 'control' : 'tenant';
+
+export default defineConfig({
+  dialect: 'postgresql',
+  schema: `./server/database/tables/${schema}.ts`,
+  out: `./migrations/${schema}`,
+});

@@ -1,0 +1,121 @@
+// The pool and the two ways to use it: one statement, or one transaction. Retries only what is
+// known not to have happened. Callers own their SQL; this file owns connections and errors.
+import pg from 'pg';
+import type { Logger } from '../kernel/logger.ts';
+import { typeParsers } from './timestamps.ts';
+
+export interface Queryable {
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[]): Promise<R[]>;
+}
+
+export interface DatabaseOptions {
+  url: string;
+  poolMax: number;
+  logger: Logger;
+  applicationName?: string;
+  /** Most milliseconds for one statement before its connection is destroyed. */
+  statementTimeoutMs?: number;
+}
+
+export class Database implements Queryable {
+  readonly url: string;
+  readonly pool: pg.Pool;
+  #statementTimeoutMs: number;
+
+  constructor(options: DatabaseOptions) {
+    this.url = options.url;
+    this.#statementTimeoutMs = options.statementTimeoutMs ?? 60_000;
+    this.pool = new pg.Pool({
+      connectionString: options.url,
+      max: options.poolMax,
+      idleTimeoutMillis: 30_000,
+      connectionTimeoutMillis: 10_000,
+      keepAlive: true,
+      application_name: options.applicationName ?? 'leasehold',
+      types: typeParsers,
+    });
+    // Without a listener a dropped idle connection ends the process.
+    this.pool.on('error', (error) => options.logger.warn({ err: error }, 'idle database connection lost'));
+    this.pool.on('connect', (client) => client.on('error', () => {}));
+  }
+
+  async query<R extends object = Record<string, unknown>>(text: string, values: unknown[] = []): Promise<R[]> {
+    return this.#withClient((client) => run<R>(client, text, values));
+  }
+
+  /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
+  async transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T> {
+    return this.#withClient(async (client) => {
+      await client.query('BEGIN');
+      try {
+        const result = await work({ query: (text, values = []) => run(client, text, values) });
+        await client.query('COMMIT');
+        return result;
+      } catch (error) {
+        await client.query('ROLLBACK').catch(() => {});
+        throw error;
+      }
+    });
+  }
+
+  async close(): Promise<void> {
+    if (!this.pool.ended) await this.pool.end();
+  }
+
+  async #withClient<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await this.pool.connect();
+    // A statement that never answers (a black-holed connection) must not keep a pool slot: the
+    // socket is destroyed, which rejects the statement and drops the client from the pool.
+    let timedOut = false;
+    const timer = setTimeout(() => {
+      timedOut = true;
+      (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
+        new Error('statement timed out'),
+      );
+    }, this.#statementTimeoutMs);
+    let broken = false;
+    try {
+      return await work(client);
+    } catch (error) {
+      broken = timedOut || isConnectionError(error);
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      client.release(broken);
+    }
+  }
+}
+
+async function run<R extends object>(client: pg.PoolClient, text: string, values: unknown[]): Promise<R[]> {
+  const result = await client.query<R>(text, values);
+  return result.rows;
+}
+
+export function sqlState(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
+}
+
+/** The connection is unusable, and whether the statement took effect is unknown. */
+export function isConnectionError(error: unknown): boolean {
+  const state = sqlState(error);
+  if (state === undefined) return error instanceof Error && /Connection terminated|timeout|timed out/i.test(error.message);
+  return /^(08|57P0[1-3])/.test(state) || /^E[A-Z]+$/.test(state);
+}
+
+/** The transaction surely did not happen and may be tried again. */
+export function isRetryable(error: unknown): boolean {
+  const state = sqlState(error);
+  return state === '40001' || state === '40P01';
+}
+
+/** Retries serialization failures and deadlocks, which Postgres promises rolled back. */
+export async function retryConflicts<T>(work: () => Promise<T>, attempts = 5): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt >= attempts || !isRetryable(error)) throw error;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 20 * attempt));
+    }
+  }
+}

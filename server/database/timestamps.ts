@@ -1,0 +1,24 @@
+// timestamptz travels as an ISO text with microseconds, never as a Date (which drops them and
+// breaks cursors). Also keeps int8 as text: identity values can pass 2^53.
+import pg from 'pg';
+
+const timestamptzOid = 1184;
+
+export const typeParsers: pg.CustomTypesConfig = {
+  getTypeParser(oid: number, format?: 'text' | 'binary') {
+    if (oid === timestamptzOid && format !== 'binary') return toIso as never;
+    return pg.types.getTypeParser(oid, format as 'text') as never;
+  },
+};
+
+/** `2026-01-02 03:04:05.123456+02` → `2026-01-02T01:04:05.123456Z`. */
+export function toIso(text: string): string {
+  const match = /^(\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d+))?([+-])(\d\d)(?::?(\d\d))?$/.exec(text);
+  if (!match) return text; // infinity, or a year before Christ
+  const [, day, time, fraction = '', sign, hours = '0', minutes = '0'] = match;
+  const digits = fraction.padEnd(6, '0');
+  if (hours === '00' && minutes.replace(/0/g, '') === '') return `${day}T${time}.${digits}Z`;
+  const offsetMs = (sign === '-' ? -1 : 1) * (Number(hours) * 60 + Number(minutes)) * 60_000;
+  const utc = new Date(Date.parse(`${day}T${time}Z`) - offsetMs).toISOString();
+  return `${utc.slice(0, 19)}.${digits}Z`;
+}

@@ -1,0 +1,153 @@
+// Every setting of the product: its environment name, default, bounds and one line of doc.
+// `.env.example` and docs/configuration.md are tested against this table.
+import { randomBytes } from 'node:crypto';
+import { hostname } from 'node:os';
+
+interface Setting<T> {
+  default: T;
+  doc: string;
+  allowed: string;
+  parse(text: string): T | undefined;
+}
+
+const settings = {
+  HOST: text('127.0.0.1', 'Address the HTTP server listens on.'),
+  PORT: integer(8080, 0, 65535, 'Port of the HTTP server; 0 takes any free one.'),
+  DATABASE_URL: postgresUrl('Postgres to use. Empty: an embedded one is started, its data in DATA_DIR.'),
+  LISTEN_DATABASE_URL: postgresUrl(
+    'Direct connection for LISTEN when DATABASE_URL goes through PgBouncer. Empty: DATABASE_URL.',
+  ),
+  DATABASE_POOL_MAX: integer(10, 2, 1000, 'Most connections in the main pool of one daemon.'),
+  DATA_DIR: text('.leasehold', 'Where the embedded Postgres keeps its data.'),
+  LOG_LEVEL: oneOf(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], 'How much is logged.'),
+  ADMIN_API_KEY: text(
+    '',
+    'A bootstrap admin key (at least 32 characters). Empty: one is made at the first start and printed once.',
+  ),
+  HANDLERS: text('', 'Module, or directory of modules, with your job handlers. Empty: the demo handlers.'),
+  WORKER_ID: text('', 'Name of this daemon in leases and logs. Empty: host, pid and a random part.'),
+  WORKER_CONCURRENCY: integer(256, 0, 100_000, 'Jobs that one daemon runs at once, over all tenants; 0 runs none.'),
+  TENANT_CONCURRENCY: integer(200, 1, 100_000, 'Jobs that one daemon runs at once for one tenant.'),
+  HEARTBEAT_INTERVAL_SECONDS: number(2, 0.05, 3600, 'Time between lease renewals.'),
+  LEASE_SECONDS: number(15, 0.2, 86_400, 'How long a lease lives without a renewal.'),
+  STALE_LEASE_GRACE_SECONDS: number(5, 0, 86_400, 'How long past its expiry a lease is left alone by the sweeper.'),
+  SWEEP_INTERVAL_SECONDS: number(5, 0.05, 3600, 'Time between two passes of the sweeper.'),
+  POLL_INTERVAL_SECONDS: number(5, 0.05, 3600, 'Time between two shared safety polls for work that no wake-up announced.'),
+  LOOP_STALL_SECONDS: number(60, 0.2, 86_400, 'A daemon whose event loop is blocked for longer stops renewing its leases.'),
+  CLAIM_SECONDS: number(60, 0.2, 3600, 'How long a remote worker may hold a claim before it asks for a lease.'),
+  CANCEL_GRACE_SECONDS: number(10, 0, 3600, 'How long a handler may take to stop before its lease is fenced off.'),
+  SHUTDOWN_GRACE_PERIOD_SECONDS: number(300, 0, 86_400, 'How long running jobs may go on after SIGTERM before they are paused.'),
+  ORPHAN_AFTER_SECONDS: number(7200, 1, 31_536_000, 'Age at which a job stuck in PENDING or RUNNING without a lease or due time is ERROR ORPHANED.'),
+  TOKEN_LIMIT: integer(1_000_000, 0, Number.MAX_SAFE_INTEGER, 'Tokens that one job may use unless its tenant or the job says otherwise; 0 means no limit.'),
+  RESULT_LIMIT_BYTES: integer(1_048_576, 1024, 104_857_600, 'Largest result, phase result or checkpoint of a job.'),
+  MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),
+} satisfies Record<string, Setting<unknown>>;
+
+type Settings = typeof settings;
+export type SettingName = keyof Settings;
+type Camel<S extends string> = S extends `${infer H}_${infer T}` ? `${Lowercase<H>}${CamelTail<T>}` : Lowercase<S>;
+type CamelTail<S extends string> = S extends `${infer H}_${infer T}`
+  ? `${Capitalize<Lowercase<H>>}${CamelTail<T>}`
+  : Capitalize<Lowercase<S>>;
+type Value<S> = S extends Setting<infer T> ? T : never;
+
+export type Config = { readonly [K in SettingName as Camel<K>]: Value<Settings[K]> };
+
+export class ConfigError extends Error {
+  override name = 'ConfigError';
+}
+
+/** Reads all settings; throws one ConfigError that names every bad one, its value and what is allowed. */
+export function loadConfig(env: Record<string, string | undefined> = process.env): Config {
+  const faults: string[] = [];
+  const config: Record<string, unknown> = {};
+  for (const [name, setting] of Object.entries(settings) as [SettingName, Setting<unknown>][]) {
+    const given = env[name]?.trim();
+    const value = given === undefined || given === '' ? setting.default : setting.parse(given);
+    if (value === undefined) faults.push(`${name}=${shown(name, given)} is not allowed: ${setting.allowed}`);
+    config[camel(name)] = value;
+  }
+  if (faults.length === 0) faults.push(...contradictions(config as Config));
+  if (faults.length > 0) throw new ConfigError(faults.join('\n'));
+  if (config.workerId === '') config.workerId = defaultWorkerId();
+  return config as Config;
+}
+
+function contradictions(config: Config): string[] {
+  const faults: string[] = [];
+  if (config.leaseSeconds < 2 * config.heartbeatIntervalSeconds) {
+    faults.push(
+      `LEASE_SECONDS=${config.leaseSeconds} is not allowed: at least twice HEARTBEAT_INTERVAL_SECONDS (${config.heartbeatIntervalSeconds})`,
+    );
+  }
+  if (config.adminApiKey !== '' && config.adminApiKey.length < 32) {
+    faults.push('ADMIN_API_KEY is not allowed: at least 32 characters');
+  }
+  return faults;
+}
+
+/** One row per setting, for `.env.example`, the docs and `leasehold config`. */
+export function describeSettings(): { name: SettingName; default: string; allowed: string; doc: string }[] {
+  return (Object.entries(settings) as [SettingName, Setting<unknown>][]).map(([name, s]) => ({
+    name,
+    default: String(s.default),
+    allowed: s.allowed,
+    doc: s.doc,
+  }));
+}
+
+// A URL or key in an error message would put a password into the log.
+function shown(name: string, value: string | undefined): string {
+  return /URL|KEY|SECRET/.test(name) ? '(hidden)' : JSON.stringify(value);
+}
+
+function defaultWorkerId(): string {
+  return `${hostname()}-${process.pid}-${randomBytes(3).toString('hex')}`;
+}
+
+function camel(name: string): string {
+  return name.toLowerCase().replace(/_([a-z])/g, (_, c: string) => c.toUpperCase());
+}
+
+function text(fallback: string, doc: string): Setting<string> {
+  return { default: fallback, doc, allowed: 'any text', parse: (s) => s };
+}
+
+function integer(fallback: number, min: number, max: number, doc: string): Setting<number> {
+  const base = number(fallback, min, max, doc);
+  return {
+    ...base,
+    allowed: `a whole number from ${min} to ${max}`,
+    parse: (s) => (/^-?\d+$/.test(s) ? base.parse(s) : undefined),
+  };
+}
+
+function number(fallback: number, min: number, max: number, doc: string): Setting<number> {
+  return {
+    default: fallback,
+    doc,
+    allowed: `a number from ${min} to ${max}`,
+    parse: (s) => {
+      const n = /^-?\d+(\.\d+)?$/.test(s) ? Number(s) : Number.NaN;
+      return n >= min && n <= max ? n : undefined;
+    },
+  };
+}
+
+function oneOf<const T extends string>(values: readonly [T, ...T[]], doc: string): Setting<T> {
+  return {
+    default: values[0],
+    doc,
+    allowed: `one of ${values.join(', ')}`,
+    parse: (s) => values.find((v) => v === s),
+  };
+}
+
+function postgresUrl(doc: string): Setting<string> {
+  return {
+    default: '',
+    doc,
+    allowed: 'a postgres:// or postgresql:// URL',
+    parse: (s) => (/^postgres(ql)?:\/\/.+/.test(s) && URL.canParse(s) ? s : undefined),
+  };
+}
