@@ -1,0 +1,71 @@
+// What a JSON value may not contain before it is stored or merged. Walks with a stack of its own,
+// so that a 10,000-deep value is refused instead of overflowing the call stack.
+
+export interface JsonFault {
+  /** Path of the offending value: `payload.items[3].name`. */
+  field: string;
+  message: string;
+}
+
+// Deeper than any real document, shallow enough for every recursive JSON reader downstream.
+export const deepestJson = 100;
+
+interface Place {
+  value: unknown;
+  parent: Place | undefined;
+  step: string | number;
+  depth: number;
+}
+
+/** The first reason why Postgres or a merge would choke on this value; undefined if there is none. */
+export function findJsonFault(root: unknown): JsonFault | undefined {
+  const open: Place[] = [{ value: root, parent: undefined, step: '', depth: 0 }];
+  for (let place = open.pop(); place !== undefined; place = open.pop()) {
+    const { value, depth } = place;
+    if (typeof value === 'string') {
+      const message = textFault(value);
+      if (message) return { field: pathOf(place), message };
+      continue;
+    }
+    if (typeof value !== 'object' || value === null) continue;
+    if (depth >= deepestJson) return { field: pathOf(place), message: `is nested deeper than ${deepestJson} levels` };
+    if (Array.isArray(value)) {
+      for (let i = value.length - 1; i >= 0; i--) open.push({ value: value[i], parent: place, step: i, depth: depth + 1 });
+      continue;
+    }
+    for (const key of Object.keys(value)) {
+      const child: Place = { value: (value as Record<string, unknown>)[key], parent: place, step: key, depth: depth + 1 };
+      const message = key === '__proto__' ? 'is not an allowed name' : textFault(key);
+      if (message) return { field: pathOf(child), message };
+      open.push(child);
+    }
+  }
+  return undefined;
+}
+
+/** Postgres stores neither NUL (text, jsonb) nor half a surrogate pair (UTF-8). */
+export function textFault(text: string): string | undefined {
+  if (text.includes('\u0000')) return 'contains the character \\u0000';
+  if (!text.isWellFormed()) return 'contains a lone surrogate (half a character)';
+  return undefined;
+}
+
+// At most 100 steps long; names are shown in a form that any log or terminal can print.
+function pathOf(place: Place): string {
+  const steps: (string | number)[] = [];
+  for (let at: Place | undefined = place; at?.parent; at = at.parent) steps.unshift(at.step);
+  return formatPath(steps);
+}
+
+export function formatPath(steps: readonly PropertyKey[]): string {
+  let path = '';
+  for (const step of steps) {
+    if (typeof step === 'number') path += `[${step}]`;
+    else path += (path ? '.' : '') + printable(String(step));
+  }
+  return path.length > 300 ? `${path.slice(0, 300)}…` : path;
+}
+
+function printable(name: string): string {
+  return name.toWellFormed().replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}

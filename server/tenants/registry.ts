@@ -1,0 +1,114 @@
+// All tenants in memory. One cheap query a second tells whether any changed; only then are the
+// rows read again. A database that is away leaves the last known state in place.
+import type { Queryable } from '../database/database.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import { readAllTenants, readTenantsFingerprint } from './read.ts';
+import type { Tenant } from './tenant.ts';
+
+// A tenant made through one daemon must be served by all within a second or two.
+const refreshMs = 1000;
+
+export type TenantsListener = (tenants: readonly Tenant[]) => void;
+
+export class TenantRegistry implements Service {
+  readonly name = 'tenant-registry';
+  #db: Queryable;
+  #logger: Logger;
+  #interval: Interval;
+  #tenants: readonly Tenant[] = [];
+  #bySlug = new Map<string, Tenant>();
+  #byId = new Map<string, Tenant>();
+  #fingerprint: string | undefined;
+  #listeners = new Set<TenantsListener>();
+  #reading: Promise<void> | undefined;
+  #failing = false;
+
+  constructor(db: Queryable, logger: Logger, everyMs = refreshMs) {
+    this.#db = db;
+    this.#logger = logger;
+    this.#interval = new Interval(this.name, everyMs, () => this.#tick(), logger);
+  }
+
+  /** Has read the tenants once, unless the database is away; then goes on trying. */
+  async start(): Promise<void> {
+    await this.#tick();
+    await this.#interval.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#interval.stop();
+    await this.#reading?.catch(() => {});
+  }
+
+  list(): readonly Tenant[] {
+    return this.#tenants;
+  }
+
+  active(): readonly Tenant[] {
+    return this.#tenants.filter((tenant) => tenant.status === 'ACTIVE');
+  }
+
+  bySlug(slug: string): Tenant | undefined {
+    return this.#bySlug.get(slug);
+  }
+
+  byId(id: string): Tenant | undefined {
+    return this.#byId.get(id);
+  }
+
+  /** Calls back after every change; returns how to stop that. */
+  onChange(listener: TenantsListener): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+
+  /** Reads what is committed now; rejects if the database is away. */
+  async refresh(): Promise<void> {
+    // A read under way may have begun before the caller's commit: wait for it, then read again.
+    await this.#reading?.catch(() => {});
+    this.#reading ??= this.#read().finally(() => {
+      this.#reading = undefined;
+    });
+    return this.#reading;
+  }
+
+  async #tick(): Promise<void> {
+    try {
+      await this.refresh();
+      if (this.#failing) this.#logger.info('tenants can be read again');
+      this.#failing = false;
+    } catch (error) {
+      // Once per outage: this runs every second.
+      if (!this.#failing) this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, the last state is kept');
+      this.#failing = true;
+    }
+  }
+
+  async #read(): Promise<void> {
+    const fingerprint = await readTenantsFingerprint(this.#db);
+    if (fingerprint === this.#fingerprint) return;
+    this.#replace(await readAllTenants(this.#db));
+    // The rows are at least as new as the fingerprint: at worst they are read once more.
+    this.#fingerprint = fingerprint;
+    this.#announce();
+  }
+
+  #replace(tenants: readonly Tenant[]): void {
+    this.#tenants = tenants;
+    this.#bySlug = new Map(tenants.map((tenant) => [tenant.slug, tenant]));
+    this.#byId = new Map(tenants.map((tenant) => [tenant.id, tenant]));
+  }
+
+  #announce(): void {
+    for (const listener of this.#listeners) {
+      try {
+        listener(this.#tenants);
+      } catch (error) {
+        this.#logger.error({ err: error }, 'a listener for tenants failed');
+      }
+    }
+  }
+}

@@ -1,0 +1,102 @@
+// What a tenant is: its row, its settings and their rules. Settings keep the API's snake_case,
+// because they are stored and shown exactly as they were given.
+import { z } from 'zod';
+import { quoteSchema, type Schema } from '../database/identifiers.ts';
+
+export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
+export type TenantStatus = (typeof tenantStatuses)[number];
+
+const largestInt4 = 2_147_483_647;
+// A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
+const longestSeconds = 31_536_000_000;
+const name = z.string().min(1).max(200);
+const units = z.int().min(1).max(largestInt4);
+
+export const tenantSettings = z.strictObject({
+  concurrency: z.int().min(0).max(100_000).optional().describe('Jobs that one daemon runs at once for this tenant.'),
+  capacity_units: units.optional().describe('Cost units that may be leased at once, over all queues.'),
+  queue_capacity_units: z.record(name, units).optional().describe('Cost units that may be leased at once, by queue.'),
+  token_limit: z
+    .int()
+    .min(0)
+    .optional()
+    .describe('Tokens that one job may use unless the job says otherwise; 0 means no limit.'),
+  retention: z
+    .strictObject({
+      stale_after_seconds: z.int().min(0).max(longestSeconds).optional(),
+      delete_after_seconds: z.int().min(0).max(longestSeconds).optional(),
+      event_days: z.int().min(1).max(365_000).optional(),
+    })
+    .optional()
+    .describe('How long finished jobs and events are kept.'),
+  webhook: z
+    .strictObject({
+      url: z.url({ protocol: /^https?$/ }).max(2048).optional(),
+      events: z.array(name).max(100).optional(),
+    })
+    .optional()
+    .describe('Where events are sent when the job names no address, and which.'),
+  remote_job_types: z
+    .array(name)
+    .max(1000)
+    .optional()
+    .describe("Job types without an in-process handler that remote workers may take; '*' means any."),
+  on_drain: z.enum(['pause', 'requeue']).optional().describe('What a drain does with jobs that outlast its grace.'),
+  max_queued: z.int().min(0).max(largestInt4).optional().describe('Most jobs that may wait at once.'),
+});
+export type TenantSettings = z.output<typeof tenantSettings>;
+
+export interface Tenant {
+  id: string;
+  slug: string;
+  /** Quoted, for SQL: `${tenant.schema}.jobs`. */
+  schema: Schema;
+  schemaName: string;
+  status: TenantStatus;
+  settings: TenantSettings;
+  /** Newest first; all of them sign. */
+  webhookSecrets: readonly string[];
+  createdAt: string;
+  updatedAt: string;
+}
+
+export interface TenantRow {
+  id: string;
+  slug: string;
+  schema_name: string;
+  status: TenantStatus;
+  settings: unknown;
+  webhook_secrets: string[];
+  created_at: string;
+  updated_at: string;
+}
+
+export const tenantColumns = 'id, slug, schema_name, status, settings, webhook_secrets, created_at, updated_at';
+
+export function toTenant(row: TenantRow): Tenant {
+  return {
+    id: row.id,
+    slug: row.slug,
+    schema: quoteSchema(row.schema_name),
+    schemaName: row.schema_name,
+    status: row.status,
+    settings: readSettings(row.settings),
+    webhookSecrets: row.webhook_secrets,
+    createdAt: row.created_at,
+    updatedAt: row.updated_at,
+  };
+}
+
+/**
+ * Stored settings may come from a newer version (side by side during a deploy) or from a hand in
+ * the table: what this version does not understand is left out, the rest still holds.
+ */
+function readSettings(stored: unknown): TenantSettings {
+  const settings: Record<string, unknown> = {};
+  if (typeof stored !== 'object' || stored === null) return {};
+  for (const [key, schema] of Object.entries(tenantSettings.shape)) {
+    const value = schema.safeParse((stored as Record<string, unknown>)[key]);
+    if (value.success && value.data !== undefined) settings[key] = value.data;
+  }
+  return settings as TenantSettings;
+}
