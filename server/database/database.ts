@@ -40,12 +40,12 @@ export class Database implements Queryable {
   }
 
   async query<R extends object = Record<string, unknown>>(text: string, values: unknown[] = []): Promise<R[]> {
-    return this.#withClient((client) => run<R>(client, text, values));
+    return this.#withClient(this.#statementTimeoutMs, (client) => run<R>(client, text, values));
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
-  async transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T> {
-    return this.#withClient(async (client) => {
+  async transaction<T>(work: (tx: Queryable) => Promise<T>, timeoutMs = this.#statementTimeoutMs): Promise<T> {
+    return this.#withClient(timeoutMs, async (client) => {
       await client.query('BEGIN');
       try {
         const result = await work({ query: (text, values = []) => run(client, text, values) });
@@ -62,7 +62,7 @@ export class Database implements Queryable {
     if (!this.pool.ended) await this.pool.end();
   }
 
-  async #withClient<T>(work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+  async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const client = await this.pool.connect();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
     // socket is destroyed, which rejects the statement and drops the client from the pool.
@@ -72,7 +72,7 @@ export class Database implements Queryable {
       (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
         new Error('statement timed out'),
       );
-    }, this.#statementTimeoutMs);
+    }, timeoutMs);
     let broken = false;
     try {
       return await work(client);
