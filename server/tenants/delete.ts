@@ -1,0 +1,115 @@
+// Deletes a tenant in two steps: the first call hands out a token and changes nothing else, the
+// second, with that token, drops the schema. Status DELETING comes first, so that daemons let go of
+// the tenant; schema and row then vanish in one transaction.
+import { randomBytes, timingSafeEqual } from 'node:crypto';
+import type { Database, Queryable } from '../database/database.ts';
+import { controlSchema } from '../database/identifiers.ts';
+import { problem } from '../kernel/errors.ts';
+import { noTenant } from './read.ts';
+import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
+
+// DDL that waits for a lock makes everybody wait behind it.
+const lockTimeout = '10s';
+const mostCounted = 10_000;
+
+/** First step. A second request replaces the token of the first. */
+export async function requestTenantDeletion(db: Queryable, slug: string): Promise<{ tenant: Tenant; confirm: string }> {
+  const confirm = randomBytes(16).toString('hex');
+  const [row] = await db.query<TenantRow>(
+    `update ${controlSchema}.tenants set delete_token = $2 where slug = $1 returning ${tenantColumns}`,
+    [slug, confirm],
+  );
+  if (!row) throw noTenant(slug);
+  return { tenant: toTenant(row), confirm };
+}
+
+/** Second step. Refuses while jobs are with a worker, unless `force`; their workers then lose their leases. */
+export async function deleteTenant(
+  db: Database,
+  slug: string,
+  options: { confirm: string; force?: boolean | undefined },
+): Promise<Tenant> {
+  const { tenant, before } = await markDeleting(db, slug, options);
+  try {
+    await drop(db, tenant, options.force ?? false);
+  } catch (error) {
+    await restore(db, tenant, before);
+    throw error;
+  }
+  return tenant;
+}
+
+async function markDeleting(db: Database, slug: string, options: { confirm: string; force?: boolean | undefined }) {
+  return db.transaction(async (tx) => {
+    const [row] = await tx.query<TenantRow & { delete_token: string | null }>(
+      `select ${tenantColumns}, delete_token from ${controlSchema}.tenants where slug = $1 for update`,
+      [slug],
+    );
+    if (!row) throw noTenant(slug);
+    if (!sameToken(row.delete_token, options.confirm)) {
+      throw problem('CONFLICT', 'The confirmation token is not the one of the last request to delete this tenant.', {
+        field: 'confirm',
+      });
+    }
+    const tenant = toTenant(row);
+    // Before anything changes: the usual refusal should not make a single daemon stop.
+    if (!options.force) refuseIfRunning(await countRunning(tx, tenant));
+    await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [row.id]);
+    return { tenant, before: row.status };
+  });
+}
+
+async function drop(db: Database, tenant: Tenant, force: boolean): Promise<void> {
+  await db.transaction(async (tx) => {
+    await tx.query("set local citus.propagate_set_commands = 'local'");
+    await tx.query(`set local lock_timeout = '${lockTimeout}'`);
+    if (await isOurs(tx, tenant)) {
+      // After this lock no claim can commit any more: the count below is final.
+      await tx.query(`lock table ${tenant.schema}.jobs in access exclusive mode`);
+      if (!force) refuseIfRunning(await countRunning(tx, tenant));
+      await tx.query(`drop schema ${tenant.schema} cascade`);
+    }
+    await tx.query(`delete from ${controlSchema}.tenants where id = $1`, [tenant.id]);
+  });
+}
+
+async function restore(db: Queryable, tenant: Tenant, before: TenantStatus): Promise<void> {
+  // If this fails too, the tenant stays DELETING: deleting it again or activating it both work.
+  await db
+    .query(`update ${controlSchema}.tenants set status = $2, updated_at = now() where id = $1 and status = 'DELETING'`, [
+      tenant.id,
+      before,
+    ])
+    .catch(() => {});
+}
+
+/** A half-made tenant may have no schema yet, or a stranger's may have taken its name. */
+async function isOurs(db: Queryable, tenant: Tenant): Promise<boolean> {
+  const [found] = await db.query<{ ours: boolean }>('select to_regclass($1) is not null as ours', [
+    `${tenant.schema}.migrations`,
+  ]);
+  return found?.ours ?? false;
+}
+
+async function countRunning(db: Queryable, tenant: Tenant): Promise<number> {
+  if (!(await isOurs(db, tenant))) return 0;
+  const [found] = await db.query<{ running: number }>(
+    `select count(*)::int as running from (
+       select from ${tenant.schema}.jobs
+        where status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') limit ${mostCounted}) as some`,
+  );
+  return found?.running ?? 0;
+}
+
+function refuseIfRunning(running: number): void {
+  if (running === 0) return;
+  throw problem('CONFLICT', `${running} of the tenant's jobs are with a worker; wait, cancel them, or use force.`, {
+    running,
+  });
+}
+
+function sameToken(stored: string | null, given: string): boolean {
+  const a = Buffer.from(stored ?? '');
+  const b = Buffer.from(given);
+  return a.length > 0 && a.length === b.length && timingSafeEqual(a, b);
+}

@@ -1,0 +1,107 @@
+// Makes a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations,
+// capacities, then ACTIVE together with its first key. A creation that died half-way is finished
+// by calling it again; the row's status decides who of several callers made the tenant.
+import { randomBytes } from 'node:crypto';
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, type Queryable, sqlState } from '../database/database.ts';
+import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
+import { MigrationError, migrateTenant } from '../database/migrate.ts';
+import { problem } from '../kernel/errors.ts';
+import { invalidFields, parseFields } from '../kernel/parse.ts';
+import { createApiKey } from './api-keys/create.ts';
+import { type NewApiKey, scopes } from './api-keys/key.ts';
+import { mirrorCapacities } from './capacities.ts';
+import { findTenant } from './read.ts';
+import { type Tenant, type TenantRow, type TenantSettings, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
+
+export interface CreateTenantInput {
+  slug: string;
+  settings?: TenantSettings | undefined;
+}
+
+export interface CreatedTenant {
+  tenant: Tenant;
+  /** The tenant's first key, with every tenant scope; its text is never shown again. */
+  key: NewApiKey;
+}
+
+export async function createTenant(db: Database, input: CreateTenantInput): Promise<CreatedTenant> {
+  if (!isSlug(input.slug)) throw invalidFields([{ field: 'slug', message: `must be ${slugRule}` }]);
+  const settings = parseFields(tenantSettings, input.settings ?? {}, 'settings');
+  const reserved = await reserve(db, input.slug, settings);
+  // Finishing a half-made tenant without new settings keeps those of the first call.
+  const wanted = input.settings === undefined ? reserved.settings : settings;
+  await makeSchema(db, reserved);
+  await db.transaction((tx) => mirrorCapacities(tx, reserved.schema, wanted));
+  return activate(db, reserved, wanted);
+}
+
+/** The tenant's row, PROVISIONING: a new one, or that of a creation that did not come to its end. */
+async function reserve(db: Database, slug: string, settings: TenantSettings): Promise<Tenant> {
+  const existing = await findTenant(db, slug);
+  if (existing) return halfMade(existing);
+  const schemaName = tenantSchemaName(slug);
+  const [found] = await db.query<{ taken: boolean }>(
+    'select exists (select from pg_namespace where nspname = $1) as taken',
+    [schemaName],
+  );
+  if (found?.taken) throw notOurs(schemaName);
+  try {
+    const [row] = await db.query<TenantRow>(
+      `insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)
+       values ($1, $2, $3, 'PROVISIONING', $4, array[$5]) returning ${tenantColumns}`,
+      [uuidv7(), slug, schemaName, JSON.stringify(settings), newWebhookSecret()],
+    );
+    return toTenant(row as TenantRow);
+  } catch (error) {
+    if (sqlState(error) !== '23505') throw error;
+    // Somebody was faster; from here on the row's status decides.
+    const winner = await findTenant(db, slug);
+    if (!winner) throw exists(slug);
+    return halfMade(winner);
+  }
+}
+
+function halfMade(tenant: Tenant): Tenant {
+  if (tenant.status !== 'PROVISIONING') throw exists(tenant.slug);
+  return tenant;
+}
+
+async function makeSchema(db: Database, tenant: Tenant): Promise<void> {
+  try {
+    await migrateTenant(db, tenant.schemaName);
+  } catch (error) {
+    if (error instanceof MigrationError) throw problem('CONFLICT', error.message, { schema: tenant.schemaName });
+    throw error;
+  }
+}
+
+async function activate(db: Database, tenant: Tenant, settings: TenantSettings): Promise<CreatedTenant> {
+  return db.transaction(async (tx: Queryable) => {
+    const [row] = await tx.query<TenantRow>(
+      `update ${controlSchema}.tenants set status = 'ACTIVE', settings = $2, updated_at = now()
+        where id = $1 and status = 'PROVISIONING' returning ${tenantColumns}`,
+      [tenant.id, JSON.stringify(settings)],
+    );
+    if (!row) throw exists(tenant.slug);
+    const key = await createApiKey(tx, { tenantId: tenant.id, name: 'first key', scopes: [...scopes] });
+    return { tenant: toTenant(row), key };
+  });
+}
+
+// The form that the Standard Webhooks libraries take.
+function newWebhookSecret(): string {
+  return `whsec_${randomBytes(32).toString('base64')}`;
+}
+
+function exists(slug: string) {
+  return problem('ALREADY_EXISTS', `The tenant ${slug} exists already.`, { field: 'slug' });
+}
+
+function notOurs(schemaName: string) {
+  return problem(
+    'CONFLICT',
+    `The schema ${schemaName} exists in the database but belongs to no tenant; it was left untouched.`,
+    { schema: schemaName },
+  );
+}
