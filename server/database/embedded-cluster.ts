@@ -4,8 +4,6 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { open, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { tmpdir } from 'node:os';
-import { join } from 'node:path';
 import { EmbeddedPostgresError, type PostgresBinaries } from './embedded-binaries.ts';
 import type { Runner } from './embedded-runner.ts';
 
@@ -20,8 +18,8 @@ export interface ClusterPlace {
 
 /** initdb into an empty or missing directory. */
 export async function initCluster(place: ClusterPlace, password: string, flags: string[] = []): Promise<void> {
-  // initdb reads the password as the other user: the system's temporary directory is open to both.
-  const passwordFile = join(tmpdir(), `leasehold-${randomBytes(8).toString('hex')}`);
+  // Beside the data, which the other user can reach; the temporary directory may be closed to it.
+  const passwordFile = `${place.directory}.password-${randomBytes(8).toString('hex')}`;
   await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
   try {
     await place.runner.own(passwordFile);

@@ -97,11 +97,13 @@ type Journal = Map<string, string>;
 
 /** The journal as name → hash; undefined when the schema does not exist; throws when it is not ours. */
 async function readJournal(db: Queryable, schema: Schema): Promise<Journal | undefined> {
-  const [found] = await db.query<{ schema: boolean; journal: boolean }>(
-    'select to_regnamespace($1) is not null as schema, to_regclass($2) is not null as journal',
-    [schema, `${schema}.migrations`],
+  // Not to_regnamespace(): it answers from a cache that may not know yet what another session committed.
+  const [found] = await db.query<{ journal: boolean }>(
+    `select exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'migrations') as journal
+       from pg_catalog.pg_namespace n where n.nspname = $1`,
+    [bare(schema)],
   );
-  if (!found?.schema) return undefined;
+  if (!found) return undefined;
   if (!found.journal) {
     throw new MigrationError(
       `schema ${bare(schema)} exists but was not made by Leasehold (it has no migrations journal); it was left untouched`,

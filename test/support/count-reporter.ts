@@ -1,0 +1,20 @@
+// Ends a run with one line of counts, alone, for machines to read.
+import type { Reporter, TestModule } from 'vitest/node';
+
+export default class CountReporter implements Reporter {
+  async onTestRunEnd(modules: ReadonlyArray<TestModule>, errors: ReadonlyArray<unknown>): Promise<void> {
+    let passed = 0;
+    let failed = errors.length;
+    for (const module of modules) {
+      // A file that fails outside of its tests (an import, a hook, a leak) counts as one failure.
+      if (module.errors().length > 0) failed++;
+      for (const test of module.children.allTests()) {
+        const { state } = test.result();
+        if (state === 'passed') passed++;
+        if (state === 'failed') failed++;
+      }
+    }
+    // After the default reporter's own summary, so that this line closes the output.
+    setImmediate(() => process.stdout.write(`\n${passed} passed, ${failed} failed\n`));
+  }
+}

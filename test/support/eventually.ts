@@ -1,0 +1,20 @@
+// Waits for a condition instead of sleeping for luck.
+
+export interface EventuallyOptions {
+  timeoutMs?: number;
+  everyMs?: number;
+}
+
+/** Calls `check` until it neither throws nor rejects; then returns its value. Throws its last error. */
+export async function eventually<T>(check: () => T | Promise<T>, options: EventuallyOptions = {}): Promise<T> {
+  const { timeoutMs = 15_000, everyMs = 20 } = options;
+  const deadline = performance.now() + timeoutMs;
+  for (;;) {
+    try {
+      return await check();
+    } catch (error) {
+      if (performance.now() >= deadline) throw error;
+    }
+    await new Promise((resolve) => setTimeout(resolve, everyMs));
+  }
+}

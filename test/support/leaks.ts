@@ -1,0 +1,99 @@
+// Fails a test file that leaves something running: database clients, timers, servers, sockets,
+// child processes or worker threads. Loaded before every file, so its afterAll runs last.
+import { syncBuiltinESMExports } from 'node:module';
+import threads, { type Worker } from 'node:worker_threads';
+import pg from 'pg';
+import { afterAll } from 'vitest';
+
+const watchedResources = new Set(['TCPServerWrap', 'TCPSocketWrap', 'ProcessWrap']);
+const clients = new Set<pg.Client>();
+const timers = new Map<NodeJS.Timeout, string>();
+const workers = new Set<Worker>();
+watchClients();
+watchTimers();
+watchWorkers();
+const atStart = countResources();
+
+afterAll(async () => {
+  // What was closed may need a moment to be gone; what leaks stays.
+  const deadline = performance.now() + 5_000;
+  let leaks = findLeaks();
+  while (leaks.length > 0 && performance.now() < deadline) {
+    await new Promise((resolve) => setTimeout(resolve, 50));
+    leaks = findLeaks();
+  }
+  if (leaks.length > 0) throw new Error(`still alive at the end of the file:\n  ${leaks.join('\n  ')}`);
+}, 15_000);
+
+function findLeaks(): string[] {
+  const leaks: string[] = [];
+  if (clients.size > 0) leaks.push(`${clients.size} database client(s): close the pool`);
+  if (workers.size > 0) leaks.push(`${workers.size} worker thread(s)`);
+  for (const [timer, place] of timers) {
+    if (isPending(timer)) leaks.push(`timer ${place}`);
+    else timers.delete(timer);
+  }
+  const now = countResources();
+  for (const [kind, count] of now) {
+    const more = count - (atStart.get(kind) ?? 0);
+    if (more > 0) leaks.push(`${more} ${kind}`);
+  }
+  return leaks;
+}
+
+function countResources(): Map<string, number> {
+  const counts = new Map<string, number>();
+  for (const kind of process.getActiveResourcesInfo()) {
+    if (watchedResources.has(kind)) counts.set(kind, (counts.get(kind) ?? 0) + 1);
+  }
+  return counts;
+}
+
+function watchClients(): void {
+  const prototype = pg.Client.prototype as unknown as { connect: (...args: unknown[]) => unknown };
+  const connect = prototype.connect;
+  prototype.connect = function (this: pg.Client, ...args: unknown[]) {
+    clients.add(this);
+    this.once('end', () => clients.delete(this));
+    return connect.apply(this, args);
+  };
+}
+
+function watchWorkers(): void {
+  const Original = threads.Worker;
+  threads.Worker = class extends Original {
+    constructor(...args: ConstructorParameters<typeof Original>) {
+      super(...args);
+      workers.add(this);
+      this.once('exit', () => workers.delete(this));
+    }
+  };
+  // Named imports of a built-in are bindings of their own until told otherwise.
+  syncBuiltinESMExports();
+}
+
+// Only timers that the product's or a test's own code set: libraries keep theirs to themselves.
+function watchTimers(): void {
+  for (const name of ['setTimeout', 'setInterval'] as const) {
+    const original = globalThis[name] as (...args: unknown[]) => NodeJS.Timeout;
+    const watched = (...args: unknown[]) => {
+      const timer = original(...args);
+      const place = callSite();
+      if (place) timers.set(timer, place);
+      return timer;
+    };
+    // util.promisify(setTimeout) looks for its own variant here.
+    Object.defineProperties(watched, Object.getOwnPropertyDescriptors(original));
+    Object.assign(globalThis, { [name]: watched });
+  }
+}
+
+function callSite(): string | undefined {
+  // [0] Error, [1] callSite, [2] the watched timer, [3] the caller.
+  const line = new Error().stack?.split('\n')[3]?.trim();
+  return line && /[\\/](server|test)[\\/]/.test(line) && !/node_modules|test[\\/]support/.test(line) ? line : undefined;
+}
+
+function isPending(timer: NodeJS.Timeout): boolean {
+  return !(timer as unknown as { _destroyed: boolean })._destroyed && timer.hasRef();
+}

@@ -1,0 +1,11 @@
+// A directory that goes away with the test that asked for it.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+
+export async function temporaryDirectory(name = 'scratch'): Promise<string> {
+  const directory = await mkdtemp(join(tmpdir(), `leasehold-${name}-`));
+  onTestFinished(() => rm(directory, { recursive: true, force: true }));
+  return directory;
+}

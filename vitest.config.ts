@@ -1,0 +1,17 @@
+import { defineConfig } from 'vitest/config';
+
+export default defineConfig({
+  test: {
+    include: ['test/**/*.test.ts'],
+    pool: 'forks',
+    // One database server for the whole run; every file gets a database of its own in it.
+    globalSetup: ['test/support/global-setup.ts'],
+    setupFiles: ['test/support/leaks.ts'],
+    // The smallest machines of CI have two cores, and each worker brings Postgres backends along.
+    maxWorkers: 2,
+    testTimeout: 30_000,
+    hookTimeout: 60_000,
+    teardownTimeout: 30_000,
+    reporters: ['default', './test/support/count-reporter.ts'],
+  },
+});
