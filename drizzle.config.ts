@@ -1,4 +1,4 @@
-// `npm run migrations:generate` runs drizzle-kit once per schema: DRIZZLE_SCHEMA=control|tenant.
+// scripts/generate-migrations.mjs runs drizzle-kit once per schema: DRIZZLE_SCHEMA=control|tenant.
 import { defineConfig } from 'drizzle-kit';
 
 const schema = process.env.DRIZZLE_SCHEMA === 'control' ? 'control' : 'tenant';
@@ -6,5 +6,5 @@ const schema = process.env.DRIZZLE_SCHEMA === 'control' ? 'control' : 'tenant';
 export default defineConfig({
   dialect: 'postgresql',
   schema: `./server/database/tables/${schema}.ts`,
-  out: `./migrations/${schema}`,
+  out: process.env.DRIZZLE_OUT ?? `./migrations/${schema}`,
 });

@@ -1,0 +1,121 @@
+// What `npm start` and `npm test` run, before anything is installed: Node's own modules only.
+// Checks Node, installs when the lock changed, builds when the source changed, then runs the thing.
+import { spawn } from 'node:child_process';
+import { createHash } from 'node:crypto';
+import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import { dirname, join } from 'node:path';
+import { fileURLToPath, pathToFileURL } from 'node:url';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+const lockMark = join(root, 'node_modules', '.leasehold-lock');
+const buildMark = join(root, 'dist', '.leasehold-source');
+const [command = 'start', ...rest] = process.argv.slice(2);
+
+checkNode();
+await installWhenChanged();
+switch (command) {
+  case 'start':
+    await buildWhenStale();
+    await become(join(root, 'dist', 'main.js'), rest);
+    break;
+  case 'test':
+    await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...rest]);
+    break;
+  case 'build':
+    await buildWhenStale();
+    break;
+  case 'install':
+    break;
+  default:
+    fail(`bootstrap does not know "${command}"; it knows start, test, build and install`);
+}
+
+function checkNode() {
+  const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
+  if (major > 20 || (major === 20 && minor >= 19)) return;
+  fail(`Leasehold needs Node 20.19 or newer. This is Node ${process.versions.node}. Get a newer one at https://nodejs.org`);
+}
+
+async function installWhenChanged() {
+  const hash = hashOf([join(root, 'package-lock.json')]);
+  if (readOr(lockMark) === hash) return;
+  if (isInstalled()) return writeFileSync(lockMark, hash);
+  console.log(existsSync(join(root, 'node_modules')) ? 'Dependencies changed: installing' : 'Installing dependencies');
+  // npm's own file, when npm started us; else the npm on the path, which is a script on Windows.
+  const npm = process.env.npm_execpath;
+  const args = ['ci', '--no-audit', '--no-fund', '--loglevel=error'];
+  const code = npm?.endsWith('.js')
+    ? await run(process.execPath, [npm, ...args])
+    : await run('npm', args, process.platform === 'win32');
+  if (code !== 0) fail('npm ci failed; its reason is above');
+  writeFileSync(lockMark, hash);
+}
+
+/** Whether node_modules is already what the lock says, because somebody ran npm ci themselves. */
+function isInstalled() {
+  const found = readOr(join(root, 'node_modules', '.package-lock.json'));
+  if (!found) return false;
+  const installed = JSON.parse(found).packages;
+  const wanted = JSON.parse(readFileSync(join(root, 'package-lock.json'), 'utf8')).packages;
+  return Object.entries(wanted).every(([path, { version, optional, peer }]) => {
+    if (path === '') return true;
+    // What is optional may belong to another platform.
+    return path in installed ? installed[path].version === version : Boolean(optional || peer);
+  });
+}
+
+async function buildWhenStale() {
+  const source = [...filesBelow(join(root, 'server')), join(root, 'tsconfig.json'), join(root, 'tsconfig.build.json')];
+  const hash = hashOf([...source, join(root, 'package-lock.json')]);
+  if (readOr(buildMark) === hash) return;
+  console.log('Building');
+  rmSync(join(root, 'dist'), { recursive: true, force: true });
+  const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
+  if ((await run(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')])) !== 0) {
+    fail('the build failed; its errors are above');
+  }
+  // Last, so that a build cut short is done again.
+  writeFileSync(buildMark, hash);
+}
+
+/** Goes on as another program in this very process: no signal to pass on, no child to leave behind. */
+async function become(file, args) {
+  process.chdir(root);
+  process.argv.splice(1, process.argv.length, file, ...args);
+  process.setSourceMapsEnabled(true);
+  await import(pathToFileURL(file).href);
+}
+
+async function run(program, args, shell = false) {
+  const [code] = await ended(spawn(program, args, { cwd: root, stdio: 'inherit', shell }));
+  return code;
+}
+
+function ended(child) {
+  return new Promise((resolve, reject) => {
+    child.once('error', reject);
+    child.once('exit', (code, signal) => resolve([code, signal]));
+  });
+}
+
+function filesBelow(directory) {
+  return readdirSync(directory, { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isFile())
+    .map((entry) => join(entry.parentPath ?? entry.path, entry.name))
+    .sort();
+}
+
+function hashOf(files) {
+  const hash = createHash('sha256');
+  for (const file of files) hash.update(`${file.slice(root.length)}\n`).update(readFileSync(file)).update('\n');
+  return hash.digest('hex');
+}
+
+function readOr(file) {
+  return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+}
+
+function fail(message) {
+  console.error(message);
+  process.exit(1);
+}
