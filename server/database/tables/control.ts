@@ -1,42 +1,62 @@
 // The control schema: tenants, keys, daemons. Written rarely, never on the hot path.
 // drizzle-kit reads this file to write migrations/control.
 import { sql } from 'drizzle-orm';
-import { boolean, check, customType, index, integer, jsonb, pgSchema, text, timestamp, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import {
+  boolean,
+  check,
+  customType,
+  index,
+  integer,
+  jsonb,
+  pgSchema,
+  text,
+  timestamp,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
 
 export const control = pgSchema('leasehold');
 
 const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 const at = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' });
 
-export const tenants = control.table('tenants', {
-  id: uuid('id').primaryKey(),
-  slug: text('slug').notNull(),
-  schemaName: text('schema_name').notNull(),
-  status: text('status').notNull(),
-  settings: jsonb('settings').notNull().default({}),
-  /** Secrets that sign this tenant's webhooks, newest first. */
-  webhookSecrets: text('webhook_secrets').array().notNull().default(sql`'{}'::text[]`),
-  deleteToken: text('delete_token'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  updatedAt: at('updated_at').notNull().defaultNow(),
-}, (t) => [
-  check('tenants_status', sql`status in ('PROVISIONING','ACTIVE','SUSPENDED','DELETING')`),
-  uniqueIndex('tenants_slug').on(t.slug),
-  uniqueIndex('tenants_schema_name').on(t.schemaName),
-]);
+export const tenants = control.table(
+  'tenants',
+  {
+    id: uuid('id').primaryKey(),
+    slug: text('slug').notNull(),
+    schemaName: text('schema_name').notNull(),
+    status: text('status').notNull(),
+    settings: jsonb('settings').notNull().default({}),
+    /** Secrets that sign this tenant's webhooks, newest first. */
+    webhookSecrets: text('webhook_secrets').array().notNull().default(sql`'{}'::text[]`),
+    deleteToken: text('delete_token'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    updatedAt: at('updated_at').notNull().defaultNow(),
+  },
+  (t) => [
+    check('tenants_status', sql`status in ('PROVISIONING','ACTIVE','SUSPENDED','DELETING')`),
+    uniqueIndex('tenants_slug').on(t.slug),
+    uniqueIndex('tenants_schema_name').on(t.schemaName),
+  ],
+);
 
-export const apiKeys = control.table('api_keys', {
-  id: text('id').primaryKey(),
-  /** Null: an operator's key, for /api/admin. */
-  tenantId: uuid('tenant_id').references(() => tenants.id, { onDelete: 'cascade' }),
-  name: text('name').notNull(),
-  hash: bytea('hash').notNull(),
-  scopes: text('scopes').array().notNull(),
-  createdAt: at('created_at').notNull().defaultNow(),
-  expiresAt: at('expires_at'),
-  revokedAt: at('revoked_at'),
-  lastUsedAt: at('last_used_at'),
-}, (t) => [index('api_keys_tenant_id').on(t.tenantId)]);
+export const apiKeys = control.table(
+  'api_keys',
+  {
+    id: text('id').primaryKey(),
+    /** Null: an operator's key, for /api/admin. */
+    tenantId: uuid('tenant_id').references(() => tenants.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    hash: bytea('hash').notNull(),
+    scopes: text('scopes').array().notNull(),
+    createdAt: at('created_at').notNull().defaultNow(),
+    expiresAt: at('expires_at'),
+    revokedAt: at('revoked_at'),
+    lastUsedAt: at('last_used_at'),
+  },
+  (t) => [index('api_keys_tenant_id').on(t.tenantId)],
+);
 
 /** The registry of daemons: who is alive, draining, and how busy. */
 export const daemons = control.table('daemons', {

@@ -28,177 +28,221 @@ const at = (name: string) => timestamp(name, { withTimezone: true, mode: 'string
 const bigintText = (name: string) => bigint(name, { mode: 'bigint' });
 
 /** One row per target: the lane's lock, its counter and its pause. */
-export const targets = tenantTemplate.table('targets', {
-  id: text('id').primaryKey(),
-  /** The last `lane_seq` given out; raised under this row's lock. */
-  laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
-  labels: jsonb('labels').notNull().default({}),
-  pausedAt: at('paused_at'),
-  pausedBy: text('paused_by'),
-  pauseReason: text('pause_reason'),
-  pausedUntil: at('paused_until'),
-  createdAt: at('created_at').notNull().defaultNow(),
-}, (t) => [
-  // Targets whose pause ends by itself.
-  index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
-]);
+export const targets = tenantTemplate.table(
+  'targets',
+  {
+    id: text('id').primaryKey(),
+    /** The last `lane_seq` given out; raised under this row's lock. */
+    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
+    labels: jsonb('labels').notNull().default({}),
+    pausedAt: at('paused_at'),
+    pausedBy: text('paused_by'),
+    pauseReason: text('pause_reason'),
+    pausedUntil: at('paused_until'),
+    createdAt: at('created_at').notNull().defaultNow(),
+  },
+  (t) => [
+    // Targets whose pause ends by itself.
+    index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
+  ],
+);
 
-export const jobs = tenantTemplate.table('jobs', {
-  id: uuid('id').primaryKey(),
-  status: text('status').notNull(),
-  type: text('type').notNull(),
-  queue: text('queue').notNull().default('default'),
-  /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
-  remote: boolean('remote').notNull().default(false),
-  targetId: text('target_id'),
-  /** The one job of its lane that may be claimed, runs, or holds the lane. Always true without a target. */
-  laneHead: boolean('lane_head').notNull(),
-  /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
-  laneRank: smallint('lane_rank'),
-  laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
-  /** 0 URGENT, 1 HIGH, 2 NORMAL, 3 LOW. */
-  priority: smallint('priority').notNull().default(2),
-  createdAt: at('created_at').notNull().defaultNow(),
-  /** When the job may first run, or run again after a backoff. */
-  runAt: at('run_at').notNull().defaultNow(),
-  updatedAt: at('updated_at').notNull().defaultNow(),
-  startedAt: at('started_at'),
-  finishedAt: at('finished_at'),
-  /** PAUSED or ERROR since; deadlines stand still meanwhile. */
-  heldSince: at('held_since'),
-  expiresAt: at('expires_at'),
-  staleAt: at('stale_at'),
-  attempt: integer('attempt').notNull().default(0),
-  /** Attempts made before the last resume, which grants a fresh set. */
-  attemptFloor: integer('attempt_floor').notNull().default(0),
-  maxAttempts: integer('max_attempts').notNull().default(1),
-  leaseId: uuid('lease_id'),
-  leaseOwner: text('lease_owner'),
-  cancelRequested: boolean('cancel_requested').notNull().default(false),
-  cancelIntent: text('cancel_intent'),
-  /** `{ reason, author, at }` of the request on the flag. */
-  cancelDetail: jsonb('cancel_detail'),
-  costUnits: integer('cost_units').notNull().default(1),
-  tokensUsed: bigintText('tokens_used').notNull().default(sql`0`),
-  tokenLimit: bigintText('token_limit'),
-  progress: real('progress'),
-  progressMessage: text('progress_message'),
-  payload: jsonb('payload').notNull(),
-  result: jsonb('result'),
-  /** `{ code, message }` of the last failure; a `message` alone when paused. */
-  error: jsonb('error'),
-  checkpoint: jsonb('checkpoint'),
-  retry: jsonb('retry'),
-  timeoutSeconds: real('timeout_seconds'),
-  constraints: jsonb('constraints'),
-  onError: text('on_error').notNull().default('block'),
-  onDrain: text('on_drain'),
-  webhookUrl: text('webhook_url'),
-  webhookSent: boolean('webhook_sent').notNull().default(false),
-  clientRequestId: text('client_request_id'),
-  requestHash: text('request_hash'),
-  traceparent: text('traceparent'),
-  author: text('author'),
-  parentId: uuid('parent_id'),
-  scheduleId: uuid('schedule_id'),
-}, (t) => [
-  check('jobs_status', sql`status in ('PENDING','QUEUED','CLAIMED','PREPARING','LEASE_PENDING','RUNNING','PAUSED','ERROR','SUCCESS','PARTIAL','CANCELED')`),
-  check('jobs_leased', sql`status not in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') or (lease_id is not null and lease_owner is not null and lane_head)`),
-  check('jobs_finished', sql`(status in ('SUCCESS','PARTIAL','CANCELED','ERROR')) = (finished_at is not null)`),
-  check('jobs_terminal_leaves_lane', sql`target_id is null or not lane_head or status not in ('SUCCESS','PARTIAL','CANCELED')`),
-  check('jobs_no_target_is_head', sql`target_id is not null or lane_head`),
-  check('jobs_in_line', sql`lane_rank is null or (target_id is not null and not lane_head and status in ('QUEUED','PAUSED','ERROR'))`),
-  check('jobs_held', sql`(status in ('PAUSED','ERROR')) = (held_since is not null)`),
-  check('jobs_attempts', sql`attempt >= attempt_floor and attempt - attempt_floor <= max_attempts`),
-  check('jobs_cancel_intent', sql`cancel_requested = (cancel_intent is not null) and cancel_intent in ('pause','cancel')`),
-  check('jobs_choices', sql`priority between 0 and 3 and on_error in ('block','continue') and on_drain in ('pause','requeue') and max_attempts > 0 and cost_units > 0`),
-  // The whole claim path of the daemons' own workers, and of remote ones.
-  index('jobs_claim_priority_created_at_id').on(t.priority, t.createdAt, t.id).where(sql`status = 'QUEUED' and lane_head and not remote`),
-  index('jobs_claim_queue_priority_created_at_id').on(t.queue, t.priority, t.createdAt, t.id).where(sql`status = 'QUEUED' and lane_head and remote`),
-  // Two heads of one lane cannot be represented.
-  uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head`),
-  // Promotion: who is next in the lane.
-  index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
-  // PENDING jobs that are due.
-  index('jobs_run_at').on(t.runAt).where(sql`status = 'PENDING'`),
-  // Waiting jobs that may expire.
-  index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
-  // Idempotent enqueue.
-  uniqueIndex('jobs_client_request_id').on(t.clientRequestId).where(sql`client_request_id is not null`),
-  // "What needs a person": the holds, newest first.
-  index('jobs_held_status_id').on(t.status, t.id).where(sql`status in ('PAUSED','ERROR')`),
-  // The jobs of one target, newest first.
-  index('jobs_target_id_id').on(t.targetId, t.id).where(sql`target_id is not null`),
-  // Retention: finished and not yet stale, then stale and not yet deleted.
-  index('jobs_finished_at').on(t.finishedAt).where(sql`finished_at is not null and stale_at is null`),
-  index('jobs_stale_at').on(t.staleAt).where(sql`stale_at is not null`),
-]);
+export const jobs = tenantTemplate.table(
+  'jobs',
+  {
+    id: uuid('id').primaryKey(),
+    status: text('status').notNull(),
+    type: text('type').notNull(),
+    queue: text('queue').notNull().default('default'),
+    /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
+    remote: boolean('remote').notNull().default(false),
+    targetId: text('target_id'),
+    /** The one job of its lane that may be claimed, runs, or holds the lane. Always true without a target. */
+    laneHead: boolean('lane_head').notNull(),
+    /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
+    laneRank: smallint('lane_rank'),
+    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
+    /** 0 URGENT, 1 HIGH, 2 NORMAL, 3 LOW. */
+    priority: smallint('priority').notNull().default(2),
+    createdAt: at('created_at').notNull().defaultNow(),
+    /** When the job may first run, or run again after a backoff. */
+    runAt: at('run_at').notNull().defaultNow(),
+    updatedAt: at('updated_at').notNull().defaultNow(),
+    startedAt: at('started_at'),
+    finishedAt: at('finished_at'),
+    /** PAUSED or ERROR since; deadlines stand still meanwhile. */
+    heldSince: at('held_since'),
+    expiresAt: at('expires_at'),
+    staleAt: at('stale_at'),
+    attempt: integer('attempt').notNull().default(0),
+    /** Attempts made before the last resume, which grants a fresh set. */
+    attemptFloor: integer('attempt_floor').notNull().default(0),
+    maxAttempts: integer('max_attempts').notNull().default(1),
+    leaseId: uuid('lease_id'),
+    leaseOwner: text('lease_owner'),
+    cancelRequested: boolean('cancel_requested').notNull().default(false),
+    cancelIntent: text('cancel_intent'),
+    /** `{ reason, author, at }` of the request on the flag. */
+    cancelDetail: jsonb('cancel_detail'),
+    costUnits: integer('cost_units').notNull().default(1),
+    tokensUsed: bigintText('tokens_used').notNull().default(sql`0`),
+    tokenLimit: bigintText('token_limit'),
+    progress: real('progress'),
+    progressMessage: text('progress_message'),
+    payload: jsonb('payload').notNull(),
+    result: jsonb('result'),
+    /** `{ code, message }` of the last failure; a `message` alone when paused. */
+    error: jsonb('error'),
+    checkpoint: jsonb('checkpoint'),
+    retry: jsonb('retry'),
+    timeoutSeconds: real('timeout_seconds'),
+    constraints: jsonb('constraints'),
+    onError: text('on_error').notNull().default('block'),
+    onDrain: text('on_drain'),
+    webhookUrl: text('webhook_url'),
+    webhookSent: boolean('webhook_sent').notNull().default(false),
+    clientRequestId: text('client_request_id'),
+    requestHash: text('request_hash'),
+    traceparent: text('traceparent'),
+    author: text('author'),
+    parentId: uuid('parent_id'),
+    scheduleId: uuid('schedule_id'),
+  },
+  (t) => [
+    check(
+      'jobs_status',
+      sql`status in ('PENDING','QUEUED','CLAIMED','PREPARING','LEASE_PENDING','RUNNING','PAUSED','ERROR','SUCCESS','PARTIAL','CANCELED')`,
+    ),
+    check(
+      'jobs_leased',
+      sql`status not in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') or (lease_id is not null and lease_owner is not null and lane_head)`,
+    ),
+    check('jobs_finished', sql`(status in ('SUCCESS','PARTIAL','CANCELED','ERROR')) = (finished_at is not null)`),
+    check(
+      'jobs_terminal_leaves_lane',
+      sql`target_id is null or not lane_head or status not in ('SUCCESS','PARTIAL','CANCELED')`,
+    ),
+    check('jobs_no_target_is_head', sql`target_id is not null or lane_head`),
+    check(
+      'jobs_in_line',
+      sql`lane_rank is null or (target_id is not null and not lane_head and status in ('QUEUED','PAUSED','ERROR'))`,
+    ),
+    check('jobs_held', sql`(status in ('PAUSED','ERROR')) = (held_since is not null)`),
+    check('jobs_attempts', sql`attempt >= attempt_floor and attempt - attempt_floor <= max_attempts`),
+    check(
+      'jobs_cancel_intent',
+      sql`cancel_requested = (cancel_intent is not null) and cancel_intent in ('pause','cancel')`,
+    ),
+    check(
+      'jobs_choices',
+      sql`priority between 0 and 3 and on_error in ('block','continue') and on_drain in ('pause','requeue') and max_attempts > 0 and cost_units > 0`,
+    ),
+    // The whole claim path of the daemons' own workers, and of remote ones.
+    index('jobs_claim_priority_created_at_id')
+      .on(t.priority, t.createdAt, t.id)
+      .where(sql`status = 'QUEUED' and lane_head and not remote`),
+    index('jobs_claim_queue_priority_created_at_id')
+      .on(t.queue, t.priority, t.createdAt, t.id)
+      .where(sql`status = 'QUEUED' and lane_head and remote`),
+    // Two heads of one lane cannot be represented.
+    uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head`),
+    // Promotion: who is next in the lane.
+    index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
+    // PENDING jobs that are due.
+    index('jobs_run_at').on(t.runAt).where(sql`status = 'PENDING'`),
+    // Waiting jobs that may expire.
+    index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
+    // Idempotent enqueue.
+    uniqueIndex('jobs_client_request_id').on(t.clientRequestId).where(sql`client_request_id is not null`),
+    // "What needs a person": the holds, newest first.
+    index('jobs_held_status_id').on(t.status, t.id).where(sql`status in ('PAUSED','ERROR')`),
+    // The jobs of one target, newest first.
+    index('jobs_target_id_id').on(t.targetId, t.id).where(sql`target_id is not null`),
+    // Retention: finished and not yet stale, then stale and not yet deleted.
+    index('jobs_finished_at').on(t.finishedAt).where(sql`finished_at is not null and stale_at is null`),
+    index('jobs_stale_at').on(t.staleAt).where(sql`stale_at is not null`),
+  ],
+);
 
-export const phases = tenantTemplate.table('phases', {
-  jobId: uuid('job_id').notNull().references(() => jobs.id, { onDelete: 'cascade' }),
-  name: text('name').notNull(),
-  position: smallint('position').notNull(),
-  status: text('status').notNull().default('pending'),
-  progress: real('progress').notNull().default(0),
-  message: text('message'),
-  result: jsonb('result'),
-  error: jsonb('error'),
-  attempt: integer('attempt').notNull().default(0),
-  startedAt: at('started_at'),
-  finishedAt: at('finished_at'),
-}, (t) => [
-  primaryKey({ columns: [t.jobId, t.name] }),
-  check('phases_status', sql`status in ('pending','running','completed','partial','failed','skipped','cancelled')`),
-]);
+export const phases = tenantTemplate.table(
+  'phases',
+  {
+    jobId: uuid('job_id')
+      .notNull()
+      .references(() => jobs.id, { onDelete: 'cascade' }),
+    name: text('name').notNull(),
+    position: smallint('position').notNull(),
+    status: text('status').notNull().default('pending'),
+    progress: real('progress').notNull().default(0),
+    message: text('message'),
+    result: jsonb('result'),
+    error: jsonb('error'),
+    attempt: integer('attempt').notNull().default(0),
+    startedAt: at('started_at'),
+    finishedAt: at('finished_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.jobId, t.name] }),
+    check('phases_status', sql`status in ('pending','running','completed','partial','failed','skipped','cancelled')`),
+  ],
+);
 
 /**
  * One row per claim (a batch of jobs of one daemon shares a lease id) or per remote lease.
  * Renewal touches this row only, so that a heartbeat never rewrites a job.
  */
-export const leases = tenantTemplate.table('leases', {
-  id: uuid('id').primaryKey(),
-  /** `local`: a daemon's batch; `claim`: a remote claim before its lease; `remote`: a granted remote lease. */
-  kind: text('kind').notNull(),
-  owner: text('owner').notNull(),
-  jobIds: uuid('job_ids').array().notNull(),
-  queue: text('queue'),
-  costUnits: integer('cost_units').notNull().default(0),
-  ttlSeconds: real('ttl_seconds').notNull(),
-  state: text('state').notNull().default('ACTIVE'),
-  grantedAt: at('granted_at').notNull().defaultNow(),
-  lastHeartbeatAt: at('last_heartbeat_at').notNull().defaultNow(),
-  expiresAt: at('expires_at').notNull(),
-  releasedAt: at('released_at'),
-  releaseStatus: text('release_status'),
-  metrics: jsonb('metrics'),
-}, (t) => [
-  check('leases_kind', sql`kind in ('local','claim','remote')`),
-  check('leases_state', sql`state in ('ACTIVE','EXPIRED','RELEASED')`),
-  // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
-  index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
-  index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
-]);
+export const leases = tenantTemplate.table(
+  'leases',
+  {
+    id: uuid('id').primaryKey(),
+    /** `local`: a daemon's batch; `claim`: a remote claim before its lease; `remote`: a granted remote lease. */
+    kind: text('kind').notNull(),
+    owner: text('owner').notNull(),
+    jobIds: uuid('job_ids').array().notNull(),
+    queue: text('queue'),
+    costUnits: integer('cost_units').notNull().default(0),
+    ttlSeconds: real('ttl_seconds').notNull(),
+    state: text('state').notNull().default('ACTIVE'),
+    grantedAt: at('granted_at').notNull().defaultNow(),
+    lastHeartbeatAt: at('last_heartbeat_at').notNull().defaultNow(),
+    expiresAt: at('expires_at').notNull(),
+    releasedAt: at('released_at'),
+    releaseStatus: text('release_status'),
+    metrics: jsonb('metrics'),
+  },
+  (t) => [
+    check('leases_kind', sql`kind in ('local','claim','remote')`),
+    check('leases_state', sql`state in ('ACTIVE','EXPIRED','RELEASED')`),
+    // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
+    index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
+    index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
+  ],
+);
 
 /** Append-only. (xid, seq) only grows, and lets a reader tell what it has not seen from a snapshot. */
-export const events = tenantTemplate.table('events', {
-  xid: xid8('xid').notNull().default(sql`pg_current_xact_id()`),
-  seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
-  at: at('at').notNull().defaultNow(),
-  type: text('type').notNull(),
-  jobId: uuid('job_id'),
-  targetId: text('target_id'),
-  fromStatus: text('from_status'),
-  toStatus: text('to_status'),
-  attempt: integer('attempt'),
-  leaseId: uuid('lease_id'),
-  /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`. */
-  actor: text('actor').notNull(),
-  data: jsonb('data'),
-}, (t) => [
-  primaryKey({ columns: [t.xid, t.seq] }),
-  // The history of one job.
-  index('events_job_id_seq').on(t.jobId, t.seq).where(sql`job_id is not null`),
-]);
+export const events = tenantTemplate.table(
+  'events',
+  {
+    xid: xid8('xid').notNull().default(sql`pg_current_xact_id()`),
+    seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
+    at: at('at').notNull().defaultNow(),
+    type: text('type').notNull(),
+    jobId: uuid('job_id'),
+    targetId: text('target_id'),
+    fromStatus: text('from_status'),
+    toStatus: text('to_status'),
+    attempt: integer('attempt'),
+    leaseId: uuid('lease_id'),
+    /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`. */
+    actor: text('actor').notNull(),
+    data: jsonb('data'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.xid, t.seq] }),
+    // The history of one job.
+    index('events_job_id_seq').on(t.jobId, t.seq).where(sql`job_id is not null`),
+  ],
+);
 
 /** Durable cursors of those who follow the event log: webhooks, seals, statistics. */
 export const followers = tenantTemplate.table('followers', {
@@ -224,107 +268,133 @@ export const eventSeals = tenantTemplate.table('event_seals', {
   prunedAt: at('pruned_at'),
 });
 
-export const jobLogs = tenantTemplate.table('job_logs', {
-  jobId: uuid('job_id').notNull().references(() => jobs.id, { onDelete: 'cascade' }),
-  seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
-  at: at('at').notNull().defaultNow(),
-  attempt: integer('attempt').notNull(),
-  level: text('level').notNull().default('info'),
-  message: text('message').notNull(),
-  data: jsonb('data'),
-}, (t) => [primaryKey({ columns: [t.jobId, t.seq] })]);
+export const jobLogs = tenantTemplate.table(
+  'job_logs',
+  {
+    jobId: uuid('job_id')
+      .notNull()
+      .references(() => jobs.id, { onDelete: 'cascade' }),
+    seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
+    at: at('at').notNull().defaultNow(),
+    attempt: integer('attempt').notNull(),
+    level: text('level').notNull().default('info'),
+    message: text('message').notNull(),
+    data: jsonb('data'),
+  },
+  (t) => [primaryKey({ columns: [t.jobId, t.seq] })],
+);
 
-export const webhookDeliveries = tenantTemplate.table('webhook_deliveries', {
-  id: uuid('id').primaryKey(),
-  jobId: uuid('job_id').notNull(),
-  eventXid: xid8('event_xid').notNull(),
-  eventSeq: bigintText('event_seq').notNull(),
-  eventType: text('event_type').notNull(),
-  url: text('url').notNull(),
-  body: jsonb('body').notNull(),
-  state: text('state').notNull().default('pending'),
-  attempts: integer('attempts').notNull().default(0),
-  nextAt: at('next_at').notNull().defaultNow(),
-  lockedUntil: at('locked_until'),
-  lastStatus: integer('last_status'),
-  lastError: text('last_error'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  finishedAt: at('finished_at'),
-}, (t) => [
-  check('webhook_deliveries_state', sql`state in ('pending','delivered','failed','disabled')`),
-  // A follower that repeats itself makes no second delivery.
-  uniqueIndex('webhook_deliveries_event_xid_event_seq_url').on(t.eventXid, t.eventSeq, t.url),
-  index('webhook_deliveries_next_at').on(t.nextAt).where(sql`state = 'pending'`),
-  index('webhook_deliveries_job_id_event_seq').on(t.jobId, t.eventSeq),
-  index('webhook_deliveries_finished_at').on(t.finishedAt).where(sql`finished_at is not null`),
-]);
+export const webhookDeliveries = tenantTemplate.table(
+  'webhook_deliveries',
+  {
+    id: uuid('id').primaryKey(),
+    jobId: uuid('job_id').notNull(),
+    eventXid: xid8('event_xid').notNull(),
+    eventSeq: bigintText('event_seq').notNull(),
+    eventType: text('event_type').notNull(),
+    url: text('url').notNull(),
+    body: jsonb('body').notNull(),
+    state: text('state').notNull().default('pending'),
+    attempts: integer('attempts').notNull().default(0),
+    nextAt: at('next_at').notNull().defaultNow(),
+    lockedUntil: at('locked_until'),
+    lastStatus: integer('last_status'),
+    lastError: text('last_error'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    finishedAt: at('finished_at'),
+  },
+  (t) => [
+    check('webhook_deliveries_state', sql`state in ('pending','delivered','failed','disabled')`),
+    // A follower that repeats itself makes no second delivery.
+    uniqueIndex('webhook_deliveries_event_xid_event_seq_url').on(t.eventXid, t.eventSeq, t.url),
+    index('webhook_deliveries_next_at').on(t.nextAt).where(sql`state = 'pending'`),
+    index('webhook_deliveries_job_id_event_seq').on(t.jobId, t.eventSeq),
+    index('webhook_deliveries_finished_at').on(t.finishedAt).where(sql`finished_at is not null`),
+  ],
+);
 
-export const schedules = tenantTemplate.table('schedules', {
-  id: uuid('id').primaryKey(),
-  name: text('name').notNull(),
-  cron: text('cron').notNull(),
-  timezone: text('timezone').notNull().default('UTC'),
-  /** The enqueue request of each firing. */
-  job: jsonb('job').notNull(),
-  missed: text('missed').notNull().default('latest'),
-  pausedAt: at('paused_at'),
-  pausedBy: text('paused_by'),
-  nextAt: at('next_at'),
-  lastFiredAt: at('last_fired_at'),
-  lastJobId: uuid('last_job_id'),
-  author: text('author'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  updatedAt: at('updated_at').notNull().defaultNow(),
-}, (t) => [
-  uniqueIndex('schedules_name').on(t.name),
-  check('schedules_missed', sql`missed in ('skip','latest','all')`),
-  index('schedules_next_at').on(t.nextAt).where(sql`paused_at is null and next_at is not null`),
-]);
+export const schedules = tenantTemplate.table(
+  'schedules',
+  {
+    id: uuid('id').primaryKey(),
+    name: text('name').notNull(),
+    cron: text('cron').notNull(),
+    timezone: text('timezone').notNull().default('UTC'),
+    /** The enqueue request of each firing. */
+    job: jsonb('job').notNull(),
+    missed: text('missed').notNull().default('latest'),
+    pausedAt: at('paused_at'),
+    pausedBy: text('paused_by'),
+    nextAt: at('next_at'),
+    lastFiredAt: at('last_fired_at'),
+    lastJobId: uuid('last_job_id'),
+    author: text('author'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    updatedAt: at('updated_at').notNull().defaultNow(),
+  },
+  (t) => [
+    uniqueIndex('schedules_name').on(t.name),
+    check('schedules_missed', sql`missed in ('skip','latest','all')`),
+    index('schedules_next_at').on(t.nextAt).where(sql`paused_at is null and next_at is not null`),
+  ],
+);
 
 /** Bulk actions by filter. */
-export const operations = tenantTemplate.table('operations', {
-  id: uuid('id').primaryKey(),
-  action: text('action').notNull(),
-  filter: jsonb('filter').notNull(),
-  status: text('status').notNull().default('running'),
-  author: text('author'),
-  reason: text('reason'),
-  matched: integer('matched').notNull().default(0),
-  done: integer('done').notNull().default(0),
-  failed: integer('failed').notNull().default(0),
-  /** The last job id handled: a restarted operation goes on behind it. */
-  cursor: uuid('cursor'),
-  lockedUntil: at('locked_until'),
-  createdAt: at('created_at').notNull().defaultNow(),
-  finishedAt: at('finished_at'),
-}, (t) => [
-  check('operations_status', sql`status in ('running','finished','failed')`),
-  index('operations_locked_until').on(t.lockedUntil).where(sql`status = 'running'`),
-]);
+export const operations = tenantTemplate.table(
+  'operations',
+  {
+    id: uuid('id').primaryKey(),
+    action: text('action').notNull(),
+    filter: jsonb('filter').notNull(),
+    status: text('status').notNull().default('running'),
+    author: text('author'),
+    reason: text('reason'),
+    matched: integer('matched').notNull().default(0),
+    done: integer('done').notNull().default(0),
+    failed: integer('failed').notNull().default(0),
+    /** The last job id handled: a restarted operation goes on behind it. */
+    cursor: uuid('cursor'),
+    lockedUntil: at('locked_until'),
+    createdAt: at('created_at').notNull().defaultNow(),
+    finishedAt: at('finished_at'),
+  },
+  (t) => [
+    check('operations_status', sql`status in ('running','finished','failed')`),
+    index('operations_locked_until').on(t.lockedUntil).where(sql`status = 'running'`),
+  ],
+);
 
 /** Total cost units of the tenant (queue '') or of one queue; its row lock makes admission atomic. */
-export const capacities = tenantTemplate.table('capacities', {
-  queue: text('queue').primaryKey(),
-  totalUnits: integer('total_units').notNull(),
-  /** The waiting request that no later, smaller one may overtake. */
-  reservedJobId: uuid('reserved_job_id'),
-  reservedUntil: at('reserved_until'),
-}, () => [check('capacities_total', sql`total_units > 0`)]);
+export const capacities = tenantTemplate.table(
+  'capacities',
+  {
+    queue: text('queue').primaryKey(),
+    totalUnits: integer('total_units').notNull(),
+    /** The waiting request that no later, smaller one may overtake. */
+    reservedJobId: uuid('reserved_job_id'),
+    reservedUntil: at('reserved_until'),
+  },
+  () => [check('capacities_total', sql`total_units > 0`)],
+);
 
 /** One row per minute and queue, filled by the statistics follower; histograms are counts per bound. */
-export const statMinutes = tenantTemplate.table('stat_minutes', {
-  minute: at('minute').notNull(),
-  queue: text('queue').notNull(),
-  enqueued: integer('enqueued').notNull().default(0),
-  started: integer('started').notNull().default(0),
-  succeeded: integer('succeeded').notNull().default(0),
-  failed: integer('failed').notNull().default(0),
-  canceled: integer('canceled').notNull().default(0),
-  leasesGranted: integer('leases_granted').notNull().default(0),
-  leasesEnded: integer('leases_ended').notNull().default(0),
-  leasesExpired: integer('leases_expired').notNull().default(0),
-  /** Change of the number of jobs in each status within the minute: `{ "QUEUED": 3, "RUNNING": -1 }`. */
-  deltas: jsonb('deltas').notNull().default({}),
-  waitBuckets: integer('wait_buckets').array().notNull(),
-  runBuckets: integer('run_buckets').array().notNull(),
-}, (t) => [primaryKey({ columns: [t.minute, t.queue] })]);
+export const statMinutes = tenantTemplate.table(
+  'stat_minutes',
+  {
+    minute: at('minute').notNull(),
+    queue: text('queue').notNull(),
+    enqueued: integer('enqueued').notNull().default(0),
+    started: integer('started').notNull().default(0),
+    succeeded: integer('succeeded').notNull().default(0),
+    failed: integer('failed').notNull().default(0),
+    canceled: integer('canceled').notNull().default(0),
+    leasesGranted: integer('leases_granted').notNull().default(0),
+    leasesEnded: integer('leases_ended').notNull().default(0),
+    leasesExpired: integer('leases_expired').notNull().default(0),
+    /** Change of the number of jobs in each status within the minute: `{ "QUEUED": 3, "RUNNING": -1 }`. */
+    deltas: jsonb('deltas').notNull().default({}),
+    waitBuckets: integer('wait_buckets').array().notNull(),
+    runBuckets: integer('run_buckets').array().notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.minute, t.queue] })],
+);
