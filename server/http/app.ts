@@ -1,0 +1,91 @@
+// The Express app: what every request passes, then the routes, then the answers to what matched none.
+import express, { type Express, type Router } from 'express';
+import helmet from 'helmet';
+import type { Registry as MetricsRegistry } from 'prom-client';
+import type { Database } from '../database/database.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import { createAuthenticate } from './authenticate.ts';
+import { answerNotFound, answerProblem } from './errors.ts';
+import { mountRoutes } from './mount.ts';
+import { buildOpenApi } from './openapi.ts';
+import { logRequests } from './request-log.ts';
+import { RouteGroup } from './route.ts';
+import { adminKeyRoutes } from './routes/admin-keys.ts';
+import { adminTenantRoutes } from './routes/admin-tenants.ts';
+import { healthRoutes, type ReadinessState } from './routes/health.ts';
+import { keyRoutes } from './routes/keys.ts';
+
+export interface AppDependencies {
+  config: Config;
+  db: Database;
+  logger: Logger;
+  registry: TenantRegistry;
+  keys: KeyVerifier;
+  metricsRegistry: MetricsRegistry;
+  /** What only the daemon knows: migrations, drain, further checks. */
+  readiness(): ReadinessState;
+  /** The routes of the other modules: jobs, scheduler, events… */
+  routes?: readonly RouteGroup[];
+  /** What is no API (the dashboard): plain routers, mounted without authentication. */
+  pages?: readonly Router[];
+  version?: string;
+}
+
+export function createApp(deps: AppDependencies): Express {
+  const app = express();
+  app.disable('x-powered-by');
+  app.disable('etag');
+  app.set('case sensitive routing', true);
+  app.use(logRequests(deps.logger));
+  app.use(helmet(headers));
+  for (const page of deps.pages ?? []) app.use(page);
+  const groups = [
+    healthRoutes(deps),
+    adminTenantRoutes(deps),
+    adminKeyRoutes(deps),
+    keyRoutes(deps),
+    ...(deps.routes ?? []),
+  ];
+  groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
+  mountRoutes(app, groups, createAuthenticate(deps));
+  app.use(answerNotFound);
+  app.use(answerProblem());
+  return app;
+}
+
+function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGroup {
+  const group = new RouteGroup('Service');
+  let document: unknown;
+  group.route({
+    method: 'get',
+    path: '/openapi.json',
+    summary: 'This description of the API',
+    access: 'public',
+    answers: { 200: null },
+    handle: () => {
+      document ??= buildOpenApi([...groups], version);
+      return document;
+    },
+  });
+  return group;
+}
+
+// TLS ends in front of the daemon, if anywhere: it must not tell browsers to insist on it.
+const headers: Parameters<typeof helmet>[0] = {
+  strictTransportSecurity: false,
+  contentSecurityPolicy: {
+    useDefaults: false,
+    directives: {
+      defaultSrc: ["'self'"],
+      imgSrc: ["'self'", 'data:'],
+      styleSrc: ["'self'", "'unsafe-inline'"],
+      objectSrc: ["'none'"],
+      baseUri: ["'self'"],
+      formAction: ["'self'"],
+      frameAncestors: ["'none'"],
+    },
+  },
+};

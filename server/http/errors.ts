@@ -1,0 +1,66 @@
+// Every error that leaves over HTTP: RFC 9457 problem fields plus `code`, from the one catalogue.
+// What is not a Problem is logged in full and answered without its text.
+import type { ErrorRequestHandler, RequestHandler } from 'express';
+import { isConnectionError, sqlState } from '../database/database.ts';
+import { Problem, problem } from '../kernel/errors.ts';
+
+export function answerProblem(): ErrorRequestHandler {
+  return (error, request, response, next) => {
+    const found = toProblem(error);
+    if (found.httpStatus >= 500) request.log.error({ err: error, code: found.code }, 'request failed');
+    // The answer is under way: all that is left is to cut it, so that the client notices.
+    if (response.headersSent) return next(error);
+    if (found.httpStatus === 503) response.set('Retry-After', '2');
+    response.status(found.httpStatus).type('application/problem+json');
+    response.send(
+      JSON.stringify({
+        ...found.extra,
+        type: `urn:leasehold:problem:${found.code}`,
+        title: found.title,
+        status: found.httpStatus,
+        detail: found.message,
+        code: found.code,
+        instance: request.path,
+        request_id: request.id,
+      }),
+    );
+  };
+}
+
+export const answerNotFound: RequestHandler = (request) => {
+  throw problem('NOT_FOUND', `There is nothing at ${request.method} ${request.path.slice(0, 200)}.`);
+};
+
+export function toProblem(error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  return fromBodyParser(error) ?? fromDatabase(error) ?? problem('INTERNAL', 'Something went wrong on our side; the log has it under this request_id.');
+}
+
+/** body-parser and Express mark the client's faults with a `type` or a 4xx `status`. */
+function fromBodyParser(error: unknown): Problem | undefined {
+  if (!(error instanceof Error) || !('status' in error) || typeof error.status !== 'number') return undefined;
+  if (error.status < 400 || error.status > 499) return undefined;
+  const type = 'type' in error ? error.type : undefined;
+  switch (type) {
+    case 'entity.parse.failed':
+      return problem('INVALID_JSON', `The body is not valid JSON: ${error.message.slice(0, 200)}`);
+    case 'entity.too.large':
+      return problem('PAYLOAD_TOO_LARGE', `The body is larger than ${'limit' in error ? error.limit : 'the allowed'} bytes.`);
+    case 'encoding.unsupported':
+    case 'charset.unsupported':
+      return problem('UNSUPPORTED_MEDIA_TYPE', 'The encoding of the body is not supported; send UTF-8 JSON.');
+    default:
+      return problem('BAD_REQUEST', type === undefined ? 'The address of the request is not valid.' : 'The request was cut short or is malformed.');
+  }
+}
+
+function fromDatabase(error: unknown): Problem | undefined {
+  const state = sqlState(error);
+  // 53: out of connections, memory or disk. 25006: a standby that cannot write.
+  if (isConnectionError(error) || state?.startsWith('53') || state === '25006') {
+    return problem('DATABASE_UNAVAILABLE', 'The database cannot be reached or cannot write at present; try again soon.');
+  }
+  // A character that Postgres cannot store; validation stops these, this is the backstop.
+  if (state === '22021' || state === '22P05') return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');
+  return undefined;
+}

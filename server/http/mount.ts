@@ -1,0 +1,88 @@
+// Turns route definitions into Express handlers: authenticate, authorize, read the body, validate,
+// call, answer. In this order, so that a stranger's body is never even read.
+import type { Express, NextFunction, Request, RequestHandler, Response } from 'express';
+import { problem } from '../kernel/errors.ts';
+import { type Authenticate, authorize, callerOf } from './authenticate.ts';
+import { readJsonBody } from './body.ts';
+import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
+import { validateInput } from './validate.ts';
+
+export function mountRoutes(app: Express, groups: readonly RouteGroup[], authenticate: Authenticate): void {
+  const definitions = groups.flatMap((group) => group.definitions).sort(bySpecificity);
+  const methods = new Map<string, Set<string>>();
+  for (const definition of definitions) {
+    const path = expressPath(definition.path);
+    const taken = methods.get(path) ?? new Set<string>();
+    if (taken.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
+    methods.set(path, taken.add(definition.method));
+    app[definition.method](path, ...handlersOf(definition, authenticate));
+  }
+  for (const [path, allowed] of methods) app.all(path, refuseMethod(allowed));
+}
+
+function handlersOf(definition: RouteDefinition, authenticate: Authenticate): RequestHandler[] {
+  const handlers: RequestHandler[] = [];
+  if (definition.access !== 'public') handlers.push(authenticate, authorize(definition));
+  if (definition.body) handlers.push(readJsonBody(definition.bodyLimitBytes));
+  handlers.push((request, response, next) => answer(definition, request, response, next));
+  return handlers;
+}
+
+async function answer(definition: RouteDefinition, request: Request, response: Response, next: NextFunction) {
+  try {
+    const value = await definition.handle(contextOf(definition, request, response) as Parameters<RouteDefinition['handle']>[0]);
+    if (value === handled) return;
+    const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
+    response.status(reply.status).set(reply.headers);
+    if (reply.body === undefined) response.end();
+    else if (typeof reply.body === 'string' && definition.contentType) response.type(definition.contentType).send(reply.body);
+    else response.json(reply.body);
+  } catch (error) {
+    next(error);
+  }
+}
+
+function contextOf(definition: RouteDefinition, request: Request, response: Response): RouteContext {
+  const caller = callerOf(response);
+  return {
+    ...validateInput(definition, request),
+    tenant: caller?.tenant as RouteContext['tenant'],
+    key: caller?.key as RouteContext['key'],
+    actor: caller ? `key:${caller.key.id}` : 'public',
+    logger: request.log,
+    request,
+    response,
+  };
+}
+
+function firstStatus(definition: RouteDefinition): number {
+  return Number(Object.keys(definition.answers)[0] ?? 200);
+}
+
+function refuseMethod(allowed: Set<string>): RequestHandler {
+  const names = [...allowed, ...(allowed.has('get') ? ['head'] : []), 'options'].map((m) => m.toUpperCase()).join(', ');
+  return (request, response) => {
+    response.set('Allow', names);
+    if (request.method === 'OPTIONS') {
+      response.status(204).end();
+      return;
+    }
+    throw problem('METHOD_NOT_ALLOWED', `${request.method} is not allowed here; allowed: ${names}.`);
+  };
+}
+
+/** Literal segments come before parameters: `/jobs/bulk` must not be read as a job's id. */
+function bySpecificity(a: RouteDefinition, b: RouteDefinition): number {
+  return specificity(a.path).localeCompare(specificity(b.path));
+}
+
+function specificity(path: string): string {
+  return path
+    .split('/')
+    .map((segment) => (segment.startsWith('{') ? '1' : '0'))
+    .join('');
+}
+
+function expressPath(path: string): string {
+  return path.replace(/\{(\w+)\}/g, ':$1');
+}

@@ -1,0 +1,79 @@
+// The OpenAPI 3.1 document, made from the same definitions that serve the requests.
+import { OpenApiGeneratorV31, OpenAPIRegistry, type RouteConfig } from '@asteasolutions/zod-to-openapi';
+import { z } from 'zod';
+import { type ProblemCode, problem } from '../kernel/errors.ts';
+import type { RouteDefinition, RouteGroup } from './route.ts';
+
+export const problemSchema = z
+  .looseObject({
+    type: z.string(),
+    title: z.string(),
+    status: z.int(),
+    detail: z.string().describe('What went wrong, for people.'),
+    code: z.string().describe('What went wrong, for programs.'),
+    instance: z.string(),
+    request_id: z.string().describe('Find the request in the log by it.'),
+  })
+  .meta({ id: 'Problem', description: 'An error (RFC 9457). Some codes bring further fields, e.g. `field`.' });
+
+export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
+  const registry = new OpenAPIRegistry();
+  registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' });
+  registry.registerComponent('securitySchemes', 'apiKey', { type: 'apiKey', in: 'header', name: 'X-API-Key' });
+  for (const group of groups) {
+    for (const definition of group.definitions) registry.registerPath(entryOf(definition, group.tag));
+  }
+  return new OpenApiGeneratorV31(registry.definitions).generateDocument({
+    openapi: '3.1.0',
+    info: { title: 'Leasehold', version, description: 'A multi-tenant job daemon on Postgres.' },
+    servers: [{ url: '/' }],
+  });
+}
+
+function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
+  const { access, params, query, body } = definition;
+  return {
+    method: definition.method,
+    path: definition.path,
+    tags: [tag],
+    summary: definition.summary,
+    ...(definition.description ? { description: definition.description } : {}),
+    ...(access === 'public' ? {} : { security: [{ bearer: [] }, { apiKey: [] }], 'x-access': access }),
+    request: {
+      ...(params ? { params } : {}),
+      ...(query ? { query } : {}),
+      ...(body ? { body: { required: !definition.bodyOptional, content: { 'application/json': { schema: body } } } } : {}),
+    },
+    responses: { ...answersOf(definition), ...problemsOf(definition) },
+  };
+}
+
+function answersOf(definition: RouteDefinition): RouteConfig['responses'] {
+  return Object.fromEntries(
+    Object.entries(definition.answers).map(([status, schema]) => [
+      status,
+      {
+        description: definition.summary,
+        ...(schema ? { content: { [definition.contentType ?? 'application/json']: { schema } } } : {}),
+      },
+    ]),
+  );
+}
+
+function problemsOf(definition: RouteDefinition): RouteConfig['responses'] {
+  const codes = new Set<ProblemCode>(definition.problems ?? []);
+  if (definition.params || definition.query || definition.body) codes.add('INVALID_FIELD');
+  if (definition.body) for (const code of ['INVALID_JSON', 'PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) codes.add(code);
+  if (definition.access !== 'public') for (const code of ['UNAUTHORIZED', 'FORBIDDEN'] as const) codes.add(code);
+  const byStatus = new Map<number, ProblemCode[]>();
+  for (const code of codes) {
+    const { httpStatus } = problem(code, '');
+    byStatus.set(httpStatus, [...(byStatus.get(httpStatus) ?? []), code]);
+  }
+  return Object.fromEntries(
+    [...byStatus].map(([status, names]) => [
+      String(status),
+      { description: names.join(', '), content: { 'application/problem+json': { schema: problemSchema } } },
+    ]),
+  );
+}

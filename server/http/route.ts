@@ -1,0 +1,120 @@
+// One definition makes the Express handler, its checks and its OpenAPI entry. A module of routes is
+// a function of its own dependencies that returns a RouteGroup; the composition root hands it to
+// createApp, which mounts it. Routes only parse, call and answer.
+//
+//   export function targetRoutes(deps: { db: Database }): RouteGroup {
+//     const group = new RouteGroup('Targets');
+//     group.route({
+//       method: 'post',
+//       path: '/api/targets/{id}/pause',            // OpenAPI style; a trailing slash is tolerated
+//       summary: 'Pause a target',
+//       access: 'control',                           // 'public', 'operator', a scope, or any of [scopes]
+//       params: z.strictObject({ id: z.string().max(200) }),
+//       query: z.strictObject({ wait: booleanQuery() }),   // without it every query field is refused
+//       body: z.strictObject({ reason: z.string().max(500).optional() }),
+//       bodyOptional: true,                          // no body at all counts as {}
+//       answers: { 200: z.strictObject({ target: targetSchema }) },   // null: an answer without a body
+//       problems: ['NOT_FOUND', 'CONFLICT'],         // beyond those that every route can give
+//       async handle({ params, body, tenant, actor }) {
+//         return { target: toApi(await pauseTarget(deps.db, tenant, params.id, { ...body, actor })) };
+//       },
+//     });
+//     return group;
+//   }
+//
+// The handler's value is sent with the first status of `answers`; `reply(204)` or
+// `reply(201, body, headers)` chooses another; a handler that writes `response` itself (a stream)
+// returns `handled`. Errors are thrown: problem(code, detail). Name a schema with `.meta({ id: 'Target' })`
+// to have it once under components. All routes of all groups are ordered by path, literals before
+// parameters, so the order of definition does not matter.
+import type { Request, Response } from 'express';
+import type { z } from 'zod';
+import type { ProblemCode } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+export type Access = 'public' | 'operator' | Scope | readonly Scope[];
+export type Method = 'get' | 'post' | 'put' | 'patch' | 'delete';
+
+type Parsed<S> = S extends z.ZodType ? z.output<S> : undefined;
+
+export interface RouteContext<A extends Access = Access, P = unknown, Q = unknown, B = unknown> {
+  params: P;
+  query: Q;
+  body: B;
+  /** The caller's tenant, from the key's row and nowhere else. */
+  tenant: A extends 'public' | 'operator' ? undefined : Tenant;
+  key: A extends 'public' ? undefined : ApiKey;
+  /** For events and audit: `key:<id>`. */
+  actor: string;
+  /** Carries the request id. */
+  logger: Logger;
+  request: Request;
+  response: Response;
+}
+
+export interface RouteDefinition<
+  A extends Access = Access,
+  P extends z.ZodObject | undefined = z.ZodObject | undefined,
+  Q extends z.ZodObject | undefined = z.ZodObject | undefined,
+  B extends z.ZodType | undefined = z.ZodType | undefined,
+> {
+  method: Method;
+  path: `/${string}`;
+  summary: string;
+  description?: string;
+  access: A;
+  params?: P;
+  query?: Q;
+  body?: B;
+  /** A request without a body is taken as `{}`. */
+  bodyOptional?: boolean;
+  /** Default 1 MB. */
+  bodyLimitBytes?: number;
+  /** Writes of a suspended tenant are refused, unless they only bring running work to its end. */
+  allowSuspended?: boolean;
+  /** Status → schema of the body, or null. The first is what a plain return value is sent with. */
+  answers: Record<number, z.ZodType | null>;
+  /** Media type of the answers when it is not JSON, e.g. `text/event-stream`. */
+  contentType?: string;
+  problems?: readonly ProblemCode[];
+  handle(context: RouteContext<A, Parsed<P>, Parsed<Q>, Parsed<B>>): unknown;
+}
+
+export class RouteGroup {
+  readonly tag: string;
+  readonly definitions: RouteDefinition[] = [];
+
+  constructor(tag: string) {
+    this.tag = tag;
+  }
+
+  route<
+    A extends Access,
+    P extends z.ZodObject | undefined = undefined,
+    Q extends z.ZodObject | undefined = undefined,
+    B extends z.ZodType | undefined = undefined,
+  >(definition: RouteDefinition<A, P, Q, B>): void {
+    this.definitions.push(definition as unknown as RouteDefinition);
+  }
+}
+
+export class Reply {
+  readonly status: number;
+  readonly body: unknown;
+  readonly headers: Record<string, string>;
+  constructor(status: number, body: unknown, headers: Record<string, string>) {
+    this.status = status;
+    this.body = body;
+    this.headers = headers;
+  }
+}
+
+/** An answer with a status or headers of its own. */
+export function reply(status: number, body?: unknown, headers: Record<string, string> = {}): Reply {
+  return new Reply(status, body, headers);
+}
+
+/** Returned by a handler that has written the response itself. */
+export const handled: unique symbol = Symbol('handled');

@@ -1,0 +1,153 @@
+// /api/admin/tenants: the operator's view of tenants. Every change is logged with who made it.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
+import { createTenant } from '../../tenants/provision.ts';
+import { getTenant, readTenantPage } from '../../tenants/read.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import { activateTenant, suspendTenant } from '../../tenants/suspend.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { updateTenantSettings } from '../../tenants/update-settings.ts';
+import { audit } from '../audit.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { booleanQuery, pageQuery } from '../query.ts';
+import { RouteGroup, reply } from '../route.ts';
+import { newKeySchema, newKeyToApi } from './key-schemas.ts';
+import { settingsSchema, tenantSchema, tenantToApi } from './tenant-schemas.ts';
+
+interface AdminTenantDependencies {
+  db: Database;
+  registry: Pick<TenantRegistry, 'refresh'>;
+}
+
+const slugParams = z.strictObject({ slug: z.string().max(100) });
+const oneTenant = z.strictObject({ tenant: tenantSchema });
+
+export function adminTenantRoutes(deps: AdminTenantDependencies): RouteGroup {
+  const group = new RouteGroup('Administration');
+  addReads(group, deps);
+  addCreation(group, deps);
+  addChanges(group, deps);
+  addDeletion(group, deps);
+  return group;
+}
+
+function addReads(group: RouteGroup, { db }: AdminTenantDependencies): void {
+  group.route({
+    method: 'get',
+    path: '/api/admin/tenants',
+    summary: 'List tenants by slug',
+    access: 'operator',
+    query: z.strictObject(pageQuery()),
+    answers: { 200: z.strictObject({ tenants: z.array(tenantSchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ query }) => {
+      const [after] = query.cursor === undefined ? [] : decodeCursor('tenants', query.cursor, 1);
+      const tenants = await readTenantPage(db, query.limit + 1, after);
+      const page = tenants.slice(0, query.limit);
+      const last = tenants.length > page.length ? page.at(-1) : undefined;
+      return { tenants: page.map(tenantToApi), next_cursor: last ? encodeCursor('tenants', [last.slug]) : null };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/admin/tenants/{slug}',
+    summary: 'Read one tenant',
+    access: 'operator',
+    params: slugParams,
+    answers: { 200: oneTenant },
+    problems: ['NOT_FOUND'],
+    handle: async ({ params }) => ({ tenant: tenantToApi(await getTenant(db, params.slug)) }),
+  });
+}
+
+function addCreation(group: RouteGroup, { db, registry }: AdminTenantDependencies): void {
+  group.route({
+    method: 'post',
+    path: '/api/admin/tenants',
+    summary: 'Create a tenant and its first key',
+    description: 'Repeating a creation that was interrupted finishes it.',
+    access: 'operator',
+    body: z.strictObject({ slug: z.string().max(100), settings: settingsSchema.optional() }),
+    answers: { 201: z.strictObject({ tenant: tenantSchema, key: newKeySchema }) },
+    problems: ['ALREADY_EXISTS', 'CONFLICT'],
+    handle: async (context) => {
+      const { tenant, key } = await createTenant(db, context.body);
+      audit(context, 'tenant created', { tenant: tenant.slug, newKey: key.id });
+      await serveAtOnce(registry);
+      return reply(201, { tenant: tenantToApi(tenant), key: newKeyToApi(key) });
+    },
+  });
+}
+
+function addChanges(group: RouteGroup, { db, registry }: AdminTenantDependencies): void {
+  group.route({
+    method: 'patch',
+    path: '/api/admin/tenants/{slug}',
+    summary: "Change a tenant's settings (JSON merge patch)",
+    description: 'What is given replaces, null removes, what is not named stays.',
+    access: 'operator',
+    params: slugParams,
+    body: z.strictObject({ settings: z.record(z.string(), z.unknown()) }),
+    answers: { 200: oneTenant },
+    problems: ['NOT_FOUND', 'CONFLICT'],
+    handle: async (context) => {
+      const tenant = await updateTenantSettings(db, context.params.slug, context.body.settings);
+      audit(context, 'tenant settings changed', { tenant: tenant.slug, fields: Object.keys(context.body.settings) });
+      await serveAtOnce(registry);
+      return { tenant: tenantToApi(tenant) };
+    },
+  });
+  const addStatusChange = (verb: 'suspend' | 'activate', summary: string, change: typeof suspendTenant) =>
+    group.route({
+      method: 'post',
+      path: `/api/admin/tenants/{slug}/${verb}`,
+      summary,
+      access: 'operator',
+      params: slugParams,
+      answers: { 200: oneTenant },
+      problems: ['NOT_FOUND', 'CONFLICT'],
+      handle: async (context) => {
+        const tenant: Tenant = await change(db, context.params.slug);
+        audit(context, 'tenant status changed', { tenant: tenant.slug, status: tenant.status });
+        await serveAtOnce(registry);
+        return { tenant: tenantToApi(tenant) };
+      },
+    });
+  addStatusChange('suspend', 'Stop claiming jobs of a tenant; its keys may only read', suspendTenant);
+  addStatusChange('activate', 'Let a suspended tenant work again', activateTenant);
+}
+
+function addDeletion(group: RouteGroup, { db, registry }: AdminTenantDependencies): void {
+  group.route({
+    method: 'delete',
+    path: '/api/admin/tenants/{slug}',
+    summary: 'Delete a tenant with all its data, in two steps',
+    description:
+      'The first call answers 202 with a token and deletes nothing; the second, with `confirm`, deletes. ' +
+      'Refused while jobs are with a worker, unless `force=true`.',
+    access: 'operator',
+    params: slugParams,
+    query: z.strictObject({ confirm: z.string().max(100).optional(), force: booleanQuery().optional() }),
+    answers: { 200: oneTenant, 202: z.strictObject({ tenant: tenantSchema, confirm: z.string() }) },
+    problems: ['NOT_FOUND', 'CONFLICT'],
+    handle: async (context) => {
+      const { params, query } = context;
+      if (query.confirm === undefined) {
+        const { tenant, confirm } = await requestTenantDeletion(db, params.slug);
+        audit(context, 'tenant deletion requested', { tenant: tenant.slug });
+        return reply(202, { tenant: tenantToApi(tenant), confirm });
+      }
+      const tenant = await deleteTenant(db, params.slug, { confirm: query.confirm, force: query.force });
+      audit(context, 'tenant deleted', { tenant: tenant.slug, force: query.force ?? false });
+      await serveAtOnce(registry);
+      return { tenant: tenantToApi(tenant) };
+    },
+  });
+}
+
+// The change is committed; this daemon should know before the caller's next request. If the read
+// fails, the registry's own interval brings it a second later.
+async function serveAtOnce(registry: Pick<TenantRegistry, 'refresh'>): Promise<void> {
+  await registry.refresh().catch(() => {});
+}

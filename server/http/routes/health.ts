@@ -1,0 +1,93 @@
+// For orchestrators and scrapers: is the process alive, may it get traffic, what does it measure.
+import type { Registry as MetricsRegistry } from 'prom-client';
+import { z } from 'zod';
+import type { Queryable } from '../../database/database.ts';
+import { handled, RouteGroup, reply } from '../route.ts';
+
+export interface Check {
+  ok: boolean;
+  detail?: string;
+}
+
+/** What the daemon contributes to /readyz; called on every request, so it must not wait. */
+export interface ReadinessState {
+  /** All schemas are at the version of this code. */
+  migrated: boolean;
+  draining: boolean;
+  /** Shown as it is: how many jobs still run, when the grace ends. */
+  drain?: Record<string, unknown>;
+  checks?: Record<string, Check>;
+}
+
+interface HealthDependencies {
+  db: Queryable;
+  metricsRegistry: MetricsRegistry;
+  readiness(): ReadinessState;
+}
+
+// Shorter than the usual probe timeouts, so that the probe sees a 503 and not silence.
+const databaseTimeoutMs = 2000;
+
+const checkSchema = z.strictObject({ ok: z.boolean(), detail: z.string().optional() });
+const readySchema = z.strictObject({
+  ready: z.boolean(),
+  checks: z.record(z.string(), checkSchema),
+  drain: z.record(z.string(), z.unknown()).optional(),
+});
+
+export function healthRoutes(deps: HealthDependencies): RouteGroup {
+  const group = new RouteGroup('Service');
+  group.route({
+    method: 'get',
+    path: '/livez',
+    summary: 'The process is alive',
+    access: 'public',
+    answers: { 200: z.strictObject({ alive: z.literal(true) }) },
+    handle: () => ({ alive: true }),
+  });
+  group.route({
+    method: 'get',
+    path: '/readyz',
+    summary: 'The daemon can serve: database, migrations, not draining',
+    access: 'public',
+    answers: { 200: readySchema, 503: readySchema },
+    handle: async () => {
+      const state = deps.readiness();
+      const checks: Record<string, Check> = {
+        database: await checkDatabase(deps.db),
+        migrations: state.migrated ? { ok: true } : { ok: false, detail: 'not all migrations are applied yet' },
+        draining: state.draining ? { ok: false, detail: 'the daemon is shutting down' } : { ok: true },
+        ...state.checks,
+      };
+      const ready = Object.values(checks).every((check) => check.ok);
+      return reply(ready ? 200 : 503, { ready, checks, ...(state.drain ? { drain: state.drain } : {}) });
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/metrics',
+    summary: 'Metrics in the format of Prometheus',
+    access: 'public',
+    contentType: 'text/plain',
+    answers: { 200: z.string() },
+    handle: async ({ response }) => {
+      const text = await deps.metricsRegistry.metrics();
+      response.set('Content-Type', deps.metricsRegistry.contentType).end(text);
+      return handled;
+    },
+  });
+  return group;
+}
+
+async function checkDatabase(db: Queryable): Promise<Check> {
+  let timer: NodeJS.Timeout | undefined;
+  const timeout = new Promise<Check>((resolve) => {
+    timer = setTimeout(() => resolve({ ok: false, detail: 'the database does not answer' }), databaseTimeoutMs);
+  });
+  const answer = db.query('select 1').then(
+    (): Check => ({ ok: true }),
+    // The reason may name hosts and users; it is in the log.
+    (): Check => ({ ok: false, detail: 'the database cannot be reached' }),
+  );
+  return Promise.race([answer, timeout]).finally(() => clearTimeout(timer));
+}

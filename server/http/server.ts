@@ -1,0 +1,94 @@
+// The listening socket as a Service: explicit timeouts against slow clients, a clear word about a
+// taken port, and a stop that lets requests under way finish.
+import { createServer, type Server } from 'node:http';
+import type { AddressInfo } from 'node:net';
+import type { Express } from 'express';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+
+export interface HttpServerOptions {
+  host: string;
+  port: number;
+  /** How long requests under way may take once the server stops. */
+  stopGraceMs?: number;
+}
+
+// Slow-header clients are cut off; bodies are at most a few megabytes. Streams are not concerned:
+// these limits are for receiving a request, not for answering it.
+const headersTimeoutMs = 10_000;
+const requestTimeoutMs = 60_000;
+// Longer than the idle timeout of common load balancers (60 s), or they would reuse a closed connection.
+const keepAliveTimeoutMs = 65_000;
+
+export class HttpServer implements Service {
+  readonly name = 'http';
+  #app: Express;
+  #options: HttpServerOptions;
+  #logger: Logger;
+  #server: Server | undefined;
+
+  constructor(app: Express, options: HttpServerOptions, logger: Logger) {
+    this.#app = app;
+    this.#options = options;
+    this.#logger = logger;
+  }
+
+  async start(): Promise<void> {
+    if (this.#server) return;
+    const server = createServer(
+      { headersTimeout: headersTimeoutMs, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: 2_000 },
+      this.#app,
+    );
+    server.keepAliveTimeout = keepAliveTimeoutMs;
+    await listen(server, this.#options);
+    server.on('error', (error) => this.#logger.error({ err: error }, 'http server error'));
+    this.#server = server;
+    this.#logger.info({ url: this.url }, 'listening');
+  }
+
+  /** `http://127.0.0.1:8080`, with the real port when PORT is 0. */
+  get url(): string {
+    const address = this.#server?.address() as AddressInfo | null | undefined;
+    if (!address) throw new Error('the http server is not listening');
+    const host = address.family === 'IPv6' ? `[${address.address}]` : address.address;
+    return `http://${host}:${address.port}`;
+  }
+
+  async stop(): Promise<void> {
+    const server = this.#server;
+    if (!server) return;
+    this.#server = undefined;
+    const closed = new Promise((resolve) => server.close(resolve));
+    // Connections that fall idle while the last requests finish would stay open for their keep-alive.
+    const idle = setInterval(() => server.closeIdleConnections(), 50);
+    const force = setTimeout(() => server.closeAllConnections(), this.#options.stopGraceMs ?? 10_000);
+    server.closeIdleConnections();
+    await closed;
+    clearInterval(idle);
+    clearTimeout(force);
+  }
+}
+
+async function listen(server: Server, { host, port }: HttpServerOptions): Promise<void> {
+  await new Promise<void>((resolve, reject) => {
+    server.once('error', (error: NodeJS.ErrnoException) => reject(explain(error, host, port)));
+    server.listen({ host, port }, () => {
+      server.removeAllListeners('error');
+      resolve();
+    });
+  });
+}
+
+function explain(error: NodeJS.ErrnoException, host: string, port: number): Error {
+  switch (error.code) {
+    case 'EADDRINUSE':
+      return new Error(`port ${port} on ${host} is in use: stop the other process or set PORT to a free one`);
+    case 'EACCES':
+      return new Error(`port ${port} on ${host} may not be opened by this user: set PORT to one above 1023`);
+    case 'EADDRNOTAVAIL':
+    case 'ENOTFOUND':
+      return new Error(`HOST ${host} is not an address of this machine`);
+    default:
+      return error;
+  }
+}
