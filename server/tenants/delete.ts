@@ -96,7 +96,7 @@ async function countRunning(db: Queryable, tenant: Tenant): Promise<number> {
   const [found] = await db.query<{ running: number }>(
     `select count(*)::int as running from (
        select from ${tenant.schema}.jobs
-        where status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') limit ${mostCounted}) as some`,
+        where status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') limit ${mostCounted}) as with_workers`,
   );
   return found?.running ?? 0;
 }
