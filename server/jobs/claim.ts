@@ -1,0 +1,105 @@
+// The claim: atomically taking the next runnable jobs of a tenant. One path for the daemon's own
+// workers (→ RUNNING under a lease) and for remote ones (→ CLAIMED, a lease to be asked for).
+// It reads exactly the partial index of heads, whatever waits behind held lanes.
+import { v7 as uuidv7 } from 'uuid';
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { insertEvents } from '../events/record.ts';
+import { type Job, type JobRow, priorityRank, toJob } from './job.ts';
+import { become, guard, transitions } from './states.ts';
+
+export interface ClaimRequest {
+  owner: string;
+  limit: number;
+  leaseSeconds: number;
+  /** Only these job types; undefined takes any. */
+  types?: readonly string[] | undefined;
+}
+
+export interface RemoteClaimRequest extends ClaimRequest {
+  queue: string;
+  maxCostUnits?: number | undefined;
+  /** What jobs may ask of the worker: `gpu_required` needs `gpu_required: true` here. */
+  met?: Record<string, boolean> | undefined;
+}
+
+export interface Claimed {
+  leaseId: string;
+  jobs: Job[];
+}
+
+/** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
+export async function claimJobs(db: Queryable, schema: Schema, request: ClaimRequest): Promise<Claimed> {
+  return claim(db, schema, request, 'start', 'local', 'not remote', []);
+}
+
+/** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
+export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
+  const filter = `remote and queue = $7 and cost_units <= $8
+    and not exists (select 1 from jsonb_each(constraints) as c(name, wanted)
+                     where right(c.name, 9) = '_required' and c.wanted = 'true'::jsonb and ($9::jsonb -> c.name) is distinct from 'true'::jsonb)`;
+  // A batch shares its claim, which only expires; each job gets a lease of its own when it is granted one.
+  return claim(db, schema, request, 'claim', 'claim', filter, [
+    request.queue,
+    request.maxCostUnits ?? 2_147_483_647,
+    JSON.stringify(request.met ?? {}),
+  ]);
+}
+
+async function claim(
+  db: Queryable,
+  schema: Schema,
+  request: ClaimRequest,
+  transition: 'start' | 'claim',
+  kind: 'local' | 'claim',
+  filter: string,
+  values: unknown[],
+): Promise<Claimed> {
+  const leaseId = uuidv7();
+  const attempt = transition === 'start' ? 'attempt + 1' : 'attempt';
+  const startedAt = transition === 'start' ? 'started_at = now(),' : '';
+  const rows = await db.query<JobRow>(
+    `with picked as (
+       select id from ${schema}.jobs
+        where ${guard(transition)} and lane_head and ${filter}
+          and ($6::text[] is null or type = any($6::text[]))
+          and (target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint)))
+        order by priority, created_at, id limit $2 for update skip locked),
+     taken as (
+       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+       select $1::uuid, '${kind}', $3, ids, $4::real, at + $4::float8 * interval '1 second'
+         from (select array_agg(id) as ids, now() as at from picked) as p where ids is not null),
+     claimed as (
+       update ${schema}.jobs set ${become(transition)}, lease_id = $1::uuid, lease_owner = $3, attempt = ${attempt},
+         cancel_requested = false, cancel_intent = null, cancel_detail = null, ${startedAt} updated_at = now()
+        where id = any(array(select id from picked))
+       returning *),
+     told as (${insertEvents(schema, {
+       source: 'claimed',
+       type: `'${transitions[transition].event}'`,
+       actor: `'worker:' || $3`,
+       from: `'QUEUED'`,
+       to: 'status',
+     })})
+     select * from claimed`,
+    [leaseId, request.limit, request.owner, request.leaseSeconds, advisoryKey(schema), request.types ?? null, ...values],
+  );
+  const jobs = rows.map(toJob);
+  // RETURNING has no order; handlers start in the order of the claim.
+  jobs.sort(byClaimOrder);
+  return { leaseId, jobs };
+}
+
+function byClaimOrder(a: Job, b: Job): number {
+  const byPriority = priorityRank(a.priority) - priorityRank(b.priority);
+  if (byPriority !== 0) return byPriority;
+  if (a.createdAt !== b.createdAt) return a.createdAt < b.createdAt ? -1 : 1;
+  return a.id < b.id ? -1 : 1;
+}
+
+/** Advisory locks are one space per database: the schema is the seed of a target's hash. */
+function advisoryKey(schema: Schema): string {
+  let hash = 5381n;
+  for (const char of schema) hash = (hash * 33n + BigInt(char.charCodeAt(0))) & 0x7fff_ffff_ffff_ffffn;
+  return String(hash);
+}

@@ -1,0 +1,237 @@
+// Putting jobs in: one or many, in one transaction, idempotent by `clientRequestId`.
+// Jobs without a target need one statement; lanes are locked, numbered, looked at, then filled.
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { insertEvents } from '../events/record.ts';
+import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
+import { promote, takeLaneNumbers } from './lane.ts';
+import { transitions } from './states.ts';
+
+export interface NewJob {
+  type: string;
+  payload: unknown;
+  id?: string;
+  queue?: string | undefined;
+  remote?: boolean;
+  targetId?: string | undefined;
+  priority?: Priority | undefined;
+  /** ISO time; in the future by the database's clock: the job waits as PENDING. */
+  runAt?: string | undefined;
+  maxAttempts?: number | undefined;
+  retry?: RetryPolicy | undefined;
+  timeoutSeconds?: number | undefined;
+  expiresInSeconds?: number | undefined;
+  tokenLimit?: number | undefined;
+  costUnits?: number | undefined;
+  constraints?: Record<string, unknown> | undefined;
+  onError?: 'block' | 'continue' | undefined;
+  onDrain?: 'pause' | 'requeue' | undefined;
+  webhookUrl?: string | undefined;
+  clientRequestId?: string | undefined;
+  /** Says whether a replayed `clientRequestId` asks for the same thing. */
+  requestHash?: string | undefined;
+  traceparent?: string | undefined;
+  author?: string | undefined;
+  parentId?: string | undefined;
+  scheduleId?: string | undefined;
+}
+
+export type Enqueued =
+  | { kind: 'created'; job: Job }
+  | { kind: 'replayed'; job: Job }
+  /** The key was used for another request; `job` is what that one made. */
+  | { kind: 'conflict'; job: Job };
+
+/** All of `newJobs` or none; results in the order given. */
+export async function enqueue(db: Database, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
+  if (newJobs.length === 0) return [];
+  return retryConflicts(async () => {
+    const plain = newJobs.every((job) => job.targetId === undefined && job.runAt === undefined);
+    if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
+      const inserted = await insertJobs(db, schema, newJobs.map(withoutLane), actor);
+      return inserted.map((job) => ({ kind: 'created', job }));
+    }
+    return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor));
+  });
+}
+
+/** The same inside a transaction of the caller's. */
+export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
+  const future = await findFuture(tx, newJobs);
+  const placed = await placeInLanes(tx, schema, newJobs, future);
+  const inserted = new Map((await insertJobs(tx, schema, placed, actor)).map((job) => [job.id, job]));
+  const missing = placed.filter((row) => !inserted.has(row.id));
+  if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
+
+  const existing = await findByRequestIds(tx, schema, missing);
+  // A replay may have been placed as the head of a lane that it never entered.
+  const lanes = missing.flatMap((row) => (row.target_id === null ? [] : [row.target_id]));
+  await promote(tx, schema, [...new Set(lanes)].sort());
+  return placed.map((row) => {
+    const created = inserted.get(row.id);
+    if (created) return { kind: 'created', job: created };
+    const job = existing.get(row.client_request_id as string) as Job;
+    return { kind: job.requestHash === row.request_hash ? 'replayed' : 'conflict', job };
+  });
+}
+
+interface PlacedJob {
+  [column: string]: unknown;
+  id: string;
+  status: string;
+  target_id: string | null;
+  client_request_id: string | null;
+  request_hash: string | null;
+}
+
+function withoutLane(job: NewJob): PlacedJob {
+  return place(job, 'QUEUED', true, null, '0');
+}
+
+function place(job: NewJob, status: string, head: boolean, rank: number | null, seq: string): PlacedJob {
+  return {
+    id: job.id ?? uuidv7(),
+    status,
+    type: job.type,
+    queue: job.queue ?? 'default',
+    remote: job.remote ?? false,
+    target_id: job.targetId ?? null,
+    lane_head: head,
+    lane_rank: rank,
+    lane_seq: seq,
+    priority: priorityRank(job.priority ?? 'NORMAL'),
+    payload: job.payload ?? {},
+    run_at: job.runAt ?? null,
+    max_attempts: job.maxAttempts ?? 1,
+    retry: job.retry ?? null,
+    timeout_seconds: job.timeoutSeconds ?? null,
+    expires_in: job.expiresInSeconds ?? null,
+    token_limit: job.tokenLimit ?? null,
+    cost_units: job.costUnits ?? 1,
+    constraints: job.constraints ?? null,
+    on_error: job.onError ?? 'block',
+    on_drain: job.onDrain ?? null,
+    webhook_url: job.webhookUrl ?? null,
+    client_request_id: job.clientRequestId ?? null,
+    request_hash: job.requestHash ?? null,
+    traceparent: job.traceparent ?? null,
+    author: job.author ?? null,
+    parent_id: job.parentId ?? null,
+    schedule_id: job.scheduleId ?? null,
+  };
+}
+
+/** Which of the jobs lie in the future by the database's clock. */
+async function findFuture(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
+  const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
+  if (timed.length === 0) return new Set();
+  const rows = await tx.query<{ position: number }>(
+    'select position from unnest($1::int[], $2::timestamptz[]) as t(position, run_at) where run_at > now()',
+    [timed.map((t) => t.position), timed.map((t) => t.runAt)],
+  );
+  return new Set(rows.map((row) => row.position));
+}
+
+async function placeInLanes(
+  tx: Queryable,
+  schema: Schema,
+  jobs: NewJob[],
+  future: Set<number>,
+): Promise<PlacedJob[]> {
+  const counts = new Map<string, number>();
+  for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  const lanes = await openLanes(tx, schema, counts);
+  return jobs.map((job, position) => {
+    const status = future.has(position) ? 'PENDING' : 'QUEUED';
+    const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
+    if (lane === undefined) return place(job, status, true, null, '0');
+    lane.seq += 1n;
+    const seq = String(lane.seq);
+    // Not in line before it is due.
+    if (status === 'PENDING') return place(job, status, false, null, seq);
+    if (lane.free) {
+      lane.free = false;
+      return place(job, status, true, null, seq);
+    }
+    return place(job, status, false, 2 + priorityRank(job.priority ?? 'NORMAL'), seq);
+  });
+}
+
+interface OpenLane {
+  seq: bigint;
+  free: boolean;
+}
+
+/** Locks the lanes, takes `count` numbers of each, and says which have no head. */
+async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, number>): Promise<Map<string, OpenLane>> {
+  const lanes = new Map<string, OpenLane>();
+  if (counts.size === 0) return lanes;
+  const ids = [...counts.keys()].sort();
+  const numbers = ids.map((id) => counts.get(id));
+  let locked = await takeLaneNumbers(tx, schema, ids, numbers);
+  if (locked.length < ids.length) {
+    const known = new Set(locked.map((row) => row.id));
+    const fresh = ids.filter((id) => !known.has(id));
+    await tx.query(
+      `insert into ${schema}.targets (id) select id from unnest($1::text[]) as u(id) order by id on conflict (id) do nothing`,
+      [fresh],
+    );
+    locked = [...locked, ...(await takeLaneNumbers(tx, schema, fresh, fresh.map((id) => counts.get(id))))];
+  }
+  const heads = await tx.query<{ target_id: string }>(
+    `select target_id from ${schema}.jobs where target_id = any($1::text[]) and lane_head`,
+    [ids],
+  );
+  const taken = new Set(heads.map((row) => row.target_id));
+  for (const row of locked) {
+    const first = BigInt(row.lane_seq) - BigInt(counts.get(row.id) ?? 0);
+    lanes.set(row.id, { seq: first, free: row.paused_at === null && !taken.has(row.id) });
+  }
+  return lanes;
+}
+
+const columns = `id uuid, status text, type text, queue text, remote boolean, target_id text, lane_head boolean,
+  lane_rank smallint, lane_seq bigint, priority smallint, payload jsonb, run_at timestamptz, max_attempts int, retry jsonb,
+  timeout_seconds real, expires_in float8, token_limit bigint, cost_units int, constraints jsonb, on_error text, on_drain text,
+  webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
+
+async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], actor: string): Promise<Job[]> {
+  const inserted = await tx.query<JobRow>(
+    `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
+     created as (
+       insert into ${schema}.jobs (id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
+         created_at, updated_at, run_at, max_attempts, retry, timeout_seconds, expires_at, token_limit, cost_units, constraints,
+         on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author, parent_id, schedule_id)
+       select id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
+         at, at, coalesce(run_at, at), max_attempts, retry, timeout_seconds, at + expires_in * interval '1 second', token_limit,
+         cost_units, constraints, on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author,
+         parent_id, schedule_id
+       from given
+       on conflict (client_request_id) where client_request_id is not null do nothing
+       returning *),
+     told as (${insertEvents(schema, {
+       source: 'created',
+       type: `'${transitions.enqueue.event}'`,
+       actor: '$2',
+       from: 'null',
+       to: 'status',
+       data: 'null::jsonb',
+     })})
+     select * from created`,
+    [JSON.stringify(rows), actor],
+  );
+  if (inserted.length === 1) return inserted.map(toJob);
+  const order = new Map(rows.map((row, position) => [row.id, position]));
+  return inserted.map(toJob).sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
+}
+
+async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
+  const found = await tx.query<JobRow>(
+    `select j.*, l.expires_at as lease_expires_at from ${schema}.jobs j
+       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE'
+      where j.client_request_id = any($1::text[])`,
+    [rows.map((row) => row.client_request_id)],
+  );
+  return new Map(found.map((row) => [row.client_request_id as string, toJob(row)]));
+}

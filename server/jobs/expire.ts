@@ -1,0 +1,92 @@
+// Jobs that waited too long: past `expires_in_seconds`, or stuck without anybody who could move them.
+// A job that a person holds (PAUSED, ERROR) is neither: its deadlines stand still.
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { insertEvents } from '../events/record.ts';
+import type { JobError } from './job.ts';
+import { lockTargets, promote } from './lane.ts';
+import { become, guard, type TransitionName, transitions } from './states.ts';
+
+interface Overdue {
+  id: string;
+  target_id: string | null;
+}
+
+export async function expireWaitingJobs(db: Database, schema: Schema, actor: string, limit = 200): Promise<number> {
+  const overdue = await db.query<Overdue>(
+    `select id, target_id from ${schema}.jobs
+      where ${guard('expire')} and expires_at is not null and expires_at < now() order by expires_at limit $1`,
+    [limit],
+  );
+  const error = { code: 'EXPIRED', message: 'The job was not started before it expired.' };
+  return failThem(db, schema, overdue, 'expire', 'j.expires_at < now()', error, actor);
+}
+
+export interface OrphanScan {
+  orphans: number;
+  /** Where to go on; undefined after the last slice. */
+  next: string | undefined;
+}
+
+/**
+ * Looks at one slice of all jobs, in id order, for what no index shows and should never be there: a
+ * RUNNING job without an active lease, a PENDING one long past its time.
+ */
+export async function failOrphans(db: Database, schema: Schema, options: { actor: string; afterSeconds: number; from: string; slice?: number }): Promise<OrphanScan> {
+  const slice = options.slice ?? 5000;
+  const rows = await db.query<Overdue & { status: string; orphan: boolean }>(
+    `select j.id, j.target_id, j.status,
+            (j.status = 'PENDING' and j.run_at < now() - $3::float8 * interval '1 second')
+            or (j.status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') and l.id is null
+                and j.updated_at < now() - $3::float8 * interval '1 second') as orphan
+       from (select * from ${schema}.jobs where id > $1 order by id limit $2) j
+       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE'
+      order by j.id`,
+    [options.from, slice, options.afterSeconds],
+  );
+  const error = { code: 'ORPHANED', message: 'Job timed out or was orphaned.' };
+  const orphans = rows.filter((row) => row.orphan);
+  const waiting = orphans.filter((row) => row.status === 'PENDING');
+  const running = orphans.filter((row) => row.status === 'RUNNING');
+  let count = await failThem(db, schema, waiting, 'expire', 'true', error, options.actor);
+  count += await failThem(db, schema, running, 'fail', noLease(schema), error, options.actor);
+  return { orphans: count, next: rows.length < slice ? undefined : rows.at(-1)?.id };
+}
+
+function noLease(schema: Schema): string {
+  return `not exists (select 1 from ${schema}.leases l where l.id = j.lease_id and l.state = 'ACTIVE')`;
+}
+
+async function failThem(db: Database, schema: Schema, jobs: Overdue[], transition: TransitionName & ('expire' | 'fail'), still: string, error: JobError, actor: string): Promise<number> {
+  if (jobs.length === 0) return 0;
+  const targets = [...new Set(jobs.flatMap((job) => (job.target_id === null ? [] : [job.target_id])))].sort();
+  return retryConflicts(() =>
+    db.transaction(async (tx: Queryable) => {
+      await lockTargets(tx, schema, targets);
+      const rows = await tx.query(
+        `with b as (
+           select j.id, j.status as before_status, j.target_id is null as free, j.lane_head, j.on_error = 'block' as holds
+             from ${schema}.jobs j where j.id = any($1::uuid[]) and ${guard(transition, 'j')} and ${still} for update of j),
+         failed as (
+           update ${schema}.jobs j set ${become(transition)}, finished_at = now(), held_since = now(), error = $2::jsonb, lease_owner = null,
+             cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now(),
+             lane_head = b.free or (b.lane_head and b.holds),
+             lane_rank = case when b.free or b.lane_head or not b.holds then null else 0 end
+             from b where j.id = b.id
+           returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
+         told as (${insertEvents(schema, {
+           source: 'failed',
+           type: `'${transitions[transition].event}'`,
+           actor: '$3',
+           from: 'before_status',
+           to: `'ERROR'`,
+           data: '$4::jsonb',
+         })})
+         select id from failed`,
+        [jobs.map((job) => job.id), JSON.stringify(error), actor, JSON.stringify({ error })],
+      );
+      await promote(tx, schema, targets);
+      return rows.length;
+    }),
+  );
+}

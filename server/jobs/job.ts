@@ -1,0 +1,115 @@
+// A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
+import type { BackoffPolicy } from '../kernel/backoff.ts';
+import type { Status } from './states.ts';
+
+export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
+export type Priority = (typeof priorities)[number];
+
+export function priorityRank(priority: Priority): number {
+  return priorities.indexOf(priority);
+}
+
+export interface JobError {
+  code: string;
+  message: string;
+  [detail: string]: unknown;
+}
+
+export type StopIntent = 'pause' | 'cancel';
+
+export interface CancelDetail {
+  reason?: string;
+  author?: string;
+  at?: string;
+}
+
+/** When to try again, and which error codes count as recoverable by themselves. */
+export interface RetryPolicy extends BackoffPolicy {
+  codes?: string[];
+}
+
+export interface Job {
+  id: string;
+  status: Status;
+  type: string;
+  queue: string;
+  remote: boolean;
+  targetId: string | null;
+  laneHead: boolean;
+  laneRank: number | null;
+  laneSeq: string;
+  priority: Priority;
+  createdAt: string;
+  runAt: string;
+  updatedAt: string;
+  startedAt: string | null;
+  finishedAt: string | null;
+  heldSince: string | null;
+  expiresAt: string | null;
+  staleAt: string | null;
+  attempt: number;
+  attemptFloor: number;
+  maxAttempts: number;
+  leaseId: string | null;
+  leaseOwner: string | null;
+  /** Of the lease that owns the job now; null when nobody does. */
+  leaseExpiresAt: string | null;
+  cancelRequested: boolean;
+  cancelIntent: StopIntent | null;
+  cancelDetail: CancelDetail | null;
+  costUnits: number;
+  tokensUsed: number;
+  tokenLimit: number | null;
+  progress: number | null;
+  progressMessage: string | null;
+  payload: unknown;
+  result: unknown;
+  error: JobError | null;
+  checkpoint: unknown;
+  retry: RetryPolicy | null;
+  timeoutSeconds: number | null;
+  constraints: Record<string, unknown> | null;
+  onError: 'block' | 'continue';
+  onDrain: 'pause' | 'requeue' | null;
+  webhookUrl: string | null;
+  webhookSent: boolean;
+  clientRequestId: string | null;
+  requestHash: string | null;
+  traceparent: string | null;
+  author: string | null;
+  parentId: string | null;
+  scheduleId: string | null;
+}
+
+export type JobRow = { [column: string]: unknown };
+
+/** A row of `jobs` (every column, and `lease_expires_at` where the query joins it). */
+export function toJob(row: JobRow): Job {
+  const job: Record<string, unknown> = {};
+  for (const [column, value] of Object.entries(row)) job[camel(column)] = value;
+  job.priority = priorities[row.priority as number];
+  job.tokensUsed = Number(row.tokens_used ?? 0);
+  job.tokenLimit = row.token_limit === null || row.token_limit === undefined ? null : Number(row.token_limit);
+  job.leaseExpiresAt = row.lease_expires_at ?? null;
+  return job as unknown as Job;
+}
+
+const camelNames = new Map<string, string>();
+function camel(column: string): string {
+  let name = camelNames.get(column);
+  if (name === undefined) {
+    name = column.replace(/_([a-z])/g, (_, c: string) => c.toUpperCase());
+    camelNames.set(column, name);
+  }
+  return name;
+}
+
+export function attemptsLeft(job: Pick<Job, 'attempt' | 'attemptFloor' | 'maxAttempts'>): boolean {
+  return job.attempt - job.attemptFloor < job.maxAttempts;
+}
+
+/** A failed or paused job of a target stops its lane unless it said `on_error: continue`. */
+export function holdsLane(job: Pick<Job, 'status' | 'targetId' | 'onError'>): boolean {
+  if (job.targetId === null) return false;
+  return job.status === 'PAUSED' || (job.status === 'ERROR' && job.onError === 'block');
+}

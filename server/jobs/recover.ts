@@ -1,0 +1,122 @@
+// Taking back what nobody holds any more: expired leases and claims. Each lease is handled in a
+// transaction of its own, re-checked under its lock, so one bad row neither blocks the others nor
+// overwrites a job that finished between the look and the write.
+import { backoffMs } from '../kernel/backoff.ts';
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { insertEvents } from '../events/record.ts';
+import { attemptsLeft, type Job, type JobRow, toJob } from './job.ts';
+import { distinctTargets, lockTargets, promote } from './lane.ts';
+import { type Outcome, settleIn } from './settle.ts';
+import { become, guard, transitions } from './states.ts';
+import { pausedByUser } from './stop.ts';
+
+export interface ExpiredLease {
+  id: string;
+  kind: 'local' | 'claim' | 'remote';
+  owner: string;
+  job_ids: string[];
+}
+
+export async function findExpiredLeases(db: Queryable, schema: Schema, graceSeconds: number, after: string, limit: number): Promise<ExpiredLease[]> {
+  return db.query<ExpiredLease>(
+    `select id, kind, owner, job_ids from ${schema}.leases
+      where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second' and id > $2
+      order by id limit $3`,
+    [graceSeconds, after, limit],
+  );
+}
+
+export interface Recovered {
+  /** Jobs that went to somebody else's care: retried, failed, paused, canceled or queued again. */
+  jobs: number;
+  failed: number;
+}
+
+/** Ends one expired lease. Does nothing if it was renewed, released or ended by another sweeper. */
+export async function recoverLease(db: Database, schema: Schema, lease: ExpiredLease, options: { actor: string; graceSeconds: number; tokenLimit: number }): Promise<Recovered> {
+  return retryConflicts(() =>
+    db.transaction(async (tx) => {
+      const owned = await readOwned(tx, schema, lease);
+      await lockTargets(tx, schema, distinctTargets(owned));
+      const taken = await tx.query(
+        `with e as (
+           select id from ${schema}.leases
+            where id = $1 and state = 'ACTIVE' and expires_at < now() - $2::float8 * interval '1 second'
+              for update skip locked)
+         update ${schema}.leases l set state = 'EXPIRED', released_at = now() from e where l.id = e.id returning l.id`,
+        [lease.id, options.graceSeconds],
+      );
+      if (taken.length === 0) return { jobs: 0, failed: 0 };
+      const jobs = lease.kind === 'claim' ? await giveBackClaims(tx, schema, lease, owned, options.actor) : await settleLost(tx, schema, lease, owned, options);
+      // Local leases leave no history of their own: the events have it.
+      if (lease.kind !== 'remote') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
+      return jobs;
+    }),
+  );
+}
+
+async function readOwned(tx: Queryable, schema: Schema, lease: ExpiredLease): Promise<Job[]> {
+  const rows = await tx.query<JobRow>(
+    `select * from ${schema}.jobs where id = any($1::uuid[]) and lease_id = $2
+      and status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING')`,
+    [lease.job_ids, lease.id],
+  );
+  return rows.map(toJob);
+}
+
+async function settleLost(tx: Queryable, schema: Schema, lease: ExpiredLease, jobs: Job[], options: { actor: string; tokenLimit: number }): Promise<Recovered> {
+  const items = jobs.map((job) => ({
+    jobId: job.id,
+    leaseId: lease.id,
+    targetId: job.targetId,
+    outcome: outcomeOfLostLease(job, lease.owner, options.tokenLimit),
+  }));
+  const settled = await settleIn(tx, schema, items, { actor: options.actor });
+  const failed = items.filter((i) => i.outcome.kind === 'fail' && settled.accepted.has(i.jobId)).length;
+  return { jobs: settled.accepted.size, failed };
+}
+
+/** What becomes of a job whose holder went silent. Intents of people come first. */
+export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number): Outcome {
+  const limit = job.tokenLimit ?? tokenLimit;
+  if (limit > 0 && job.tokensUsed > limit) {
+    return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(job.tokensUsed, limit) } };
+  }
+  if (job.cancelIntent === 'pause') return { kind: 'stopPaused', message: pausedByUser, by: job.cancelDetail ?? undefined };
+  if (job.cancelIntent === 'cancel') return { kind: 'stopCanceled', message: 'Job was canceled by user', by: job.cancelDetail ?? undefined };
+  const error = { code: 'LEASE_EXPIRED', message: `The lease of ${owner} expired: attempt ${job.attempt} was lost.`, owner };
+  if (!attemptsLeft(job)) return { kind: 'fail', error };
+  if (job.retry === null) return { kind: 'recover', error };
+  return { kind: 'recoverLater', error, delayMs: backoffMs(job.retry, job.attempt - job.attemptFloor, Math.random()) };
+}
+
+export function tokenLimitMessage(used: number, limit: number): string {
+  return `Token limit exceeded: used ${used} of ${limit} allowed.`;
+}
+
+async function giveBackClaims(tx: Queryable, schema: Schema, lease: ExpiredLease, jobs: Job[], actor: string): Promise<Recovered> {
+  const rows = await tx.query(
+    `with b as (
+       select j.id, j.status as before_status, j.target_id is null or t.paused_at is null as head
+         from ${schema}.jobs j left join ${schema}.targets t on t.id = j.target_id
+        where j.id = any($1::uuid[]) and j.lease_id = $2 and ${guard('expireClaim', 'j')} for update of j),
+     given_back as (
+       update ${schema}.jobs j set ${become('expireClaim')}, lease_owner = null, lane_head = b.head,
+         lane_rank = case when b.head then null else 1 end, updated_at = now()
+         from b where j.id = b.id
+       returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
+     told as (${insertEvents(schema, {
+       source: 'given_back',
+       type: `'${transitions.expireClaim.event}'`,
+       actor: '$3',
+       from: 'before_status',
+       to: `'QUEUED'`,
+       data: `$4::jsonb`,
+     })})
+     select id from given_back`,
+    [jobs.map((job) => job.id), lease.id, actor, JSON.stringify({ reason: 'claim expired', owner: lease.owner })],
+  );
+  await promote(tx, schema, distinctTargets(jobs));
+  return { jobs: rows.length, failed: 0 };
+}
