@@ -1,0 +1,46 @@
+// Short ways to put jobs in and to play the worker; a test names only what matters to it.
+import { type Claimed, claimJobs } from '../../server/jobs/claim.ts';
+import { enqueue, type NewJob } from '../../server/jobs/enqueue.ts';
+import type { Job } from '../../server/jobs/job.ts';
+import { findJob } from '../../server/jobs/read.ts';
+import { type Outcome, type Settled, settle } from '../../server/jobs/settle.ts';
+import type { TenantContext } from './database.ts';
+
+type Where = Pick<TenantContext, 'db' | 'schema'>;
+
+export async function addJob(where: Where, given: Partial<NewJob> = {}): Promise<Job> {
+  const [enqueued] = await enqueue(where.db, where.schema, [{ type: 'demo.echo', payload: {}, ...given }], 'test');
+  if (enqueued === undefined) throw new Error('nothing was enqueued');
+  return enqueued.job;
+}
+
+export async function addJobs(where: Where, given: Partial<NewJob>[]): Promise<Job[]> {
+  const jobs = given.map((job) => ({ type: 'demo.echo', payload: {}, ...job }));
+  return (await enqueue(where.db, where.schema, jobs, 'test')).map((e) => e.job);
+}
+
+export async function claim(where: Where, given: { owner?: string; limit?: number; leaseSeconds?: number } = {}): Promise<Claimed> {
+  return claimJobs(where.db, where.schema, { owner: 'w1', limit: 100, leaseSeconds: 15, ...given });
+}
+
+export async function finish(where: Where, job: Job, outcome: Outcome = { kind: 'complete', result: null }): Promise<Settled> {
+  return settle(where.db, where.schema, [{ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }], {
+    actor: `worker:${job.leaseOwner}`,
+  });
+}
+
+export async function reread(where: Where, job: Pick<Job, 'id'>): Promise<Job> {
+  const found = await findJob(where.db, where.schema, job.id);
+  if (found === undefined) throw new Error(`job ${job.id} is gone`);
+  return found;
+}
+
+/** Lets the lease run out without waiting for it. */
+export async function expireLease(where: Where, leaseId: string): Promise<void> {
+  await where.db.query(`update ${where.schema}.leases set expires_at = now() - interval '1 hour' where id = $1`, [leaseId]);
+}
+
+export async function eventTypes(where: Where, job: Pick<Job, 'id'>): Promise<string[]> {
+  const rows = await where.db.query<{ type: string }>(`select type from ${where.schema}.events where job_id = $1 order by seq`, [job.id]);
+  return rows.map((row) => row.type);
+}
