@@ -10,13 +10,19 @@ export function readJsonBody(limitBytes = defaultBodyLimitBytes): RequestHandler
   return (request, response, next) => {
     if (!hasBody(request.headers)) return next();
     if (!isJson(request.headers['content-type'])) {
-      throw problem('UNSUPPORTED_MEDIA_TYPE', 'Send the body as JSON with the header `Content-Type: application/json`.');
+      throw problem(
+        'UNSUPPORTED_MEDIA_TYPE',
+        'Send the body as JSON with the header `Content-Type: application/json`.',
+      );
     }
     parse(request, response, next);
   };
 }
 
-function hasBody(headers: { 'transfer-encoding'?: string | undefined; 'content-length'?: string | undefined }): boolean {
+function hasBody(headers: {
+  'transfer-encoding'?: string | undefined;
+  'content-length'?: string | undefined;
+}): boolean {
   return headers['transfer-encoding'] !== undefined || Number(headers['content-length'] ?? 0) > 0;
 }
 

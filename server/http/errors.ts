@@ -33,7 +33,11 @@ export const answerNotFound: RequestHandler = (request) => {
 
 export function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
-  return fromBodyParser(error) ?? fromDatabase(error) ?? problem('INTERNAL', 'Something went wrong on our side; the log has it under this request_id.');
+  return (
+    fromBodyParser(error) ??
+    fromDatabase(error) ??
+    problem('INTERNAL', 'Something went wrong on our side; the log has it under this request_id.')
+  );
 }
 
 /** body-parser and Express mark the client's faults with a `type` or a 4xx `status`. */
@@ -45,12 +49,18 @@ function fromBodyParser(error: unknown): Problem | undefined {
     case 'entity.parse.failed':
       return problem('INVALID_JSON', `The body is not valid JSON: ${error.message.slice(0, 200)}`);
     case 'entity.too.large':
-      return problem('PAYLOAD_TOO_LARGE', `The body is larger than ${'limit' in error ? error.limit : 'the allowed'} bytes.`);
+      return problem(
+        'PAYLOAD_TOO_LARGE',
+        `The body is larger than ${'limit' in error ? error.limit : 'the allowed'} bytes.`,
+      );
     case 'encoding.unsupported':
     case 'charset.unsupported':
       return problem('UNSUPPORTED_MEDIA_TYPE', 'The encoding of the body is not supported; send UTF-8 JSON.');
     default:
-      return problem('BAD_REQUEST', type === undefined ? 'The address of the request is not valid.' : 'The request was cut short or is malformed.');
+      return problem(
+        'BAD_REQUEST',
+        type === undefined ? 'The address of the request is not valid.' : 'The request was cut short or is malformed.',
+      );
   }
 }
 
@@ -58,9 +68,13 @@ function fromDatabase(error: unknown): Problem | undefined {
   const state = sqlState(error);
   // 53: out of connections, memory or disk. 25006: a standby that cannot write.
   if (isConnectionError(error) || state?.startsWith('53') || state === '25006') {
-    return problem('DATABASE_UNAVAILABLE', 'The database cannot be reached or cannot write at present; try again soon.');
+    return problem(
+      'DATABASE_UNAVAILABLE',
+      'The database cannot be reached or cannot write at present; try again soon.',
+    );
   }
   // A character that Postgres cannot store; validation stops these, this is the backstop.
-  if (state === '22021' || state === '22P05') return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');
+  if (state === '22021' || state === '22P05')
+    return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');
   return undefined;
 }

@@ -30,12 +30,15 @@ function handlersOf(definition: RouteDefinition, authenticate: Authenticate): Re
 
 async function answer(definition: RouteDefinition, request: Request, response: Response, next: NextFunction) {
   try {
-    const value = await definition.handle(contextOf(definition, request, response) as Parameters<RouteDefinition['handle']>[0]);
+    const value = await definition.handle(
+      contextOf(definition, request, response) as Parameters<RouteDefinition['handle']>[0],
+    );
     if (value === handled) return;
     const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
     response.status(reply.status).set(reply.headers);
     if (reply.body === undefined) response.end();
-    else if (typeof reply.body === 'string' && definition.contentType) response.type(definition.contentType).send(reply.body);
+    else if (typeof reply.body === 'string' && definition.contentType)
+      response.type(definition.contentType).send(reply.body);
     else response.json(reply.body);
   } catch (error) {
     next(error);

@@ -42,7 +42,9 @@ function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
     request: {
       ...(params ? { params } : {}),
       ...(query ? { query } : {}),
-      ...(body ? { body: { required: !definition.bodyOptional, content: { 'application/json': { schema: body } } } } : {}),
+      ...(body
+        ? { body: { required: !definition.bodyOptional, content: { 'application/json': { schema: body } } } }
+        : {}),
     },
     responses: { ...answersOf(definition), ...problemsOf(definition) },
   };
@@ -63,7 +65,8 @@ function answersOf(definition: RouteDefinition): RouteConfig['responses'] {
 function problemsOf(definition: RouteDefinition): RouteConfig['responses'] {
   const codes = new Set<ProblemCode>(definition.problems ?? []);
   if (definition.params || definition.query || definition.body) codes.add('INVALID_FIELD');
-  if (definition.body) for (const code of ['INVALID_JSON', 'PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) codes.add(code);
+  if (definition.body)
+    for (const code of ['INVALID_JSON', 'PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) codes.add(code);
   if (definition.access !== 'public') for (const code of ['UNAUTHORIZED', 'FORBIDDEN'] as const) codes.add(code);
   const byStatus = new Map<number, ProblemCode[]>();
   for (const code of codes) {

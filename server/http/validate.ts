@@ -20,7 +20,9 @@ function parseQuery(definition: RouteDefinition, request: Request): unknown {
   const unknown = Object.keys(query);
   // A route without query fields still tells of a misspelt or misplaced one.
   if (unknown.length > 0 && definition.access !== 'public') {
-    throw invalidFields(unknown.slice(0, 20).map((name) => ({ field: `query.${name}`, message: 'is not a known field' })));
+    throw invalidFields(
+      unknown.slice(0, 20).map((name) => ({ field: `query.${name}`, message: 'is not a known field' })),
+    );
   }
   return undefined;
 }

@@ -65,7 +65,12 @@ interface LastEvent {
   data: { author?: string } | null;
 }
 
-export async function lastEvent(db: Queryable, schema: Schema, jobId: string, types?: string[]): Promise<LastEvent | undefined> {
+export async function lastEvent(
+  db: Queryable,
+  schema: Schema,
+  jobId: string,
+  types?: string[],
+): Promise<LastEvent | undefined> {
   const rows = await db.query<LastEvent>(
     `select type, actor, at, data from ${schema}.events
       where job_id = $1 and ($2::text[] is null or type = any($2::text[])) order by seq desc limit 1`,
@@ -80,6 +85,8 @@ export async function refusal(db: Queryable, schema: Schema, job: Job, action: s
   const by = event === undefined ? '' : `: ${event.type} by ${event.data?.author ?? event.actor} at ${event.at}`;
   return problem('INVALID_TRANSITION', `Cannot ${action} a job that is ${job.status}${by}.`, {
     job_status: job.status,
-    ...(event !== undefined && { last_event: { type: event.type, actor: event.actor, at: event.at, author: event.data?.author } }),
+    ...(event !== undefined && {
+      last_event: { type: event.type, actor: event.actor, at: event.at, author: event.data?.author },
+    }),
   });
 }

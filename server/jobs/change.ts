@@ -19,7 +19,12 @@ export interface Change {
 }
 
 /** True if the change happened. */
-export async function changeJob(tx: Queryable, schema: Schema, job: Pick<Job, 'id' | 'targetId'>, change: Change): Promise<boolean> {
+export async function changeJob(
+  tx: Queryable,
+  schema: Schema,
+  job: Pick<Job, 'id' | 'targetId'>,
+  change: Change,
+): Promise<boolean> {
   const targets = job.targetId === null ? [] : [job.targetId];
   await lockTargets(tx, schema, targets);
   const rows = await tx.query(

@@ -82,7 +82,15 @@ async function claim(
        to: 'status',
      })})
      select * from claimed`,
-    [leaseId, request.limit, request.owner, request.leaseSeconds, advisoryKey(schema), request.types ?? null, ...values],
+    [
+      leaseId,
+      request.limit,
+      request.owner,
+      request.leaseSeconds,
+      advisoryKey(schema),
+      request.types ?? null,
+      ...values,
+    ],
   );
   const jobs = rows.map(toJob);
   // RETURNING has no order; handlers start in the order of the claim.

@@ -37,7 +37,14 @@ async function queueThem(tx: Queryable, schema: Schema, due: DueRow[], actor: st
   for (const job of due) if (job.target_id !== null) counts.set(job.target_id, (counts.get(job.target_id) ?? 0) + 1);
   const targets = [...counts.keys()].sort();
   const lanes = new Map(
-    (await takeLaneNumbers(tx, schema, targets, targets.map((id) => counts.get(id)))).map((lane) => [
+    (
+      await takeLaneNumbers(
+        tx,
+        schema,
+        targets,
+        targets.map((id) => counts.get(id)),
+      )
+    ).map((lane) => [
       lane.id,
       { next: BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0), paused: lane.paused_at !== null },
     ]),

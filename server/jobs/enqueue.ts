@@ -133,12 +133,7 @@ async function findFuture(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
   return new Set(rows.map((row) => row.position));
 }
 
-async function placeInLanes(
-  tx: Queryable,
-  schema: Schema,
-  jobs: NewJob[],
-  future: Set<number>,
-): Promise<PlacedJob[]> {
+async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], future: Set<number>): Promise<PlacedJob[]> {
   const counts = new Map<string, number>();
   for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
   const lanes = await openLanes(tx, schema, counts);
@@ -177,7 +172,15 @@ async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, numb
       `insert into ${schema}.targets (id) select id from unnest($1::text[]) as u(id) order by id on conflict (id) do nothing`,
       [fresh],
     );
-    locked = [...locked, ...(await takeLaneNumbers(tx, schema, fresh, fresh.map((id) => counts.get(id))))];
+    locked = [
+      ...locked,
+      ...(await takeLaneNumbers(
+        tx,
+        schema,
+        fresh,
+        fresh.map((id) => counts.get(id)),
+      )),
+    ];
   }
   const heads = await tx.query<{ target_id: string }>(
     `select target_id from ${schema}.jobs where target_id = any($1::text[]) and lane_head`,

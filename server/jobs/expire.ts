@@ -32,7 +32,11 @@ export interface OrphanScan {
  * Looks at one slice of all jobs, in id order, for what no index shows and should never be there: a
  * RUNNING job without an active lease, a PENDING one long past its time.
  */
-export async function failOrphans(db: Database, schema: Schema, options: { actor: string; afterSeconds: number; from: string; slice?: number }): Promise<OrphanScan> {
+export async function failOrphans(
+  db: Database,
+  schema: Schema,
+  options: { actor: string; afterSeconds: number; from: string; slice?: number },
+): Promise<OrphanScan> {
   const slice = options.slice ?? 5000;
   const rows = await db.query<Overdue & { status: string; orphan: boolean }>(
     `select j.id, j.target_id, j.status,
@@ -57,7 +61,15 @@ function noLease(schema: Schema): string {
   return `not exists (select 1 from ${schema}.leases l where l.id = j.lease_id and l.state = 'ACTIVE')`;
 }
 
-async function failThem(db: Database, schema: Schema, jobs: Overdue[], transition: TransitionName & ('expire' | 'fail'), still: string, error: JobError, actor: string): Promise<number> {
+async function failThem(
+  db: Database,
+  schema: Schema,
+  jobs: Overdue[],
+  transition: TransitionName & ('expire' | 'fail'),
+  still: string,
+  error: JobError,
+  actor: string,
+): Promise<number> {
   if (jobs.length === 0) return 0;
   const targets = [...new Set(jobs.flatMap((job) => (job.target_id === null ? [] : [job.target_id])))].sort();
   return retryConflicts(() =>

@@ -70,7 +70,12 @@ export async function demotePaused(tx: Queryable, schema: Schema, targetIds: rea
 }
 
 /** Lanes with a line but no head, among the next `limit` targets. There should never be one. */
-export async function findHeadlessLanes(db: Queryable, schema: Schema, from: string, limit: number): Promise<{ headless: string[]; next: string | undefined }> {
+export async function findHeadlessLanes(
+  db: Queryable,
+  schema: Schema,
+  from: string,
+  limit: number,
+): Promise<{ headless: string[]; next: string | undefined }> {
   const rows = await db.query<{ id: string; headless: boolean }>(
     `select t.id, t.paused_at is null
             and exists (select 1 from ${schema}.jobs w where w.target_id = t.id and w.lane_rank is not null)

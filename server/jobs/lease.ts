@@ -15,13 +15,22 @@ export interface LiveJob extends HeldJob {
 }
 
 /** Renews the leases; returns the jobs that they still own. A job left out is lost. */
-export async function renewLeases(db: Queryable, schema: Schema, held: HeldJob[], leaseSeconds: number): Promise<LiveJob[]> {
+export async function renewLeases(
+  db: Queryable,
+  schema: Schema,
+  held: HeldJob[],
+  leaseSeconds: number,
+): Promise<LiveJob[]> {
   const { text, values } = renewStatement(schema, held, leaseSeconds);
   return toLiveJobs(await db.query<LiveRow>(text, values), held);
 }
 
 /** The statement alone, for the heartbeat thread, which has a connection of its own. */
-export function renewStatement(schema: string, held: HeldJob[], leaseSeconds: number): { text: string; values: unknown[] } {
+export function renewStatement(
+  schema: string,
+  held: HeldJob[],
+  leaseSeconds: number,
+): { text: string; values: unknown[] } {
   return {
     text: `with renewed as (
         update ${schema}.leases set expires_at = now() + $3::float8 * interval '1 second', last_heartbeat_at = now()

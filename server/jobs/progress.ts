@@ -9,7 +9,13 @@ export interface Progress {
   message?: string | undefined;
 }
 
-export async function saveProgress(db: Queryable, schema: Schema, held: HeldJob, progress: Progress, actor: string): Promise<boolean> {
+export async function saveProgress(
+  db: Queryable,
+  schema: Schema,
+  held: HeldJob,
+  progress: Progress,
+  actor: string,
+): Promise<boolean> {
   const rows = await db.query(
     `with saved as (
        update ${schema}.jobs set progress = $3::real, progress_message = $4, updated_at = now()
@@ -32,7 +38,12 @@ export async function saveProgress(db: Queryable, schema: Schema, held: HeldJob,
 }
 
 /** Adds to the job's usage over all attempts. Undefined: lost. */
-export async function addUsage(db: Queryable, schema: Schema, held: HeldJob, tokens: number): Promise<{ tokensUsed: number } | undefined> {
+export async function addUsage(
+  db: Queryable,
+  schema: Schema,
+  held: HeldJob,
+  tokens: number,
+): Promise<{ tokensUsed: number } | undefined> {
   const rows = await db.query<{ tokens_used: string }>(
     `update ${schema}.jobs set tokens_used = tokens_used + $3::bigint, updated_at = now()
       where id = $1 and lease_id = $2 and status = 'RUNNING' returning tokens_used`,

@@ -18,7 +18,13 @@ export interface ExpiredLease {
   job_ids: string[];
 }
 
-export async function findExpiredLeases(db: Queryable, schema: Schema, graceSeconds: number, after: string, limit: number): Promise<ExpiredLease[]> {
+export async function findExpiredLeases(
+  db: Queryable,
+  schema: Schema,
+  graceSeconds: number,
+  after: string,
+  limit: number,
+): Promise<ExpiredLease[]> {
   return db.query<ExpiredLease>(
     `select id, kind, owner, job_ids from ${schema}.leases
       where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second' and id > $2
@@ -34,7 +40,12 @@ export interface Recovered {
 }
 
 /** Ends one expired lease. Does nothing if it was renewed, released or ended by another sweeper. */
-export async function recoverLease(db: Database, schema: Schema, lease: ExpiredLease, options: { actor: string; graceSeconds: number; tokenLimit: number }): Promise<Recovered> {
+export async function recoverLease(
+  db: Database,
+  schema: Schema,
+  lease: ExpiredLease,
+  options: { actor: string; graceSeconds: number; tokenLimit: number },
+): Promise<Recovered> {
   return retryConflicts(() =>
     db.transaction(async (tx) => {
       const owned = await readOwned(tx, schema, lease);
@@ -48,7 +59,10 @@ export async function recoverLease(db: Database, schema: Schema, lease: ExpiredL
         [lease.id, options.graceSeconds],
       );
       if (taken.length === 0) return { jobs: 0, failed: 0 };
-      const jobs = lease.kind === 'claim' ? await giveBackClaims(tx, schema, lease, owned, options.actor) : await settleLost(tx, schema, lease, owned, options);
+      const jobs =
+        lease.kind === 'claim'
+          ? await giveBackClaims(tx, schema, lease, owned, options.actor)
+          : await settleLost(tx, schema, lease, owned, options);
       // Local leases leave no history of their own: the events have it.
       if (lease.kind !== 'remote') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
       return jobs;
@@ -65,7 +79,13 @@ async function readOwned(tx: Queryable, schema: Schema, lease: ExpiredLease): Pr
   return rows.map(toJob);
 }
 
-async function settleLost(tx: Queryable, schema: Schema, lease: ExpiredLease, jobs: Job[], options: { actor: string; tokenLimit: number }): Promise<Recovered> {
+async function settleLost(
+  tx: Queryable,
+  schema: Schema,
+  lease: ExpiredLease,
+  jobs: Job[],
+  options: { actor: string; tokenLimit: number },
+): Promise<Recovered> {
   const items = jobs.map((job) => ({
     jobId: job.id,
     leaseId: lease.id,
@@ -83,9 +103,15 @@ export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number):
   if (limit > 0 && job.tokensUsed > limit) {
     return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(job.tokensUsed, limit) } };
   }
-  if (job.cancelIntent === 'pause') return { kind: 'stopPaused', message: pausedByUser, by: job.cancelDetail ?? undefined };
-  if (job.cancelIntent === 'cancel') return { kind: 'stopCanceled', message: 'Job was canceled by user', by: job.cancelDetail ?? undefined };
-  const error = { code: 'LEASE_EXPIRED', message: `The lease of ${owner} expired: attempt ${job.attempt} was lost.`, owner };
+  if (job.cancelIntent === 'pause')
+    return { kind: 'stopPaused', message: pausedByUser, by: job.cancelDetail ?? undefined };
+  if (job.cancelIntent === 'cancel')
+    return { kind: 'stopCanceled', message: 'Job was canceled by user', by: job.cancelDetail ?? undefined };
+  const error = {
+    code: 'LEASE_EXPIRED',
+    message: `The lease of ${owner} expired: attempt ${job.attempt} was lost.`,
+    owner,
+  };
   if (!attemptsLeft(job)) return { kind: 'fail', error };
   if (job.retry === null) return { kind: 'recover', error };
   return { kind: 'recoverLater', error, delayMs: backoffMs(job.retry, job.attempt - job.attemptFloor, Math.random()) };
@@ -95,7 +121,13 @@ export function tokenLimitMessage(used: number, limit: number): string {
   return `Token limit exceeded: used ${used} of ${limit} allowed.`;
 }
 
-async function giveBackClaims(tx: Queryable, schema: Schema, lease: ExpiredLease, jobs: Job[], actor: string): Promise<Recovered> {
+async function giveBackClaims(
+  tx: Queryable,
+  schema: Schema,
+  lease: ExpiredLease,
+  jobs: Job[],
+  actor: string,
+): Promise<Recovered> {
   const rows = await tx.query(
     `with b as (
        select j.id, j.status as before_status, j.target_id is null or t.paused_at is null as head

@@ -40,23 +40,37 @@ export interface SettleOptions {
   endedLeases?: string[];
 }
 
-export async function settle(db: Database, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Settled> {
+export async function settle(
+  db: Database,
+  schema: Schema,
+  items: Settlement[],
+  options: SettleOptions,
+): Promise<Settled> {
   return retryConflicts(() => {
     const first = items[0];
-    const alone = first !== undefined && items.every((i) => i.targetId === null && i.outcome.kind === first.outcome.kind);
+    const alone =
+      first !== undefined && items.every((i) => i.targetId === null && i.outcome.kind === first.outcome.kind);
     // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
-    if (alone) return settleKind(db, schema, first.outcome.kind, items, options).then((ids) => toSettled(items, ids, 0));
+    if (alone)
+      return settleKind(db, schema, first.outcome.kind, items, options).then((ids) => toSettled(items, ids, 0));
     return db.transaction((tx) => settleIn(tx, schema, items, options));
   });
 }
 
-export async function settleIn(tx: Queryable, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Settled> {
+export async function settleIn(
+  tx: Queryable,
+  schema: Schema,
+  items: Settlement[],
+  options: SettleOptions,
+): Promise<Settled> {
   const targets = distinctTargets(items);
   await lockTargets(tx, schema, targets);
   const accepted: string[] = [];
   let ended = options.endedLeases;
   for (const [kind, group] of groupByKind(items)) {
-    accepted.push(...(await settleKind(tx, schema, kind, group, { actor: options.actor, ...(ended && { endedLeases: ended }) })));
+    accepted.push(
+      ...(await settleKind(tx, schema, kind, group, { actor: options.actor, ...(ended && { endedLeases: ended }) })),
+    );
     ended = undefined;
   }
   if (items.some(goesBack)) await demotePaused(tx, schema, targets);
@@ -150,7 +164,10 @@ function entryOf(outcome: Outcome): { delay: number; v: object } {
     case 'stopPaused':
     case 'stopCanceled': {
       const code = outcome.kind === 'stopPaused' ? 'PAUSED' : 'CANCELED';
-      return { delay: 0, v: { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } } };
+      return {
+        delay: 0,
+        v: { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } },
+      };
     }
     case 'giveBack':
       return { delay: 0, v: { told: { reason: outcome.reason } } };

@@ -16,15 +16,19 @@ export async function pauseJob(db: Database, schema: Schema, request: Request): 
     if (job.status === 'PAUSED') return { job, done: true };
     if (job.status === 'RUNNING') return requestStop(db, schema, job, 'pause', request);
     if (!allows('pause', job.status)) throw await refusal(db, schema, job, 'pause');
-    return changed(db.transaction((tx) => changeJob(tx, schema, job, {
-      transition: 'pause',
-      actor: request.actor,
-      // Paused before its turn, it stands at the front of the line to hold the lane when its turn comes.
-      set: `held_since = now(), lease_owner = null, error = $4::jsonb,
+    return changed(
+      db.transaction((tx) =>
+        changeJob(tx, schema, job, {
+          transition: 'pause',
+          actor: request.actor,
+          // Paused before its turn, it stands at the front of the line to hold the lane when its turn comes.
+          set: `held_since = now(), lease_owner = null, error = $4::jsonb,
             lane_rank = case when b.free or b.lane_head then null else 0 end`,
-      values: [JSON.stringify({ code: 'PAUSED', message: pausedByUser })],
-      data: told(request, { message: pausedByUser }),
-    })));
+          values: [JSON.stringify({ code: 'PAUSED', message: pausedByUser })],
+          data: told(request, { message: pausedByUser }),
+        }),
+      ),
+    );
   });
 }
 
@@ -69,7 +73,13 @@ export async function cancelPhases(tx: Pick<Database, 'query'>, schema: Schema, 
 }
 
 /** Puts the intent on the flag of a running job. A cancel overrides a pause, never the other way. */
-async function requestStop(db: Database, schema: Schema, job: Job, intent: StopIntent, request: Request): Promise<Acted | undefined> {
+async function requestStop(
+  db: Database,
+  schema: Schema,
+  job: Job,
+  intent: StopIntent,
+  request: Request,
+): Promise<Acted | undefined> {
   if (job.cancelRequested && job.cancelIntent === intent) return { job, done: false };
   if (job.cancelIntent === 'cancel') {
     throw problem('CONFLICT', `A cancel is already on its way, asked by ${job.cancelDetail?.author ?? 'somebody'}.`, {

@@ -25,7 +25,11 @@ export interface TargetRequest {
 }
 
 /** Stops the lane: what runs goes on, nothing starts. Makes the target if it is new. */
-export async function pauseTarget(db: Database, schema: Schema, request: TargetRequest & { until?: string | undefined }): Promise<Target> {
+export async function pauseTarget(
+  db: Database,
+  schema: Schema,
+  request: TargetRequest & { until?: string | undefined },
+): Promise<Target> {
   return retryConflicts(() =>
     db.transaction(async (tx) => {
       await tx.query(`insert into ${schema}.targets (id) values ($1) on conflict (id) do nothing`, [request.targetId]);
@@ -80,7 +84,12 @@ export async function resumeDueTargets(db: Database, schema: Schema, actor: stri
   return due.map((row) => row.id);
 }
 
-export async function labelTarget(db: Queryable, schema: Schema, id: string, labels: Record<string, string>): Promise<Target> {
+export async function labelTarget(
+  db: Queryable,
+  schema: Schema,
+  id: string,
+  labels: Record<string, string>,
+): Promise<Target> {
   const rows = await db.query<Target>(
     `insert into ${schema}.targets (id, labels) values ($1, $2::jsonb)
      on conflict (id) do update set labels = excluded.labels returning ${columns}`,
@@ -95,7 +104,11 @@ export async function mustFindTarget(db: Queryable, schema: Schema, id: string):
   return rows[0];
 }
 
-export async function listTargets(db: Queryable, schema: Schema, options: { after: string; limit: number; paused?: boolean | undefined }): Promise<Target[]> {
+export async function listTargets(
+  db: Queryable,
+  schema: Schema,
+  options: { after: string; limit: number; paused?: boolean | undefined },
+): Promise<Target[]> {
   const paused = options.paused === undefined ? '' : `and (paused_at is not null) = ${options.paused}`;
   return db.query<Target>(`select ${columns} from ${schema}.targets where id > $1 ${paused} order by id limit $2`, [
     options.after,

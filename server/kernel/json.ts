@@ -28,7 +28,8 @@ export function findJsonFault(root: unknown): JsonFault | undefined {
       continue;
     }
     // JSON.parse reads 1e400 as Infinity, which would be stored as null.
-    if (typeof value === 'number' && !Number.isFinite(value)) return { field: pathOf(place), message: 'is too large a number' };
+    if (typeof value === 'number' && !Number.isFinite(value))
+      return { field: pathOf(place), message: 'is too large a number' };
     if (typeof value !== 'object' || value === null) continue;
     if (depth >= deepestJson) return { field: pathOf(place), message: `is nested deeper than ${deepestJson} levels` };
     if (Array.isArray(value)) {

@@ -54,7 +54,9 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
     const tenant = toTenant(row);
     // Before anything changes: the usual refusal should not make a single daemon stop.
     if (!options.force) refuseIfRunning(await countRunning(tx, tenant));
-    await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [row.id]);
+    await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [
+      row.id,
+    ]);
     return { tenant, before: row.status };
   });
 }
@@ -76,10 +78,10 @@ async function drop(db: Database, tenant: Tenant, force: boolean): Promise<void>
 async function restore(db: Queryable, tenant: Tenant, before: TenantStatus): Promise<void> {
   // If this fails too, the tenant stays DELETING: deleting it again or activating it both work.
   await db
-    .query(`update ${controlSchema}.tenants set status = $2, updated_at = now() where id = $1 and status = 'DELETING'`, [
-      tenant.id,
-      before,
-    ])
+    .query(
+      `update ${controlSchema}.tenants set status = $2, updated_at = now() where id = $1 and status = 'DELETING'`,
+      [tenant.id, before],
+    )
     .catch(() => {});
 }
 

@@ -5,7 +5,9 @@ import { problem } from '../kernel/errors.ts';
 import { type Tenant, type TenantRow, tenantColumns, toTenant } from './tenant.ts';
 
 export async function findTenant(db: Queryable, slug: string): Promise<Tenant | undefined> {
-  const rows = await db.query<TenantRow>(`select ${tenantColumns} from ${controlSchema}.tenants where slug = $1`, [slug]);
+  const rows = await db.query<TenantRow>(`select ${tenantColumns} from ${controlSchema}.tenants where slug = $1`, [
+    slug,
+  ]);
   return rows[0] && toTenant(rows[0]);
 }
 

@@ -82,7 +82,8 @@ export class TenantRegistry implements Service {
       this.#failing = false;
     } catch (error) {
       // Once per outage: this runs every second.
-      if (!this.#failing) this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, the last state is kept');
+      if (!this.#failing)
+        this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, the last state is kept');
       this.#failing = true;
     }
   }

@@ -24,5 +24,7 @@ async function changeStatus(db: Queryable, slug: string, from: TenantStatus[], t
   if (row) return toTenant(row);
   const tenant = await getTenant(db, slug);
   if (tenant.status === to) return tenant;
-  throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status} and cannot become ${to}.`, { status: tenant.status });
+  throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status} and cannot become ${to}.`, {
+    status: tenant.status,
+  });
 }

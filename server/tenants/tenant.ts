@@ -31,7 +31,10 @@ export const tenantSettings = z.strictObject({
     .describe('How long finished jobs and events are kept.'),
   webhook: z
     .strictObject({
-      url: z.url({ protocol: /^https?$/ }).max(2048).optional(),
+      url: z
+        .url({ protocol: /^https?$/ })
+        .max(2048)
+        .optional(),
       events: z.array(name).max(100).optional(),
     })
     .optional()

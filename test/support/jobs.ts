@@ -19,14 +19,26 @@ export async function addJobs(where: Where, given: Partial<NewJob>[]): Promise<J
   return (await enqueue(where.db, where.schema, jobs, 'test')).map((e) => e.job);
 }
 
-export async function claim(where: Where, given: { owner?: string; limit?: number; leaseSeconds?: number } = {}): Promise<Claimed> {
+export async function claim(
+  where: Where,
+  given: { owner?: string; limit?: number; leaseSeconds?: number } = {},
+): Promise<Claimed> {
   return claimJobs(where.db, where.schema, { owner: 'w1', limit: 100, leaseSeconds: 15, ...given });
 }
 
-export async function finish(where: Where, job: Job, outcome: Outcome = { kind: 'complete', result: null }): Promise<Settled> {
-  return settle(where.db, where.schema, [{ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }], {
-    actor: `worker:${job.leaseOwner}`,
-  });
+export async function finish(
+  where: Where,
+  job: Job,
+  outcome: Outcome = { kind: 'complete', result: null },
+): Promise<Settled> {
+  return settle(
+    where.db,
+    where.schema,
+    [{ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }],
+    {
+      actor: `worker:${job.leaseOwner}`,
+    },
+  );
 }
 
 export async function reread(where: Where, job: Pick<Job, 'id'>): Promise<Job> {
@@ -37,10 +49,15 @@ export async function reread(where: Where, job: Pick<Job, 'id'>): Promise<Job> {
 
 /** Lets the lease run out without waiting for it. */
 export async function expireLease(where: Where, leaseId: string): Promise<void> {
-  await where.db.query(`update ${where.schema}.leases set expires_at = now() - interval '1 hour' where id = $1`, [leaseId]);
+  await where.db.query(`update ${where.schema}.leases set expires_at = now() - interval '1 hour' where id = $1`, [
+    leaseId,
+  ]);
 }
 
 export async function eventTypes(where: Where, job: Pick<Job, 'id'>): Promise<string[]> {
-  const rows = await where.db.query<{ type: string }>(`select type from ${where.schema}.events where job_id = $1 order by seq`, [job.id]);
+  const rows = await where.db.query<{ type: string }>(
+    `select type from ${where.schema}.events where job_id = $1 order by seq`,
+    [job.id],
+  );
   return rows.map((row) => row.type);
 }

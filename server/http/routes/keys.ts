@@ -8,7 +8,15 @@ import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
 import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
 import { audit } from '../audit.ts';
 import { type Access, type RouteContext, RouteGroup, reply } from '../route.ts';
-import { createKeyBody, keyIdParam, keySchema, keyToApi, newKeySchema, newKeyToApi, rotateKeyBody } from './key-schemas.ts';
+import {
+  createKeyBody,
+  keyIdParam,
+  keySchema,
+  keyToApi,
+  newKeySchema,
+  newKeyToApi,
+  rotateKeyBody,
+} from './key-schemas.ts';
 
 /** Whose keys a set of routes is about. */
 interface KeyOwner<A extends Access, P extends z.ZodRawShape> {

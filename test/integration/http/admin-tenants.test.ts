@@ -5,13 +5,19 @@ import { useDatabase } from '../../support/database.ts';
 const context = useDatabase();
 const app = useApp(context);
 const admin = (method: string, path: string, body?: unknown) => app.request(method, path, { key: adminKey, body });
-const create = (slug: string, settings?: unknown) => admin('POST', '/api/admin/tenants', { slug, ...(settings ? { settings } : {}) });
+const create = (slug: string, settings?: unknown) =>
+  admin('POST', '/api/admin/tenants', { slug, ...(settings ? { settings } : {}) });
 
 describe('creating a tenant', () => {
   it('answers 201 with the tenant and a first key that works', async () => {
     const made = await create('first', { concurrency: 3 });
     expect(made.status).toBe(201);
-    expect(made.body.tenant).toMatchObject({ slug: 'first', schema: 'tenant_first', status: 'ACTIVE', settings: { concurrency: 3 } });
+    expect(made.body.tenant).toMatchObject({
+      slug: 'first',
+      schema: 'tenant_first',
+      status: 'ACTIVE',
+      settings: { concurrency: 3 },
+    });
     expect(made.body.key.key).toMatch(/^lh_[0-9a-f]{16}_[0-9a-f]{64}$/);
     expect(made.body.key.scopes).toEqual(['read', 'enqueue', 'control', 'worker', 'admin']);
     const keys = await app.request('GET', '/api/keys', { key: made.body.key.key });
@@ -27,11 +33,14 @@ describe('creating a tenant', () => {
     expect(again.body.code).toBe('ALREADY_EXISTS');
   });
 
-  it.each(['', 'Upper', '1st', 'a-b', 'a b', 'a;drop', 'a"b', 'ä', 'x'.repeat(49), '__proto__'])('refuses the slug %j', async (slug) => {
-    const answer = await create(slug);
-    expect(answer.status).toBe(400);
-    expect(answer.body).toMatchObject({ code: 'INVALID_FIELD', field: 'slug' });
-  });
+  it.each(['', 'Upper', '1st', 'a-b', 'a b', 'a;drop', 'a"b', 'ä', 'x'.repeat(49), '__proto__'])(
+    'refuses the slug %j',
+    async (slug) => {
+      const answer = await create(slug);
+      expect(answer.status).toBe(400);
+      expect(answer.body).toMatchObject({ code: 'INVALID_FIELD', field: 'slug' });
+    },
+  );
 
   it('names settings that are unknown or wrong', async () => {
     const answer = await create('wrong', { concurency: 1, token_limit: -1, retention: { days: 3 } });
@@ -49,9 +58,9 @@ describe('creating a tenant', () => {
     const answer = await create('stranger');
     expect(answer.status).toBe(409);
     expect(answer.body.code).toBe('CONFLICT');
-    expect(await context.db.query("select table_name from information_schema.tables where table_schema = 'tenant_stranger'")).toEqual([
-      { table_name: 'jobs' },
-    ]);
+    expect(
+      await context.db.query("select table_name from information_schema.tables where table_schema = 'tenant_stranger'"),
+    ).toEqual([{ table_name: 'jobs' }]);
     expect((await admin('GET', '/api/admin/tenants/stranger')).status).toBe(404);
   });
 
@@ -63,7 +72,9 @@ describe('creating a tenant', () => {
     const answer = await create('half');
     expect(answer.status).toBe(201);
     expect(answer.body.tenant).toMatchObject({ status: 'ACTIVE', settings: { capacity_units: 7 } });
-    expect(await context.db.query('select queue, total_units from tenant_half.capacities')).toEqual([{ queue: '', total_units: 7 }]);
+    expect(await context.db.query('select queue, total_units from tenant_half.capacities')).toEqual([
+      { queue: '', total_units: 7 },
+    ]);
   });
 
   it('made by five callers at once, exists once', async () => {

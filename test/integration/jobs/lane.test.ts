@@ -88,7 +88,13 @@ test('a retry keeps its lane, and an expired lease costs one attempt', async () 
   expect(second.jobs.map((j) => [j.id, j.attempt])).toEqual([[a!.id, 2]]);
   await expireLease(context, second.leaseId);
   const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
-  for (const lease of await findExpiredLeases(context.db, context.schema, 0, '00000000-0000-0000-0000-000000000000', 10)) {
+  for (const lease of await findExpiredLeases(
+    context.db,
+    context.schema,
+    0,
+    '00000000-0000-0000-0000-000000000000',
+    10,
+  )) {
     await recoverLease(context.db, context.schema, lease, sweep);
   }
   const third = await claim(context);
