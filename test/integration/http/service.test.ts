@@ -1,0 +1,138 @@
+import { Counter, Registry } from 'prom-client';
+import { afterEach, describe, expect, it } from 'vitest';
+import { Database } from '../../../server/database/database.ts';
+import type { ReadinessState } from '../../../server/http/routes/health.ts';
+import { createApp } from '../../../server/http/app.ts';
+import { handled, RouteGroup } from '../../../server/http/route.ts';
+import { HttpServer } from '../../../server/http/server.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { adminKey, startApp, useApp } from '../../support/app.ts';
+import { useDatabase } from '../../support/database.ts';
+
+const context = useDatabase();
+let state: ReadinessState = { migrated: true, draining: false };
+const metricsRegistry = new Registry();
+new Counter({ name: 'test_total', help: 'A test', registers: [metricsRegistry] }).inc(3);
+const app = useApp(context, () => ({ readiness: () => state, metricsRegistry }));
+afterEach(() => {
+  state = { migrated: true, draining: false };
+});
+
+describe('/readyz', () => {
+  it('is 200 when all is well', async () => {
+    const answer = await app.request('GET', '/readyz');
+    expect(answer.status).toBe(200);
+    expect(answer.body).toEqual({ ready: true, checks: { database: { ok: true }, migrations: { ok: true }, draining: { ok: true } } });
+  });
+
+  it.each<[string, ReadinessState, string]>([
+    ['migrations are missing', { migrated: false, draining: false }, 'migrations'],
+    ['the daemon drains', { migrated: true, draining: true, drain: { running: 2 } }, 'draining'],
+    ['a check of the daemon fails', { migrated: true, draining: false, checks: { worker: { ok: false } } }, 'worker'],
+  ])('is 503 when %s, and /livez still 200', async (_name, given, check) => {
+    state = given;
+    const answer = await app.request('GET', '/readyz');
+    expect(answer.status).toBe(503);
+    expect(answer.body.checks[check].ok).toBe(false);
+    if (given.drain) expect(answer.body.drain).toEqual(given.drain);
+    expect((await app.request('GET', '/livez')).status).toBe(200);
+  });
+
+  it('is 503 without a database, as is the API; nothing about the database leaks', async () => {
+    const db = new Database({ url: 'postgres://someone:hush@127.0.0.1:9/nowhere', poolMax: 2, logger: createLogger('silent') });
+    const alone = await startApp({ db });
+    try {
+      const ready = await alone.app.request('GET', '/readyz');
+      expect(ready.status).toBe(503);
+      expect(ready.body.checks.database.ok).toBe(false);
+      const list = await alone.app.request('GET', '/api/admin/tenants', { key: adminKey });
+      expect(list.status).toBe(503);
+      expect(list.body.code).toBe('DATABASE_UNAVAILABLE');
+      expect(list.headers.get('retry-after')).toBe('2');
+      const key = `lh_${'0'.repeat(16)}_${'0'.repeat(64)}`;
+      expect((await alone.app.request('GET', '/api/keys', { key })).status).toBe(503);
+      expect(JSON.stringify([ready.body, list.body])).not.toMatch(/hush|someone|ECONN|127\.0/);
+      expect((await alone.app.request('GET', '/livez')).status).toBe(200);
+    } finally {
+      await alone.stop();
+      await db.close();
+    }
+  });
+});
+
+it('/metrics shows what is registered', async () => {
+  const answer = await app.request('GET', '/metrics');
+  expect(answer.headers.get('content-type')).toContain('text/plain');
+  expect(answer.body).toContain('test_total 3');
+});
+
+describe('/openapi.json', () => {
+  it('describes every route, its access and its problems', async () => {
+    const { status, body } = await app.request('GET', '/openapi.json');
+    expect(status).toBe(200);
+    expect(body.openapi).toBe('3.1.0');
+    expect(Object.keys(body.paths)).toEqual(expect.arrayContaining(['/livez', '/api/keys', '/api/admin/tenants/{slug}/keys/{id}']));
+    const create = body.paths['/api/admin/tenants'].post;
+    expect(create['x-access']).toBe('operator');
+    expect(Object.keys(create.responses).sort()).toEqual(['201', '400', '401', '403', '409', '413', '415']);
+    expect(create.requestBody.content['application/json'].schema.additionalProperties).toBe(false);
+    expect(Object.keys(body.components.schemas)).toEqual(expect.arrayContaining(['Tenant', 'TenantSettings', 'Problem']));
+  });
+
+  it('refuses two definitions of one route', async () => {
+    const twin = new RouteGroup('Twin');
+    twin.route({ method: 'get', path: '/livez', summary: 'Again', access: 'public', answers: { 200: null }, handle: () => null });
+    expect(() => createApp({ ...app.deps, routes: [twin] })).toThrow('two routes for get /livez');
+  });
+});
+
+describe('the server', () => {
+  it('says plainly that its port is taken', async () => {
+    const port = Number(new URL(app.url).port);
+    const second = new HttpServer(createApp(app.deps), { host: '127.0.0.1', port }, createLogger('silent'));
+    await expect(second.start()).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
+    await second.stop();
+  });
+
+  it('lets a request under way finish when it stops, and cuts a stream that never ends', async () => {
+    let release = () => {};
+    let enter = () => {};
+    const entered = new Promise<void>((resolve) => {
+      enter = resolve;
+    });
+    const group = new RouteGroup('Slow');
+    group.route({
+      method: 'get',
+      path: '/slow',
+      summary: 'Slow',
+      access: 'public',
+      answers: { 200: null },
+      handle: () =>
+        new Promise((resolve) => {
+          release = () => resolve({ done: true });
+          enter();
+        }),
+    });
+    group.route({
+      method: 'get',
+      path: '/stream',
+      summary: 'Endless',
+      access: 'public',
+      answers: { 200: null },
+      handle: ({ response }) => {
+        response.write('begin');
+        return handled;
+      },
+    });
+    const own = await startApp(context, () => ({ routes: [group] }));
+    const stream = await fetch(`${own.app.url}/stream`);
+    const slow = own.app.request('GET', '/slow');
+    await entered;
+    const stopped = own.stop();
+    release();
+    expect((await slow).body).toEqual({ done: true });
+    await expect(stream.text()).rejects.toThrow();
+    await stopped;
+    await expect(own.app.request('GET', '/livez')).rejects.toThrow();
+  });
+});

@@ -1,0 +1,40 @@
+import fc from 'fast-check';
+import { describe, expect, it } from 'vitest';
+import { findJsonFault } from '../../../server/kernel/json.ts';
+
+describe('findJsonFault', () => {
+  it('finds nothing in JSON without NUL, half characters or __proto__', () => {
+    fc.assert(
+      fc.property(fc.jsonValue({ stringUnit: 'grapheme' }), (value) => {
+        const text = JSON.stringify(value);
+        fc.pre(!text.includes('\\u0000') && !text.includes('__proto__'));
+        expect(findJsonFault(JSON.parse(text))).toBeUndefined();
+      }),
+    );
+  });
+
+  it('finds a NUL wherever it is put', () => {
+    fc.assert(
+      fc.property(fc.array(fc.oneof(fc.nat(3), fc.stringMatching(/^[a-z]{1,5}$/)), { maxLength: 50 }), (path) => {
+        const value = path.reduceRight<unknown>(
+          (inner, step) => (typeof step === 'number' ? [...Array(step).fill(0), inner] : { [step]: inner }),
+          'a\u0000b',
+        );
+        const field = path.reduce<string>((at, step) => (typeof step === 'number' ? `${at}[${step}]` : at ? `${at}.${step}` : step), '');
+        expect(findJsonFault(value)?.message).toContain('\\u0000');
+        expect(findJsonFault(value)?.field).toBe(field.length > 300 ? `${field.slice(0, 300)}…` : field);
+      }),
+    );
+  });
+
+  it('allows 100 levels and not 101, and does not overflow at a million', () => {
+    const nest = (levels: number) => {
+      let value: unknown = 1;
+      for (let i = 0; i < levels; i++) value = [value];
+      return value;
+    };
+    expect(findJsonFault(nest(100))).toBeUndefined();
+    expect(findJsonFault(nest(101))?.message).toContain('deeper than 100');
+    expect(findJsonFault(nest(1_000_000))?.message).toContain('deeper than 100');
+  });
+});
