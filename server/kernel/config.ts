@@ -66,6 +66,32 @@ const settings = {
   ),
   RESULT_LIMIT_BYTES: integer(1_048_576, 1024, 104_857_600, 'Largest result, phase result or checkpoint of a job.'),
   MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),
+  WEBHOOK_ALLOW_PRIVATE: flag(
+    false,
+    'Webhooks may go to private, loopback and link-local addresses. Only where every tenant is trusted.',
+  ),
+  WEBHOOK_CONCURRENCY: integer(20, 1, 1000, 'Webhooks that one daemon sends at once, over all tenants.'),
+  WEBHOOK_TIMEOUT_SECONDS: number(10, 0.1, 300, 'How long one delivery of a webhook may take, answer included.'),
+  WEBHOOK_MAX_ATTEMPTS: integer(10, 1, 50, 'How often a webhook is tried before its delivery is failed.'),
+  RETENTION_STALE_AFTER_SECONDS: integer(
+    604_800,
+    0,
+    31_536_000_000,
+    'Age at which a finished job becomes stale, unless its tenant says otherwise.',
+  ),
+  RETENTION_DELETE_AFTER_SECONDS: integer(
+    2_592_000,
+    0,
+    31_536_000_000,
+    'Age, counted from its end, at which a stale job is deleted, unless its tenant says otherwise.',
+  ),
+  RETENTION_EVENT_DAYS: integer(
+    90,
+    1,
+    365_000,
+    'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise.',
+  ),
+  METRICS_PER_TENANT: flag(false, 'Metrics carry the tenant as a label: one series more for each tenant.'),
 } satisfies Record<string, Setting<unknown>>;
 
 type Settings = typeof settings;
@@ -165,6 +191,15 @@ function oneOf<const T extends string>(values: readonly [T, ...T[]], doc: string
     doc,
     allowed: `one of ${values.join(', ')}`,
     parse: (s) => values.find((v) => v === s),
+  };
+}
+
+function flag(fallback: boolean, doc: string): Setting<boolean> {
+  return {
+    default: fallback,
+    doc,
+    allowed: 'true or false',
+    parse: (s) => (s === 'true' ? true : s === 'false' ? false : undefined),
   };
 }
 

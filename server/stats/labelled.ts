@@ -1,0 +1,103 @@
+// prom-client's counters, gauges and histograms with a tenant label that may be left out, and with
+// the labelled child kept: finding it by its labels costs more than counting.
+import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
+
+export interface MetricOptions {
+  registry: Registry;
+  perTenant: boolean;
+}
+
+/** The values that the metric's one label of its own may take; `never`: it has none. */
+type Labels<V extends string> = [V] extends [never] ? [] : [label: V];
+
+class Children<C> {
+  #byKey = new Map<string, C>();
+  #perTenant: boolean;
+  #own: string | undefined;
+  #make: (labels: Record<string, string>) => C;
+
+  constructor(perTenant: boolean, own: string | undefined, make: (labels: Record<string, string>) => C) {
+    this.#perTenant = perTenant;
+    this.#own = own;
+    this.#make = make;
+  }
+
+  of(tenant: string, label: string | undefined): C {
+    const key = this.#perTenant ? `${tenant}\n${label ?? ''}` : (label ?? '');
+    let child = this.#byKey.get(key);
+    if (child === undefined) {
+      const labels: Record<string, string> = {};
+      if (this.#perTenant) labels.tenant = tenant;
+      if (this.#own !== undefined && label !== undefined) labels[this.#own] = label;
+      child = this.#make(labels);
+      this.#byKey.set(key, child);
+    }
+    return child;
+  }
+
+  clear(): void {
+    this.#byKey.clear();
+  }
+}
+
+export class LabelledCounter<V extends string> {
+  #children: Children<Counter.Internal>;
+
+  constructor(options: MetricOptions, name: string, help: string, label?: string) {
+    const counter = new Counter(configOf(options, name, help, label));
+    this.#children = new Children(options.perTenant, label, (of) => counter.labels(of));
+  }
+
+  /** `add(tenant.slug)`, `add(tenant.slug, 'completed')`, `add(tenant.slug, 'completed', 5)`. */
+  add(tenant: string, ...rest: [...Labels<V>, count?: number]): void {
+    const last = rest.at(-1);
+    const count = typeof last === 'number' ? last : 1;
+    const label = typeof rest[0] === 'string' ? rest[0] : undefined;
+    this.#children.of(tenant, label).inc(count);
+  }
+}
+
+export class LabelledGauge<V extends string> {
+  #gauge: Gauge;
+  #children: Children<Gauge.Internal<string>>;
+
+  constructor(options: MetricOptions, name: string, help: string, label?: string) {
+    this.#gauge = new Gauge(configOf(options, name, help, label));
+    this.#children = new Children(options.perTenant, label, (of) => this.#gauge.labels(of));
+  }
+
+  set(tenant: string, ...rest: [...Labels<V>, value: number]): void {
+    const label = typeof rest[0] === 'string' ? rest[0] : undefined;
+    this.#children.of(tenant, label).set(rest.at(-1) as number);
+  }
+
+  add(tenant: string, ...rest: [...Labels<V>, change: number]): void {
+    const label = typeof rest[0] === 'string' ? rest[0] : undefined;
+    this.#children.of(tenant, label).inc(rest.at(-1) as number);
+  }
+
+  /** Forgets every series: those of tenants that are gone must not stay for ever. */
+  reset(): void {
+    this.#children.clear();
+    this.#gauge.reset();
+  }
+}
+
+export class LabelledHistogram<V extends string> {
+  #children: Children<Histogram.Internal<string>>;
+
+  constructor(options: MetricOptions, name: string, help: string, buckets: number[], label?: string) {
+    const histogram = new Histogram({ ...configOf(options, name, help, label), buckets });
+    this.#children = new Children(options.perTenant, label, (of) => histogram.labels(of));
+  }
+
+  observe(tenant: string, ...rest: [...Labels<V>, seconds: number]): void {
+    const label = typeof rest[0] === 'string' ? rest[0] : undefined;
+    this.#children.of(tenant, label).observe(rest.at(-1) as number);
+  }
+}
+
+function configOf(options: MetricOptions, name: string, help: string, label: string | undefined) {
+  const labelNames = [...(options.perTenant ? ['tenant'] : []), ...(label === undefined ? [] : [label])];
+  return { name: `leasehold_${name}`, help, labelNames, registers: [options.registry] };
+}
