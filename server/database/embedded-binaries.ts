@@ -3,6 +3,7 @@
 import { access, chmod, constants, cp, mkdir, readFile, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
+import { EmbeddedPostgresError } from './embedded-error.ts';
 import type { Runner } from './embedded-runner.ts';
 
 export interface PostgresBinaries {
@@ -10,10 +11,6 @@ export interface PostgresBinaries {
   postgres: string;
   /** `18` of 18.4: what the data directory's PG_VERSION must say. */
   major: string;
-}
-
-export class EmbeddedPostgresError extends Error {
-  override name = 'EmbeddedPostgresError';
 }
 
 /** The binaries, complete and reachable for the user that will run them. */

@@ -4,7 +4,8 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { open, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
-import { EmbeddedPostgresError, type PostgresBinaries } from './embedded-binaries.ts';
+import type { PostgresBinaries } from './embedded-binaries.ts';
+import { EmbeddedPostgresError } from './embedded-error.ts';
 import type { Runner } from './embedded-runner.ts';
 
 export const clusterUser = 'postgres';

@@ -4,6 +4,7 @@ import { execFile } from 'node:child_process';
 import { chown, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
 import { promisify } from 'node:util';
+import { EmbeddedPostgresError } from './embedded-error.ts';
 
 const run = promisify(execFile);
 
@@ -17,12 +18,13 @@ export interface Runner {
   own(path: string): Promise<void>;
 }
 
-export async function findRunner(): Promise<Runner> {
+/** `owner` is that of data which exists: only its owner may run Postgres on it. */
+export async function findRunner(owner?: Ids): Promise<Runner> {
   const sharedDirectory = '/var/lib/leasehold';
   if (process.getuid?.() !== 0) {
     return { ids: {}, sharedDirectory, canReach: async () => true, own: async () => {} };
   }
-  const ids = await postgresUser();
+  const ids = owner && owner.uid !== 0 ? { uid: owner.uid, gid: owner.gid } : await postgresUser();
   return {
     ids,
     sharedDirectory,
@@ -44,7 +46,9 @@ async function postgresUser(): Promise<Ids> {
   await run('useradd', ['--system', '-g', 'postgres', '-M', '-s', '/bin/false', 'postgres']).catch(() => {});
   const ids = (await idsOf('postgres')) ?? (await idsOf('nobody'));
   if (ids) return ids;
-  throw new Error('Postgres cannot run as root, and no other user could be found or made; set DATABASE_URL instead');
+  throw new EmbeddedPostgresError(
+    'Postgres cannot run as root, and no other user could be found or made; set DATABASE_URL instead',
+  );
 }
 
 async function idsOf(user: string): Promise<Ids | undefined> {

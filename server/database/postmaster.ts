@@ -28,3 +28,26 @@ async function commandLine(pid: number): Promise<string[]> {
   const { stdout } = await run('ps', ['-o', 'command=', '-p', String(pid)]).catch(() => ({ stdout: '' }));
   return stdout.trim().split(/\s+/);
 }
+
+// Fast shutdown ends sessions and checkpoints; immediate leaves the rest to recovery; then force.
+const escalation = [
+  ['SIGINT', 60_000],
+  ['SIGQUIT', 10_000],
+  ['SIGKILL', 10_000],
+] as const;
+
+/** Stops the postmaster of a data directory, if one runs; resolves when it is gone. */
+export async function stopPostmaster(directory: string): Promise<void> {
+  for (const [signal, waitMs] of escalation) {
+    const pid = await postmasterPid(directory);
+    if (pid === undefined) return;
+    process.kill(pid, signal);
+    const deadline = performance.now() + waitMs;
+    while (performance.now() < deadline) {
+      // Not the file: it goes away before the process does.
+      if (!(await isPostmasterOf(pid, directory))) return;
+      await new Promise((resolve) => setTimeout(resolve, 25));
+    }
+  }
+  throw new Error(`the postgres on ${directory} cannot be stopped`);
+}
