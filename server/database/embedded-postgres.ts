@@ -32,7 +32,7 @@ const settings = [
 ];
 // Recovery after a crash replays at most a checkpoint or two; what takes longer is stuck.
 const startMs = 120_000;
-const adoptMs = 15_000;
+const adoptMs = 8_000;
 const watchMs = 2_000;
 const largestLogBytes = 10 * 1024 ** 2;
 

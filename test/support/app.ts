@@ -1,7 +1,8 @@
 // The HTTP app on a free port with a real database, used from outside with fetch.
 // `const app = useApp(context)`, then `await app.request('POST', '/api/…', { key, body })`.
-import { afterAll, beforeAll } from 'vitest';
+
 import { Registry } from 'prom-client';
+import { afterAll, beforeAll } from 'vitest';
 import { type AppDependencies, createApp } from '../../server/http/app.ts';
 import { HttpServer } from '../../server/http/server.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';

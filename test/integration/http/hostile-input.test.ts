@@ -12,7 +12,8 @@ beforeAll(async () => {
   key = await app.keyFor(context.tenant.id);
 });
 
-const post = (body: string, headers: Record<string, string> = {}) => app.request('POST', '/api/echo', { key, body, headers });
+const post = (body: string, headers: Record<string, string> = {}) =>
+  app.request('POST', '/api/echo', { key, body, headers });
 
 function echoRoutes(): RouteGroup {
   const group = new RouteGroup('Test');
@@ -90,11 +91,14 @@ describe('a body', () => {
     expect(over.body.code).toBe('PAYLOAD_TOO_LARGE');
   });
 
-  it.each(['{', '{"payload":}', 'nonsense', '{"payload":1}x', "{'payload':1}"])('that is no JSON (%s) is called that', async (body) => {
-    const answer = await post(body);
-    expect(answer.status).toBe(400);
-    expect(answer.body.code).toBe('INVALID_JSON');
-  });
+  it.each(['{', '{"payload":}', 'nonsense', '{"payload":1}x', "{'payload':1}"])(
+    'that is no JSON (%s) is called that',
+    async (body) => {
+      const answer = await post(body);
+      expect(answer.status).toBe(400);
+      expect(answer.body.code).toBe('INVALID_JSON');
+    },
+  );
 
   it.each(['[]', '"text"', 'null', '7'])('that is JSON but no object (%s) is refused', async (body) => {
     expect((await post(body)).body.code).toBe('INVALID_FIELD');
@@ -144,11 +148,14 @@ describe('an address', () => {
     expect((await app.request('POST', '/api/echo/', { key, body: { payload: 1 } })).status).toBe(200);
   });
 
-  it.each(['/api/echo/%00', '/api/echo/a%00b', '/api/echo/%', '/api/echo/%ff', '/api/echo/%ed%a0%80'])('%s is refused', async (path) => {
-    const answer = await app.request('GET', path, { key });
-    expect(answer.status).toBe(400);
-    expect(answer.body.detail).not.toContain('/work/');
-  });
+  it.each(['/api/echo/%00', '/api/echo/a%00b', '/api/echo/%', '/api/echo/%ff', '/api/echo/%ed%a0%80'])(
+    '%s is refused',
+    async (path) => {
+      const answer = await app.request('GET', path, { key });
+      expect(answer.status).toBe(400);
+      expect(answer.body.detail).not.toContain('/work/');
+    },
+  );
 
   it('with unknown query fields is refused', async () => {
     expect((await app.request('GET', '/api/echo/x?verbose=1', { key })).body.field).toBe('query.verbose');
@@ -171,7 +178,11 @@ describe('an answer', () => {
     const odd = await app.request('GET', '/nothing', { headers: { 'X-Request-Id': 'a b<script>' } });
     expect(odd.headers.get('x-request-id')).toMatch(/^[0-9a-f-]{36}$/);
     expect(odd.body.request_id).toBe(odd.headers.get('x-request-id'));
-    expect((await app.request('GET', '/livez', { headers: { 'X-Request-Id': 'x'.repeat(500) } })).headers.get('x-request-id')).toHaveLength(36);
+    expect(
+      (await app.request('GET', '/livez', { headers: { 'X-Request-Id': 'x'.repeat(500) } })).headers.get(
+        'x-request-id',
+      ),
+    ).toHaveLength(36);
   });
 
   it('carries the headers that keep browsers safe', async () => {
@@ -184,14 +195,20 @@ describe('an answer', () => {
 
 describe('the server', () => {
   it('survives garbage and header floods', async () => {
-    for (const text of ['GARBAGE\r\n\r\n', `GET /livez HTTP/1.1\r\nHost: x\r\nX: ${'y'.repeat(100_000)}\r\n\r\n`, '\u0000\u0001']) {
+    for (const text of [
+      'GARBAGE\r\n\r\n',
+      `GET /livez HTTP/1.1\r\nHost: x\r\nX: ${'y'.repeat(100_000)}\r\n\r\n`,
+      '\u0000\u0001',
+    ]) {
       await raw(text);
     }
     expect((await app.request('GET', '/livez')).status).toBe(200);
   });
 
   it('limits strangers who keep failing, and nobody else', async () => {
-    const answers = await Promise.all(Array.from({ length: 300 }, () => app.request('GET', '/api/keys', { key: 'wrong' })));
+    const answers = await Promise.all(
+      Array.from({ length: 300 }, () => app.request('GET', '/api/keys', { key: 'wrong' })),
+    );
     expect(new Set(answers.map((a) => a.status))).toEqual(new Set([401, 429]));
     expect(answers.find((a) => a.status === 429)?.body.code).toBe('TOO_MANY_REQUESTS');
     expect((await app.request('GET', '/api/keys', { key })).status).toBe(200);

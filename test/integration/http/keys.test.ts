@@ -118,7 +118,9 @@ describe("the operator's routes for keys", () => {
     expect(made.status).toBe(201);
     const listed = await app.request('GET', path, { key: adminKey });
     expect(listed.body.keys[0]).toMatchObject({ id: made.body.key.id, name: 'ops', scopes: ['read'] });
-    expect((await app.request('DELETE', `${path}/${made.body.key.id}`, { key: adminKey })).body.key.revoked_at).not.toBeNull();
+    expect(
+      (await app.request('DELETE', `${path}/${made.body.key.id}`, { key: adminKey })).body.key.revoked_at,
+    ).not.toBeNull();
     expect((await app.request('GET', '/api/admin/tenants/nobody/keys', { key: adminKey })).status).toBe(404);
   });
 

@@ -1,9 +1,9 @@
 import { Counter, Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import type { ReadinessState } from '../../../server/http/routes/health.ts';
 import { createApp } from '../../../server/http/app.ts';
 import { handled, RouteGroup } from '../../../server/http/route.ts';
+import type { ReadinessState } from '../../../server/http/routes/health.ts';
 import { HttpServer } from '../../../server/http/server.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { adminKey, startApp, useApp } from '../../support/app.ts';
@@ -22,7 +22,10 @@ describe('/readyz', () => {
   it('is 200 when all is well', async () => {
     const answer = await app.request('GET', '/readyz');
     expect(answer.status).toBe(200);
-    expect(answer.body).toEqual({ ready: true, checks: { database: { ok: true }, migrations: { ok: true }, draining: { ok: true } } });
+    expect(answer.body).toEqual({
+      ready: true,
+      checks: { database: { ok: true }, migrations: { ok: true }, draining: { ok: true } },
+    });
   });
 
   it.each<[string, ReadinessState, string]>([
@@ -39,7 +42,11 @@ describe('/readyz', () => {
   });
 
   it('is 503 without a database, as is the API; nothing about the database leaks', async () => {
-    const db = new Database({ url: 'postgres://someone:hush@127.0.0.1:9/nowhere', poolMax: 2, logger: createLogger('silent') });
+    const db = new Database({
+      url: 'postgres://someone:hush@127.0.0.1:9/nowhere',
+      poolMax: 2,
+      logger: createLogger('silent'),
+    });
     const alone = await startApp({ db });
     try {
       const ready = await alone.app.request('GET', '/readyz');
@@ -71,17 +78,28 @@ describe('/openapi.json', () => {
     const { status, body } = await app.request('GET', '/openapi.json');
     expect(status).toBe(200);
     expect(body.openapi).toBe('3.1.0');
-    expect(Object.keys(body.paths)).toEqual(expect.arrayContaining(['/livez', '/api/keys', '/api/admin/tenants/{slug}/keys/{id}']));
+    expect(Object.keys(body.paths)).toEqual(
+      expect.arrayContaining(['/livez', '/api/keys', '/api/admin/tenants/{slug}/keys/{id}']),
+    );
     const create = body.paths['/api/admin/tenants'].post;
     expect(create['x-access']).toBe('operator');
     expect(Object.keys(create.responses).sort()).toEqual(['201', '400', '401', '403', '409', '413', '415']);
     expect(create.requestBody.content['application/json'].schema.additionalProperties).toBe(false);
-    expect(Object.keys(body.components.schemas)).toEqual(expect.arrayContaining(['Tenant', 'TenantSettings', 'Problem']));
+    expect(Object.keys(body.components.schemas)).toEqual(
+      expect.arrayContaining(['Tenant', 'TenantSettings', 'Problem']),
+    );
   });
 
   it('refuses two definitions of one route', async () => {
     const twin = new RouteGroup('Twin');
-    twin.route({ method: 'get', path: '/livez', summary: 'Again', access: 'public', answers: { 200: null }, handle: () => null });
+    twin.route({
+      method: 'get',
+      path: '/livez',
+      summary: 'Again',
+      access: 'public',
+      answers: { 200: null },
+      handle: () => null,
+    });
     expect(() => createApp({ ...app.deps, routes: [twin] })).toThrow('two routes for get /livez');
   });
 });

@@ -1,7 +1,7 @@
 import { expect, it } from 'vitest';
+import { createLogger } from '../../../server/kernel/logger.ts';
 import { ensureAdminKey } from '../../../server/tenants/api-keys/admin-key.ts';
 import { KeyVerifier } from '../../../server/tenants/api-keys/verifier.ts';
-import { createLogger } from '../../../server/kernel/logger.ts';
 import { useDatabase } from '../../support/database.ts';
 
 const context = useDatabase();

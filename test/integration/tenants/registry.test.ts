@@ -1,10 +1,10 @@
 import { describe, expect, it, onTestFinished } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
 import { createTenant } from '../../../server/tenants/provision.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
 import { suspendTenant } from '../../../server/tenants/suspend.ts';
-import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
 import { useDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 
@@ -20,7 +20,8 @@ async function startRegistry(db: Queryable, everyMs?: number): Promise<TenantReg
 describe('the registries of two daemons', () => {
   it('see a new, a suspended and a deleted tenant by themselves', async () => {
     const registries = [await startRegistry(context.db), await startRegistry(context.db)];
-    const bothSee = (check: (registry: TenantRegistry) => void) => eventually(() => registries.forEach(check), { timeoutMs: 5000 });
+    const bothSee = (check: (registry: TenantRegistry) => void) =>
+      eventually(() => registries.forEach(check), { timeoutMs: 5000 });
     const { tenant } = await createTenant(context.db, { slug: 'fresh' });
     await bothSee((r) => expect(r.bySlug('fresh')?.status).toBe('ACTIVE'));
     expect(registries[0]?.byId(tenant.id)?.schema).toBe('"tenant_fresh"');
@@ -58,7 +59,8 @@ describe('a registry', () => {
     await createTenant(context.db, { slug: 'kept' });
     let away = false;
     const flaky: Queryable = {
-      query: (text, values) => (away ? Promise.reject(new Error('Connection terminated')) : context.db.query(text, values)),
+      query: (text, values) =>
+        away ? Promise.reject(new Error('Connection terminated')) : context.db.query(text, values),
     };
     const registry = await startRegistry(flaky, 20);
     away = true;

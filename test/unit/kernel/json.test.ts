@@ -20,7 +20,10 @@ describe('findJsonFault', () => {
           (inner, step) => (typeof step === 'number' ? [...Array(step).fill(0), inner] : { [step]: inner }),
           'a\u0000b',
         );
-        const field = path.reduce<string>((at, step) => (typeof step === 'number' ? `${at}[${step}]` : at ? `${at}.${step}` : step), '');
+        const field = path.reduce<string>(
+          (at, step) => (typeof step === 'number' ? `${at}[${step}]` : at ? `${at}.${step}` : step),
+          '',
+        );
         expect(findJsonFault(value)?.message).toContain('\\u0000');
         expect(findJsonFault(value)?.field).toBe(field.length > 300 ? `${field.slice(0, 300)}…` : field);
       }),

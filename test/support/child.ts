@@ -1,0 +1,37 @@
+// A TypeScript program of the tests in a process of its own, ended with the test that started it.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { onTestFinished } from 'vitest';
+
+export interface TestChild {
+  process: ChildProcess;
+  /** Its next line on stdout; rejects when it ends without one. */
+  line(): Promise<string>;
+  kill(signal: NodeJS.Signals): Promise<void>;
+}
+
+export function startChild(script: string, args: string[], options: { uid?: number; gid?: number } = {}): TestChild {
+  const file = fileURLToPath(new URL(script, import.meta.url));
+  const child = spawn(process.execPath, ['--import', 'tsx', file, ...args], {
+    ...options,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const kill = async (signal: NodeJS.Signals) => {
+    child.kill(signal);
+    await ended;
+  };
+  onTestFinished(() => kill('SIGTERM'));
+  return {
+    process: child,
+    line: async () => {
+      const next = await lines.next();
+      if (next.done) throw new Error(`${script} ended without a line`);
+      return next.value;
+    },
+    kill,
+  };
+}
