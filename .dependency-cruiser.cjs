@@ -1,12 +1,13 @@
-// The layers: main, cli → daemon → http | worker | maintenance → scheduler | stats → jobs →
+// The layers: main, cli → daemon → demo → http | worker | maintenance → scheduler | schedules | stats → jobs →
 // tenants | events → database → kernel. Imports point down only; nothing goes round in circles.
 
 // A row may import from the rows below it, and a folder from itself.
 const layers = [
   ['main', 'cli'],
   ['daemon'],
+  ['demo'],
   ['http', 'worker', 'maintenance'],
-  ['scheduler', 'stats'],
+  ['scheduler', 'schedules', 'stats'],
   ['jobs'],
   ['tenants', 'events'],
   ['database'],

@@ -1,0 +1,37 @@
+// A sample of a call to the outside: the signal ends the request, a busy server is tried again, and
+// the fence travels along so that the receiver can refuse a stale caller.
+import { z } from 'zod';
+import { defineJob } from '../worker/define-job.ts';
+import { Fatal, Recoverable } from '../worker/handler-errors.ts';
+
+export const httpCall = defineJob({
+  type: 'demo.http',
+  payload: z.object({
+    url: z.url({ protocol: /^https?$/ }).default('https://example.com/'),
+    method: z.enum(['GET', 'POST']).default('GET'),
+    body: z.json().optional(),
+  }),
+  retry: { attempts: 3, delaySeconds: 2 },
+  timeoutSeconds: 60,
+  async run({ payload, signal, lease, log }) {
+    await lease.assert();
+    const headers: Record<string, string> = { 'x-leasehold-fence': lease.fence };
+    if (payload.body !== undefined) headers['content-type'] = 'application/json';
+    const response = await fetch(payload.url, {
+      method: payload.method,
+      headers,
+      signal,
+      ...(payload.body !== undefined && payload.method === 'POST' && { body: JSON.stringify(payload.body) }),
+    }).catch((error: Error) => {
+      if (signal.aborted) throw error;
+      throw new Recoverable(`The server could not be reached: ${error.message}`, { code: 'UNREACHABLE', cause: error });
+    });
+    const bytes = (await response.arrayBuffer()).byteLength;
+    log('answered', { status: response.status, bytes });
+    if (response.status === 429 || response.status >= 500) {
+      throw new Recoverable(`The server answered ${response.status}`, { code: 'SERVER_BUSY' });
+    }
+    if (!response.ok) throw new Fatal(`The server answered ${response.status}`, { code: 'SERVER_REFUSED' });
+    return { status: response.status, bytes };
+  },
+});

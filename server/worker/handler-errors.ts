@@ -1,0 +1,46 @@
+// How a handler says what kind of failure it met. Told apart by a registered symbol, not by class:
+// a handler module may load its own copy of this file (TypeScript loader, worker thread).
+
+const disposition = Symbol.for('leasehold.disposition');
+type Disposition = 'recoverable' | 'fatal' | 'skipPhase';
+
+export interface HandlerErrorOptions {
+  /** Upper case with underscores, e.g. `RATE_LIMITED`; retry policies and people read it. */
+  code?: string;
+  /** JSON that is kept with the job's error. */
+  details?: Record<string, unknown>;
+  cause?: unknown;
+}
+
+class HandlerError extends Error {
+  readonly code?: string;
+  readonly details?: Record<string, unknown>;
+  constructor(message: string, options: HandlerErrorOptions = {}) {
+    super(message, options.cause === undefined ? undefined : { cause: options.cause });
+    if (options.code !== undefined) this.code = options.code;
+    if (options.details !== undefined) this.details = options.details;
+  }
+}
+
+/** May go better next time: the job is tried again while it has attempts left. */
+export class Recoverable extends HandlerError {
+  override name = 'Recoverable';
+  readonly [disposition]: Disposition = 'recoverable';
+}
+
+/** Trying again is no use, whatever the retry policy says. */
+export class Fatal extends HandlerError {
+  override name = 'Fatal';
+  readonly [disposition]: Disposition = 'fatal';
+}
+
+/** Thrown in a phase: it is skipped, and the job goes on with the next one. */
+export class SkipPhase extends HandlerError {
+  override name = 'SkipPhase';
+  readonly [disposition]: Disposition = 'skipPhase';
+}
+
+export function dispositionOf(error: unknown): Disposition | undefined {
+  if (typeof error !== 'object' || error === null) return undefined;
+  return (error as { [disposition]?: Disposition })[disposition];
+}

@@ -1,0 +1,58 @@
+// The registry of job types that this daemon can run. Filled once at boot, then only read.
+import type { CheckedPayload, JobTypes, TypeDefaults } from '../jobs/job-types.ts';
+import { defaultBackoff } from '../kernel/backoff.ts';
+import { formatPath } from '../kernel/json.ts';
+import type { JobDefinition } from './define-job.ts';
+
+export class HandlerRegistry implements JobTypes {
+  #definitions = new Map<string, JobDefinition>();
+  #defaults = new Map<string, TypeDefaults>();
+
+  constructor(definitions: Iterable<JobDefinition>) {
+    for (const definition of definitions) {
+      if (this.#definitions.has(definition.type)) throw new Error(`two handlers for job type "${definition.type}"`);
+      this.#definitions.set(definition.type, definition);
+      this.#defaults.set(definition.type, defaultsOf(definition));
+    }
+  }
+
+  get(type: string): JobDefinition | undefined {
+    return this.#definitions.get(type);
+  }
+
+  has(type: string): boolean {
+    return this.#definitions.has(type);
+  }
+
+  types(): string[] {
+    return [...this.#definitions.keys()].sort();
+  }
+
+  defaults(type: string): TypeDefaults {
+    return this.#defaults.get(type) ?? {};
+  }
+
+  checkPayload(type: string, payload: unknown): CheckedPayload {
+    const schema = this.#definitions.get(type)?.payload;
+    if (schema === undefined) return { ok: true, payload };
+    const parsed = schema.safeParse(payload);
+    if (parsed.success) return { ok: true, payload: parsed.data };
+    const issue = parsed.error.issues[0];
+    const field = formatPath(['payload', ...(issue?.path ?? [])]);
+    return { ok: false, field, message: issue?.message ?? 'is not valid' };
+  }
+}
+
+function defaultsOf(definition: JobDefinition): TypeDefaults {
+  const { retry, timeoutSeconds, onError, phases } = definition;
+  const { attempts, on, ...backoff } = retry ?? {};
+  return {
+    ...(attempts !== undefined && { maxAttempts: attempts }),
+    ...(retry !== undefined && {
+      retry: { ...defaultBackoff, ...backoff, ...(Array.isArray(on) && { codes: [...on] }) },
+    }),
+    ...(timeoutSeconds !== undefined && { timeoutSeconds }),
+    ...(onError !== undefined && { onError }),
+    ...(phases !== undefined && { phases: phases.map((phase) => phase.name) }),
+  };
+}
