@@ -1,0 +1,102 @@
+// A durable follower: what it does and how far it has read commit together, so every event has its
+// effect exactly once, whichever daemon does it. Webhooks, seals and statistics are followers.
+import type { Database, Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { problem } from '../kernel/errors.ts';
+import type { Event } from './event.ts';
+import { readNewEvents } from './follow.ts';
+import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
+
+export interface FollowOptions {
+  /** Where a follower starts that has never run. */
+  startAt?: 'beginning' | 'now';
+  /** Most events for one call of `handle`. */
+  limit?: number;
+  types?: readonly string[];
+}
+
+export interface Followed {
+  handled: number;
+  /** False: call again at once. */
+  complete: boolean;
+  /** Another daemon is at it. */
+  busy: boolean;
+}
+
+/** Called with at least one event, inside the transaction that also moves the follower on. */
+export type Handle<S extends object> = (tx: Queryable, events: Event[], state: S) => Promise<S>;
+
+const defaultLimit = 1000;
+
+export async function followOnce<S extends object>(
+  db: Database,
+  schema: Schema,
+  name: string,
+  handle: Handle<S>,
+  options: FollowOptions = {},
+): Promise<Followed> {
+  const { startAt = 'beginning', limit = defaultLimit, types } = options;
+  return db.transaction(async (tx) => {
+    const follower = await take(tx, schema, name);
+    if (follower === 'unknown') {
+      await introduce(tx, schema, name, startAt);
+      return { handled: 0, complete: false, busy: false };
+    }
+    if (follower === 'busy') return { handled: 0, complete: true, busy: true };
+    const read = await readNewEvents(tx, schema, follower.position, { limit, types });
+    const { events, complete } = read;
+    // A quiet tenant costs a read, never a write.
+    if (!read.moved && !read.ahead && !follower.position.page) return { handled: 0, complete, busy: false };
+    const state = events.length === 0 ? follower.state : await handle(tx, events, follower.state as S);
+    await advance(tx, schema, name, follower.stored, read.position, state);
+    return { handled: events.length, complete, busy: false };
+  });
+}
+
+interface Taken {
+  stored: string;
+  position: Position;
+  state: object;
+}
+
+/**
+ * The advisory lock keeps daemons from doing the same work twice, without writing anything; that only
+ * one of them succeeds is settled by `advance`.
+ */
+async function take(tx: Queryable, schema: Schema, name: string): Promise<Taken | 'busy' | 'unknown'> {
+  const [row] = await tx.query<{ snapshot: string; state: object; mine: boolean }>(
+    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as mine
+       from ${schema}.followers where name = $1`,
+    [name, `follower ${schema} ${name}`],
+  );
+  if (!row) return 'unknown';
+  if (!row.mine) return 'busy';
+  const position = parsePosition(row.snapshot);
+  if (!position) throw new Error(`follower ${name} of ${schema} has no position but ${JSON.stringify(row.snapshot)}`);
+  return { stored: row.snapshot, position, state: row.state };
+}
+
+async function introduce(tx: Queryable, schema: Schema, name: string, startAt: 'beginning' | 'now'): Promise<void> {
+  await tx.query(
+    `insert into ${schema}.followers (name, snapshot)
+     select $1, case when $2 then $3 else pg_current_snapshot()::text end on conflict (name) do nothing`,
+    [name, startAt === 'beginning', formatPosition(beginning)],
+  );
+}
+
+/** Zero rows: another daemon moved it on meanwhile, and all that `handle` did here is rolled back. */
+async function advance(
+  tx: Queryable,
+  schema: Schema,
+  name: string,
+  stored: string,
+  position: Position,
+  state: object,
+): Promise<void> {
+  const rows = await tx.query(
+    `update ${schema}.followers set snapshot = $3, state = $4::jsonb, updated_at = now()
+      where name = $1 and snapshot = $2 returning name`,
+    [name, stored, formatPosition(position), JSON.stringify(state)],
+  );
+  if (rows.length === 0) throw problem('CONFLICT', `Another daemon moved the follower ${name} on.`);
+}
