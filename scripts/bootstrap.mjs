@@ -21,13 +21,23 @@ switch (command) {
   case 'test':
     await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...rest]);
     break;
+  case 'test-on':
+    await testOn(rest);
+    break;
   case 'build':
     await buildWhenStale();
     break;
   case 'install':
     break;
   default:
-    fail(`bootstrap does not know "${command}"; it knows start, test, build and install`);
+    fail(`bootstrap does not know "${command}"; it knows start, test, test-on, build and install`);
+}
+
+/** The tests against a Postgres of yours instead of the embedded one. */
+async function testOn([url = process.env.TEST_DATABASE_URL, ...args]) {
+  if (!url?.startsWith('postgres')) fail('say which Postgres: npm run test:postgres -- postgres://user@host/database');
+  process.env.TEST_DATABASE_URL = url;
+  await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...args]);
 }
 
 function checkNode() {
