@@ -198,7 +198,7 @@ CREATE TABLE "tenant_template"."stat_minutes" (
 	"deltas" jsonb DEFAULT '{}'::jsonb NOT NULL,
 	"wait_buckets" integer[] NOT NULL,
 	"run_buckets" integer[] NOT NULL,
-	CONSTRAINT "stat_minutes_minute_queue_pk" PRIMARY KEY("minute","queue")
+	CONSTRAINT "stat_minutes_queue_minute_pk" PRIMARY KEY("queue","minute")
 );
 --> statement-breakpoint
 CREATE TABLE "tenant_template"."targets" (
@@ -252,6 +252,7 @@ CREATE UNIQUE INDEX "schedules_name" ON "tenant_template"."schedules" USING btre
 CREATE INDEX "schedules_next_at" ON "tenant_template"."schedules" USING btree ("next_at") WHERE paused_at is null and next_at is not null;--> statement-breakpoint
 CREATE INDEX "targets_paused_until" ON "tenant_template"."targets" USING btree ("paused_until") WHERE paused_until is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "webhook_deliveries_event_xid_event_seq_url" ON "tenant_template"."webhook_deliveries" USING btree ("event_xid","event_seq","url");--> statement-breakpoint
+CREATE INDEX "webhook_deliveries_url" ON "tenant_template"."webhook_deliveries" USING btree ("url") WHERE state = 'disabled';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_next_at" ON "tenant_template"."webhook_deliveries" USING btree ("next_at") WHERE state = 'pending';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_job_id_event_seq" ON "tenant_template"."webhook_deliveries" USING btree ("job_id","event_seq");--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_finished_at" ON "tenant_template"."webhook_deliveries" USING btree ("finished_at") WHERE finished_at is not null;

@@ -1,5 +1,5 @@
 // The OpenAPI 3.1 document, made from the same definitions that serve the requests.
-import { OpenApiGeneratorV31, OpenAPIRegistry, type RouteConfig } from '@asteasolutions/zod-to-openapi';
+import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
 import type { RouteDefinition, RouteGroup } from './route.ts';

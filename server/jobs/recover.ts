@@ -1,10 +1,11 @@
 // Taking back what nobody holds any more: expired leases and claims. Each lease is handled in a
 // transaction of its own, re-checked under its lock, so one bad row neither blocks the others nor
 // overwrites a job that finished between the look and the write.
-import { backoffMs } from '../kernel/backoff.ts';
+
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
+import { backoffMs } from '../kernel/backoff.ts';
 import { attemptsLeft, type Job, type JobRow, toJob } from './job.ts';
 import { distinctTargets, lockTargets, promote } from './lane.ts';
 import { type Outcome, settleIn } from './settle.ts';

@@ -307,6 +307,8 @@ export const webhookDeliveries = tenantTemplate.table(
     check('webhook_deliveries_state', sql`state in ('pending','delivered','failed','disabled')`),
     // A follower that repeats itself makes no second delivery.
     uniqueIndex('webhook_deliveries_event_xid_event_seq_url').on(t.eventXid, t.eventSeq, t.url),
+    // Addresses that answered 410.
+    index('webhook_deliveries_url').on(t.url).where(sql`state = 'disabled'`),
     index('webhook_deliveries_next_at').on(t.nextAt).where(sql`state = 'pending'`),
     index('webhook_deliveries_job_id_event_seq').on(t.jobId, t.eventSeq),
     index('webhook_deliveries_finished_at').on(t.finishedAt).where(sql`finished_at is not null`),
@@ -377,7 +379,10 @@ export const capacities = tenantTemplate.table(
   () => [check('capacities_total', sql`total_units > 0`)],
 );
 
-/** One row per minute and queue, filled by the statistics follower; histograms are counts per bound. */
+/**
+ * One row per queue and minute, filled by the statistics follower; histograms are counts per bound.
+ * Queue '' is the whole tenant; minute '-infinity' holds the present counts instead of changes.
+ */
 export const statMinutes = tenantTemplate.table(
   'stat_minutes',
   {
@@ -396,5 +401,6 @@ export const statMinutes = tenantTemplate.table(
     waitBuckets: integer('wait_buckets').array().notNull(),
     runBuckets: integer('run_buckets').array().notNull(),
   },
-  (t) => [primaryKey({ columns: [t.minute, t.queue] })],
+  // One queue's minutes lie together: a chart reads a range, whatever the number of queues.
+  (t) => [primaryKey({ columns: [t.queue, t.minute] })],
 );

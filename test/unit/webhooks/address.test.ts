@@ -60,7 +60,10 @@ test.each([
 test('a name is refused when any of its addresses is private, and handed on as checked otherwise', async () => {
   const answers: Record<string, string[]> = { mixed: ['8.8.8.8', '10.0.0.1'], good: ['8.8.8.8', '8.8.4.4'] };
   const lookup = publicLookup((name, _options, callback) =>
-    callback(null, (answers[name] ?? []).map((address) => ({ address, family: 4 }))),
+    callback(
+      null,
+      (answers[name] ?? []).map((address) => ({ address, family: 4 })),
+    ),
   );
   const ask = (name: string, all: boolean) =>
     new Promise((resolve) => lookup(name, { all }, (error, found) => resolve(error?.name ?? found)));
