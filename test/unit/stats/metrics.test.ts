@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { Metrics } from '../../../server/stats/metrics.ts';
+import { eventually } from '../../support/eventually.ts';
 
 test('counts without a tenant label unless asked for one', async () => {
   const plain = new Metrics({ perTenant: false, version: '1.2.3' });
@@ -27,11 +28,13 @@ test('shows the pools and, once started, the delay of the event loop', async () 
   const metrics = new Metrics({ perTenant: false, version: '1', pools });
   await metrics.start();
   await metrics.start();
-  await new Promise((resolve) => setTimeout(resolve, 60));
-  const text = await metrics.registry.metrics();
+  const text = await eventually(async () => {
+    const shown = await metrics.registry.metrics();
+    expect(shown).toMatch(/leasehold_event_loop_delay_seconds\{quantile="0.99"\} \d/);
+    return shown;
+  });
   await metrics.stop();
   expect(text).toContain('leasehold_database_connections{pool="main",state="waiting"} 2');
-  expect(text).toMatch(/leasehold_event_loop_delay_seconds\{quantile="0.99"\} \d/);
   expect(text).toContain('process_cpu_seconds_total');
 });
 

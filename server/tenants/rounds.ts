@@ -1,0 +1,107 @@
+// Visits every tenant again and again: soon where there was something to do, ever more rarely where
+// there was not. A thousand idle tenants then cost a few queries a second, and none a timer of its own.
+import pLimit from 'p-limit';
+import { errorMessage } from '../kernel/errors.ts';
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { TenantRegistry } from './registry.ts';
+import type { Tenant } from './tenant.ts';
+
+/** `more`: come back at once; `some`: something was done; `none`: nothing was there. */
+export type VisitResult = 'more' | 'some' | 'none';
+
+export interface RoundsOptions {
+  name: string;
+  registry: Pick<TenantRegistry, 'list'>;
+  logger: Logger;
+  visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult>;
+  /** Time between visits to a tenant where something happens. */
+  busyMs: number;
+  /** Longest time between visits to an idle one. */
+  idleMs: number;
+  /** Tenants visited at the same time. */
+  concurrency: number;
+}
+
+interface Plan {
+  dueAt: number;
+  delayMs: number;
+  failing: boolean;
+}
+
+export class TenantRounds implements Service {
+  readonly name: string;
+  #options: RoundsOptions;
+  #interval: Interval;
+  #plans = new Map<string, Plan>();
+  #woken = new Set<string>();
+  #abort = new AbortController();
+
+  constructor(options: RoundsOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#interval = new Interval(options.name, options.busyMs, () => this.runOnce(), options.logger);
+  }
+
+  async start(): Promise<void> {
+    if (this.#abort.signal.aborted) this.#abort = new AbortController();
+    await this.#interval.start();
+  }
+
+  /** No new visits; those under way come to their end. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#interval.stop();
+  }
+
+  /** Something happened at this tenant: a hint, it would be found without. */
+  wake(tenantId: string): void {
+    this.#woken.add(tenantId);
+  }
+
+  /** Visits all tenants that are due. */
+  async runOnce(): Promise<void> {
+    const limit = pLimit(this.#options.concurrency);
+    const now = performance.now();
+    const tenants = this.#options.registry.list().filter(hasSchema);
+    const due = tenants.filter(({ id }) => this.#woken.has(id) || (this.#plans.get(id)?.dueAt ?? 0) <= now);
+    for (const { id } of due) this.#woken.delete(id);
+    this.#forgetAllBut(tenants);
+    await Promise.all(due.map((tenant) => limit(() => this.#visit(tenant))));
+  }
+
+  async #visit(tenant: Tenant): Promise<void> {
+    const plan = this.#plans.get(tenant.id) ?? { dueAt: 0, delayMs: this.#options.busyMs, failing: false };
+    this.#plans.set(tenant.id, plan);
+    if (this.#abort.signal.aborted) return;
+    let result: VisitResult = 'none';
+    try {
+      result = await this.#options.visit(tenant, this.#abort.signal);
+      plan.failing = false;
+    } catch (error) {
+      // Once per outage of the tenant's database, not once per visit.
+      const fields = { task: this.name, tenant: tenant.slug, reason: errorMessage(error) };
+      if (!plan.failing) this.#options.logger.warn({ ...fields, err: error }, 'visit to a tenant failed');
+      plan.failing = true;
+    }
+    const { busyMs, idleMs } = this.#options;
+    plan.delayMs = result === 'none' ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
+    plan.dueAt = performance.now() + plan.delayMs * (0.7 + Math.random() * 0.3);
+    if (plan.delayMs === 0) {
+      plan.delayMs = busyMs;
+      this.#interval.wake();
+    }
+  }
+
+  #forgetAllBut(tenants: readonly Tenant[]): void {
+    if (this.#plans.size <= tenants.length) return;
+    const known = new Set(tenants.map((tenant) => tenant.id));
+    for (const id of this.#plans.keys()) if (!known.has(id)) this.#plans.delete(id);
+  }
+}
+
+/** A suspended tenant starts nothing, but what happened there is still told, counted and cleaned up. */
+function hasSchema(tenant: Tenant): boolean {
+  return tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED';
+}
