@@ -35,21 +35,44 @@ export async function followOnce<S extends object>(
   handle: Handle<S>,
   options: FollowOptions = {},
 ): Promise<Followed> {
-  const { startAt = 'beginning', limit = defaultLimit, types } = options;
+  const { limit = defaultLimit, types } = options;
+  return followInSteps<S>(db, schema, name, options, async (tx, position, state) => {
+    const read = await readNewEvents(tx, schema, position, { limit, types });
+    const next = read.events.length === 0 ? state : await handle(tx, read.events, state);
+    return { ...read, handled: read.events.length, state: next };
+  });
+}
+
+/** What one step of a follower did: how far it read, and what it wants to remember. */
+export interface Step<S extends object> {
+  position: Position;
+  state: S;
+  handled: number;
+  complete: boolean;
+  moved: boolean;
+  ahead: boolean;
+}
+
+/** The same for those who read the log in a statement of their own (`readStatement`). */
+export async function followInSteps<S extends object>(
+  db: Database,
+  schema: Schema,
+  name: string,
+  options: Pick<FollowOptions, 'startAt'>,
+  step: (tx: Queryable, position: Position, state: S) => Promise<Step<S>>,
+): Promise<Followed> {
   return db.transaction(async (tx) => {
     const follower = await take(tx, schema, name);
     if (follower === 'unknown') {
-      await introduce(tx, schema, name, startAt);
+      await introduce(tx, schema, name, options.startAt ?? 'beginning');
       return { handled: 0, complete: false, busy: false };
     }
     if (follower === 'busy') return { handled: 0, complete: true, busy: true };
-    const read = await readNewEvents(tx, schema, follower.position, { limit, types });
-    const { events, complete } = read;
+    const { position, state, handled, complete, moved, ahead } = await step(tx, follower.position, follower.state as S);
     // A quiet tenant costs a read, never a write.
-    if (!read.moved && !read.ahead && !follower.position.page) return { handled: 0, complete, busy: false };
-    const state = events.length === 0 ? follower.state : await handle(tx, events, follower.state as S);
-    await advance(tx, schema, name, follower.stored, read.position, state);
-    return { handled: events.length, complete, busy: false };
+    if (!moved && !ahead && !follower.position.page) return { handled: 0, complete, busy: false };
+    await advance(tx, schema, name, follower.stored, position, state);
+    return { handled, complete, busy: false };
   });
 }
 
