@@ -23,7 +23,7 @@ export interface EmbeddedPostgresOptions {
   logger: Logger;
 }
 
-const databaseName = 'leasehold';
+export const embeddedDatabaseName = 'leasehold';
 const settings = [
   'listen_addresses=127.0.0.1',
   // No socket file: its directory may be missing or closed to the user that Postgres runs as.
@@ -46,7 +46,7 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
       const place = await preparePlace(directory, credentials.password);
       const postgres = new SupervisedPostgres(directory, place, credentials, logger);
       await postgres.start();
-      return { url: postgres.urlOf(databaseName), stop: () => postgres.stop().finally(() => lock.release()) };
+      return { url: postgres.urlOf(embeddedDatabaseName), stop: () => postgres.stop().finally(() => lock.release()) };
     } catch (error) {
       await lock.release();
       throw error;
@@ -83,7 +83,7 @@ class SupervisedPostgres {
     process.once('exit', this.#interrupt);
     try {
       this.#pid = (await this.#adopt()) ?? (await this.#launch({ mayMove: true }));
-      await createDatabase(this.urlOf('postgres'), databaseName);
+      await createDatabase(this.urlOf('postgres'), embeddedDatabaseName);
       await this.#watch.start();
     } catch (error) {
       await this.stop();

@@ -1,0 +1,111 @@
+// leasehold keys …: create, list, revoke, rotate, of a tenant or (--operator) of the operator.
+import type { Command } from 'commander';
+import { z } from 'zod';
+import { problem } from '../../kernel/errors.ts';
+import { parseFields } from '../../kernel/parse.ts';
+import { createApiKey } from '../../tenants/api-keys/create.ts';
+import { type ApiKey, type NewApiKey, type Scope, scopes } from '../../tenants/api-keys/key.ts';
+import { listApiKeys } from '../../tenants/api-keys/list.ts';
+import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
+import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
+import { getTenant } from '../../tenants/read.ts';
+import type { Session } from '../session.ts';
+import { facts, table } from '../table.ts';
+
+interface OwnerOptions {
+  tenant?: string;
+  operator?: boolean;
+}
+
+const createOptions = z.object({
+  name: z.string().trim().min(1).max(200),
+  scope: z.array(z.enum(scopes)),
+  expires: z.iso.datetime({ offset: true }).optional(),
+});
+const overlapSeconds = z.coerce.number().int().min(0).max(2_592_000);
+
+export function addKeyCommands(program: Command, session: Session): void {
+  const keys = program.command('keys').description('create, list, revoke and rotate API keys');
+  withOwner(keys.command('create'))
+    .description('make a key; its text is printed this once')
+    .requiredOption('--name <name>', 'what the key is for')
+    .option('--scope <scope...>', `some of ${scopes.join(', ')}; without it all of them`)
+    .option('--expires <time>', 'when it ends by itself, e.g. 2030-01-01T00:00:00Z')
+    .action(async (options: OwnerOptions & { name: string; scope?: string[]; expires?: string }) => {
+      const { name, scope, expires } = parseFields(createOptions, { ...options, scope: options.scope ?? [...scopes] });
+      const tenantId = await ownerOf(session, options);
+      const input = { tenantId, name, scopes: scope as Scope[], expiresAt: expires };
+      printNew(session, await createApiKey(await session.database(), input));
+    });
+  withOwner(keys.command('list'))
+    .description('list keys, newest first')
+    .action(async (options: OwnerOptions) => {
+      const found = await listApiKeys(await session.database(), await ownerOf(session, options));
+      const rows = found.map((key) => [
+        key.id,
+        key.name,
+        key.scopes.join(','),
+        stateOf(key),
+        key.lastUsedAt ?? 'never',
+      ]);
+      session.print(
+        found.map(forPeople),
+        rows.length > 0 ? table(['ID', 'NAME', 'SCOPES', 'STATE', 'LAST USED'], rows) : 'no keys',
+      );
+    });
+  withOwner(keys.command('revoke <id>'))
+    .description('end a key for good; daemons notice within seconds')
+    .action(async (id: string, options: OwnerOptions) => {
+      const key = await revokeApiKey(await session.database(), await ownerOf(session, options), id);
+      session.print(forPeople(key), `revoked ${key.id} (${key.name})`);
+    });
+  withOwner(keys.command('rotate <id>'))
+    .description('replace a key by a new one with the same name, scopes and expiry')
+    .option('--overlap <seconds>', 'how long the old one still works', '0')
+    .action(async (id: string, options: OwnerOptions & { overlap: string }) => {
+      const overlap = parseFields(overlapSeconds, options.overlap, '--overlap');
+      const { key } = await rotateApiKey(await session.database(), await ownerOf(session, options), id, overlap);
+      printNew(session, key);
+    });
+}
+
+function withOwner(command: Command): Command {
+  return command
+    .option('--tenant <slug>', "the tenant's keys")
+    .option('--operator', "the operator's keys, for /api/admin");
+}
+
+async function ownerOf(session: Session, options: OwnerOptions): Promise<string | null> {
+  if ((options.tenant === undefined) === (options.operator !== true)) {
+    throw problem('INVALID_FIELD', 'say whose key it is: either --tenant <slug> or --operator');
+  }
+  return options.tenant === undefined ? null : (await getTenant(await session.database(), options.tenant)).id;
+}
+
+function printNew(session: Session, key: NewApiKey): void {
+  session.print(
+    { ...forPeople(key), key: key.text },
+    `${facts({ id: key.id, name: key.name, scopes: key.scopes.join(', '), expires: key.expiresAt ?? 'never', key: key.text })}\n\nThe key is shown this once; keep it safe.`,
+  );
+}
+
+// For people only: whether a key is valid is for the database's clock to say.
+function stateOf(key: ApiKey): string {
+  if (key.revokedAt) return 'revoked';
+  if (key.expiresAt === null) return 'valid';
+  return Date.parse(key.expiresAt) <= Date.now() ? 'expired' : `until ${key.expiresAt.slice(0, 19)}`;
+}
+
+function forPeople(key: ApiKey) {
+  const { id, tenantId, name, createdAt, expiresAt, revokedAt, lastUsedAt } = key;
+  return {
+    id,
+    tenant_id: tenantId,
+    name,
+    scopes: key.scopes,
+    created_at: createdAt,
+    expires_at: expiresAt,
+    revoked_at: revokedAt,
+    last_used_at: lastUsedAt,
+  };
+}

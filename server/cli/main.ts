@@ -1,0 +1,9 @@
+#!/usr/bin/env node
+// The `leasehold` command. Everything it does goes through the same functions as the HTTP API.
+import { runCli } from './program.ts';
+
+process.exitCode = await runCli(process.argv.slice(2), {
+  env: process.env,
+  out: (text) => process.stdout.write(text),
+  err: (text) => process.stderr.write(text),
+});

@@ -1,0 +1,81 @@
+// The commands, and what every one of them shares: `--json`, words for errors, exit codes.
+import { Command, CommanderError } from 'commander';
+import { isConnectionError, sqlState } from '../database/database.ts';
+import { EmbeddedPostgresError } from '../database/embedded-error.ts';
+import { ConfigError } from '../kernel/config.ts';
+import { errorMessage, Problem } from '../kernel/errors.ts';
+import { addConfigCommand } from './commands/config.ts';
+import { addKeyCommands } from './commands/keys.ts';
+import { addMigrateCommand } from './commands/migrate.ts';
+import { addTenantCommands } from './commands/tenants.ts';
+import { Session, type Terminal } from './session.ts';
+
+/** 0 done, 1 refused or failed, 2 used wrongly, 3 the database cannot be reached. */
+export type ExitCode = 0 | 1 | 2 | 3;
+
+export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
+  const program = new Command('leasehold')
+    .description('Administers Leasehold: migrations, tenants, API keys, settings.')
+    .option('--json', 'print JSON instead of text')
+    .exitOverride()
+    .configureOutput({ writeOut: terminal.out, writeErr: terminal.err })
+    .showHelpAfterError('(add --help for the usage)');
+  const session = new Session(terminal, () => program.opts<{ json?: boolean }>().json ?? false);
+  addMigrateCommand(program, session);
+  addTenantCommands(program, session);
+  addKeyCommands(program, session);
+  addConfigCommand(program, session);
+  inherit(program);
+  try {
+    await program.parseAsync([...args], { from: 'user' });
+    return 0;
+  } catch (error) {
+    return explain(error, terminal, session.json);
+  } finally {
+    await session.close();
+  }
+}
+
+/** Subcommands do not inherit by themselves; and `--json` may stand before or behind them. */
+function inherit(program: Command): void {
+  const visit = (command: Command) => {
+    for (const child of command.commands) {
+      child.copyInheritedSettings(command);
+      child
+        .option('--json', 'print JSON instead of text')
+        .on('option:json', () => program.setOptionValue('json', true));
+      visit(child);
+    }
+  };
+  visit(program);
+}
+
+function explain(error: unknown, terminal: Terminal, json: boolean): ExitCode {
+  // commander has said what it has to say.
+  if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
+  const [code, name, words] = diagnose(error);
+  terminal.err(json ? `${JSON.stringify({ code: name, detail: words })}\n` : `error: ${words}\n`);
+  return code;
+}
+
+function diagnose(error: unknown): [ExitCode, string, string] {
+  if (error instanceof Problem) return [error.code === 'INVALID_FIELD' ? 2 : 1, error.code, error.message];
+  if (error instanceof ConfigError) return [2, 'CONFIG', error.message];
+  if (error instanceof EmbeddedPostgresError) return [3, 'DATABASE_UNAVAILABLE', error.message];
+  const state = sqlState(error);
+  if (isConnectionError(error) || state?.startsWith('53') || state?.startsWith('28') || state === '3D000') {
+    return [3, 'DATABASE_UNAVAILABLE', `the database cannot be reached: ${reason(error)}; check DATABASE_URL`];
+  }
+  // 42P01: no such table, 3F000: no such schema.
+  if (state === '42P01' || state === '3F000') {
+    return [1, 'NOT_MIGRATED', 'the database has not been migrated; run `leasehold migrate` first'];
+  }
+  return [1, 'INTERNAL', errorMessage(error)];
+}
+
+/** Trying several addresses ends in an error without a message of its own. */
+function reason(error: unknown): string {
+  return (
+    errorMessage(error) || (error instanceof AggregateError ? errorMessage(error.errors[0]) : (sqlState(error) ?? ''))
+  );
+}

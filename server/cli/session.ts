@@ -1,0 +1,76 @@
+// What a command works with: the settings, a database that is opened when first needed, a way to
+// print. Without DATABASE_URL it is the embedded Postgres: the running daemon's, or started meanwhile.
+import { pino } from 'pino';
+import { Database } from '../database/database.ts';
+import { findRunningPostgres } from '../database/embedded-attach.ts';
+import { startEmbeddedPostgres } from '../database/embedded-postgres.ts';
+import { type Config, loadConfig } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+
+export interface Terminal {
+  env: Record<string, string | undefined>;
+  out(text: string): void;
+  err(text: string): void;
+}
+
+export class Session {
+  readonly terminal: Terminal;
+  readonly logger: Logger;
+  #json: () => boolean;
+  #config: Config | undefined;
+  #database: Promise<Database> | undefined;
+  #closers: (() => Promise<void>)[] = [];
+
+  constructor(terminal: Terminal, json: () => boolean) {
+    this.terminal = terminal;
+    this.#json = json;
+    // Standard output is for the result alone.
+    this.logger = pino({ level: 'warn' }, { write: (line: string) => terminal.err(line) });
+  }
+
+  get json(): boolean {
+    return this.#json();
+  }
+
+  get config(): Config {
+    this.#config ??= loadConfig(this.terminal.env);
+    return this.#config;
+  }
+
+  database(): Promise<Database> {
+    this.#database ??= this.#open();
+    return this.#database;
+  }
+
+  /** The value as JSON, or the text for people. */
+  print(value: unknown, text: string): void {
+    this.terminal.out(this.json ? `${JSON.stringify(value, null, 2)}\n` : `${text}\n`);
+  }
+
+  async close(): Promise<void> {
+    for (const close of this.#closers.reverse()) await close();
+    this.#closers = [];
+  }
+
+  async #open(): Promise<Database> {
+    const url = await this.#url();
+    const db = new Database({
+      url,
+      poolMax: this.config.migrateConcurrency + 1,
+      logger: this.logger,
+      applicationName: 'leasehold-cli',
+    });
+    this.#closers.push(() => db.close());
+    return db;
+  }
+
+  async #url(): Promise<string> {
+    const { databaseUrl, dataDir } = this.config;
+    if (databaseUrl !== '') return databaseUrl;
+    const running = await findRunningPostgres(dataDir);
+    if (running !== undefined) return running;
+    const embedded = await startEmbeddedPostgres({ dataDir, logger: this.logger });
+    this.#closers.push(() => embedded.stop());
+    return embedded.url;
+  }
+}

@@ -1,0 +1,25 @@
+// Brings the control schema and every tenant's schema to the version of this code. Runs at boot and
+// as a command; any number of processes may do it at once.
+import type { Database } from '../database/database.ts';
+import { migrateControl } from '../database/migrate.ts';
+import { type MigrateAllReport, migrateAllTenants } from '../database/migrate-tenants.ts';
+import type { Logger } from '../kernel/logger.ts';
+import { readAllTenants } from './read.ts';
+
+export interface MigrateEverythingReport extends MigrateAllReport {
+  /** Files applied to the control schema by this call. */
+  control: string[];
+}
+
+export async function migrateEverything(
+  db: Database,
+  options: { concurrency: number; logger: Logger },
+): Promise<MigrateEverythingReport> {
+  const control = await migrateControl(db, options.logger);
+  const tenants = await readAllTenants(db);
+  // A half-made tenant is finished by whoever creates it again; one that goes needs nothing more.
+  const schemaNames = tenants
+    .filter((tenant) => tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED')
+    .map((tenant) => tenant.schemaName);
+  return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
+}
