@@ -1,0 +1,32 @@
+// An event as users see it: in the API, in the live stream and in webhooks.
+import { type Event, eventKey } from './event.ts';
+
+export interface EventResource {
+  id: string;
+  at: string;
+  type: string;
+  job_id: string | null;
+  target_id: string | null;
+  from: string | null;
+  to: string | null;
+  attempt: number | null;
+  lease_id: string | null;
+  actor: string;
+  data: Record<string, unknown> | null;
+}
+
+export function presentEvent(event: Event): EventResource {
+  return {
+    id: eventKey(event),
+    at: event.at,
+    type: event.type,
+    job_id: event.jobId,
+    target_id: event.targetId,
+    from: event.fromStatus,
+    to: event.toStatus,
+    attempt: event.attempt,
+    lease_id: event.leaseId,
+    actor: event.actor,
+    data: event.data,
+  };
+}

@@ -1,0 +1,111 @@
+// The event log over HTTP: a job's history and the tenant's log. The live stream is in event-stream.ts.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import { presentEvent } from '../../events/present.ts';
+import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/read.ts';
+import { findJob } from '../../jobs/read.ts';
+import { problem } from '../../kernel/errors.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { pageQuery } from '../query.ts';
+import { RouteGroup } from '../route.ts';
+import { eventPageSchema, jobIdParam, targetIdParam, timeQuery } from './event-schemas.ts';
+
+export function eventRoutes({ db }: { db: Database }): RouteGroup {
+  const group = new RouteGroup('Events');
+  group.route({
+    method: 'get',
+    path: '/api/jobs/{id}/events',
+    summary: 'The history of a job, oldest first',
+    access: 'read',
+    params: z.strictObject({ id: jobIdParam }),
+    query: z.strictObject(pageQuery({ maxLimit: 1000 })),
+    answers: { 200: eventPageSchema },
+    problems: ['NOT_FOUND', 'INVALID_CURSOR'],
+    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.id }, query),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/targets/{target}/jobs/{id}/events',
+    summary: "The history of a target's job, oldest first",
+    access: 'read',
+    params: z.strictObject({ target: targetIdParam, id: jobIdParam }),
+    query: z.strictObject(pageQuery({ maxLimit: 1000 })),
+    answers: { 200: eventPageSchema },
+    problems: ['NOT_FOUND', 'INVALID_CURSOR'],
+    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.id, targetId: params.target }, query),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/events',
+    summary: 'The event log, newest first',
+    description:
+      'Each page reads a bounded part of the log: with filters a page may be short, even empty, and still have a next one.',
+    access: 'read',
+    query: z.strictObject({
+      ...pageQuery({ maxLimit: 1000 }),
+      type: z
+        .string()
+        .max(2000)
+        .transform((text) => text.split(','))
+        .optional()
+        .describe('One type, or several with commas between them.'),
+      job_id: jobIdParam.optional(),
+      target_id: targetIdParam.optional(),
+      actor: z.string().max(300).optional(),
+      since: timeQuery.optional().describe('At this time or later.'),
+      until: timeQuery.optional().describe('Before this time.'),
+    }),
+    answers: { 200: eventPageSchema },
+    problems: ['INVALID_CURSOR'],
+    async handle({ query, tenant }) {
+      const list = `events:${tenant.id}`;
+      const page = await readLog(db, tenant.schema, {
+        types: query.type,
+        jobId: query.job_id,
+        targetId: query.target_id,
+        actor: query.actor,
+        since: query.since,
+        until: query.until,
+        before: placeOf(list, query.cursor),
+        limit: query.limit,
+      });
+      return present(list, page);
+    },
+  });
+  return group;
+}
+
+async function history(
+  db: Database,
+  tenant: Tenant,
+  of: { jobId: string; targetId?: string },
+  query: { limit: number; cursor?: string | undefined },
+) {
+  const list = `events:${tenant.id}:${of.jobId}`;
+  const after = placeOf(list, query.cursor);
+  const page = await readHistory(db, tenant.schema, { ...of, after, limit: query.limit });
+  // A job that retention deleted still has its history; one whose history was deleted still has its row.
+  if (page.events.length === 0 && !after) {
+    const job = await findJob(db, tenant.schema, of.jobId);
+    if (!job || (of.targetId !== undefined && job.targetId !== of.targetId)) {
+      throw problem('NOT_FOUND', 'There is no such job.');
+    }
+  }
+  return present(list, page);
+}
+
+function placeOf(list: string, cursor: string | undefined): EventPlace | undefined {
+  if (cursor === undefined) return undefined;
+  const [xid = '', seq = ''] = decodeCursor(list, cursor, 2);
+  if (!/^\d{1,18}$/.test(xid) || !/^\d{1,18}$/.test(seq))
+    throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+  return { xid, seq };
+}
+
+function present(list: string, page: EventPage) {
+  return {
+    events: page.events.map(presentEvent),
+    next_cursor: page.next ? encodeCursor(list, [page.next.xid, page.next.seq]) : null,
+  };
+}
