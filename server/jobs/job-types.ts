@@ -15,7 +15,7 @@ export type CheckedPayload = { ok: true; payload: unknown } | { ok: false; field
 export interface JobTypes {
   types(): string[];
   has(type: string): boolean;
-  /** The payload as the handler will see it, or what is wrong with it. A type without a handler takes anything. */
+  /** The payload as given, or what is wrong with it. A type without a handler takes anything. */
   checkPayload(type: string, payload: unknown): CheckedPayload;
   /** What the type's definition says where the request is silent. */
   defaults(type: string): TypeDefaults;

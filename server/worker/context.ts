@@ -1,40 +1,136 @@
-// What a handler is given. Everything behind it is made on first use: a job that uses nothing pays nothing.
-import type { JobContext, JobDefinition } from './define-job.ts';
-import type { HandlerRun } from './handler-run.ts';
+// What a handler is given. Everything behind it is made on first use: a job that uses nothing pays
+// nothing. Its functions may be taken apart: `({ payload, progress, sleep }) => …`.
+import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from './define-job.ts';
+import type { Effects, PhaseScope } from './effects.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
 
-export function createContext(_definition: JobDefinition, run: HandlerRun): JobContext {
-  const { job } = run;
-  const log = Object.assign(() => {}, { warn: () => {}, error: () => {} });
-  return {
-    job: { ...job, tenant: run.tenant.slug },
-    payload: job.payload,
-    signal: run.signal,
-    lastCheckpoint: job.checkpoint ?? undefined,
-    lease: { id: run.leaseId, fence: `${job.id}:${job.attempt}:${run.leaseId}`, assert: async () => {} },
-    log,
-    progress: () => {},
-    phaseResult: () => undefined,
-    phaseResults: () => ({}),
-    addUsage: async () => {},
-    sleep: (ms) => sleep(ms, run.signal),
-    enqueue: async () => ({ id: '' }),
-    checkpoint: async () => {},
-    markPartial: () => {},
-  };
+export interface ContextParts {
+  job: JobInfo;
+  leaseId: string;
+  payload: unknown;
+  /** Aborted with a StopReason. */
+  signal: AbortSignal;
+  lastCheckpoint: unknown;
+  phase?: PhaseScope | undefined;
+  /** Results of the phases that are done, by name. */
+  results: Readonly<Record<string, unknown>>;
+  effects(): Effects;
+  onPartial(reason: string): void;
 }
 
-function sleep(ms: number, signal: AbortSignal): Promise<void> {
+export class Context implements JobContext {
+  readonly job: JobInfo;
+  readonly payload: unknown;
+  readonly lastCheckpoint: unknown;
+  readonly #parts: ContextParts;
+  #signal: AbortSignal | undefined;
+  #log: LogFunction | undefined;
+  #lease: Lease | undefined;
+  #children = 0;
+
+  constructor(parts: ContextParts) {
+    this.#parts = parts;
+    this.job = parts.job;
+    this.payload = parts.payload;
+    this.lastCheckpoint = parts.lastCheckpoint;
+  }
+
+  get signal(): AbortSignal {
+    this.#signal ??= withErrorReason(this.#parts.signal);
+    return this.#signal;
+  }
+
+  get lease(): Lease {
+    const { leaseId, job, effects } = this.#parts;
+    this.#lease ??= {
+      id: leaseId,
+      fence: `${job.id}:${job.attempt}:${leaseId}`,
+      assert: () => effects().assertLease(),
+    };
+    return this.#lease;
+  }
+
+  get log(): LogFunction {
+    const { effects } = this.#parts;
+    this.#log ??= Object.assign(
+      (message: string, data?: Record<string, unknown>) => effects().log('info', String(message), data),
+      {
+        warn: (message: string, data?: Record<string, unknown>) => effects().log('warn', String(message), data),
+        error: (message: string, data?: Record<string, unknown>) => effects().log('error', String(message), data),
+      },
+    );
+    return this.#log;
+  }
+
+  progress = (percent: number, message?: string): void => {
+    const value = Number(percent);
+    if (Number.isNaN(value)) throw new TypeError('progress needs a number from 0 to 100');
+    this.#parts.effects().progress(Math.min(100, Math.max(0, value)), message, this.#parts.phase);
+  };
+
+  phaseResult = (name: string): unknown => this.#parts.results[name];
+
+  phaseResults = (): Record<string, unknown> => ({ ...this.#parts.results });
+
+  addUsage = async ({ tokens }: { tokens: number }): Promise<void> => {
+    if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
+    this.#parts.effects().addUsage(tokens);
+    throwIfStopped(this.#parts.signal);
+  };
+
+  sleep = (ms: number): Promise<void> => sleep(ms, this.#parts.signal);
+
+  enqueue = async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
+    throwIfStopped(this.#parts.signal);
+    const { phase } = this.#parts;
+    this.#children += 1;
+    const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
+    return this.#parts
+      .effects()
+      .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+  };
+
+  checkpoint = (state: unknown): Promise<void> => this.#parts.effects().checkpoint(state);
+
+  markPartial = (reason: string): void => this.#parts.onPartial(String(reason));
+}
+
+/** The same signal, with an Error for a reason: what fetch and friends then reject with can be read. */
+function withErrorReason(signal: AbortSignal): AbortSignal {
+  const controller = new AbortController();
+  const abort = () => controller.abort(stopped(signal));
+  if (signal.aborted) abort();
+  else signal.addEventListener('abort', abort, { once: true });
+  return controller.signal;
+}
+
+function stopped(signal: AbortSignal): JobStopped {
+  return new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' });
+}
+
+function throwIfStopped(signal: AbortSignal): void {
+  if (signal.aborted) throw stopped(signal);
+}
+
+// setTimeout fires at once beyond 2^31-1 ms.
+const longestTimerMs = 2 ** 31 - 1;
+
+export async function sleep(ms: number, signal: AbortSignal): Promise<void> {
+  for (let left = ms; left > longestTimerMs; left -= longestTimerMs) await wait(longestTimerMs, signal);
+  await wait(ms > longestTimerMs ? ms % longestTimerMs : ms, signal);
+}
+
+function wait(ms: number, signal: AbortSignal): Promise<void> {
   return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(stopped(signal));
     const stop = () => {
       clearTimeout(timer);
-      reject(new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' }));
+      reject(stopped(signal));
     };
     const timer = setTimeout(() => {
       signal.removeEventListener('abort', stop);
       resolve();
     }, ms);
-    if (signal.aborted) stop();
-    else signal.addEventListener('abort', stop, { once: true });
+    signal.addEventListener('abort', stop, { once: true });
   });
 }

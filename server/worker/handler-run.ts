@@ -1,6 +1,7 @@
 // What one attempt is given, and how it ends: the contract between the executor and the handlers.
 import type { Database } from '../database/database.ts';
 import type { Job, JobError } from '../jobs/job.ts';
+import type { JobTypes } from '../jobs/job-types.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -22,6 +23,8 @@ export interface HandlerRun {
   signal: AbortSignal;
   /** Aborted when waiting is over: a thread is ended; code in this process is left behind. */
   kill: AbortSignal;
+  /** For children: checks their payloads and fills in what their types say. */
+  jobTypes?: JobTypes | undefined;
   /** Asks the executor to stop this attempt. */
   stop(reason: StopReason): void;
 }

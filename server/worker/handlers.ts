@@ -36,7 +36,8 @@ export class HandlerRegistry implements JobTypes {
     const schema = this.#definitions.get(type)?.payload;
     if (schema === undefined) return { ok: true, payload };
     const parsed = schema.safeParse(payload);
-    if (parsed.success) return { ok: true, payload: parsed.data };
+    // Stored as it was given: the schema's output (dates, say) need not be JSON, and is made when the job runs.
+    if (parsed.success) return { ok: true, payload };
     const issue = parsed.error.issues[0];
     const field = formatPath(['payload', ...(issue?.path ?? [])]);
     return { ok: false, field, message: issue?.message ?? 'is not valid' };

@@ -1,12 +1,13 @@
 // Why an attempt must stop. The executor aborts the attempt's signal with one of these; what a
 // handler sees is a JobStopped error that carries it.
 
+/** `by` is what the request on the flag said: who, why, when. */
 export type StopReason =
-  | { kind: 'paused'; author?: string | undefined; reason?: string | undefined }
-  | { kind: 'canceled'; author?: string | undefined; reason?: string | undefined }
+  | { kind: 'paused'; by?: object | undefined }
+  | { kind: 'canceled'; by?: object | undefined }
   | { kind: 'leaseLost' }
-  | { kind: 'drained' }
-  | { kind: 'timedOut'; seconds: number; phase?: string | undefined }
+  | { kind: 'drained'; then: 'pause' | 'requeue' }
+  | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
   | { kind: 'budgetSpent'; used: number; limit: number };
 
 const messages: Record<StopReason['kind'], string> = {

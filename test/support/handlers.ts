@@ -1,0 +1,75 @@
+// Runs a definition on a real job the way the executor does, and remembers why it was told to stop.
+
+import type { NewJob } from '../../server/jobs/enqueue.ts';
+import type { Job } from '../../server/jobs/job.ts';
+import { type Config, loadConfig } from '../../server/kernel/config.ts';
+import { createLogger } from '../../server/kernel/logger.ts';
+import type { JobDefinition } from '../../server/worker/define-job.ts';
+import type { HandlerEnd, HandlerRun } from '../../server/worker/handler-run.ts';
+import { HandlerRegistry } from '../../server/worker/handlers.ts';
+import { runHandler } from '../../server/worker/run-handler.ts';
+import type { StopReason } from '../../server/worker/stop-reason.ts';
+import type { TenantContext } from './database.ts';
+import { addJob, claim } from './jobs.ts';
+
+export interface Ran {
+  job: Job;
+  end: HandlerEnd;
+  stops: StopReason[];
+}
+
+export interface Running {
+  job: Job;
+  stop(reason: StopReason): void;
+  kill(): void;
+  end: Promise<Ran>;
+}
+
+/** Enqueues a job of the definition's type, claims it, and starts its handler. */
+export async function startJob(
+  context: TenantContext,
+  definition: JobDefinition,
+  given: Partial<NewJob> = {},
+  config: Partial<Config> = {},
+): Promise<Running> {
+  const added = await addJob(context, {
+    ...new HandlerRegistry([definition]).defaults(definition.type),
+    type: definition.type,
+    ...given,
+  });
+  return startClaimed(context, definition, added.id, config);
+}
+
+export async function startClaimed(
+  context: TenantContext,
+  definition: JobDefinition,
+  jobId: string,
+  config: Partial<Config> = {},
+): Promise<Running> {
+  const job = (await claim(context)).jobs.find((j) => j.id === jobId);
+  if (job === undefined) throw new Error(`job ${jobId} could not be claimed`);
+  const controller = new AbortController();
+  const kill = new AbortController();
+  const stops: StopReason[] = [];
+  const stop = (reason: StopReason) => {
+    stops.push(reason);
+    controller.abort(reason);
+  };
+  const run: HandlerRun = {
+    db: context.db,
+    tenant: context.tenant,
+    job,
+    leaseId: job.leaseId as string,
+    logger: createLogger('silent'),
+    config: { ...loadConfig({}), ...config },
+    jobTypes: new HandlerRegistry([definition]),
+    signal: controller.signal,
+    kill: kill.signal,
+    stop,
+  };
+  return { job, stop, kill: () => kill.abort(), end: runHandler(definition, run).then((end) => ({ job, end, stops })) };
+}
+
+export async function runJob(...args: Parameters<typeof startJob>): Promise<Ran> {
+  return (await startJob(...args)).end;
+}
