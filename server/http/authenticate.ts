@@ -74,8 +74,8 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
   if (!key) return undefined;
   if (key.tenantId === null) return { key, tenant: undefined };
   const known = deps.registry.byId(key.tenantId);
-  if (known) return { key, tenant: known };
-  // Made by another daemon a moment ago.
+  // A valid key of an unknown or half-made tenant: another daemon finished it a moment ago.
+  if (known && known.status !== 'PROVISIONING') return { key, tenant: known };
   await deps.registry.refresh();
   const tenant = deps.registry.byId(key.tenantId);
   return tenant && { key, tenant };

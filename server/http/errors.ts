@@ -14,7 +14,7 @@ export function answerProblem(): ErrorRequestHandler {
     response.status(found.httpStatus).type('application/problem+json');
     response.send(
       JSON.stringify({
-        ...found.extra,
+        ...withoutStatus(found.extra),
         type: `urn:leasehold:problem:${found.code}`,
         title: found.title,
         status: found.httpStatus,
@@ -25,6 +25,11 @@ export function answerProblem(): ErrorRequestHandler {
       }),
     );
   };
+}
+
+/** RFC 9457 keeps `status` for the number; a job's or tenant's own goes by another name. */
+function withoutStatus({ status, ...extra }: Record<string, unknown>): Record<string, unknown> {
+  return status === undefined ? extra : { ...extra, current_status: status };
 }
 
 export const answerNotFound: RequestHandler = (request) => {

@@ -11,11 +11,13 @@ export interface HttpServerOptions {
   port: number;
   /** How long requests under way may take once the server stops. */
   stopGraceMs?: number;
+  /** How long a client may take to send its headers. */
+  headersTimeoutMs?: number;
 }
 
 // Slow-header clients are cut off; bodies are at most a few megabytes. Streams are not concerned:
 // these limits are for receiving a request, not for answering it.
-const headersTimeoutMs = 10_000;
+const defaultHeadersTimeoutMs = 10_000;
 const requestTimeoutMs = 60_000;
 // Longer than the idle timeout of common load balancers (60 s), or they would reuse a closed connection.
 const keepAliveTimeoutMs = 65_000;
@@ -35,8 +37,10 @@ export class HttpServer implements Service {
 
   async start(): Promise<void> {
     if (this.#server) return;
+    const headersTimeout = this.#options.headersTimeoutMs ?? defaultHeadersTimeoutMs;
     const server = createServer(
-      { headersTimeout: headersTimeoutMs, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: 2_000 },
+      // Node looks for late clients this often; a fifth keeps the limit what it says.
+      { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
       this.#app,
     );
     server.keepAliveTimeout = keepAliveTimeoutMs;

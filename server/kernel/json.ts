@@ -19,37 +19,37 @@ interface Place {
 
 /** The first reason why Postgres or a merge would choke on this value; undefined if there is none. */
 export function findJsonFault(root: unknown): JsonFault | undefined {
-  const open: Place[] = [{ value: root, parent: undefined, step: '', depth: 0 }];
+  const top: Place = { value: root, parent: undefined, step: '', depth: 0 };
+  const fault = leafFault(root);
+  if (fault) return { field: '', message: fault };
+  const open: Place[] = [top];
   for (let place = open.pop(); place !== undefined; place = open.pop()) {
     const { value, depth } = place;
-    if (typeof value === 'string') {
-      const message = textFault(value);
-      if (message) return { field: pathOf(place), message };
-      continue;
-    }
-    // JSON.parse reads 1e400 as Infinity, which would be stored as null.
-    if (typeof value === 'number' && !Number.isFinite(value))
-      return { field: pathOf(place), message: 'is too large a number' };
     if (typeof value !== 'object' || value === null) continue;
     if (depth >= deepestJson) return { field: pathOf(place), message: `is nested deeper than ${deepestJson} levels` };
-    if (Array.isArray(value)) {
-      for (let i = value.length - 1; i >= 0; i--)
-        open.push({ value: value[i], parent: place, step: i, depth: depth + 1 });
-      continue;
-    }
-    for (const key of Object.keys(value)) {
-      const child: Place = {
-        value: (value as Record<string, unknown>)[key],
-        parent: place,
-        step: key,
-        depth: depth + 1,
-      };
-      const message = key === '__proto__' ? 'is not an allowed name' : textFault(key);
+    const isArray = Array.isArray(value);
+    for (const key of isArray ? value.keys() : Object.keys(value)) {
+      const inner = (value as Record<PropertyKey, unknown>)[key];
+      const message = (isArray ? undefined : nameFault(key as string)) ?? leafFault(inner);
+      const isLeaf = typeof inner !== 'object' || inner === null;
+      // Leaves are most of a document and need no place on the stack.
+      if (isLeaf && message === undefined) continue;
+      const child: Place = { value: inner, parent: place, step: key, depth: depth + 1 };
       if (message) return { field: pathOf(child), message };
       open.push(child);
     }
   }
   return undefined;
+}
+
+function nameFault(name: string): string | undefined {
+  return name === '__proto__' ? 'is not an allowed name' : textFault(name);
+}
+
+function leafFault(value: unknown): string | undefined {
+  if (typeof value === 'string') return textFault(value);
+  // JSON.parse reads 1e400 as Infinity, which would be stored as null.
+  return typeof value === 'number' && !Number.isFinite(value) ? 'is too large a number' : undefined;
 }
 
 /** Postgres stores neither NUL (text, jsonb) nor half a surrogate pair (UTF-8). */

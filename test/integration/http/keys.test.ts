@@ -1,6 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createTenant } from '../../../server/tenants/provision.ts';
 import { adminKey, startApp, useApp } from '../../support/app.ts';
 import { addTenant, useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -61,6 +62,16 @@ describe('a key', () => {
     expect((await app.request('DELETE', `/api/keys/${foreign.id}`, { key })).status).toBe(404);
     expect((await app.request('POST', `/api/keys/${foreign.id}/rotate`, { key })).status).toBe(404);
     expect((await app.request('GET', '/api/keys', { key: foreign.text })).status).toBe(200);
+  });
+
+  it('works at once for a tenant that another daemon has just finished', async () => {
+    await context.db.query(
+      `insert into leasehold.tenants (id, slug, schema_name, status)
+       values (gen_random_uuid(), 'nearly', 'tenant_nearly', 'PROVISIONING')`,
+    );
+    await app.deps.registry.refresh();
+    const made = await createTenant(context.db, { slug: 'nearly' });
+    expect((await app.request('GET', '/api/keys', { key: made.key.text })).status).toBe(200);
   });
 
   it('is stored only as a hash', async () => {

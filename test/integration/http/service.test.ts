@@ -1,3 +1,4 @@
+import { connect } from 'node:net';
 import { Counter, Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
@@ -110,6 +111,22 @@ describe('the server', () => {
     const second = new HttpServer(createApp(app.deps), { host: '127.0.0.1', port }, createLogger('silent'));
     await expect(second.start()).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
     await second.stop();
+  });
+
+  it('cuts off a client that dawdles over its headers', async () => {
+    const options = { host: '127.0.0.1', port: 0, headersTimeoutMs: 200 };
+    const server = new HttpServer(createApp(app.deps), options, createLogger('silent'));
+    await server.start();
+    const { port } = new URL(server.url);
+    const answer = await new Promise<string>((resolve, reject) => {
+      let text = '';
+      const socket = connect(Number(port), '127.0.0.1', () => socket.write('GET /livez HTTP/1.1\r\nHost: x\r\n'));
+      socket.on('data', (chunk) => (text += chunk.toString()));
+      socket.on('close', () => resolve(text));
+      socket.on('error', reject);
+    });
+    expect(answer).toContain('408');
+    await server.stop();
   });
 
   it('lets a request under way finish when it stops, and cuts a stream that never ends', async () => {
