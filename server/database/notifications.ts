@@ -1,0 +1,119 @@
+// Wake-ups between daemons: one LISTEN connection each, one coalesced NOTIFY for all tenants.
+// A wake-up is a hint. Everything works, a little later, when none arrives.
+import { randomBytes } from 'node:crypto';
+import pg from 'pg';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { Queryable } from './database.ts';
+
+const channel = 'leasehold_wake';
+// A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
+const coalesceMs = 15;
+// Postgres refuses payloads of 8000 bytes and more.
+const longestPayload = 7500;
+
+type Listener = (tenant: string | undefined) => void;
+
+export class Notifications implements Service {
+  readonly name = 'notifications';
+  #url: string;
+  #db: Queryable;
+  #logger: Logger;
+  #sender = randomBytes(4).toString('hex');
+  #listeners = new Set<Listener>();
+  #client: pg.Client | undefined;
+  #pending = new Set<string>();
+  #sendTimer: NodeJS.Timeout | undefined;
+  #reconnectTimer: NodeJS.Timeout | undefined;
+  #failures = 0;
+  #stopped = true;
+
+  constructor(options: { url: string; db: Queryable; logger: Logger }) {
+    this.#url = options.url;
+    this.#db = options.db;
+    this.#logger = options.logger;
+  }
+
+  /** Called with a tenant's slug, or with undefined when any tenant may have been missed. */
+  onWake(listener: Listener): void {
+    this.#listeners.add(listener);
+  }
+
+  /** Tells the other daemons that there may be work for the tenant. Never fails, never blocks. */
+  notify(slug: string): void {
+    if (this.#stopped) return;
+    this.#pending.add(slug);
+    this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
+  }
+
+  async start(): Promise<void> {
+    if (!this.#stopped) return;
+    this.#stopped = false;
+    await this.#connect();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#sendTimer);
+    clearTimeout(this.#reconnectTimer);
+    const client = this.#client;
+    this.#client = undefined;
+    await client?.end().catch(() => {});
+  }
+
+  async #send(): Promise<void> {
+    this.#sendTimer = undefined;
+    const slugs = [...this.#pending];
+    this.#pending.clear();
+    const joined = slugs.join(',');
+    const payload = `${this.#sender}:${joined.length > longestPayload ? '*' : joined}`;
+    try {
+      await this.#db.query('select pg_notify($1, $2)', [channel, payload]);
+    } catch (error) {
+      this.#logger.debug({ err: error }, 'wake-up was not sent');
+    }
+  }
+
+  async #connect(): Promise<void> {
+    const client = new pg.Client({ connectionString: this.#url, keepAlive: true, application_name: 'leasehold-listen' });
+    client.on('notification', (message) => this.#receive(message.payload ?? ''));
+    client.on('error', () => {});
+    client.on('end', () => this.#lost(client));
+    try {
+      await client.connect();
+      await client.query(`listen ${channel}`);
+      if (this.#stopped) return await client.end();
+      this.#client = client;
+      // What was sent while nobody listened is gone: look everywhere.
+      if (this.#failures > 0) this.#wake(undefined);
+      this.#failures = 0;
+    } catch (error) {
+      this.#logger.warn({ err: error }, 'cannot listen for wake-ups; polling goes on');
+      await client.end().catch(() => {});
+      this.#lost(client);
+    }
+  }
+
+  #lost(client: pg.Client): void {
+    if (this.#stopped || (this.#client !== undefined && this.#client !== client)) return;
+    this.#client = undefined;
+    if (this.#reconnectTimer !== undefined) return;
+    this.#failures += 1;
+    const delay = Math.min(250 * 2 ** Math.min(this.#failures, 6), 10_000) * (0.5 + Math.random() / 2);
+    this.#reconnectTimer = setTimeout(() => {
+      this.#reconnectTimer = undefined;
+      void this.#connect();
+    }, delay);
+  }
+
+  #receive(payload: string): void {
+    const [sender, slugs = ''] = payload.split(':', 2);
+    if (sender === this.#sender) return;
+    if (slugs === '*') this.#wake(undefined);
+    else for (const slug of slugs.split(',')) this.#wake(slug);
+  }
+
+  #wake(slug: string | undefined): void {
+    for (const listener of this.#listeners) listener(slug);
+  }
+}

@@ -1,0 +1,44 @@
+// Asks many tenants at once whether there is anything to do, so that an idle tenant costs nothing
+// of its own: one statement per chunk of tenants, each answer from the front of a small index.
+import { type Queryable, sqlState } from '../database/database.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+/** name → SQL over `${schema}`, a boolean or a number. */
+export type Questions = Record<string, (schema: string) => string>;
+
+export interface Answer {
+  tenant: Tenant;
+  answers: Record<string, boolean | number | null>;
+}
+
+// Planning time grows with the number of tables in a statement; fifty stay within milliseconds.
+const chunkSize = 50;
+const undefinedTable = '42P01';
+
+export async function survey(db: Queryable, tenants: readonly Tenant[], questions: Questions, values: unknown[]): Promise<Answer[]> {
+  const all: Answer[] = [];
+  for (let i = 0; i < tenants.length; i += chunkSize) {
+    all.push(...(await askChunk(db, tenants.slice(i, i + chunkSize), questions, values)));
+  }
+  return all;
+}
+
+async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Questions, values: unknown[]): Promise<Answer[]> {
+  const selects = tenants.map((tenant, i) => {
+    const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema)} as ${name}`);
+    return `select ${i}::int as position, ${columns.join(', ')}`;
+  });
+  try {
+    const rows = await db.query<Record<string, boolean | number | null>>(selects.join('\nunion all\n'), values);
+    return rows.map(({ position, ...answers }) => ({ tenant: tenants[position as number] as Tenant, answers }));
+  } catch (error) {
+    // A tenant was deleted meanwhile, or the cluster does not join tenants: ask each alone.
+    if (tenants.length > 1) {
+      const single: Answer[] = [];
+      for (const tenant of tenants) single.push(...(await askChunk(db, [tenant], questions, values)));
+      return single;
+    }
+    if (sqlState(error) === undefinedTable) return [];
+    throw error;
+  }
+}

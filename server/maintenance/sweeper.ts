@@ -1,0 +1,148 @@
+// The sweeper: takes back expired leases and claims, fails what waited too long, ends pauses that
+// ran out, and looks for what should never be. Every daemon may run it; nothing is swept twice.
+import { type Database, isConnectionError } from '../database/database.ts';
+import { expireWaitingJobs, failOrphans } from '../jobs/expire.ts';
+import { findHeadlessLanes, lockTargets, promote } from '../jobs/lane.ts';
+import { findExpiredLeases, recoverLease } from '../jobs/recover.ts';
+import { resumeDueTargets } from '../jobs/target.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { type Questions, survey } from './survey.ts';
+
+export interface SweeperOptions {
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  actor: string;
+  staleLeaseGraceSeconds: number;
+  orphanAfterSeconds: number;
+  tokenLimit: number;
+  /** There may be something to claim now. */
+  wake(slug: string): void;
+  observe: SweepObserver;
+}
+
+export interface SweepObserver {
+  swept(tenant: Tenant, kind: 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes', count: number): void;
+}
+
+const questions: Questions = {
+  leases: (s) =>
+    `exists (select 1 from ${s}.leases where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second')`,
+  expired: (s) =>
+    `exists (select 1 from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED') and expires_at < now())`,
+  targets: (s) => `exists (select 1 from ${s}.targets where paused_until is not null and paused_until <= now())`,
+};
+
+const firstId = '00000000-0000-0000-0000-000000000000';
+const batch = 100;
+const repairSlice = 1000;
+
+interface RepairPosition {
+  orphansFrom: string;
+  lanesFrom: string;
+}
+
+export class Sweeper {
+  #options: SweeperOptions;
+  #positions = new Map<string, RepairPosition>();
+  #nextRepair = 0;
+
+  constructor(options: SweeperOptions) {
+    this.#options = options;
+  }
+
+  /** One pass over all tenants. Suspended ones too: their expired leases must not hold lanes for ever. */
+  async runOnce(): Promise<void> {
+    const { db, registry, staleLeaseGraceSeconds } = this.#options;
+    const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
+    for (const { tenant, answers } of await survey(db, tenants, questions, [staleLeaseGraceSeconds])) {
+      if (answers.leases === true) await this.#attempt(tenant, 'leases', () => this.#sweepLeases(tenant));
+      if (answers.expired === true) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
+      if (answers.targets === true) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
+    }
+    const repaired = tenants[this.#nextRepair++ % Math.max(1, tenants.length)];
+    if (repaired !== undefined) await this.repair(repaired);
+  }
+
+  /** Looks at one slice of the tenant for orphans and for lanes without a head. */
+  async repair(tenant: Tenant): Promise<void> {
+    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '' };
+    this.#positions.set(tenant.id, position);
+    await this.#attempt(tenant, 'orphans', async () => {
+      const { db, actor, orphanAfterSeconds } = this.#options;
+      const scan = await failOrphans(db, tenant.schema, { actor, afterSeconds: orphanAfterSeconds, from: position.orphansFrom });
+      position.orphansFrom = scan.next ?? firstId;
+      return scan.orphans;
+    });
+    await this.#attempt(tenant, 'lanes', () => this.#repairLanes(tenant, position));
+  }
+
+  /** One tenant's trouble is not another's: it is logged and the pass goes on. */
+  async #attempt(tenant: Tenant, kind: Parameters<SweepObserver['swept']>[1], sweep: () => Promise<number>): Promise<void> {
+    try {
+      const count = await sweep();
+      this.#options.observe.swept(tenant, kind, count);
+      if (count > 0) this.#options.wake(tenant.slug);
+    } catch (error) {
+      if (isConnectionError(error)) throw error;
+      this.#options.logger.error({ err: error, tenant: tenant.slug, sweep: kind }, 'sweep failed');
+    }
+  }
+
+  async #sweepLeases(tenant: Tenant): Promise<number> {
+    const { db, logger, actor, staleLeaseGraceSeconds: graceSeconds } = this.#options;
+    const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
+    let count = 0;
+    let after = firstId;
+    for (;;) {
+      const leases = await findExpiredLeases(db, tenant.schema, graceSeconds, after, batch);
+      for (const lease of leases) {
+        after = lease.id;
+        try {
+          const recovered = await recoverLease(db, tenant.schema, lease, { actor, graceSeconds, tokenLimit });
+          count += recovered.jobs;
+          if (recovered.jobs > 0) {
+            logger.warn({ tenant: tenant.slug, leaseId: lease.id, owner: lease.owner, ...recovered }, 'expired lease recovered');
+          }
+        } catch (error) {
+          if (isConnectionError(error)) throw error;
+          // A lease that cannot be ended must not keep the others from it.
+          logger.error({ err: error, tenant: tenant.slug, leaseId: lease.id }, 'expired lease could not be recovered');
+        }
+      }
+      if (leases.length < batch) return count;
+    }
+  }
+
+  async #sweepExpired(tenant: Tenant): Promise<number> {
+    let total = 0;
+    for (;;) {
+      const count = await expireWaitingJobs(this.#options.db, tenant.schema, this.#options.actor, batch);
+      total += count;
+      if (count < batch) return total;
+    }
+  }
+
+  async #sweepPauses(tenant: Tenant): Promise<number> {
+    return (await resumeDueTargets(this.#options.db, tenant.schema, this.#options.actor)).length;
+  }
+
+  async #repairLanes(tenant: Tenant, position: RepairPosition): Promise<number> {
+    const { db, logger } = this.#options;
+    const { headless, next } = await findHeadlessLanes(db, tenant.schema, position.lanesFrom, repairSlice);
+    position.lanesFrom = next ?? '';
+    let repaired = 0;
+    for (const targetId of headless) {
+      const promoted = await db.transaction(async (tx) => {
+        await lockTargets(tx, tenant.schema, [targetId]);
+        return promote(tx, tenant.schema, [targetId]);
+      });
+      if (promoted.length === 0) continue; // it moved on between the look and the lock
+      repaired += 1;
+      logger.error({ tenant: tenant.slug, targetId, jobId: promoted[0]?.id }, 'lane had no head and was repaired');
+    }
+    return repaired;
+  }
+}

@@ -1,0 +1,104 @@
+// One attempt from claim to outcome: run the handler, stop it for one reason at most, give up on it
+// when it does not stop, settle once. Named steps: start → run → (stop → grace) → settle.
+import type { Job } from '../jobs/job.ts';
+import type { Outcome } from '../jobs/settle.ts';
+import { decideOutcome } from './decide-outcome.ts';
+import type { HandlerEnd } from './run-handler.ts';
+import type { StopReason } from './stop-reason.ts';
+
+export interface AttemptOptions {
+  job: Job;
+  leaseId: string;
+  cancelGraceMs: number;
+  run(attempt: Attempt): Promise<HandlerEnd>;
+  /** Called exactly once; undefined when the lease was lost and nothing may be written. */
+  settle(attempt: Attempt, outcome: Outcome | undefined): void;
+  /** The handler did not stop in its grace: it still runs, fenced off. */
+  onAbandoned?(attempt: Attempt): void;
+}
+
+// setTimeout fires at once beyond 2^31-1 ms.
+const longestTimerMs = 2 ** 31 - 1;
+
+export class Attempt {
+  readonly job: Job;
+  readonly leaseId: string;
+  readonly startedAt = performance.now();
+  readonly #options: AttemptOptions;
+  readonly #controller = new AbortController();
+  readonly #kill = new AbortController();
+  #reason: StopReason | undefined;
+  #timeout: NodeJS.Timeout | undefined;
+  #grace: NodeJS.Timeout | undefined;
+  #settled = false;
+
+  constructor(options: AttemptOptions) {
+    this.job = options.job;
+    this.leaseId = options.leaseId;
+    this.#options = options;
+  }
+
+  get signal(): AbortSignal {
+    return this.#controller.signal;
+  }
+
+  get kill(): AbortSignal {
+    return this.#kill.signal;
+  }
+
+  get settled(): boolean {
+    return this.#settled;
+  }
+
+  start(): void {
+    const seconds = this.job.timeoutSeconds;
+    if (seconds !== null) {
+      const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
+      this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
+    }
+    this.#options.run(this).then(
+      (end) => this.#finish(end),
+      (error: unknown) => this.#finish(crashed(error)),
+    );
+  }
+
+  /** Tells the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
+  stop(reason: StopReason): void {
+    if (this.#settled) return;
+    if (reason.kind === 'leaseLost') {
+      this.#reason = reason;
+      this.#controller.abort(reason);
+      // Nothing may be written any more, so nothing is waited for.
+      this.#finish(undefined);
+      this.#kill.abort(reason);
+      return;
+    }
+    const stronger = reason.kind === 'budgetSpent' || (reason.kind === 'canceled' && this.#reason?.kind === 'paused');
+    if (this.#reason !== undefined && !stronger) return;
+    const first = this.#reason === undefined;
+    this.#reason = reason;
+    if (!first) return;
+    this.#controller.abort(reason);
+    this.#grace = setTimeout(() => this.#abandon(), this.#options.cancelGraceMs);
+  }
+
+  #abandon(): void {
+    if (this.#settled) return;
+    this.#kill.abort(this.#reason);
+    this.#options.onAbandoned?.(this);
+    this.#finish(undefined);
+  }
+
+  #finish(end: HandlerEnd | undefined): void {
+    if (this.#settled) return;
+    this.#settled = true;
+    clearTimeout(this.#timeout);
+    clearTimeout(this.#grace);
+    this.#options.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
+  }
+}
+
+function crashed(error: unknown): HandlerEnd {
+  const message = error instanceof Error ? error.message : String(error);
+  return { kind: 'failed', error: { code: 'HANDLER_ERROR', message }, recoverable: false };
+}

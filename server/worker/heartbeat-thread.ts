@@ -1,0 +1,135 @@
+// The heartbeat's own thread: its own connection, its own event loop. Renews every lease that the
+// main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
+import pg from 'pg';
+import { type HeldJob, type LiveRow, renewStatement, toLiveJobs } from '../jobs/lease.ts';
+import { typeParsers } from '../database/timestamps.ts';
+import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
+
+const options = workerData as HeartbeatOptions & { inbox: MessagePort };
+const port = parentPort;
+if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
+
+/** schema → lease id → the jobs of that lease. */
+const held = new Map<string, Map<string, string[]>>();
+const pulse = new Int32Array(options.pulse);
+let lastPulse = Atomics.load(pulse, 0);
+let pulseSeenAt = performance.now();
+let client: pg.Client | undefined;
+let stopped = false;
+let timer: NodeJS.Timeout | undefined;
+
+port.on('message', (message: ToThread) => {
+  switch (message.kind) {
+    case 'hold': {
+      const leases = held.get(message.schema) ?? new Map<string, string[]>();
+      held.set(message.schema, leases.set(message.leaseId, message.jobIds));
+      break;
+    }
+    case 'drop': {
+      const leases = held.get(message.schema);
+      leases?.delete(message.leaseId);
+      if (leases?.size === 0) held.delete(message.schema);
+      break;
+    }
+    case 'beat':
+      clearTimeout(timer);
+      void beat();
+      break;
+    case 'stop':
+      stopped = true;
+      clearTimeout(timer);
+      void disconnect().then(() => process.exit(0));
+      break;
+  }
+});
+
+schedule();
+
+function schedule(): void {
+  if (stopped) return;
+  clearTimeout(timer);
+  timer = setTimeout(() => void beat(), options.intervalMs * (0.9 + Math.random() * 0.1));
+}
+
+let beating = false;
+async function beat(): Promise<void> {
+  if (beating) return;
+  beating = true;
+  try {
+    if (mainLoopIsDead()) tell({ kind: 'stalled' });
+    else for (const [schema, leases] of [...held]) await renew(schema, leases);
+  } finally {
+    beating = false;
+    schedule();
+  }
+}
+
+/** A process whose event loop no longer turns must lose its leases: nobody can stop its handlers. */
+function mainLoopIsDead(): boolean {
+  const now = performance.now();
+  const current = Atomics.load(pulse, 0);
+  if (current !== lastPulse) {
+    lastPulse = current;
+    pulseSeenAt = now;
+  }
+  return now - pulseSeenAt > options.stallMs;
+}
+
+async function renew(schema: string, leases: Map<string, string[]>): Promise<void> {
+  const jobs: HeldJob[] = [];
+  for (const [leaseId, jobIds] of leases) for (const jobId of jobIds) jobs.push({ jobId, leaseId });
+  if (jobs.length === 0) return;
+  const leaseIds = [...leases.keys()];
+  const sentAt = process.hrtime.bigint();
+  try {
+    const { text, values } = renewStatement(schema, jobs, options.leaseSeconds);
+    const rows = await query<LiveRow>(text, values);
+    tell({ kind: 'renewed', schema, leaseIds, sentAt, asked: jobs, live: toLiveJobs(rows, jobs) });
+  } catch (error) {
+    // Unknown, not lost: the main thread trusts its lease until the last good renewal runs out.
+    tell({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
+    await disconnect();
+  }
+}
+
+async function query<R extends object>(text: string, values: unknown[]): Promise<R[]> {
+  client ??= await connect();
+  const using = client;
+  // A connection that answers nothing is destroyed while there is still time for another try.
+  const timeout = setTimeout(
+    () => (using as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy(),
+    options.timeoutMs,
+  );
+  try {
+    return (await using.query<R>(text, values)).rows;
+  } finally {
+    clearTimeout(timeout);
+  }
+}
+
+async function connect(): Promise<pg.Client> {
+  const fresh = new pg.Client({
+    connectionString: options.url,
+    connectionTimeoutMillis: options.timeoutMs,
+    keepAlive: true,
+    application_name: 'leasehold-heartbeat',
+    types: typeParsers,
+  });
+  fresh.on('error', () => {});
+  fresh.on('end', () => {
+    if (client === fresh) client = undefined;
+  });
+  await fresh.connect();
+  return fresh;
+}
+
+async function disconnect(): Promise<void> {
+  const old = client;
+  client = undefined;
+  await old?.end().catch(() => {});
+}
+
+function tell(message: FromThread): void {
+  options.inbox.postMessage(message);
+}

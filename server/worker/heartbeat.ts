@@ -1,0 +1,230 @@
+// The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust
+// each, and who is to be told when one is lost or a person asked for a stop.
+import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import type { Schema } from '../database/identifiers.ts';
+import type { HeldJob, LiveJob } from '../jobs/lease.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+
+export interface HeartbeatOptions {
+  url: string;
+  intervalMs: number;
+  leaseSeconds: number;
+  stallMs: number;
+  timeoutMs: number;
+  pulse: SharedArrayBuffer;
+}
+
+export type ToThread =
+  | { kind: 'hold'; schema: string; leaseId: string; jobIds: string[] }
+  | { kind: 'drop'; schema: string; leaseId: string }
+  | { kind: 'beat' }
+  | { kind: 'stop' };
+
+export type FromThread =
+  | { kind: 'renewed'; schema: string; leaseIds: string[]; sentAt: bigint; asked: HeldJob[]; live: LiveJob[] }
+  | { kind: 'failed'; schema: string; message: string }
+  | { kind: 'stalled' };
+
+/** The jobs of one claim, as their executor knows them. */
+export interface HeldLease {
+  readonly schema: Schema;
+  readonly leaseId: string;
+  readonly jobIds: string[];
+  /** The lease no longer owns the job: stop it and write nothing more. */
+  onLost(jobId: string): void;
+  /** A person asked for a stop. Called with every beat until the job is gone. */
+  onStopAsked(job: LiveJob): void;
+}
+
+export interface HeartbeatListeners {
+  renewed?(leases: number): void;
+  lost?(jobs: number): void;
+  failed?(): void;
+}
+
+// Often enough that a busy but living loop is never taken for a dead one.
+const pulseMs = 100;
+
+export class Heartbeat implements Service {
+  readonly name = 'heartbeat';
+  #url: string;
+  #intervalMs: number;
+  #leaseMs: number;
+  #marginMs: number;
+  #stallMs: number;
+  #logger: Logger;
+  #listeners: HeartbeatListeners;
+  #pulse = new Int32Array(new SharedArrayBuffer(4));
+  #leases = new Map<string, { lease: HeldLease; trustedUntil: number }>();
+  #thread: Worker | undefined;
+  #inbox: MessagePort | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #stopping = false;
+
+  constructor(options: {
+    url: string;
+    heartbeatSeconds: number;
+    leaseSeconds: number;
+    stallSeconds: number;
+    logger: Logger;
+    listeners?: HeartbeatListeners;
+  }) {
+    this.#url = options.url;
+    this.#intervalMs = options.heartbeatSeconds * 1000;
+    this.#leaseMs = options.leaseSeconds * 1000;
+    // The handler must have stopped before anybody else may claim: a beat, but never half the lease.
+    this.#marginMs = Math.min(this.#intervalMs, this.#leaseMs / 4);
+    this.#stallMs = options.stallSeconds * 1000;
+    this.#logger = options.logger;
+    this.#listeners = options.listeners ?? {};
+  }
+
+  async start(): Promise<void> {
+    if (this.#thread !== undefined) return;
+    this.#stopping = false;
+    this.#spawn();
+    this.#timer = setInterval(() => this.#tick(), pulseMs);
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearInterval(this.#timer);
+    const thread = this.#thread;
+    this.#thread = undefined;
+    if (thread === undefined) return;
+    const gone = new Promise<void>((resolve) => thread.once('exit', () => resolve()));
+    thread.postMessage({ kind: 'stop' } satisfies ToThread);
+    // A thread that hangs in a dead connection is not waited for.
+    const timer = setTimeout(() => void thread.terminate(), 2000);
+    await gone;
+    clearTimeout(timer);
+    this.#inbox?.close();
+  }
+
+  /** Keeps the lease alive until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
+  hold(lease: HeldLease, claimSentAt: bigint): void {
+    this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
+    this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds });
+  }
+
+  drop(lease: HeldLease): void {
+    if (!this.#leases.delete(lease.leaseId)) return;
+    this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
+  }
+
+  /** How long the lease may still be trusted, in milliseconds; not positive when it is over. */
+  trustedForMs(leaseId: string): number {
+    this.#receive();
+    const entry = this.#leases.get(leaseId);
+    return entry === undefined ? 0 : entry.trustedUntil - nowMs();
+  }
+
+  /** Beats now: tests and drains do not wait for the interval. */
+  beat(): void {
+    this.#post({ kind: 'beat' });
+  }
+
+  #trust(sentAt: bigint): number {
+    return Number(sentAt / 1000n) / 1000 + this.#leaseMs - this.#marginMs;
+  }
+
+  #spawn(): void {
+    const source = import.meta.url.endsWith('.ts');
+    const { port1, port2 } = new MessageChannel();
+    const options: HeartbeatOptions = {
+      url: this.#url,
+      intervalMs: this.#intervalMs,
+      leaseSeconds: this.#leaseMs / 1000,
+      stallMs: this.#stallMs,
+      timeoutMs: Math.max(200, this.#leaseMs / 3),
+      pulse: this.#pulse.buffer as SharedArrayBuffer,
+    };
+    const thread = new Worker(new URL(source ? './heartbeat-thread.ts' : './heartbeat-thread.js', import.meta.url), {
+      workerData: { ...options, inbox: port2 },
+      transferList: [port2],
+      execArgv: source ? ['--import', 'tsx'] : [],
+    });
+    this.#inbox = port1;
+    this.#thread = thread;
+    port1.on('message', (message: FromThread) => this.#handle(message));
+    port1.unref();
+    thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
+    thread.on('exit', () => this.#exited(thread));
+    for (const { lease } of this.#leases.values()) {
+      this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds });
+    }
+  }
+
+  #exited(thread: Worker): void {
+    if (this.#stopping || this.#thread !== thread) return;
+    this.#logger.error('heartbeat thread ended; starting another');
+    this.#thread = undefined;
+    setTimeout(() => {
+      if (!this.#stopping) this.#spawn();
+    }, 100);
+  }
+
+  #post(message: ToThread): void {
+    this.#thread?.postMessage(message);
+  }
+
+  #tick(): void {
+    Atomics.add(this.#pulse, 0, 1);
+    // After a blocked loop the good news may still lie in the inbox: read it before judging.
+    this.#receive();
+    const now = nowMs();
+    for (const [leaseId, entry] of this.#leases) {
+      if (entry.trustedUntil > now) continue;
+      this.#leases.delete(leaseId);
+      this.#post({ kind: 'drop', schema: entry.lease.schema, leaseId });
+      this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease ran out without a renewal');
+      this.#listeners.lost?.(entry.lease.jobIds.length);
+      for (const jobId of [...entry.lease.jobIds]) entry.lease.onLost(jobId);
+    }
+  }
+
+  #receive(): void {
+    if (this.#inbox === undefined) return;
+    for (;;) {
+      const received = receiveMessageOnPort(this.#inbox);
+      if (received === undefined) return;
+      this.#handle(received.message as FromThread);
+    }
+  }
+
+  #handle(message: FromThread): void {
+    switch (message.kind) {
+      case 'renewed':
+        this.#renewed(message);
+        break;
+      case 'failed':
+        this.#listeners.failed?.();
+        this.#logger.warn({ schema: message.schema, reason: message.message }, 'lease renewal failed');
+        break;
+      case 'stalled':
+        this.#logger.error('event loop was blocked for too long; leases were not renewed');
+        break;
+    }
+  }
+
+  #renewed(message: Extract<FromThread, { kind: 'renewed' }>): void {
+    const live = new Map(message.live.map((job) => [job.jobId, job]));
+    this.#listeners.renewed?.(message.leaseIds.length);
+    for (const leaseId of message.leaseIds) {
+      const entry = this.#leases.get(leaseId);
+      if (entry !== undefined) entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(message.sentAt));
+    }
+    for (const { jobId, leaseId } of message.asked) {
+      const lease = this.#leases.get(leaseId)?.lease;
+      if (lease === undefined) continue;
+      const job = live.get(jobId);
+      if (job === undefined) lease.onLost(jobId);
+      else if (job.cancelIntent !== null) lease.onStopAsked(job);
+    }
+  }
+}
+
+function nowMs(): number {
+  return Number(process.hrtime.bigint() / 1000n) / 1000;
+}

@@ -1,0 +1,236 @@
+// One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
+// It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
+import type { Database } from '../database/database.ts';
+import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import { queueDueJobs } from '../jobs/due.ts';
+import type { Job } from '../jobs/job.ts';
+import type { Outcome } from '../jobs/settle.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { Attempt } from './attempt.ts';
+import { Batch } from './batch.ts';
+import type { Heartbeat } from './heartbeat.ts';
+import type { HandlerEnd } from './run-handler.ts';
+import { Settler } from './settler.ts';
+import type { HungryTenant, Slots } from './slots.ts';
+import type { StopReason } from './stop-reason.ts';
+
+export interface LoopDependencies {
+  db: Database;
+  slots: Slots;
+  heartbeat: Heartbeat;
+  logger: Logger;
+  workerId: string;
+  leaseSeconds: number;
+  cancelGraceMs: number;
+  tenantConcurrency: number;
+  types(): readonly string[];
+  claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;
+  run(tenant: Tenant, attempt: Attempt): Promise<HandlerEnd>;
+  observe: LoopObserver;
+}
+
+/** What the loop tells to whoever counts. */
+export interface LoopObserver {
+  claimed(tenant: Tenant, jobs: Job[]): void;
+  claimFailed(tenant: Tenant): void;
+  settled(tenant: Tenant, job: Job, outcome: Outcome | undefined, seconds: number): void;
+  abandoned(tenant: Tenant, job: Job): void;
+}
+
+// A statement beyond this size holds its locks longer than it saves.
+const largestClaim = 500;
+// Outcomes that may wait for their commit before the loop stops taking more.
+const largestBacklog = 2000;
+const longestTimerMs = 2 ** 31 - 1;
+
+export class TenantLoop implements HungryTenant {
+  readonly key: string;
+  tenant: Tenant;
+  readonly running = new Map<string, Attempt>();
+  readonly #deps: LoopDependencies;
+  readonly #settler: Settler;
+  #claiming: Promise<void> | undefined;
+  #again = false;
+  #woken = false;
+  #stopped = false;
+  #backlogged = false;
+  #failures = 0;
+  #retryTimer: NodeJS.Timeout | undefined;
+  #dueTimer: NodeJS.Timeout | undefined;
+  #dueAt = Number.POSITIVE_INFINITY;
+  #queueing: Promise<unknown> | undefined;
+
+  constructor(tenant: Tenant, deps: LoopDependencies) {
+    this.key = tenant.slug;
+    this.tenant = tenant;
+    this.#deps = deps;
+    this.#settler = new Settler({
+      db: deps.db,
+      schema: tenant.schema,
+      actor: `worker:${deps.workerId}`,
+      logger: deps.logger,
+      trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
+      onRunnable: () => this.wake(),
+      onWritten: () => {
+        if (!this.#backlogged) return;
+        this.#backlogged = false;
+        this.wake();
+      },
+    });
+  }
+
+  /** There may be something to claim. Cheap; many calls of one turn make one claim. */
+  wake(): void {
+    if (this.#stopped || this.#woken) return;
+    this.#woken = true;
+    setImmediate(() => {
+      this.#woken = false;
+      this.#pump();
+    });
+  }
+
+  /** A PENDING job of this tenant is due in `ms`. */
+  dueIn(ms: number): void {
+    const at = performance.now() + ms;
+    if (this.#stopped || at >= this.#dueAt) return;
+    this.#dueAt = at;
+    clearTimeout(this.#dueTimer);
+    this.#dueTimer = setTimeout(() => this.#queueDue(), Math.min(Math.max(1, ms), longestTimerMs));
+  }
+
+  /** Stops claiming at once; what runs goes on. */
+  async stopClaiming(): Promise<void> {
+    this.#stopped = true;
+    clearTimeout(this.#retryTimer);
+    clearTimeout(this.#dueTimer);
+    this.#deps.slots.forget(this.key);
+    await this.#claiming;
+    await this.#queueing;
+  }
+
+  /** Tells everything that runs to stop. */
+  stopRunning(reasonFor: (job: Job) => StopReason): void {
+    for (const attempt of [...this.running.values()]) attempt.stop(reasonFor(attempt.job));
+  }
+
+  /** All outcomes known so far are written. */
+  async flushed(): Promise<void> {
+    await this.#settler.idle();
+  }
+
+  #pump(): void {
+    if (this.#stopped) return;
+    if (this.#claiming !== undefined) {
+      this.#again = true;
+      return;
+    }
+    this.#claiming = this.#claimAll().finally(() => {
+      this.#claiming = undefined;
+      if (this.#again) {
+        this.#again = false;
+        this.wake();
+      }
+    });
+  }
+
+  async #claimAll(): Promise<void> {
+    const { slots } = this.#deps;
+    const types = this.#deps.types();
+    if (types.length === 0) return;
+    while (!this.#stopped) {
+      if (this.#settler.pending >= largestBacklog) {
+        this.#backlogged = true;
+        return;
+      }
+      const limit = Math.min(this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency, this.#deps.tenantConcurrency);
+      const free = slots.take(this, limit);
+      if (free === 0) return;
+      const wanted = Math.min(free, largestClaim);
+      const sentAt = process.hrtime.bigint();
+      let claimed: Claimed;
+      try {
+        claimed = await this.#deps.claim(this.tenant, {
+          owner: this.#deps.workerId,
+          limit: wanted,
+          leaseSeconds: this.#deps.leaseSeconds,
+          types,
+        });
+        this.#failures = 0;
+      } catch (error) {
+        slots.release(this.key, free);
+        this.#backOff(error);
+        return;
+      }
+      this.#start(claimed, sentAt);
+      slots.release(this.key, free - claimed.jobs.length);
+      if (claimed.jobs.length < wanted) {
+        slots.forget(this.key);
+        return;
+      }
+    }
+  }
+
+  #backOff(error: unknown): void {
+    this.#failures += 1;
+    const delay = Math.min(100 * 2 ** this.#failures, 10_000) * (0.5 + Math.random() / 2);
+    this.#deps.logger.warn({ err: error, tenant: this.key, delayMs: Math.round(delay) }, 'claim failed');
+    this.#deps.observe.claimFailed(this.tenant);
+    clearTimeout(this.#retryTimer);
+    if (!this.#stopped) this.#retryTimer = setTimeout(() => this.wake(), delay);
+  }
+
+  #start(claimed: Claimed, sentAt: bigint): void {
+    const { heartbeat, observe } = this.#deps;
+    observe.claimed(this.tenant, claimed.jobs);
+    if (claimed.jobs.length === 0) return;
+    const batch = new Batch(this.tenant.schema, claimed.leaseId, claimed.jobs.map((job) => job.id));
+    heartbeat.hold(batch, sentAt);
+    const attempts = claimed.jobs.map((job) => {
+      const attempt = new Attempt({
+        job,
+        leaseId: claimed.leaseId,
+        cancelGraceMs: this.#deps.cancelGraceMs,
+        run: (self) => this.#deps.run(this.tenant, self),
+        settle: (self, outcome) => this.#settle(batch, self, outcome),
+        onAbandoned: (self) => observe.abandoned(this.tenant, self.job),
+      });
+      batch.add(attempt);
+      this.running.set(job.id, attempt);
+      return attempt;
+    });
+    // All are known before the first starts: a handler may end at once.
+    for (const attempt of attempts) attempt.start();
+  }
+
+  #settle(batch: Batch, attempt: Attempt, outcome: Outcome | undefined): void {
+    const { heartbeat, slots, observe } = this.#deps;
+    const { job } = attempt;
+    const seconds = (performance.now() - attempt.startedAt) / 1000;
+    const last = batch.remove(attempt);
+    this.running.delete(job.id);
+    slots.release(this.key, 1);
+    if (outcome === undefined) {
+      observe.settled(this.tenant, job, undefined, seconds);
+      if (last) heartbeat.drop(batch);
+      return;
+    }
+    const item = { jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome };
+    this.#settler.add(item, last, (accepted) => {
+      // Until its outcome is written the job is still ours to keep alive.
+      if (last) heartbeat.drop(batch);
+      observe.settled(this.tenant, job, accepted ? outcome : undefined, seconds);
+      if (accepted && (outcome.kind === 'retry' || outcome.kind === 'recoverLater')) this.dueIn(outcome.delayMs + 1);
+    });
+  }
+
+  #queueDue(): void {
+    this.#dueAt = Number.POSITIVE_INFINITY;
+    if (this.#stopped) return;
+    const actor = `worker:${this.#deps.workerId}`;
+    this.#queueing = queueDueJobs(this.#deps.db, this.tenant.schema, actor).then(
+      () => this.wake(),
+      (error: unknown) => this.#deps.logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued'),
+    );
+  }
+}

@@ -1,0 +1,136 @@
+// Writes the outcomes of a tenant's attempts: all that are ready share one transaction. Tries again
+// while the database is away and the lease can still be trusted; tells who was no longer the owner.
+import { type Database, isConnectionError, sqlState } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { findJob } from '../jobs/read.ts';
+import { type Settled, type Settlement, settle } from '../jobs/settle.ts';
+import { transitions } from '../jobs/states.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+
+export interface SettlerOptions {
+  db: Database;
+  schema: Schema;
+  actor: string;
+  logger: Logger;
+  /** Milliseconds for which the lease may still be trusted. */
+  trustedForMs(leaseId: string): number;
+  /** A lane moved on: there may be something to claim. */
+  onRunnable(): void;
+  onWritten(): void;
+}
+
+interface Entry extends Settlement {
+  done(accepted: boolean): void;
+}
+
+// Beyond this a statement grows faster than it gains.
+const largestBatch = 500;
+
+export class Settler {
+  #options: SettlerOptions;
+  #waiting: Entry[] = [];
+  #ended: string[] = [];
+  /** One at a time: the outcome that ends a lease must not overtake the others of that lease. */
+  #writing = false;
+  #scheduled = false;
+  #idle: (() => void)[] = [];
+
+  constructor(options: SettlerOptions) {
+    this.#options = options;
+  }
+
+  /** How many outcomes wait for the next write. */
+  get pending(): number {
+    return this.#waiting.length;
+  }
+
+  add(item: Settlement, leaseEnded: boolean, done: (accepted: boolean) => void): void {
+    this.#waiting.push({ ...item, done });
+    if (leaseEnded) this.#ended.push(item.leaseId);
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    // Everything that ends in this turn of the loop goes into one statement.
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#pump();
+    });
+  }
+
+  async idle(): Promise<void> {
+    if (this.#waiting.length === 0 && !this.#writing) return;
+    await new Promise<void>((resolve) => this.#idle.push(resolve));
+  }
+
+  #pump(): void {
+    if (this.#writing) return;
+    if (this.#waiting.length === 0) {
+      for (const resolve of this.#idle.splice(0)) resolve();
+      return;
+    }
+    const batch = this.#waiting.splice(0, largestBatch);
+    const ended = this.#waiting.length === 0 ? this.#ended.splice(0) : [];
+    this.#writing = true;
+    void this.#write(batch, ended).finally(() => {
+      this.#writing = false;
+      this.#options.onWritten();
+      this.#pump();
+    });
+  }
+
+  async #write(batch: Entry[], ended: string[]): Promise<void> {
+    for (let attempt = 1; ; attempt++) {
+      try {
+        const settled = await this.#settle(batch, ended);
+        await this.#report(batch, settled, attempt > 1);
+        return;
+      } catch (error) {
+        if (!isConnectionError(error)) return this.#writeSingly(batch, error);
+        this.#options.logger.warn({ err: error, jobs: batch.length, attempt }, 'outcomes could not be written; trying again');
+        const trusted = Math.max(...batch.map((item) => this.#options.trustedForMs(item.leaseId)));
+        if (trusted <= 0) return lose(batch);
+        await new Promise((resolve) => setTimeout(resolve, Math.min(50 * 2 ** attempt, 1000, trusted)));
+      }
+    }
+  }
+
+  #settle(items: Settlement[], endedLeases: string[]): Promise<Settled> {
+    const { db, schema, actor } = this.#options;
+    return settle(db, schema, items, { actor, endedLeases });
+  }
+
+  /** After a lost answer, "zero rows" may mean that the first try took effect: the stored outcome tells. */
+  async #report(batch: Entry[], settled: Settled, replayed: boolean): Promise<void> {
+    for (const item of batch) {
+      const accepted = settled.accepted.has(item.jobId) || (replayed && (await this.#isStored(item)));
+      item.done(accepted);
+    }
+    if (settled.runnable) this.#options.onRunnable();
+  }
+
+  async #isStored(item: Settlement): Promise<boolean> {
+    const job = await findJob(this.#options.db, this.#options.schema, item.jobId);
+    return job?.leaseId === item.leaseId && job.status === transitions[item.outcome.kind].to;
+  }
+
+  /** One outcome that Postgres refuses must not take the others down with it. */
+  async #writeSingly(batch: Entry[], error: unknown): Promise<void> {
+    const [first] = batch;
+    if (batch.length > 1) {
+      for (const item of batch) await this.#write([item], []);
+      return;
+    }
+    if (first === undefined) return;
+    this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
+    if (first.outcome.kind === 'fail') return first.done(false);
+    const refused = {
+      code: 'RESULT_REFUSED',
+      message: `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500),
+    };
+    await this.#write([{ ...first, outcome: { kind: 'fail', error: refused } }], []);
+  }
+}
+
+function lose(batch: Entry[]): void {
+  for (const item of batch) item.done(false);
+}
