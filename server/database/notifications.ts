@@ -75,7 +75,11 @@ export class Notifications implements Service {
   }
 
   async #connect(): Promise<void> {
-    const client = new pg.Client({ connectionString: this.#url, keepAlive: true, application_name: 'leasehold-listen' });
+    const client = new pg.Client({
+      connectionString: this.#url,
+      keepAlive: true,
+      application_name: 'leasehold-listen',
+    });
     client.on('notification', (message) => this.#receive(message.payload ?? ''));
     client.on('error', () => {});
     client.on('end', () => this.#lost(client));

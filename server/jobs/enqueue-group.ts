@@ -53,7 +53,12 @@ export class EnqueueGroup {
   async #insert(schema: Schema, group: Waiting[]): Promise<void> {
     try {
       const first = group[0] as Waiting;
-      const enqueued = await enqueue(this.#db, schema, group.flatMap((w) => w.jobs), first.actor);
+      const enqueued = await enqueue(
+        this.#db,
+        schema,
+        group.flatMap((w) => w.jobs),
+        first.actor,
+      );
       let position = 0;
       for (const waiting of group) {
         waiting.resolve(enqueued.slice(position, position + waiting.jobs.length));

@@ -25,6 +25,10 @@ const settings = {
     'A bootstrap admin key (at least 32 characters). Empty: one is made at the first start and printed once.',
   ),
   HANDLERS: text('', 'Module, or directory of modules, with your job handlers. Empty: the demo handlers.'),
+  DEMO_TENANT: oneOf(
+    ['auto', 'always', 'never'],
+    'Whether a tenant "demo" with a key is made at start; auto: only with the embedded Postgres.',
+  ),
   WORKER_ID: text('', 'Name of this daemon in leases and logs. Empty: host, pid and a random part.'),
   WORKER_CONCURRENCY: integer(256, 0, 100_000, 'Jobs that one daemon runs at once, over all tenants; 0 runs none.'),
   TENANT_CONCURRENCY: integer(200, 1, 100_000, 'Jobs that one daemon runs at once for one tenant.'),

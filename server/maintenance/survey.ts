@@ -15,7 +15,12 @@ export interface Answer {
 const chunkSize = 50;
 const undefinedTable = '42P01';
 
-export async function survey(db: Queryable, tenants: readonly Tenant[], questions: Questions, values: unknown[]): Promise<Answer[]> {
+export async function survey(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  questions: Questions,
+  values: unknown[],
+): Promise<Answer[]> {
   const all: Answer[] = [];
   for (let i = 0; i < tenants.length; i += chunkSize) {
     all.push(...(await askChunk(db, tenants.slice(i, i + chunkSize), questions, values)));
@@ -23,7 +28,12 @@ export async function survey(db: Queryable, tenants: readonly Tenant[], question
   return all;
 }
 
-async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Questions, values: unknown[]): Promise<Answer[]> {
+async function askChunk(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  questions: Questions,
+  values: unknown[],
+): Promise<Answer[]> {
   const selects = tenants.map((tenant, i) => {
     const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema)} as ${name}`);
     return `select ${i}::int as position, ${columns.join(', ')}`;

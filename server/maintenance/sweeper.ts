@@ -72,7 +72,11 @@ export class Sweeper {
     this.#positions.set(tenant.id, position);
     await this.#attempt(tenant, 'orphans', async () => {
       const { db, actor, orphanAfterSeconds } = this.#options;
-      const scan = await failOrphans(db, tenant.schema, { actor, afterSeconds: orphanAfterSeconds, from: position.orphansFrom });
+      const scan = await failOrphans(db, tenant.schema, {
+        actor,
+        afterSeconds: orphanAfterSeconds,
+        from: position.orphansFrom,
+      });
       position.orphansFrom = scan.next ?? firstId;
       return scan.orphans;
     });
@@ -80,7 +84,11 @@ export class Sweeper {
   }
 
   /** One tenant's trouble is not another's: it is logged and the pass goes on. */
-  async #attempt(tenant: Tenant, kind: Parameters<SweepObserver['swept']>[1], sweep: () => Promise<number>): Promise<void> {
+  async #attempt(
+    tenant: Tenant,
+    kind: Parameters<SweepObserver['swept']>[1],
+    sweep: () => Promise<number>,
+  ): Promise<void> {
     try {
       const count = await sweep();
       this.#options.observe.swept(tenant, kind, count);
@@ -104,7 +112,10 @@ export class Sweeper {
           const recovered = await recoverLease(db, tenant.schema, lease, { actor, graceSeconds, tokenLimit });
           count += recovered.jobs;
           if (recovered.jobs > 0) {
-            logger.warn({ tenant: tenant.slug, leaseId: lease.id, owner: lease.owner, ...recovered }, 'expired lease recovered');
+            logger.warn(
+              { tenant: tenant.slug, leaseId: lease.id, owner: lease.owner, ...recovered },
+              'expired lease recovered',
+            );
           }
         } catch (error) {
           if (isConnectionError(error)) throw error;

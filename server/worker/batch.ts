@@ -32,7 +32,8 @@ export class Batch implements HeldLease {
   }
 
   onStopAsked(job: LiveJob): void {
-    const by = job.cancelDetail ?? undefined;
-    this.#attempts.get(job.jobId)?.stop(job.cancelIntent === 'pause' ? { kind: 'paused', by } : { kind: 'canceled', by });
+    const kind = job.cancelIntent === 'pause' ? 'paused' : 'canceled';
+    const { author, reason } = job.cancelDetail ?? {};
+    this.#attempts.get(job.jobId)?.stop({ kind, author, reason });
   }
 }

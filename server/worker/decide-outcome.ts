@@ -1,10 +1,11 @@
 // From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
-import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
-import { assertNever } from '../kernel/errors.ts';
+
 import { attemptsLeft, type Job, type JobError } from '../jobs/job.ts';
 import { tokenLimitMessage } from '../jobs/recover.ts';
 import type { Outcome } from '../jobs/settle.ts';
 import { pausedByUser } from '../jobs/stop.ts';
+import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
+import { assertNever } from '../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
@@ -41,13 +42,13 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'budgetSpent':
       return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(reason.used, reason.limit) } };
     case 'timedOut': {
-      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.afterSeconds} s.` };
+      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.seconds} s.` };
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':
-      return { kind: 'stopPaused', message: pausedByUser, by: reason.by };
+      return { kind: 'stopPaused', message: pausedByUser, by: { author: reason.author, reason: reason.reason } };
     case 'canceled':
-      return { kind: 'stopCanceled', message: canceledByUser, by: reason.by };
+      return { kind: 'stopCanceled', message: canceledByUser, by: { author: reason.author, reason: reason.reason } };
     case 'drained':
       return reason.then === 'requeue'
         ? { kind: 'giveBack', reason: 'drained' }

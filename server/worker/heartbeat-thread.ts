@@ -2,8 +2,8 @@
 // main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import pg from 'pg';
-import { type HeldJob, type LiveRow, renewStatement, toLiveJobs } from '../jobs/lease.ts';
 import { typeParsers } from '../database/timestamps.ts';
+import { type HeldJob, type LiveRow, renewStatement, toLiveJobs } from '../jobs/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };

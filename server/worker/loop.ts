@@ -143,7 +143,10 @@ export class TenantLoop implements HungryTenant {
         this.#backlogged = true;
         return;
       }
-      const limit = Math.min(this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency, this.#deps.tenantConcurrency);
+      const limit = Math.min(
+        this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency,
+        this.#deps.tenantConcurrency,
+      );
       const free = slots.take(this, limit);
       if (free === 0) return;
       const wanted = Math.min(free, largestClaim);
@@ -184,7 +187,11 @@ export class TenantLoop implements HungryTenant {
     const { heartbeat, observe } = this.#deps;
     observe.claimed(this.tenant, claimed.jobs);
     if (claimed.jobs.length === 0) return;
-    const batch = new Batch(this.tenant.schema, claimed.leaseId, claimed.jobs.map((job) => job.id));
+    const batch = new Batch(
+      this.tenant.schema,
+      claimed.leaseId,
+      claimed.jobs.map((job) => job.id),
+    );
     heartbeat.hold(batch, sentAt);
     const attempts = claimed.jobs.map((job) => {
       const attempt = new Attempt({

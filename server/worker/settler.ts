@@ -86,7 +86,10 @@ export class Settler {
         return;
       } catch (error) {
         if (!isConnectionError(error)) return this.#writeSingly(batch, error);
-        this.#options.logger.warn({ err: error, jobs: batch.length, attempt }, 'outcomes could not be written; trying again');
+        this.#options.logger.warn(
+          { err: error, jobs: batch.length, attempt },
+          'outcomes could not be written; trying again',
+        );
         const trusted = Math.max(...batch.map((item) => this.#options.trustedForMs(item.leaseId)));
         if (trusted <= 0) return lose(batch);
         await new Promise((resolve) => setTimeout(resolve, Math.min(50 * 2 ** attempt, 1000, trusted)));

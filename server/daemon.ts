@@ -1,0 +1,291 @@
+// The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
+// database that is away instead of dying, and answers /livez and /readyz meanwhile.
+import { setTimeout as delay } from 'node:timers/promises';
+import { Database } from './database/database.ts';
+import { migrateControl } from './database/migrate.ts';
+import { migrateAllTenants } from './database/migrate-tenants.ts';
+import { Notifications } from './database/notifications.ts';
+import { createApp } from './http/app.ts';
+import type { RouteGroup } from './http/route.ts';
+import { HttpServer } from './http/server.ts';
+import { claimJobs } from './jobs/claim.ts';
+import type { Enqueued, NewJob } from './jobs/enqueue.ts';
+import { EnqueueGroup } from './jobs/enqueue-group.ts';
+import type { Config } from './kernel/config.ts';
+import { errorMessage } from './kernel/errors.ts';
+import { Interval } from './kernel/interval.ts';
+import type { Logger } from './kernel/logger.ts';
+import type { Service } from './kernel/service.ts';
+import { pollOnce } from './maintenance/poll.ts';
+import { Sweeper } from './maintenance/sweeper.ts';
+import { Metrics } from './stats/metrics.ts';
+import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
+import type { NewApiKey } from './tenants/api-keys/key.ts';
+import { KeyVerifier } from './tenants/api-keys/verifier.ts';
+import { readAllTenants } from './tenants/read.ts';
+import { TenantRegistry } from './tenants/registry.ts';
+import type { Tenant } from './tenants/tenant.ts';
+import type { HandlerRegistry } from './worker/handlers.ts';
+import { Heartbeat } from './worker/heartbeat.ts';
+import { observeHeartbeat, observeLoops } from './worker/observe.ts';
+import { WorkerPool } from './worker/pool.ts';
+import { runHandler } from './worker/run-handler.ts';
+import { Slots } from './worker/slots.ts';
+
+export interface DaemonOptions {
+  config: Config;
+  /** `config.databaseUrl`, or that of the embedded Postgres. */
+  databaseUrl: string;
+  logger: Logger;
+  handlers: HandlerRegistry;
+  version: string;
+}
+
+export class Daemon {
+  readonly config: Config;
+  readonly db: Database;
+  readonly registry: TenantRegistry;
+  readonly workers: WorkerPool;
+  readonly metrics: Metrics;
+  /** Made at the first start on a database, when no ADMIN_API_KEY is set; shown once. */
+  adminKey: NewApiKey | undefined;
+  #logger: Logger;
+  #handlers: HandlerRegistry;
+  #group: EnqueueGroup;
+  #notifications: Notifications;
+  #heartbeat: Heartbeat;
+  #keys: KeyVerifier;
+  #http: HttpServer;
+  #background: Service[];
+  #started: Service[] = [];
+  #migrated = false;
+  #state: 'new' | 'starting' | 'running' | 'stopping' | 'stopped' = 'new';
+  #drainEndsAt = 0;
+  #stopping: Promise<void> | undefined;
+
+  constructor(options: DaemonOptions) {
+    const { config, databaseUrl, handlers } = options;
+    const logger = options.logger.child({ worker: config.workerId });
+    this.config = config;
+    this.#logger = logger;
+    this.#handlers = handlers;
+    this.db = new Database({ url: databaseUrl, poolMax: config.databasePoolMax, logger });
+    this.metrics = new Metrics({
+      perTenant: config.metricsPerTenant,
+      version: options.version,
+      pools: () => ({ main: this.db.pool }),
+    });
+    this.registry = new TenantRegistry(this.db, logger);
+    this.#keys = new KeyVerifier(this.db, config, logger);
+    this.#group = new EnqueueGroup(this.db);
+    this.#notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db: this.db, logger });
+    this.#heartbeat = new Heartbeat({
+      url: databaseUrl,
+      heartbeatSeconds: config.heartbeatIntervalSeconds,
+      leaseSeconds: config.leaseSeconds,
+      stallSeconds: config.loopStallSeconds,
+      logger,
+      listeners: observeHeartbeat(this.metrics),
+    });
+    this.workers = this.#createWorkers();
+    this.#background = this.#createBackground();
+    this.#http = this.#createHttp(options.version);
+    this.#notifications.onWake((slug) => this.workers.wake(slug));
+  }
+
+  get url(): string {
+    return this.#http.url;
+  }
+
+  /** Listens at once; resolves when the database is migrated and jobs are claimed. */
+  async start(): Promise<void> {
+    if (this.#state !== 'new') return;
+    this.#state = 'starting';
+    await this.#startService(this.#http);
+    await this.#untilDatabaseAnswers(() => this.#prepareDatabase());
+    for (const service of this.#services()) {
+      if (this.#state !== 'starting') return;
+      await this.#startService(service);
+    }
+    if (this.#state === 'starting') this.#state = 'running';
+    this.#logger.info({ tenants: this.registry.list().length, types: this.#handlers.types() }, 'daemon is running');
+  }
+
+  /** Drains, then stops everything. A second call shortens the grace to nothing. */
+  stop(graceMs = this.config.shutdownGracePeriodSeconds * 1000): Promise<void> {
+    if (this.#stopping !== undefined) this.workers.hurry();
+    this.#stopping ??= this.#stop(graceMs);
+    return this.#stopping;
+  }
+
+  /** Puts jobs in and wakes whoever may run them. */
+  async enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
+    const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor);
+    this.wake(tenant, enqueued);
+    return enqueued;
+  }
+
+  /** There may be work for the tenant: here, or in another daemon. */
+  wake(tenant: Tenant, enqueued: Enqueued[] = []): void {
+    this.workers.wake(tenant.slug);
+    for (const { job } of enqueued) {
+      if (job.status === 'PENDING') this.workers.dueIn(tenant.slug, Date.parse(job.runAt) - Date.parse(job.createdAt));
+    }
+    this.#notifications.notify(tenant.slug);
+  }
+
+  #services(): Service[] {
+    return [
+      this.registry,
+      this.#keys,
+      this.metrics,
+      this.#notifications,
+      this.#heartbeat,
+      this.workers,
+      ...this.#background,
+    ];
+  }
+
+  async #startService(service: Service): Promise<void> {
+    await service.start();
+    this.#started.push(service);
+  }
+
+  async #prepareDatabase(): Promise<void> {
+    await migrateControl(this.db, this.#logger);
+    const tenants = await readAllTenants(this.db);
+    const schemas = tenants.filter((t) => t.status !== 'DELETING').map((t) => t.schemaName);
+    await migrateAllTenants(this.db, schemas, { concurrency: this.config.migrateConcurrency, logger: this.#logger });
+    this.adminKey = await ensureAdminKey(this.db, this.config);
+    this.#migrated = true;
+  }
+
+  /** A wrong or unreachable database is said plainly, again and again, and waited for. */
+  async #untilDatabaseAnswers(prepare: () => Promise<void>): Promise<void> {
+    for (let attempt = 1; this.#state === 'starting'; attempt++) {
+      try {
+        return await prepare();
+      } catch (error) {
+        if (!isUnavailable(error)) throw error;
+        const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
+        this.#logger.error(
+          { reason: errorMessage(error), attempt, retryInMs: Math.round(waitMs) },
+          'database cannot be used yet; check DATABASE_URL',
+        );
+        const until = performance.now() + waitMs;
+        while (performance.now() < until && this.#state === 'starting') await delay(50);
+      }
+    }
+  }
+
+  async #stop(graceMs: number): Promise<void> {
+    this.#state = 'stopping';
+    this.#drainEndsAt = Date.now() + graceMs;
+    this.metrics.draining.set(1);
+    const result = await this.workers.drain(graceMs);
+    this.metrics.drains.inc({ result });
+    for (const service of this.#started.reverse()) {
+      await service.stop().catch((error) => this.#logger.error({ err: error, service: service.name }, 'stop failed'));
+    }
+    await this.db.close();
+    this.#state = 'stopped';
+    this.#logger.info({ result }, 'daemon stopped');
+  }
+
+  #createWorkers(): WorkerPool {
+    const { config } = this;
+    return new WorkerPool(this.registry, {
+      db: this.db,
+      slots: new Slots(config.workerConcurrency),
+      heartbeat: this.#heartbeat,
+      logger: this.#logger,
+      workerId: config.workerId,
+      leaseSeconds: config.leaseSeconds,
+      cancelGraceMs: config.cancelGraceSeconds * 1000,
+      tenantConcurrency: config.tenantConcurrency,
+      types: () => this.#handlers.types(),
+      claim: (tenant, request) => claimJobs(this.db, tenant.schema, request),
+      run: (tenant, attempt) => {
+        const definition = this.#handlers.get(attempt.job.type);
+        if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
+        return runHandler(definition, {
+          db: this.db,
+          tenant,
+          job: attempt.job,
+          leaseId: attempt.leaseId,
+          logger: this.#logger,
+          config,
+          signal: attempt.signal,
+          kill: attempt.kill,
+          stop: (reason) => attempt.stop(reason),
+        });
+      },
+      observe: observeLoops(this.metrics, this.#logger),
+    });
+  }
+
+  /** All periodic tasks, with their intervals. */
+  #createBackground(): Service[] {
+    const { config, db, registry } = this;
+    const sweeper = new Sweeper({
+      db,
+      registry,
+      logger: this.#logger,
+      actor: `sweeper:${config.workerId}`,
+      staleLeaseGraceSeconds: config.staleLeaseGraceSeconds,
+      orphanAfterSeconds: config.orphanAfterSeconds,
+      tokenLimit: config.tokenLimit,
+      wake: (slug) => this.#wakeSlug(slug),
+      observe: {
+        swept: (tenant, kind, count) => {
+          this.metrics.sweeps.add(tenant.slug, kind);
+          this.metrics.swept.add(tenant.slug, kind, count);
+          if (kind === 'leases') this.metrics.zombies.add(tenant.slug, count);
+        },
+      },
+    });
+    const every = (name: string, seconds: number, run: () => Promise<unknown>) =>
+      new Interval(name, seconds * 1000, run, this.#logger);
+    return [
+      every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers)),
+      every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
+    ];
+  }
+
+  #wakeSlug(slug: string): void {
+    this.workers.wake(slug);
+    this.#notifications.notify(slug);
+  }
+
+  #createHttp(version: string): HttpServer {
+    const routes: RouteGroup[] = [];
+    const app = createApp({
+      config: this.config,
+      db: this.db,
+      logger: this.#logger,
+      registry: this.registry,
+      keys: this.#keys,
+      metricsRegistry: this.metrics.registry,
+      readiness: () => ({
+        migrated: this.#migrated,
+        draining: this.#state === 'stopping' || this.#state === 'stopped',
+        ...(this.#state === 'stopping' && {
+          drain: { running: this.workers.runningCount, grace_left_ms: Math.max(0, this.#drainEndsAt - Date.now()) },
+        }),
+        checks: {
+          workers: { ok: this.#state !== 'starting', ...(this.#state === 'starting' && { detail: 'starting' }) },
+        },
+      }),
+      routes,
+      version,
+    });
+    return new HttpServer(app, { host: this.config.host, port: this.config.port }, this.#logger);
+  }
+}
+
+/** Errors of the way to the database, not of what we asked it. */
+function isUnavailable(error: unknown): boolean {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
+  return /^(E[A-Z]+|08|28|3D000|53|57P)/.test(code) || /timeout|terminated|ECONN/i.test(errorMessage(error));
+}

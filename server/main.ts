@@ -1,0 +1,98 @@
+// The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
+import { existsSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { Daemon } from './daemon.ts';
+import { EmbeddedPostgresError } from './database/embedded-error.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from './database/embedded-postgres.ts';
+import { demoHandlers } from './demo/handlers.ts';
+import { prepareDemo } from './demo/tenant.ts';
+import { type Config, ConfigError, loadConfig } from './kernel/config.ts';
+import { errorMessage } from './kernel/errors.ts';
+import { createLogger, type Logger } from './kernel/logger.ts';
+import { packageRoot } from './kernel/package-root.ts';
+import { HandlerRegistry } from './worker/handlers.ts';
+
+// After the drain and its last writes; whatever still holds the process then is not worth waiting for.
+const exitMarginMs = 5000;
+
+async function main(): Promise<void> {
+  if (existsSync('.env')) process.loadEnvFile('.env');
+  const config = loadConfig();
+  const logger = createLogger(config.logLevel);
+  guardAgainstStrayErrors(logger);
+  const version = String(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')).version);
+  const handlers = new HandlerRegistry(demoHandlers);
+  const embedded =
+    config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
+  const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });
+  stopOnSignals(daemon, embedded, config, logger);
+  try {
+    await daemon.start();
+  } catch (error) {
+    await daemon.stop(0);
+    await embedded?.stop();
+    throw error;
+  }
+  await announce(daemon, config, embedded !== undefined);
+}
+
+/** What a person needs to begin: where, with which key, and one line to paste. */
+async function announce(daemon: Daemon, config: Config, embedded: boolean): Promise<void> {
+  const lines = ['', `  Leasehold is running at ${daemon.url}`];
+  if (daemon.adminKey !== undefined) {
+    lines.push('', `  Admin key (shown once, keep it): ${daemon.adminKey.text}`);
+  }
+  if (config.demoTenant === 'always' || (config.demoTenant === 'auto' && embedded)) {
+    const key = await prepareDemo(daemon.db, config.dataDir);
+    await daemon.registry.refresh();
+    lines.push(
+      '',
+      `  Key of tenant "demo": ${key}`,
+      '',
+      '  Run a job:',
+      `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '{"type":"demo.echo","payload":{"hello":"world"}}'`,
+      '',
+      '  See what became of it:',
+      `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`,
+    );
+  }
+  process.stdout.write(`${lines.join('\n')}\n\n`);
+}
+
+function stopOnSignals(daemon: Daemon, embedded: EmbeddedPostgres | undefined, config: Config, logger: Logger): void {
+  let signals = 0;
+  const onSignal = (signal: NodeJS.Signals) => {
+    signals += 1;
+    logger.info({ signal, signals }, signals === 1 ? 'shutting down' : 'shutting down at once');
+    const stopped = daemon.stop();
+    if (signals > 1) return;
+    const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
+    setTimeout(() => {
+      logger.error('shutdown took too long; leaving');
+      process.exit(1);
+    }, graceMs + exitMarginMs).unref();
+    void stopped
+      .then(() => embedded?.stop())
+      .then(
+        () => process.exit(0),
+        (error) => {
+          logger.error({ err: error }, 'shutdown failed');
+          process.exit(1);
+        },
+      );
+  };
+  process.on('SIGTERM', onSignal);
+  process.on('SIGINT', onSignal);
+}
+
+/** A handler that throws from a timer, or rejects unseen, must not take everybody's jobs down. */
+function guardAgainstStrayErrors(logger: Logger): void {
+  process.on('uncaughtException', (error) => logger.error({ err: error }, 'uncaught exception'));
+  process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
+}
+
+main().catch((error: unknown) => {
+  const expected = error instanceof ConfigError || error instanceof EmbeddedPostgresError;
+  process.stderr.write(`leasehold: ${expected ? errorMessage(error) : ((error as Error)?.stack ?? String(error))}\n`);
+  process.exit(1);
+});
