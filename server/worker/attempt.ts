@@ -53,7 +53,7 @@ export class Attempt {
   start(): void {
     const seconds = this.job.timeoutSeconds;
     if (seconds !== null) {
-      const stop = () => this.stop({ kind: 'timedOut', seconds });
+      const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
       this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
     }
     this.#options.run(this).then(

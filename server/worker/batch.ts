@@ -33,7 +33,6 @@ export class Batch implements HeldLease {
 
   onStopAsked(job: LiveJob): void {
     const kind = job.cancelIntent === 'pause' ? 'paused' : 'canceled';
-    const { author, reason } = job.cancelDetail ?? {};
-    this.#attempts.get(job.jobId)?.stop({ kind, author, reason });
+    this.#attempts.get(job.jobId)?.stop({ kind, by: job.cancelDetail ?? undefined });
   }
 }

@@ -42,15 +42,15 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'budgetSpent':
       return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(reason.used, reason.limit) } };
     case 'timedOut': {
-      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.seconds} s.` };
+      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.afterSeconds} s.` };
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':
-      return { kind: 'stopPaused', message: pausedByUser, by: { author: reason.author, reason: reason.reason } };
+      return { kind: 'stopPaused', message: pausedByUser, by: reason.by };
     case 'canceled':
-      return { kind: 'stopCanceled', message: canceledByUser, by: { author: reason.author, reason: reason.reason } };
+      return { kind: 'stopCanceled', message: canceledByUser, by: reason.by };
     case 'drained':
-      return reason.then === 'requeue'
+      return reason.thenDo === 'requeue'
         ? { kind: 'giveBack', reason: 'drained' }
         : { kind: 'stopPaused', message: pausedByUser, by: { reason: 'drained' } };
     default:

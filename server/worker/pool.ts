@@ -133,5 +133,5 @@ export class WorkerPool implements Service {
 }
 
 function drained(job: Job, tenant: Tenant): StopReason {
-  return { kind: 'drained', then: job.onDrain ?? tenant.settings.on_drain ?? 'pause' };
+  return { kind: 'drained', thenDo: job.onDrain ?? tenant.settings.on_drain ?? 'pause' };
 }

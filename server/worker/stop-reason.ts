@@ -6,7 +6,7 @@ export type StopReason =
   | { kind: 'paused'; by?: object | undefined }
   | { kind: 'canceled'; by?: object | undefined }
   | { kind: 'leaseLost' }
-  | { kind: 'drained'; then: 'pause' | 'requeue' }
+  | { kind: 'drained'; thenDo: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
   | { kind: 'budgetSpent'; used: number; limit: number };
 
