@@ -251,6 +251,7 @@ CREATE INDEX "operations_locked_until" ON "tenant_template"."operations" USING b
 CREATE UNIQUE INDEX "schedules_name" ON "tenant_template"."schedules" USING btree ("name");--> statement-breakpoint
 CREATE INDEX "schedules_next_at" ON "tenant_template"."schedules" USING btree ("next_at") WHERE paused_at is null and next_at is not null;--> statement-breakpoint
 CREATE INDEX "targets_paused_until" ON "tenant_template"."targets" USING btree ("paused_until") WHERE paused_until is not null;--> statement-breakpoint
+CREATE INDEX "stat_minutes_queue" ON "tenant_template"."stat_minutes" USING btree ("queue") WHERE minute = '-infinity';--> statement-breakpoint
 CREATE UNIQUE INDEX "webhook_deliveries_event_xid_event_seq_url" ON "tenant_template"."webhook_deliveries" USING btree ("event_xid","event_seq","url");--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_url" ON "tenant_template"."webhook_deliveries" USING btree ("url") WHERE state = 'disabled';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_next_at" ON "tenant_template"."webhook_deliveries" USING btree ("next_at") WHERE state = 'pending';--> statement-breakpoint

@@ -42,16 +42,7 @@ export async function readNewEvents(
   position: Position,
   options: ReadOptions,
 ): Promise<NewEvents> {
-  const rows = await db.query<Row>(readStatement(schema), [
-    position.seen,
-    position.page?.until ?? null,
-    position.page?.xid ?? '0',
-    position.page?.seq ?? '0',
-    options.limit,
-    options.types ?? null,
-    options.jobId ?? null,
-    options.targetId ?? null,
-  ]);
+  const rows = await db.query<Row>(readStatement(schema), readValues(position, options));
   const header = rows.find((row) => row.until !== null);
   if (header?.until == null) throw new Error('a read of the event log told no snapshot');
   const until = header.until;
@@ -60,12 +51,31 @@ export async function readNewEvents(
   const complete = found.length < options.limit;
   return {
     events: found.map(toEvent).sort(bySeq),
-    position:
-      complete || !last ? { seen: until } : { seen: position.seen, page: { until, xid: last.xid, seq: last.seq } },
+    position: goOn(position, until, complete ? undefined : last),
     complete,
     moved: found.length > 0 || header.moved,
     ahead: header.ahead,
   };
+}
+
+/** The parameters $1 to $8 of `readStatement`. */
+export function readValues(position: Position, options: ReadOptions): unknown[] {
+  const { page } = position;
+  return [
+    position.seen,
+    page?.until ?? null,
+    page?.xid ?? '0',
+    page?.seq ?? '0',
+    options.limit,
+    options.types ?? null,
+    options.jobId ?? null,
+    options.targetId ?? null,
+  ];
+}
+
+/** Where to go on after a read up to `until`, or up to its `last` event if there was more than the limit. */
+export function goOn(from: Position, until: string, last?: { xid: string; seq: string }): Position {
+  return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
 }
 
 /**

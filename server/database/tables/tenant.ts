@@ -401,6 +401,10 @@ export const statMinutes = tenantTemplate.table(
     waitBuckets: integer('wait_buckets').array().notNull(),
     runBuckets: integer('run_buckets').array().notNull(),
   },
-  // One queue's minutes lie together: a chart reads a range, whatever the number of queues.
-  (t) => [primaryKey({ columns: [t.queue, t.minute] })],
+  (t) => [
+    // One queue's minutes lie together: a chart reads a range, whatever the number of queues.
+    primaryKey({ columns: [t.queue, t.minute] }),
+    // The present counts of all queues.
+    index('stat_minutes_queue').on(t.queue).where(sql`minute = '-infinity'`),
+  ],
 );

@@ -1,0 +1,88 @@
+// How a tenant stands now, from the rollups: a handful of rows, however many jobs there are.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { type Status, statuses } from '../jobs/states.ts';
+import { present, wholeTenant } from './minutes.ts';
+
+export type StatusCounts = Record<Status, number>;
+
+export interface StatsSnapshot {
+  jobs: { queued: number; running: number; failed_last_24h: number };
+  leases: { active: number; expired_last_24h: number };
+}
+
+/** Waiting to run: now, or at its time, or after a backoff. */
+export const waitingStatuses: readonly Status[] = ['PENDING', 'QUEUED'];
+
+/** What seed 002 calls a snapshot, without the capacity, which the scheduler knows. */
+export async function readSnapshot(db: Queryable, schema: Schema, queue = wholeTenant): Promise<StatsSnapshot> {
+  const counts = await readCounts(db, schema, queue);
+  const [day] = await db.query<{ failed: number; expired: number }>(
+    `select coalesce(sum(failed), 0)::float8 as failed, coalesce(sum(leases_expired), 0)::float8 as expired
+       from ${schema}.stat_minutes where queue = $1 and minute > now() - interval '24 hours'`,
+    [queue],
+  );
+  return {
+    jobs: { queued: sumOf(counts, waitingStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
+    // Every running job has one live lease, and nothing else has one.
+    leases: { active: counts.RUNNING, expired_last_24h: day?.expired ?? 0 },
+  };
+}
+
+/** Jobs in each status. */
+export async function readCounts(db: Queryable, schema: Schema, queue = wholeTenant): Promise<StatusCounts> {
+  const [row] = await db.query<{ deltas: Record<string, number> }>(
+    `select deltas from ${schema}.stat_minutes where queue = $1 and minute = '${present}'`,
+    [queue],
+  );
+  return toCounts(row?.deltas ?? {});
+}
+
+export interface QueueCounts {
+  queue: string;
+  counts: StatusCounts;
+}
+
+/** The queues by name, behind `after`. */
+export async function readQueueCounts(
+  db: Queryable,
+  schema: Schema,
+  options: { after?: string; limit: number },
+): Promise<QueueCounts[]> {
+  const rows = await db.query<{ queue: string; deltas: Record<string, number> }>(
+    `select queue, deltas from ${schema}.stat_minutes where queue > $1 and minute = '${present}' order by queue limit $2`,
+    [options.after ?? wholeTenant, options.limit],
+  );
+  return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
+}
+
+export function sumOf(counts: StatusCounts, of: readonly Status[]): number {
+  return of.reduce((sum, status) => sum + counts[status], 0);
+}
+
+function toCounts(deltas: Record<string, number>): StatusCounts {
+  return Object.fromEntries(statuses.map((status) => [status, Math.max(0, deltas[status] ?? 0)])) as StatusCounts;
+}
+
+/**
+ * Seconds since the oldest job that could be taken might have run; 0 if there is none. A probe of the
+ * claim index for each priority, and for remote jobs for each queue that has any waiting.
+ */
+export async function readOldestSeconds(db: Queryable, schema: Schema): Promise<number> {
+  const [row] = await db.query<{ age: number | null }>(
+    `with queues as (
+       select queue from ${schema}.stat_minutes
+        where minute = '${present}' and queue <> $1 and (deltas ->> 'QUEUED')::int > 0 order by queue limit 100),
+     oldest as (
+       select (select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and priority = p.priority
+                order by created_at, id limit 1) as run_at
+         from generate_series(0, 3) as p(priority)
+       union all
+       select (select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and queue = q.queue and priority = p.priority
+                order by created_at, id limit 1)
+         from queues q cross join generate_series(0, 3) as p(priority))
+     select extract(epoch from now() - min(run_at))::float8 as age from oldest`,
+    [wholeTenant],
+  );
+  return Math.max(0, row?.age ?? 0);
+}

@@ -1,0 +1,180 @@
+// Charts from the rollups: one point per bucket, none left out, none scanned for. The database's
+// clock says where the last bucket lies.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import type { Status } from '../jobs/states.ts';
+import { problem } from '../kernel/errors.ts';
+import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
+import { type CounterName, present, wholeTenant } from './minutes.ts';
+import { waitingStatuses } from './snapshot.ts';
+
+export const metricNames = [
+  'queued',
+  'running',
+  'leases_active',
+  'enqueued',
+  'started',
+  'succeeded',
+  'failed',
+  'canceled',
+  'leases_expired',
+  'wait_p50',
+  'wait_p95',
+  'run_p50',
+  'run_p95',
+] as const;
+export type MetricName = (typeof metricNames)[number];
+
+/** How many there are at the end of each bucket. */
+const levels: Partial<Record<MetricName, readonly Status[]>> = {
+  queued: waitingStatuses,
+  running: ['RUNNING'],
+  leases_active: ['RUNNING'],
+};
+/** Seconds that half, or 95 of 100, stay below. */
+const quantiles: Partial<Record<MetricName, { column: 'wait_buckets' | 'run_buckets'; share: number }>> = {
+  wait_p50: { column: 'wait_buckets', share: 0.5 },
+  wait_p95: { column: 'wait_buckets', share: 0.95 },
+  run_p50: { column: 'run_buckets', share: 0.5 },
+  run_p95: { column: 'run_buckets', share: 0.95 },
+};
+
+export interface TimeseriesRequest {
+  metric: MetricName;
+  /** `5m`: a number and m, h or d. */
+  bucket: string;
+  range: string;
+  queue?: string | undefined;
+}
+
+export interface Timeseries {
+  metric: MetricName;
+  bucket: string;
+  points: { ts: string; value: number }[];
+}
+
+const secondsOf: Record<string, number> = { m: 60, h: 3600, d: 86_400 };
+const longestRange = 31 * 86_400;
+// More points than any chart has pixels for.
+const mostPoints = 2000;
+
+export async function readTimeseries(db: Queryable, schema: Schema, request: TimeseriesRequest): Promise<Timeseries> {
+  const frame = frameOf(request);
+  const queue = request.queue ?? wholeTenant;
+  const level = levels[request.metric];
+  const part = quantiles[request.metric];
+  const values = level
+    ? await readLevels(db, schema, queue, frame, level)
+    : part
+      ? await readQuantiles(db, schema, queue, frame, part)
+      : await readCounters(db, schema, queue, frame, request.metric as CounterName);
+  const points = values.map(({ at, value }) => ({ ts: `${new Date(at * 1000).toISOString().slice(0, 19)}Z`, value }));
+  return { metric: request.metric, bucket: request.bucket, points };
+}
+
+interface Frame {
+  bucketSeconds: number;
+  points: number;
+}
+
+interface Point {
+  /** Start of the bucket, in seconds. */
+  at: number;
+  value: number;
+}
+
+export function frameOf({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
+  const bucketSeconds = parseSpan(bucket, 'query.bucket', 60, 86_400);
+  const rangeSeconds = parseSpan(range, 'query.range', bucketSeconds, longestRange);
+  const points = Math.ceil(rangeSeconds / bucketSeconds);
+  if (points > mostPoints) {
+    throw problem('INVALID_FIELD', `That would be ${points} points; at most ${mostPoints}: take a larger bucket.`, {
+      field: 'query.bucket',
+    });
+  }
+  return { bucketSeconds, points };
+}
+
+function parseSpan(text: string, field: string, min: number, max: number): number {
+  const match = /^(\d{1,6})([mhd])$/.exec(text);
+  const seconds = match ? Number(match[1]) * (secondsOf[match[2] ?? ''] ?? 0) : 0;
+  if (seconds >= min && seconds <= max) return seconds;
+  const message = `must be a number and m, h or d, from ${min / 60}m to ${max / 86_400}d`;
+  throw problem('INVALID_FIELD', `${field}: ${message}`, { field });
+}
+
+// Its rows are `at` (start of the bucket) and the minutes in it; every bucket of the frame has at least one row.
+function frameSql(schema: Schema): string {
+  return `with last as (select floor(extract(epoch from now()) / $2::float8) * $2::float8 as at),
+     buckets as (select l.at - n * $2::float8 as at from last l cross join generate_series(0, $3::int - 1) as n),
+     minutes as (
+       select floor(extract(epoch from m.minute) / $2::float8) * $2::float8 as at, m.* from ${schema}.stat_minutes m
+        where m.queue = $1 and m.minute >= (select to_timestamp(min(at)) from buckets))`;
+}
+
+async function readCounters(
+  db: Queryable,
+  schema: Schema,
+  queue: string,
+  frame: Frame,
+  counter: CounterName,
+): Promise<Point[]> {
+  return db.query<Point & Record<string, unknown>>(
+    `${frameSql(schema)}
+     select b.at::float8 as at, coalesce(sum(m.${counter}), 0)::float8 as value
+       from buckets b left join minutes m on m.at = b.at group by b.at order by b.at`,
+    [queue, frame.bucketSeconds, frame.points],
+  );
+}
+
+/** From the present number backwards: what it was at the end of a bucket is what it is less all later changes. */
+async function readLevels(
+  db: Queryable,
+  schema: Schema,
+  queue: string,
+  frame: Frame,
+  of: readonly Status[],
+): Promise<Point[]> {
+  const sum = of.map((status) => `coalesce((deltas ->> '${status}')::int, 0)`).join(' + ');
+  const rows = await db.query<{ at: number; change: number; total: number }>(
+    `${frameSql(schema)},
+     changes as (select at, sum(${sum}) as change from minutes group by at)
+     select b.at::float8 as at, coalesce(c.change, 0)::float8 as change,
+            coalesce((select ${sum} from ${schema}.stat_minutes where queue = $1 and minute = '${present}'), 0)::float8 as total
+       from buckets b left join changes c on c.at = b.at order by b.at desc`,
+    [queue, frame.bucketSeconds, frame.points],
+  );
+  let level = rows[0]?.total ?? 0;
+  const points = rows.map((row) => {
+    const point = { at: row.at, value: Math.max(0, level) };
+    level -= row.change;
+    return point;
+  });
+  return points.reverse();
+}
+
+async function readQuantiles(
+  db: Queryable,
+  schema: Schema,
+  queue: string,
+  frame: Frame,
+  part: { column: 'wait_buckets' | 'run_buckets'; share: number },
+): Promise<Point[]> {
+  const rows = await db.query<{ at: number; counts: number[] | null }>(
+    `${frameSql(schema)},
+     sums as (
+       select m.at, u.place, sum(u.count) as count from minutes m
+         cross join lateral unnest(m.${part.column}) with ordinality as u(count, place)
+        where u.count > 0 group by m.at, u.place),
+     packed as (select at, array_agg(place::int order by place) as places, array_agg(count::int order by place) as counts from sums group by at)
+     select b.at::float8 as at, p.places, p.counts from buckets b left join packed p on p.at = b.at order by b.at`,
+    [queue, frame.bucketSeconds, frame.points],
+  );
+  return rows.map((row) => ({ at: row.at, value: quantile(unpack(row), part.share) }));
+}
+
+function unpack(row: { places?: number[] | null; counts: number[] | null }): Histogram {
+  const histogram = emptyHistogram();
+  for (const [i, place] of (row.places ?? []).entries()) histogram[place - 1] = row.counts?.[i] ?? 0;
+  return histogram;
+}
