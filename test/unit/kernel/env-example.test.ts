@@ -1,10 +1,13 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { envExample } from '../../../server/kernel/env-example.ts';
+import { configurationDoc, envExample } from '../../../server/kernel/env-example.ts';
 import { packageRoot } from '../../../server/kernel/package-root.ts';
 
-test('.env.example is in step with the settings', () => {
-  const written = readFileSync(join(packageRoot(), '.env.example'), 'utf8');
-  expect(written, 'run npm run env:example').toBe(envExample());
+test.each([
+  ['.env.example', envExample],
+  ['docs/configuration.md', configurationDoc],
+])('%s is in step with the settings', (file, text) => {
+  const written = readFileSync(join(packageRoot(), file), 'utf8');
+  expect(written, 'run npm run env:example').toBe(text());
 });
