@@ -33,6 +33,16 @@ export async function claimJobs(db: Queryable, schema: Schema, request: ClaimReq
   return claim(db, schema, request, 'start', 'local', 'not remote', []);
 }
 
+/** Takes those of `jobIds` that can be claimed: the caller has chosen, e.g. what fits its capacity. */
+export async function claimChosenJobs(
+  db: Queryable,
+  schema: Schema,
+  request: ClaimRequest,
+  jobIds: readonly string[],
+): Promise<Claimed> {
+  return claim(db, schema, request, 'start', 'local', 'not remote and id = any($7::uuid[])', [jobIds]);
+}
+
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
 export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
   const filter = `remote and queue = $7 and cost_units <= $8

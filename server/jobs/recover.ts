@@ -122,12 +122,14 @@ export function tokenLimitMessage(used: number, limit: number): string {
   return `Token limit exceeded: used ${used} of ${limit} allowed.`;
 }
 
-async function giveBackClaims(
+/** Claimed jobs go back to where they stood. The jobs' targets must be locked. */
+export async function giveBackClaims(
   tx: Queryable,
   schema: Schema,
-  lease: ExpiredLease,
-  jobs: Job[],
+  lease: Pick<ExpiredLease, 'id' | 'owner'>,
+  jobs: Pick<Job, 'id' | 'targetId'>[],
   actor: string,
+  reason = 'claim expired',
 ): Promise<Recovered> {
   const rows = await tx.query(
     `with b as (
@@ -148,7 +150,7 @@ async function giveBackClaims(
        data: `$4::jsonb`,
      })})
      select id from given_back`,
-    [jobs.map((job) => job.id), lease.id, actor, JSON.stringify({ reason: 'claim expired', owner: lease.owner })],
+    [jobs.map((job) => job.id), lease.id, actor, JSON.stringify({ reason, owner: lease.owner })],
   );
   await promote(tx, schema, distinctTargets(jobs));
   return { jobs: rows.length, failed: 0 };

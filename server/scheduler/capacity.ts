@@ -1,0 +1,175 @@
+// Cost units: the tenant's total (queue '') and those of single queues. Admission is atomic because
+// it happens under the rows' locks, and looks at the leases in a later statement than the lock.
+// A request that does not fit reserves its row: nothing of equal or lower priority may then take
+// the room it waits for, so a stream of small jobs cannot starve a big one.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+
+export interface CapacityDemand {
+  jobId: string;
+  queue: string;
+  /** 0 URGENT to 3 LOW. */
+  priorityRank: number;
+  costUnits: number;
+}
+
+interface Reservation {
+  jobId: string;
+  priorityRank: number;
+  costUnits: number;
+}
+
+interface Capacity {
+  queue: string;
+  total: number;
+  used: number;
+  reservation: Reservation | undefined;
+}
+
+export interface Shortage {
+  used: number;
+  requested: number;
+  capacity: number;
+  reserved: number;
+}
+
+// Several times the pause between two asks of a waiting worker: only one that gave up loses it.
+export const reservationSeconds = 15;
+/** What a denied worker is told to wait. */
+export const retryAfterSeconds = 2;
+
+/** The locked capacities, and what is decided on them within one transaction. */
+export class CapacityLedger {
+  #tx: Queryable;
+  #schema: Schema;
+  #rows: Capacity[];
+
+  private constructor(tx: Queryable, schema: Schema, rows: Capacity[]) {
+    this.#tx = tx;
+    this.#schema = schema;
+    this.#rows = rows;
+  }
+
+  /** Locks the rows that bind `queue`, or all of them. */
+  static async lock(tx: Queryable, schema: Schema, queue?: string): Promise<CapacityLedger> {
+    const queues = queue === undefined ? null : ['', queue];
+    const locked = await tx.query(
+      `select queue from ${schema}.capacities where $1::text[] is null or queue = any($1::text[])
+        order by queue for update`,
+      [queues],
+    );
+    return new CapacityLedger(tx, schema, locked.length === 0 ? [] : await readCapacities(tx, schema, queues));
+  }
+
+  get unlimited(): boolean {
+    return this.#rows.length === 0;
+  }
+
+  /** Totals by queue, for leaving out what can never fit. */
+  get totals(): { queue: string; total: number }[] {
+    return this.#rows.map(({ queue, total }) => ({ queue, total }));
+  }
+
+  /** The first row without room for the demand; undefined: it fits. */
+  shortage(demand: CapacityDemand): (Shortage & { queue: string }) | undefined {
+    for (const row of this.#binding(demand.queue)) {
+      const reserved = reservedAgainst(row, demand);
+      if (row.used + demand.costUnits + reserved > row.total) {
+        return { queue: row.queue, used: row.used, requested: demand.costUnits, capacity: row.total, reserved };
+      }
+    }
+    return undefined;
+  }
+
+  /** Counts the demand as used from now on, and ends what it had reserved. */
+  async take(demand: CapacityDemand): Promise<void> {
+    for (const row of this.#binding(demand.queue)) row.used += demand.costUnits;
+    const mine = this.#rows.filter((row) => row.reservation?.jobId === demand.jobId);
+    if (mine.length === 0) return;
+    for (const row of mine) row.reservation = undefined;
+    await this.#tx.query(
+      `update ${this.#schema}.capacities set reserved_job_id = null, reserved_until = null where queue = any($1::text[])`,
+      [mine.map((row) => row.queue)],
+    );
+  }
+
+  /** Keeps room for a demand that did not fit, unless one of equal or higher priority waits already. */
+  async reserve(demand: CapacityDemand): Promise<void> {
+    const rows = this.#binding(demand.queue).filter(
+      (row) =>
+        // What can never fit would block the others for nothing.
+        demand.costUnits <= row.total && row.used + demand.costUnits > row.total && yields(row.reservation, demand),
+    );
+    if (rows.length === 0) return;
+    for (const row of rows) row.reservation = { ...demand };
+    await this.#tx.query(
+      `update ${this.#schema}.capacities
+          set reserved_job_id = $2, reserved_until = now() + $3::float8 * interval '1 second' where queue = any($1::text[])`,
+      [rows.map((row) => row.queue), demand.jobId, reservationSeconds],
+    );
+  }
+
+  #binding(queue: string): Capacity[] {
+    return this.#rows.filter((row) => row.queue === '' || row.queue === queue);
+  }
+}
+
+export function describeShortage(shortage: Shortage): string {
+  const { used, requested, capacity, reserved } = shortage;
+  const kept = reserved > 0 ? `, reserved=${reserved}` : '';
+  return `Capacity exceeded: used=${used}, requested=${requested}, capacity=${capacity}${kept}`;
+}
+
+/** Units kept for another job that this one may not overtake. */
+function reservedAgainst({ reservation }: Capacity, demand: CapacityDemand): number {
+  if (reservation === undefined || reservation.jobId === demand.jobId) return 0;
+  return reservation.priorityRank <= demand.priorityRank ? reservation.costUnits : 0;
+}
+
+function yields(reservation: Reservation | undefined, demand: CapacityDemand): boolean {
+  if (reservation === undefined || reservation.jobId === demand.jobId) return true;
+  return demand.priorityRank < reservation.priorityRank;
+}
+
+interface CapacityRow {
+  queue: string;
+  total_units: number;
+  reserved_job_id: string | null;
+  reserved_priority: number | null;
+  reserved_units: number | null;
+}
+
+/** Capacities with what is used and reserved now; for all queues if `queues` is null. */
+export async function readCapacities(tx: Queryable, schema: Schema, queues: string[] | null): Promise<Capacity[]> {
+  const rows = await tx.query<CapacityRow>(
+    `select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
+       from ${schema}.capacities c
+       left join ${schema}.jobs r on r.id = c.reserved_job_id and c.reserved_until > now()
+        and r.status in ('QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING')
+      where $1::text[] is null or c.queue = any($1::text[]) order by c.queue`,
+    [queues],
+  );
+  const used = await readUsedUnits(tx, schema);
+  const total = [...used.values()].reduce((sum, units) => sum + units, 0);
+  return rows.map((row) => ({
+    queue: row.queue,
+    total: row.total_units,
+    used: row.queue === '' ? total : (used.get(row.queue) ?? 0),
+    reservation:
+      row.reserved_job_id === null
+        ? undefined
+        : { jobId: row.reserved_job_id, priorityRank: row.reserved_priority ?? 0, costUnits: row.reserved_units ?? 0 },
+  }));
+}
+
+/** By queue: the running jobs of every lease that nobody has ended, those of daemons included. */
+export async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
+  const rows = await tx.query<{ queue: string; units: string }>(
+    `select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units
+       from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
+       join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
+      where l.state = 'ACTIVE' and l.kind in ('local', 'remote') and j.status = 'RUNNING'
+      group by j.queue`,
+  );
+  return new Map(rows.map((row) => [row.queue, Number(row.units)]));
+}

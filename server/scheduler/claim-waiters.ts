@@ -1,0 +1,163 @@
+// Claims that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
+// notification) or one shared slow poll tries the waiting claims of a queue in turn, and those that
+// would take the same jobs are asked once: if the first finds nothing, neither will the others.
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+
+export interface WaitingClaim<T> {
+  /** Tenant schema. */
+  schema: string;
+  queue: string;
+  /** Equal for claims that would take the same jobs. */
+  criteria: string;
+  waitMs: number;
+  /** Aborted when the client went away. */
+  signal: AbortSignal;
+  attempt(): Promise<T | undefined>;
+}
+
+interface Waiter {
+  criteria: string;
+  /** An attempt is under way: what it gets must not be lost to a timeout. */
+  busy: boolean;
+  over: boolean;
+  attempt(): Promise<unknown>;
+  end(value: unknown): void;
+  giveUp(): void;
+  fail(error: unknown): void;
+}
+
+interface Group {
+  schema: string;
+  waiters: Set<Waiter>;
+  trying: boolean;
+  again: boolean;
+}
+
+export class ClaimWaiters implements Service {
+  readonly name = 'claim-waiters';
+  #interval: Interval;
+  #groups = new Map<string, Group>();
+  /** Wake-ups per tenant: a claim that found nothing looks again if there was one meanwhile. */
+  #wakes = new Map<string, number>();
+  #stopped = false;
+
+  constructor(pollMs: number, logger: Logger) {
+    this.#interval = new Interval(this.name, pollMs, async () => this.#pollAll(), logger);
+  }
+
+  async start(): Promise<void> {
+    this.#stopped = false;
+    await this.#interval.start();
+  }
+
+  /** Every waiting claim ends empty-handed, so that the HTTP server can stop. */
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    await this.#interval.stop();
+    for (const group of this.#groups.values()) for (const waiter of group.waiters) waiter.giveUp();
+  }
+
+  get size(): number {
+    let size = 0;
+    for (const group of this.#groups.values()) size += group.waiters.size;
+    return size;
+  }
+
+  /** There may be work for remote workers of this tenant; without a queue, in any of its queues. */
+  wake(schema: string, queue?: string): void {
+    this.#wakes.set(schema, this.#wakesOf(schema) + 1);
+    for (const [key, group] of this.#groups) {
+      if (queue === undefined ? group.schema === schema : key === keyOf(schema, queue)) void this.#tryAll(group);
+    }
+  }
+
+  /** What the first successful attempt got; undefined when the time is over. */
+  async claim<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
+    for (;;) {
+      const wakes = this.#wakesOf(claim.schema);
+      const got = await claim.attempt();
+      if (got !== undefined || claim.waitMs <= 0 || this.#stopped || claim.signal.aborted) return got;
+      if (wakes === this.#wakesOf(claim.schema)) return this.#wait(claim);
+    }
+  }
+
+  #wait<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
+    const group = this.#groupOf(claim.schema, claim.queue);
+    return new Promise((resolve, reject) => {
+      const leave = () => {
+        clearTimeout(timer);
+        claim.signal.removeEventListener('abort', waiter.giveUp);
+        group.waiters.delete(waiter);
+        if (group.waiters.size === 0) this.#groups.delete(keyOf(claim.schema, claim.queue));
+      };
+      const waiter: Waiter = {
+        criteria: claim.criteria,
+        busy: false,
+        over: false,
+        attempt: claim.attempt,
+        giveUp: () => {
+          waiter.over = true;
+          if (!waiter.busy) waiter.end(undefined);
+        },
+        end: (value) => {
+          leave();
+          resolve(value as T | undefined);
+        },
+        fail: (error) => {
+          leave();
+          reject(error);
+        },
+      };
+      const timer = setTimeout(waiter.giveUp, claim.waitMs);
+      claim.signal.addEventListener('abort', waiter.giveUp);
+      group.waiters.add(waiter);
+    });
+  }
+
+  async #tryAll(group: Group): Promise<void> {
+    group.again = true;
+    if (group.trying) return;
+    group.trying = true;
+    while (group.again) {
+      group.again = false;
+      const empty = new Set<string>();
+      for (const waiter of group.waiters) {
+        if (!empty.has(waiter.criteria)) await tryOne(waiter, empty);
+      }
+    }
+    group.trying = false;
+  }
+
+  #pollAll(): void {
+    for (const group of this.#groups.values()) void this.#tryAll(group);
+  }
+
+  #groupOf(schema: string, queue: string): Group {
+    const key = keyOf(schema, queue);
+    const group = this.#groups.get(key) ?? { schema, waiters: new Set(), trying: false, again: false };
+    this.#groups.set(key, group);
+    return group;
+  }
+
+  #wakesOf(schema: string): number {
+    return this.#wakes.get(schema) ?? 0;
+  }
+}
+
+async function tryOne(waiter: Waiter, empty: Set<string>): Promise<void> {
+  waiter.busy = true;
+  try {
+    const got = await waiter.attempt();
+    waiter.busy = false;
+    if (got === undefined) empty.add(waiter.criteria);
+    if (got !== undefined || waiter.over) waiter.end(got);
+  } catch (error) {
+    waiter.fail(error);
+  }
+}
+
+function keyOf(schema: string, queue: string): string {
+  return `${schema}\n${queue}`;
+}

@@ -1,0 +1,80 @@
+// The daemons' claim for a tenant that has capacities: only jobs for which there is room, decided
+// under the same locks as remote leases. Strictly in claim order: the first job that does not fit
+// reserves its room and stops the row it lacks room in, so smaller ones behind it cannot starve it.
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim.ts';
+import { CapacityLedger } from './capacity.ts';
+
+export async function claimWithinCapacity(db: Database, schema: Schema, request: ClaimRequest): Promise<Claimed> {
+  return retryConflicts(() =>
+    db.transaction(async (tx) => {
+      const ledger = await CapacityLedger.lock(tx, schema);
+      if (ledger.unlimited) return claimJobs(tx, schema, request);
+      return claimChosenJobs(tx, schema, request, await choose(tx, schema, ledger, request));
+    }),
+  );
+}
+
+async function choose(
+  tx: Queryable,
+  schema: Schema,
+  ledger: CapacityLedger,
+  request: ClaimRequest,
+): Promise<string[]> {
+  const chosen: string[] = [];
+  const full: string[] = [];
+  // Each round but the last fills a queue, so there are at most as many as queues with a capacity.
+  for (;;) {
+    const queuesFull = full.length;
+    const candidates = await findCandidates(tx, schema, ledger, request, chosen, full);
+    for (const { id, queue, priority, cost_units } of candidates) {
+      if (full.includes(queue)) continue;
+      const demand = { jobId: id, queue, priorityRank: priority, costUnits: cost_units };
+      const shortage = ledger.shortage(demand);
+      if (shortage === undefined) {
+        await ledger.take(demand);
+        chosen.push(id);
+        continue;
+      }
+      await ledger.reserve(demand);
+      if (shortage.queue === '') return chosen;
+      full.push(queue);
+    }
+    if (full.length === queuesFull || chosen.length >= request.limit) return chosen;
+  }
+}
+
+interface Candidate {
+  id: string;
+  queue: string;
+  priority: number;
+  cost_units: number;
+}
+
+async function findCandidates(
+  tx: Queryable,
+  schema: Schema,
+  ledger: CapacityLedger,
+  request: ClaimRequest,
+  chosen: string[],
+  full: string[],
+): Promise<Candidate[]> {
+  const totals = ledger.totals;
+  return tx.query<Candidate>(
+    `select id, queue, priority, cost_units from ${schema}.jobs j
+      where status = 'QUEUED' and lane_head and not remote and ($2::text[] is null or type = any($2::text[]))
+        and id <> all($3::uuid[]) and queue <> all($4::text[])
+        and not exists (select 1 from unnest($5::text[], $6::int[]) as c(queue, total)
+                         where (c.queue = '' or c.queue = j.queue) and j.cost_units > c.total)
+      order by priority, created_at, id limit $1 for update of j skip locked`,
+    [
+      request.limit - chosen.length,
+      request.types ?? null,
+      chosen,
+      full,
+      totals.map((t) => t.queue),
+      totals.map((t) => t.total),
+    ],
+  );
+}

@@ -1,0 +1,85 @@
+// The remote side of the one claim path: which jobs a worker may take, and waiting for them.
+import type { Database } from '../database/database.ts';
+import { claimRemoteJobs } from '../jobs/claim.ts';
+import { distinctTargets, lockTargets } from '../jobs/lane.ts';
+import { giveBackClaims } from '../jobs/recover.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { ClaimWaiters } from './claim-waiters.ts';
+import type { SchedulerJob } from './dialect.ts';
+import { readSchedulerJobs } from './read.ts';
+
+export interface WorkerClaim {
+  queue: string;
+  workerId: string;
+  limit: number;
+  jobTypes?: readonly string[] | undefined;
+  maxCostUnits?: number | undefined;
+  /** `gpu_available: true` satisfies a job's `gpu_required`. */
+  capabilities: Record<string, unknown>;
+  claimSeconds: number;
+  waitMs: number;
+  /** Aborted when the client went away. */
+  signal: AbortSignal;
+}
+
+/** Jobs that are now CLAIMED by the worker; none if there were none in time. */
+export async function claimForWorker(
+  db: Database,
+  waiters: ClaimWaiters,
+  tenant: Pick<Tenant, 'schema'>,
+  claim: WorkerClaim,
+): Promise<SchedulerJob[]> {
+  const met = metConstraints(claim.capabilities);
+  const jobTypes = claim.jobTypes && [...new Set(claim.jobTypes)].sort();
+  const jobs = await waiters.claim({
+    schema: tenant.schema,
+    queue: claim.queue,
+    criteria: JSON.stringify([jobTypes, claim.maxCostUnits, Object.keys(met).sort()]),
+    waitMs: claim.waitMs,
+    signal: claim.signal,
+    attempt: () => attempt(db, tenant, claim, met),
+  });
+  return jobs ?? [];
+}
+
+async function attempt(
+  db: Database,
+  { schema }: Pick<Tenant, 'schema'>,
+  claim: WorkerClaim,
+  met: Record<string, boolean>,
+): Promise<SchedulerJob[] | undefined> {
+  // A client that went away takes nothing.
+  if (claim.signal.aborted) return undefined;
+  const { leaseId, jobs } = await claimRemoteJobs(db, schema, {
+    owner: claim.workerId,
+    queue: claim.queue,
+    limit: claim.limit,
+    leaseSeconds: claim.claimSeconds,
+    types: claim.jobTypes,
+    maxCostUnits: claim.maxCostUnits,
+    met,
+  });
+  if (jobs.length === 0) return undefined;
+  if (claim.signal.aborted) {
+    // It left while the claim was on its way: others need not wait until the claim expires.
+    await db.transaction(async (tx) => {
+      await lockTargets(tx, schema, distinctTargets(jobs));
+      const lease = { id: leaseId, owner: claim.workerId };
+      await giveBackClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, 'the worker hung up');
+    });
+    return undefined;
+  }
+  return readSchedulerJobs(
+    db,
+    schema,
+    jobs.map((job) => job.id),
+  );
+}
+
+function metConstraints(capabilities: Record<string, unknown>): Record<string, boolean> {
+  const met: Record<string, boolean> = {};
+  for (const [name, value] of Object.entries(capabilities)) {
+    if (value === true && name.endsWith('_available')) met[name.replace(/_available$/, '_required')] = true;
+  }
+  return met;
+}

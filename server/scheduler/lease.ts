@@ -1,0 +1,77 @@
+// Remote leases as rows: they stay after their end, as the record of who held what, and how it went.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { problem } from '../kernel/errors.ts';
+import type { FinalStatus, Lease, LeaseState } from './dialect.ts';
+
+export interface LeaseRow {
+  id: string;
+  job_ids: string[];
+  queue: string | null;
+  owner: string;
+  cost_units: number;
+  ttl_seconds: number;
+  state: LeaseState;
+  granted_at: string;
+  last_heartbeat_at: string;
+  expires_at: string;
+  released_at: string | null;
+  release_status: FinalStatus | null;
+  metrics: unknown;
+  overdue: boolean;
+}
+
+export async function findLease(db: Queryable, schema: Schema, id: string): Promise<Lease | undefined> {
+  const [row] = await db.query<LeaseRow>(
+    `select l.*, l.expires_at <= now() as overdue from ${schema}.leases l where l.id = $1 and l.kind = 'remote'`,
+    [id],
+  );
+  return row && toLease(row);
+}
+
+export async function getLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
+  const lease = await findLease(db, schema, id);
+  if (!lease) throw noSuchLease();
+  return lease;
+}
+
+export interface LeaseHolder {
+  leaseId: string;
+  jobId: string;
+  workerId: string;
+}
+
+/** The lease if it is, or was, this worker's for this job. To anybody else it does not exist. */
+export async function getOwnLease(db: Queryable, schema: Schema, holder: LeaseHolder): Promise<Lease> {
+  const lease = await getLease(db, schema, holder.leaseId);
+  if (lease.owner !== holder.workerId || lease.jobId !== holder.jobId) throw noSuchLease();
+  return lease;
+}
+
+export function noSuchLease() {
+  return problem('NOT_FOUND', 'There is no such lease of this worker and job.');
+}
+
+export function leaseOver(lease: Pick<Lease, 'state'>) {
+  const state = lease.state === 'ACTIVE' ? 'EXPIRED' : lease.state;
+  return problem('LEASE_LOST', `The lease is ${state}.`, { lease_state: state });
+}
+
+export function toLease(row: LeaseRow): Lease {
+  return {
+    id: row.id,
+    jobId: row.job_ids[0] ?? '',
+    queue: row.queue,
+    owner: row.owner,
+    costUnits: row.cost_units,
+    ttlSeconds: row.ttl_seconds,
+    state: row.state,
+    grantedAt: row.granted_at,
+    lastHeartbeatAt: row.last_heartbeat_at,
+    expiresAt: row.expires_at,
+    releasedAt: row.released_at,
+    releaseStatus: row.release_status,
+    metrics: row.metrics,
+    overdue: row.overdue,
+  };
+}

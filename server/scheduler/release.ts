@@ -1,0 +1,117 @@
+// The end of a remote lease: the worker's outcome settles the job, the lease row keeps how it went.
+// A replay answers with what the first call did; after expiry nothing of the worker's is accepted.
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { attemptsLeft, type JobError } from '../jobs/job.ts';
+import { lockTargets } from '../jobs/lane.ts';
+import { outcomeOfLostLease, recoverLease } from '../jobs/recover.ts';
+import { type Outcome, settleIn } from '../jobs/settle.ts';
+import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
+import { assertNever, problem } from '../kernel/errors.ts';
+import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
+import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
+import { getSchedulerJob } from './read.ts';
+
+export interface Release extends LeaseHolder {
+  status: FinalStatus;
+  result: unknown;
+  error: JobError | undefined;
+  metrics: unknown;
+  /** False: a failure is final, whatever attempts are left. */
+  recoverable: boolean;
+  /** With CANCELED and no wish of a person: the worker stops (drain), the attempt is given back. */
+  requeue: boolean;
+  tokenLimit: number;
+}
+
+export interface Released {
+  lease: Lease;
+  job: SchedulerJob;
+  /** There may be something to claim now. */
+  runnable: boolean;
+}
+
+export async function releaseLease(db: Database, schema: Schema, release: Release): Promise<Released> {
+  const lease = await getOwnLease(db, schema, release);
+  if (lease.state === 'RELEASED') return replay(db, schema, lease, release);
+  if (lease.state === 'ACTIVE' && !lease.overdue) {
+    const released = await retryConflicts(() => db.transaction((tx) => settleRelease(tx, schema, release)));
+    if (released) return released;
+  }
+  // Somebody was faster: the same release sent twice, a sweeper, or the clock.
+  const now = await getLease(db, schema, release.leaseId);
+  if (now.state === 'RELEASED') return replay(db, schema, now, release);
+  if (now.state === 'ACTIVE' && now.overdue) await expireNow(db, schema, now, release.tokenLimit);
+  throw leaseOver(now);
+}
+
+async function settleRelease(tx: Queryable, schema: Schema, release: Release): Promise<Released | undefined> {
+  const before = await getSchedulerJob(tx, schema, release.jobId);
+  // The order of every change of a lane: target, lease, job.
+  await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
+  const ended = await tx.query(
+    `update ${schema}.leases set state = 'RELEASED', released_at = now(), release_status = $2, metrics = $3::jsonb
+      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
+    [release.leaseId, release.status, release.metrics === undefined ? null : JSON.stringify(release.metrics)],
+  );
+  if (ended.length === 0) return undefined;
+  // Under the row's lock: an intent that was acknowledged before now decides, one after it is refused.
+  await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
+  const job = await getSchedulerJob(tx, schema, release.jobId);
+  const item = { jobId: job.id, leaseId: release.leaseId, targetId: job.targetId, outcome: outcomeOf(job, release) };
+  const settled = await settleIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
+  if (!settled.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
+  return {
+    lease: await getLease(tx, schema, release.leaseId),
+    job: await getSchedulerJob(tx, schema, job.id),
+    runnable: settled.runnable,
+  };
+}
+
+/** What the worker reports, unless a person's wish or the token limit came first. A success is a success. */
+function outcomeOf(job: SchedulerJob, release: Release): Outcome {
+  if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
+  const asked = askedOutcome(job, release);
+  if (asked) return asked;
+  switch (release.status) {
+    case 'CANCELED':
+      return release.requeue
+        ? { kind: 'giveBack', reason: release.error?.message ?? 'the worker stops' }
+        : { kind: 'stopCanceled', message: release.error?.message ?? 'Canceled by its worker' };
+    case 'TIMEOUT':
+      return { kind: 'fail', error: { message: 'The worker ran out of time.', ...release.error, code: 'TIMEOUT' } };
+    case 'FAILED':
+      return failure(job, release);
+    default:
+      return assertNever(release.status);
+  }
+}
+
+/** The same rules as for a holder that went silent: intents and the token limit come first. */
+function askedOutcome(job: SchedulerJob, release: Release): Outcome | undefined {
+  const outcome = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
+  if (job.cancelIntent !== null) return outcome;
+  return outcome.kind === 'fail' && outcome.error.code === 'TOKEN_LIMIT' ? outcome : undefined;
+}
+
+function failure(job: SchedulerJob, release: Release): Outcome {
+  const error = release.error ?? { code: 'HANDLER_ERROR', message: 'The worker reported a failure without a reason.' };
+  if (!release.recoverable || !attemptsLeft(job)) return { kind: 'fail', error };
+  const delayMs = backoffMs(job.retry ?? defaultBackoff, job.attempt - job.attemptFloor, Math.random());
+  return { kind: 'retry', error, delayMs };
+}
+
+async function replay(db: Database, schema: Schema, lease: Lease, release: Release): Promise<Released> {
+  if (lease.releaseStatus !== release.status) {
+    throw problem('CONFLICT', `The lease was already released as ${lease.releaseStatus}.`, {
+      release_status: lease.releaseStatus,
+    });
+  }
+  return { lease, job: await getSchedulerJob(db, schema, release.jobId), runnable: false };
+}
+
+/** The job ends as the sweeper would end it, without waiting for one. */
+async function expireNow(db: Database, schema: Schema, lease: Lease, tokenLimit: number): Promise<void> {
+  const expired = { id: lease.id, kind: 'remote' as const, owner: lease.owner, job_ids: [lease.jobId] };
+  await recoverLease(db, schema, expired, { actor: `worker:${lease.owner}`, graceSeconds: 0, tokenLimit });
+}

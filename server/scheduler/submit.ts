@@ -1,0 +1,24 @@
+// A job for remote workers. Any job type will do: no daemon needs to know it.
+import type { Database } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { enqueue, type NewJob } from '../jobs/enqueue.ts';
+import { problem } from '../kernel/errors.ts';
+import type { SchedulerJob } from './dialect.ts';
+import { getSchedulerJob } from './read.ts';
+
+export interface Submitted {
+  job: SchedulerJob;
+  /** False: the same request was answered before, and this is its job. */
+  created: boolean;
+}
+
+export async function submitJob(db: Database, schema: Schema, job: NewJob, actor: string): Promise<Submitted> {
+  const [enqueued] = await enqueue(db, schema, [{ ...job, remote: true }], actor);
+  if (enqueued === undefined) throw new Error('nothing was enqueued');
+  if (enqueued.kind === 'conflict') {
+    throw problem('IDEMPOTENCY_CONFLICT', 'This client_request_id was used for another request.', {
+      job_id: enqueued.job.id,
+    });
+  }
+  return { job: await getSchedulerJob(db, schema, enqueued.job.id), created: enqueued.kind === 'created' };
+}
