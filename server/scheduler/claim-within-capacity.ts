@@ -16,12 +16,7 @@ export async function claimWithinCapacity(db: Database, schema: Schema, request:
   );
 }
 
-async function choose(
-  tx: Queryable,
-  schema: Schema,
-  ledger: CapacityLedger,
-  request: ClaimRequest,
-): Promise<string[]> {
+async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, request: ClaimRequest): Promise<string[]> {
   const chosen: string[] = [];
   const full: string[] = [];
   // Each round but the last fills a queue, so there are at most as many as queues with a capacity.

@@ -48,16 +48,16 @@ export interface JobFilter {
   createdBefore?: string | undefined;
 }
 
-/** Newest first; `after` is the last id of the page before. */
+/** Newest first; `after` is the last id of the page before, `next` that of this one if more follow. */
 export async function listSchedulerJobs(
   db: Queryable,
   schema: Schema,
   filter: JobFilter,
   limit: number,
   after?: string,
-): Promise<SchedulerJob[]> {
+): Promise<{ jobs: SchedulerJob[]; next: string | undefined }> {
   const conditions = ['true'];
-  const values: unknown[] = [limit];
+  const values: unknown[] = [limit + 1];
   const add = (condition: (parameter: string) => string, value: unknown) => {
     values.push(value);
     conditions.push(condition(`$${values.length}`));
@@ -69,14 +69,14 @@ export async function listSchedulerJobs(
   if (filter.state !== undefined) {
     add((p) => `j.status = any(${p}::text[])`, statusesOf(filter.state));
     if (filter.state === 'TIMEOUT') add((p) => `j.error ->> 'code' = any(${p}::text[])`, timeoutCodes);
-    if (filter.state === 'FAILED')
-      add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, timeoutCodes);
+    if (filter.state === 'FAILED') add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, timeoutCodes);
   }
   const rows = await db.query<JobRow>(
     `${select(schema)} where ${conditions.join(' and ')} order by j.id desc limit $1`,
     values,
   );
-  return rows.map((row) => toJob(row) as SchedulerJob);
+  const jobs = rows.slice(0, limit).map((row) => toJob(row) as SchedulerJob);
+  return { jobs, next: rows.length > limit ? jobs.at(-1)?.id : undefined };
 }
 
 export interface SchedulerEvent {

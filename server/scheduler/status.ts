@@ -3,8 +3,8 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
-import { saveProgress } from '../jobs/progress.ts';
 import { lockTargets } from '../jobs/lane.ts';
+import { saveProgress } from '../jobs/progress.ts';
 import { giveBackClaims } from '../jobs/recover.ts';
 import { allows, become, guard, transitions } from '../jobs/states.ts';
 import { problem } from '../kernel/errors.ts';

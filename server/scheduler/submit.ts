@@ -1,4 +1,5 @@
 // A job for remote workers. Any job type will do: no daemon needs to know it.
+import { createHash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue.ts';
@@ -21,4 +22,19 @@ export async function submitJob(db: Database, schema: Schema, job: NewJob, actor
     });
   }
   return { job: await getSchedulerJob(db, schema, enqueued.job.id), created: enqueued.kind === 'created' };
+}
+
+/** The same for two requests that ask for the same thing, whatever the order of their fields. */
+export function requestHash(request: object): string {
+  const asked = { ...request, client_request_id: undefined };
+  return createHash('sha256')
+    .update(`submit:${canonical(asked)}`)
+    .digest('base64url');
+}
+
+function canonical(value: unknown): string {
+  return JSON.stringify(value, (_, inner: unknown) => {
+    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
+    return Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)));
+  });
 }

@@ -1,0 +1,240 @@
+// /api/scheduler/jobs: submit, claim, report, cancel, read. The contract of remote workers.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import type { NewJob } from '../../jobs/enqueue.ts';
+import { cancelJob } from '../../jobs/stop.ts';
+import { withEnqueueSpan } from '../../jobs/trace.ts';
+import type { Config } from '../../kernel/config.ts';
+import { problem } from '../../kernel/errors.ts';
+import { claimForWorker } from '../../scheduler/claim.ts';
+import type { ClaimWaiters } from '../../scheduler/claim-waiters.ts';
+import { toJobIntent, toJobResult } from '../../scheduler/dialect.ts';
+import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../scheduler/read.ts';
+import { reportStatus } from '../../scheduler/status.ts';
+import { requestHash, submitJob } from '../../scheduler/submit.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { pageQuery } from '../query.ts';
+import { RouteGroup, reply } from '../route.ts';
+import {
+  claimBody,
+  eventSchema,
+  idParams,
+  jobIntentSchema,
+  jobResultSchema,
+  longestWaitSeconds,
+  oneJob,
+  stateQuery,
+  statusBody,
+  submitBody,
+  timeQuery,
+} from './scheduler-schemas.ts';
+
+export interface SchedulerDependencies {
+  db: Database;
+  config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes'>;
+  waiters: ClaimWaiters;
+  /** There may be work for the tenant's workers, here and in other daemons. */
+  wake?(tenant: Tenant): void;
+}
+
+const base = '/api/scheduler/jobs';
+const jobParams = idParams('job_id');
+const uuid = z.guid();
+
+export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
+  const group = new RouteGroup('Scheduler');
+  addSubmit(group, deps);
+  addClaim(group, deps);
+  addChanges(group, deps);
+  addReads(group, deps);
+  return group;
+}
+
+function addSubmit(group: RouteGroup, { db, waiters, wake }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/submit`,
+    summary: 'Submit a job for remote workers',
+    description: 'Any job_type is taken. Repeated with the same client_request_id it answers 200 with the first job.',
+    access: 'enqueue',
+    body: submitBody,
+    answers: { 201: oneJob, 200: oneJob },
+    problems: ['IDEMPOTENCY_CONFLICT'],
+    handle: async ({ body, tenant, actor, request }) => {
+      const about = { tenant: tenant.slug, type: body.job_type, count: 1, traceparent: request.get('traceparent') };
+      const { job, created } = await withEnqueueSpan(about, (traceparent) =>
+        submitJob(db, tenant.schema, { ...toNewJob(body), traceparent }, actor),
+      );
+      if (created) {
+        waiters.wake(tenant.schema, job.queue);
+        wake?.(tenant);
+      }
+      return reply(created ? 201 : 200, { job: toJobIntent(job) });
+    },
+  });
+}
+
+function toNewJob(body: z.output<typeof submitBody>): NewJob {
+  return {
+    type: body.job_type,
+    queue: body.addon_id,
+    priority: body.priority,
+    costUnits: body.cost_units,
+    constraints: body.constraints ?? undefined,
+    payload: body.payload ?? {},
+    targetId: body.target_id ?? undefined,
+    maxAttempts: body.max_attempts,
+    clientRequestId: body.client_request_id ?? undefined,
+    requestHash: body.client_request_id ? requestHash(body) : undefined,
+  };
+}
+
+function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/claim`,
+    summary: 'Claim the next job or jobs; 204 if there is none',
+    access: 'worker',
+    body: claimBody,
+    answers: { 200: z.union([oneJob, z.strictObject({ jobs: z.array(jobIntentSchema) })]), 204: null },
+    handle: async ({ body, tenant, response }) => {
+      const gone = new AbortController();
+      response.once('close', () => gone.abort());
+      const jobs = await claimForWorker(db, waiters, tenant, {
+        queue: body.addon_id,
+        workerId: body.worker_id,
+        limit: body.limit,
+        jobTypes: body.accept_job_types ?? undefined,
+        maxCostUnits: body.max_cost_units ?? undefined,
+        capabilities: body.constraints_capabilities ?? {},
+        claimSeconds: config.claimSeconds,
+        waitMs: Math.min(body.wait_sec, longestWaitSeconds) * 1000,
+        signal: gone.signal,
+      });
+      if (jobs[0] === undefined) return reply(204);
+      return body.limit > 1 ? { jobs: jobs.map(toJobIntent) } : { job: toJobIntent(jobs[0]) };
+    },
+  });
+}
+
+function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/{job_id}/status`,
+    summary: 'Report PREPARING or LEASE_PENDING, or give the claim back with QUEUED',
+    description: 'States only go forward. Each report keeps the claim alive.',
+    access: 'worker',
+    params: jobParams,
+    body: statusBody,
+    allowSuspended: true,
+    answers: { 200: oneJob },
+    problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'LEASE_LOST', 'CONFLICT'],
+    handle: async ({ params, body, tenant }) => {
+      const job = await reportStatus(db, tenant.schema, {
+        jobId: knownForm(params.job_id),
+        state: body.state,
+        note: body.note ?? undefined,
+        progress: body.progress ?? undefined,
+        workerId: body.worker_id,
+        leaseId: body.lease_id,
+        claimSeconds: config.claimSeconds,
+      });
+      if (body.state === 'QUEUED') waiters.wake(tenant.schema, job.queue);
+      return { job: toJobIntent(job) };
+    },
+  });
+  group.route({
+    method: 'post',
+    path: `${base}/{job_id}/cancel`,
+    summary: 'Cancel a job; one that runs is asked to stop',
+    description: 'A RUNNING job keeps its state and gets `cancel_requested`; it is CANCELED when its lease ends.',
+    access: 'control',
+    params: jobParams,
+    body: z.strictObject({ reason: z.string().max(2000).nullish() }),
+    bodyOptional: true,
+    answers: { 200: oneJob },
+    problems: ['NOT_FOUND', 'INVALID_TRANSITION'],
+    handle: async ({ params, body, tenant, actor }) => {
+      const jobId = knownForm(params.job_id);
+      await cancelJob(db, tenant.schema, { jobId, actor, reason: body.reason ?? undefined });
+      // The lane may have moved on.
+      waiters.wake(tenant.schema);
+      wake?.(tenant);
+      return { job: toJobIntent(await getSchedulerJob(db, tenant.schema, jobId)) };
+    },
+  });
+}
+
+function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
+  group.route({
+    method: 'get',
+    path: base,
+    summary: 'List jobs, newest first',
+    access: 'read',
+    query: z.strictObject({
+      ...pageQuery(),
+      state: stateQuery.optional(),
+      addon_id: z.string().max(200).optional(),
+      created_after: timeQuery.optional(),
+      created_before: timeQuery.optional(),
+    }),
+    answers: { 200: z.strictObject({ jobs: z.array(jobIntentSchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ query, tenant }) => {
+      const list = `scheduler-jobs:${tenant.id}`;
+      const after = positionOf(list, query.cursor, uuid);
+      const filter = {
+        state: query.state,
+        queue: query.addon_id,
+        createdAfter: query.created_after,
+        createdBefore: query.created_before,
+      };
+      const { jobs, next } = await listSchedulerJobs(db, tenant.schema, filter, query.limit, after);
+      return { jobs: jobs.map(toJobIntent), next_cursor: next === undefined ? null : encodeCursor(list, [next]) };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: `${base}/{job_id}`,
+    summary: 'Read a job and, once it has ended, its result',
+    access: ['read', 'worker'],
+    params: jobParams,
+    answers: { 200: z.strictObject({ job: jobIntentSchema, result: jobResultSchema.nullable() }) },
+    problems: ['NOT_FOUND'],
+    handle: async ({ params, tenant }) => {
+      const job = await getSchedulerJob(db, tenant.schema, knownForm(params.job_id));
+      return { job: toJobIntent(job), result: toJobResult(job) };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: `${base}/{job_id}/events`,
+    summary: "Read a job's history, oldest first",
+    access: 'read',
+    params: jobParams,
+    query: z.strictObject(pageQuery({ defaultLimit: 200, maxLimit: 1000 })),
+    answers: { 200: z.strictObject({ events: z.array(eventSchema), next_cursor: z.string().nullable() }) },
+    problems: ['NOT_FOUND', 'INVALID_CURSOR'],
+    handle: async ({ params, query, tenant }) => {
+      const job = await getSchedulerJob(db, tenant.schema, knownForm(params.job_id));
+      const list = `scheduler-events:${job.id}`;
+      const after = positionOf(list, query.cursor, z.string().regex(/^\d{1,18}$/));
+      const { events, lastSeq } = await readJobEvents(db, tenant.schema, job, query.limit, after);
+      return { events, next_cursor: lastSeq === undefined ? null : encodeCursor(list, [lastSeq]) };
+    },
+  });
+}
+
+/** Nothing has an id that is no uuid. */
+function knownForm(jobId: string): string {
+  if (!uuid.safeParse(jobId).success) throw noSuchJob();
+  return jobId;
+}
+
+function positionOf(list: string, cursor: string | undefined, form: z.ZodType<string>): string | undefined {
+  if (cursor === undefined) return undefined;
+  const position = form.safeParse(decodeCursor(list, cursor, 1)[0]);
+  if (!position.success) throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+  return position.data;
+}

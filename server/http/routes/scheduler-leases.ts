@@ -1,0 +1,156 @@
+// /api/scheduler/lease: permission to do the work, kept alive by heartbeats, ended by a release.
+import { z } from 'zod';
+import type { JobError } from '../../jobs/job.ts';
+import { problem } from '../../kernel/errors.ts';
+import { toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
+import { heartbeat } from '../../scheduler/heartbeat.ts';
+import { getLease, noSuchLease } from '../../scheduler/lease.ts';
+import { releaseLease } from '../../scheduler/release.ts';
+import { requestLease } from '../../scheduler/request-lease.ts';
+import { RouteGroup } from '../route.ts';
+import type { SchedulerDependencies } from './scheduler-jobs.ts';
+import {
+  heartbeatBody,
+  idParams,
+  jobIntentSchema,
+  jobResultSchema,
+  leaseRequestBody,
+  leaseSchema,
+  oneLease,
+  releaseBody,
+} from './scheduler-schemas.ts';
+
+const base = '/api/scheduler/lease';
+const leaseParams = idParams('lease_id');
+const uuid = z.guid();
+// A release carries a result and its envelope.
+const envelopeBytes = 65_536;
+
+export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
+  const group = new RouteGroup('Scheduler');
+  addRequest(group, deps);
+  addHeartbeat(group, deps);
+  addRelease(group, deps);
+  group.route({
+    method: 'get',
+    path: `${base}/{lease_id}`,
+    summary: 'Read a lease',
+    access: ['read', 'worker'],
+    params: leaseParams,
+    answers: { 200: oneLease },
+    problems: ['NOT_FOUND'],
+    handle: async ({ params, tenant }) => ({
+      lease: toLeaseView(await getLease(deps.db, tenant.schema, knownForm(params.lease_id))),
+    }),
+  });
+  return group;
+}
+
+function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/request`,
+    summary: 'Ask for a lease on a claimed job; granted if there is capacity',
+    access: 'worker',
+    body: leaseRequestBody,
+    answers: {
+      200: z.union([
+        z.strictObject({ approved: z.literal(true), lease: leaseSchema }),
+        z.strictObject({ approved: z.literal(false), retry_after_sec: z.number(), reason: z.string() }),
+      ]),
+    },
+    problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'LEASE_LOST', 'CONFLICT'],
+    handle: async ({ body, tenant }) => {
+      const answer = await requestLease(db, tenant.schema, {
+        jobId: body.job_id,
+        queue: body.addon_id,
+        jobType: body.job_type,
+        costUnits: body.cost_units,
+        workerId: body.worker_id,
+        ttlSeconds: body.ttl_sec,
+        claimSeconds: config.claimSeconds,
+      });
+      return answer.approved
+        ? { approved: true, lease: toLeaseView(answer.lease) }
+        : { approved: false, retry_after_sec: answer.retryAfterSeconds, reason: answer.reason };
+    },
+  });
+}
+
+function addHeartbeat(group: RouteGroup, { db }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/{lease_id}/heartbeat`,
+    summary: 'Renew a lease, report progress, learn of a pause or cancel',
+    access: 'worker',
+    params: leaseParams,
+    body: heartbeatBody,
+    allowSuspended: true,
+    answers: { 200: z.strictObject({ lease: leaseSchema, job: jobIntentSchema }) },
+    problems: ['NOT_FOUND', 'LEASE_LOST'],
+    handle: async ({ params, body, tenant }) => {
+      const { lease, job } = await heartbeat(db, tenant.schema, {
+        leaseId: knownForm(params.lease_id),
+        jobId: body.job_id,
+        workerId: body.worker_id,
+        progress: body.progress ?? undefined,
+        message: body.message ?? undefined,
+      });
+      return { lease: toLeaseView(lease), job: toJobIntent(job) };
+    },
+  });
+}
+
+function addRelease(group: RouteGroup, { db, config, waiters, wake }: SchedulerDependencies): void {
+  group.route({
+    method: 'post',
+    path: `${base}/{lease_id}/release`,
+    summary: 'End a lease with its outcome, which settles the job',
+    description: 'A repeated release answers as the first. `result` is null while the job will be tried again.',
+    access: 'worker',
+    params: leaseParams,
+    body: releaseBody,
+    bodyLimitBytes: config.resultLimitBytes + envelopeBytes,
+    allowSuspended: true,
+    answers: {
+      200: z.strictObject({ lease: leaseSchema, job: jobIntentSchema, result: jobResultSchema.nullable() }),
+    },
+    problems: ['NOT_FOUND', 'LEASE_LOST', 'CONFLICT'],
+    handle: async ({ params, body, tenant }) => {
+      checkSize(body.result_data, config.resultLimitBytes);
+      const { lease, job } = await releaseLease(db, tenant.schema, {
+        leaseId: knownForm(params.lease_id),
+        jobId: body.job_id,
+        workerId: body.worker_id,
+        status: body.status,
+        result: body.result_data,
+        error: toError(body.error),
+        metrics: body.metrics ?? undefined,
+        recoverable: body.recoverable,
+        requeue: body.requeue,
+        tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
+      });
+      // The lane moved on, or capacity is free again.
+      waiters.wake(tenant.schema);
+      wake?.(tenant);
+      return { lease: toLeaseView(lease), job: toJobIntent(job), result: toJobResult(job) };
+    },
+  });
+}
+
+function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
+  if (given === null || given === undefined) return undefined;
+  if (typeof given === 'string') return { code: 'HANDLER_ERROR', message: given };
+  return { ...given, code: given.code ?? 'HANDLER_ERROR', message: given.message ?? 'The worker gave no message.' };
+}
+
+function checkSize(result: unknown, limitBytes: number): void {
+  if (result === undefined || Buffer.byteLength(JSON.stringify(result)) <= limitBytes) return;
+  throw problem('PAYLOAD_TOO_LARGE', `result_data is larger than ${limitBytes} bytes.`, { field: 'result_data' });
+}
+
+/** Nothing has an id that is no uuid. */
+function knownForm(leaseId: string): string {
+  if (!uuid.safeParse(leaseId).success) throw noSuchLease();
+  return leaseId;
+}

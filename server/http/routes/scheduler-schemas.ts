@@ -1,0 +1,157 @@
+// How jobs, leases and results look in the scheduler API, and what its requests may say.
+import { z } from 'zod';
+import { priorities } from '../../jobs/job.ts';
+import { finalStatuses, jobStates, leaseStates } from '../../scheduler/dialect.ts';
+
+const largestInt4 = 2_147_483_647;
+const isoTime = z.iso.datetime({ offset: true });
+const name = z.string().min(1).max(200);
+const workerId = name.describe('Who works: the same in every call about a job.');
+const units = z.int().min(1).max(largestInt4);
+const share = z.number().min(0).max(1);
+const note = z.string().max(2000);
+
+export const constraintsSchema = z
+  .record(z.string().max(200), z.union([z.boolean(), z.number(), z.string().max(200)]))
+  .meta({
+    id: 'Constraints',
+    description: 'Hints for people and workers; only `X_required: true` binds: it needs a worker with `X_available`.',
+  });
+
+export const jobIntentSchema = z
+  .strictObject({
+    job_id: z.uuid(),
+    addon_id: z.string().describe("The job's queue."),
+    job_type: z.string(),
+    priority: z.enum(priorities),
+    cost_units: units,
+    constraints: constraintsSchema,
+    payload: z.unknown(),
+    state: z.enum(jobStates),
+    created_at: isoTime,
+    updated_at: isoTime,
+    claimed_by: z.string().nullable(),
+    claim_expires_at: isoTime.nullable(),
+    lease_id: z.uuid().nullable(),
+    attempts: z.int(),
+    max_attempts: z.int(),
+    next_retry_at: isoTime.nullable(),
+    target_id: z.string().nullable(),
+    cancel_requested: z.boolean().describe('Stop, then release with CANCELED.'),
+    cancel_intent: z.enum(['pause', 'cancel']).nullable(),
+    progress: share.nullable(),
+    note: z.string().nullable(),
+  })
+  .meta({ id: 'JobIntent' });
+
+export const leaseSchema = z
+  .strictObject({
+    lease_id: z.uuid(),
+    job_id: z.uuid(),
+    addon_id: z.string().nullable(),
+    cost_units: units,
+    ttl_sec: z.number(),
+    state: z.enum(leaseStates),
+    granted_at: isoTime,
+    last_heartbeat_at: isoTime,
+    expires_at: isoTime,
+    worker_id: z.string(),
+    released_at: isoTime.nullable(),
+    release_status: z.enum(finalStatuses).nullable(),
+    metrics: z.unknown(),
+  })
+  .meta({ id: 'Lease' });
+
+export const jobResultSchema = z
+  .strictObject({
+    job_id: z.uuid(),
+    status: z.enum(finalStatuses),
+    result_data: z.unknown(),
+    error: z.looseObject({ code: z.string(), message: z.string() }).nullable(),
+    started_at: isoTime.nullable(),
+    finished_at: isoTime.nullable(),
+    attempts: z.int(),
+  })
+  .meta({ id: 'JobResult' });
+
+export const oneJob = z.strictObject({ job: jobIntentSchema });
+export const oneLease = z.strictObject({ lease: leaseSchema });
+
+export const submitBody = z.strictObject({
+  addon_id: name,
+  job_type: name,
+  priority: z.enum(priorities).default('NORMAL'),
+  cost_units: units.default(1),
+  constraints: constraintsSchema.nullish(),
+  payload: z.unknown().optional(),
+  client_request_id: name.nullish().describe('The same request under the same id makes one job.'),
+  target_id: name.nullish().describe('The lane to stand in. Without one the job runs beside all others.'),
+  max_attempts: z.int().min(1).max(100).default(1),
+});
+
+export const longestWaitSeconds = 60;
+
+export const claimBody = z.strictObject({
+  addon_id: name,
+  worker_id: workerId,
+  limit: z.int().min(1).max(100).default(1).describe('Above 1 the answer has `jobs`.'),
+  accept_job_types: z.array(name).max(1000).nullish(),
+  max_cost_units: units.nullish(),
+  constraints_capabilities: z.record(z.string().max(200), z.unknown()).nullish(),
+  wait_sec: z.number().min(0).default(0).describe(`Wait for work; at most ${longestWaitSeconds} seconds are waited.`),
+});
+
+export const statusBody = z.strictObject({
+  state: z.enum(jobStates).describe('PREPARING or LEASE_PENDING; QUEUED gives the claim back.'),
+  note: note.nullish(),
+  progress: share.nullish(),
+  worker_id: workerId.optional(),
+  lease_id: z.guid().optional().describe('Needed to store the progress of a RUNNING job.'),
+});
+
+export const leaseRequestBody = z.strictObject({
+  job_id: z.guid(),
+  addon_id: name.optional(),
+  job_type: name.optional(),
+  cost_units: units.optional().describe("More than the job's own raises it; less does not lower it."),
+  priority: z.enum(priorities).optional().describe("The job's own decides."),
+  constraints: constraintsSchema.nullish(),
+  ttl_sec: z.number().min(1).max(3600).default(30),
+  worker_id: workerId.optional().describe('Checked if given; then a repeated request gets the same lease.'),
+});
+
+export const heartbeatBody = z.strictObject({
+  job_id: z.guid(),
+  worker_id: workerId,
+  progress: share.nullish(),
+  message: note.nullish(),
+});
+
+export const releaseBody = z.strictObject({
+  job_id: z.guid(),
+  worker_id: workerId,
+  status: z.enum(finalStatuses),
+  result_data: z.unknown().optional(),
+  error: z
+    .union([
+      z.string().max(10_000),
+      z.looseObject({ code: name.optional(), message: z.string().max(10_000).optional() }),
+    ])
+    .nullish(),
+  metrics: z.record(z.string().max(200), z.unknown()).nullish(),
+  recoverable: z.boolean().default(true).describe('False: FAILED is final, whatever attempts are left.'),
+  requeue: z
+    .boolean()
+    .default(false)
+    .describe('With CANCELED: the worker stops, the job goes back and the attempt does not count.'),
+});
+
+export const eventSchema = z.strictObject({
+  ts: isoTime,
+  type: z.string(),
+  data: z.record(z.string(), z.unknown()),
+});
+export const stateQuery = z.enum(jobStates);
+export const timeQuery = isoTime;
+export const idParams = <N extends string>(param: N) =>
+  z.strictObject({ [param]: z.string().max(200) } as Record<N, z.ZodString>);

@@ -1,0 +1,31 @@
+// /api/scheduler/stats: the numbers of this moment.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import { readSnapshot } from '../../scheduler/snapshot.ts';
+import { RouteGroup } from '../route.ts';
+
+const snapshotSchema = z
+  .strictObject({
+    capacity: z.strictObject({
+      total: z.int().nullable().describe('Null: no capacity is set, nothing is denied.'),
+      used: z.int(),
+      reserved: z.int().describe('Units kept for a waiting job.'),
+    }),
+    jobs: z.strictObject({ queued: z.int(), running: z.int(), failed_last_24h: z.int() }),
+    leases: z.strictObject({ active: z.int(), expired_last_24h: z.int() }),
+  })
+  .meta({ id: 'SchedulerSnapshot' });
+
+export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
+  const group = new RouteGroup('Scheduler');
+  group.route({
+    method: 'get',
+    path: '/api/scheduler/stats/snapshot',
+    summary: 'Capacity, jobs and leases now',
+    description: 'Counts of jobs stop at 100,000.',
+    access: 'read',
+    answers: { 200: snapshotSchema },
+    handle: ({ tenant }) => readSnapshot(db, tenant.schema),
+  });
+  return group;
+}
