@@ -1,0 +1,212 @@
+// What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
+import { expect, test } from 'vitest';
+import { queueDueJobs } from '../../../server/jobs/due.ts';
+import { pauseJob } from '../../../server/jobs/stop.ts';
+import { addTenant } from '../../support/database.ts';
+import { eventTypes } from '../../support/jobs.ts';
+import { useScheduler, workerId } from '../../support/scheduler.ts';
+
+const api = useScheduler();
+const stateOf = async (jobId: string) => (await api.get(`/jobs/${jobId}`)).body.job.state;
+const own = (job: { job_id: string }) => ({ job_id: job.job_id, worker_id: workerId });
+const makeDue = async () => {
+  const { db, schema } = api.tenant;
+  await db.query(`update ${schema}.jobs set run_at = now() where status = 'PENDING'`);
+  await queueDueJobs(db, schema, 'sweeper:test');
+};
+
+test('a silent worker costs the job its only attempt: TIMEOUT, and the lease is kept as EXPIRED', async () => {
+  const { job, lease } = await api.run();
+  await api.expire(lease.lease_id);
+  expect((await api.get(`/lease/${lease.lease_id}`)).body.lease.state).toBe('EXPIRED');
+  const beat = await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job));
+  expect(beat).toMatchObject({ status: 409, body: { lease_state: 'EXPIRED' } });
+  await api.sweep();
+  const read = await api.get(`/jobs/${job.job_id}`);
+  expect(read.body).toMatchObject({
+    job: { state: 'TIMEOUT', lease_id: lease.lease_id },
+    result: { status: 'TIMEOUT', error: { code: 'LEASE_EXPIRED' } },
+  });
+  expect((await api.get('/jobs?state=TIMEOUT')).body.jobs.map((j: { job_id: string }) => j.job_id)).toContain(
+    job.job_id,
+  );
+  expect((await api.get(`/lease/${lease.lease_id}`)).body.lease).toMatchObject({
+    state: 'EXPIRED',
+    release_status: null,
+  });
+  expect((await api.get('/stats/snapshot')).body.leases.expired_last_24h).toBeGreaterThan(0);
+});
+
+test('with attempts left it is queued again, and the lost lease opens nothing', async () => {
+  const { job, lease } = await api.run({ addon_id: 'again', max_attempts: 2 });
+  await api.expire(lease.lease_id);
+  await api.sweep();
+  const next = await api.claim({ addon_id: 'again', worker_id: 'w2' });
+  expect(next).toMatchObject({ job_id: job.job_id, attempts: 1, lease_id: null });
+  const granted = await api.post('/lease/request', { job_id: job.job_id, worker_id: 'w2' });
+  const zombie = { ...own(job), status: 'SUCCEEDED', result_data: 'zombie' };
+  expect((await api.post(`/lease/${lease.lease_id}/release`, zombie)).status).toBe(409);
+  expect((await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job))).status).toBe(409);
+  // Nor does the new lease's id in the hands of the old worker.
+  const newId = granted.body.lease.lease_id;
+  expect((await api.post(`/lease/${newId}/release`, zombie)).status).toBe(404);
+  expect((await api.post(`/lease/${newId}/heartbeat`, own(job))).status).toBe(404);
+  expect(await stateOf(job.job_id)).toBe('RUNNING');
+  const status = await api.post(`/jobs/${job.job_id}/status`, { state: 'RUNNING', lease_id: lease.lease_id });
+  expect(status.status).toBe(409);
+});
+
+test('a release after expiry is refused, and the job ends at once as the sweeper would end it', async () => {
+  const { job, lease } = await api.run();
+  await api.expire(lease.lease_id);
+  const late = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
+  expect(late).toMatchObject({ status: 409, body: { code: 'LEASE_LOST' } });
+  expect(await stateOf(job.job_id)).toBe('TIMEOUT');
+});
+
+test('leases of other jobs, workers and tenants do not work', async () => {
+  const { job, lease } = await api.run();
+  const { job: other } = await api.run();
+  const beat = (body: object, key = api.key) =>
+    api.app.request('POST', `/api/scheduler/lease/${lease.lease_id}/heartbeat`, { key, body });
+  expect((await beat({ ...own(job), worker_id: 'thief' })).status).toBe(404);
+  expect((await beat(own(other))).status).toBe(404);
+  const stranger = await addTenant(api.tenant.db, 'stranger');
+  await api.app.deps.registry.refresh();
+  expect((await beat(own(job), await api.app.keyFor(stranger.tenant.id))).status).toBe(404);
+  expect((await beat(own(job))).status).toBe(200);
+});
+
+test('a failure is retried while attempts are left, then final', async () => {
+  const { job, lease } = await api.run({ addon_id: 'retry', max_attempts: 2 });
+  const failed = await api.post(`/lease/${lease.lease_id}/release`, {
+    ...own(job),
+    status: 'FAILED',
+    error: 'out of paper',
+  });
+  expect(failed.body).toMatchObject({
+    lease: { state: 'RELEASED', release_status: 'FAILED' },
+    job: { state: 'QUEUED', next_retry_at: expect.any(String), claimed_by: null, lease_id: null },
+    result: null,
+  });
+  await makeDue();
+  await api.claim({ addon_id: 'retry' });
+  const second = await api.post('/lease/request', { job_id: job.job_id });
+  const final = await api.post(`/lease/${second.body.lease.lease_id}/release`, {
+    ...own(job),
+    status: 'FAILED',
+    error: { code: 'PAPER', message: 'still none' },
+  });
+  expect(final.body).toMatchObject({
+    job: { state: 'FAILED', attempts: 2 },
+    result: { status: 'FAILED', error: { code: 'PAPER', message: 'still none' } },
+  });
+  // A replay of the first release still gets its own lease.
+  const replay = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'FAILED' });
+  expect(replay).toMatchObject({
+    status: 200,
+    body: { lease: { lease_id: lease.lease_id, release_status: 'FAILED' } },
+  });
+});
+
+test('a worker may say that a failure is final, or that it ran out of time', async () => {
+  const first = await api.run({ max_attempts: 5 });
+  const final = { ...own(first.job), status: 'FAILED', recoverable: false };
+  expect((await api.post(`/lease/${first.lease.lease_id}/release`, final)).body.job.state).toBe('FAILED');
+  const second = await api.run({ max_attempts: 5 });
+  const timeout = { ...own(second.job), status: 'TIMEOUT' };
+  const answer = await api.post(`/lease/${second.lease.lease_id}/release`, timeout);
+  expect(answer.body).toMatchObject({ job: { state: 'TIMEOUT' }, result: { status: 'TIMEOUT' } });
+});
+
+test('a draining worker gives a running job back, and the attempt does not count', async () => {
+  const { job, lease } = await api.run({ addon_id: 'drain' });
+  const back = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'CANCELED', requeue: true });
+  expect(back.body.job).toMatchObject({ state: 'QUEUED', attempts: 0, lease_id: null });
+  expect(await api.claim({ addon_id: 'drain', worker_id: 'w2' })).toMatchObject({ job_id: job.job_id });
+});
+
+test.each(['CANCELED', 'FAILED', 'lease lost'])('a pause ends PAUSED when the worker stops: %s', async (how) => {
+  const target_id = `paused ${how}`;
+  const { job, lease } = await api.run({ addon_id: target_id, target_id, max_attempts: 3 });
+  await api.submit({ addon_id: target_id, target_id });
+  const { db, schema } = api.tenant;
+  await pauseJob(db, schema, { jobId: job.job_id, actor: 'user:ann', author: 'ann' });
+  const beat = await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job));
+  expect(beat.body.job).toMatchObject({ state: 'RUNNING', cancel_requested: true, cancel_intent: 'pause' });
+  if (how === 'lease lost') {
+    await api.expire(lease.lease_id);
+    await api.sweep();
+  } else await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: how });
+  const [row] = await db.query(`select status from ${schema}.jobs where id = $1`, [job.job_id]);
+  expect(row).toEqual({ status: 'PAUSED' });
+  const read = await api.get(`/jobs/${job.job_id}`);
+  expect(read.body.job).toMatchObject({ state: 'QUEUED', note: expect.stringContaining('interrupted by user') });
+  // The held lane gives nothing out.
+  expect(await api.claim({ addon_id: target_id })).toBeUndefined();
+});
+
+test('a cancel ends CANCELED when the lease runs out, and is never retried', async () => {
+  const { job, lease } = await api.run({ max_attempts: 5 });
+  await api.post(`/jobs/${job.job_id}/cancel`, { reason: 'no longer needed' });
+  await api.expire(lease.lease_id);
+  await api.sweep();
+  expect(await stateOf(job.job_id)).toBe('CANCELED');
+  const second = await api.run({ max_attempts: 5 });
+  await api.post(`/jobs/${second.job.job_id}/cancel`, {});
+  await api.post(`/lease/${second.lease.lease_id}/release`, { ...own(second.job), status: 'FAILED' });
+  expect(await stateOf(second.job.job_id)).toBe('CANCELED');
+});
+
+test('work that was truly finished counts, although a cancel was on its way', async () => {
+  const { job, lease } = await api.run();
+  await api.post(`/jobs/${job.job_id}/cancel`, {});
+  await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
+  expect(await stateOf(job.job_id)).toBe('DONE');
+});
+
+test('two releases at once have one effect and one answer', async () => {
+  const { job, lease } = await api.run();
+  const release = { ...own(job), status: 'SUCCEEDED', result_data: 1 };
+  const answers = await Promise.all(
+    Array.from({ length: 8 }, () => api.post(`/lease/${lease.lease_id}/release`, release)),
+  );
+  expect(answers.map((answer) => answer.status)).toEqual(Array(8).fill(200));
+  for (const answer of answers) expect(answer.body).toEqual(answers[0]?.body);
+  const types = await eventTypes(api.tenant, { id: job.job_id });
+  expect(types.filter((type) => type === 'job.completed')).toHaveLength(1);
+});
+
+test('a lease request whose answer was lost is answered again, until the lease is used', async () => {
+  const { job, lease } = await api.run();
+  const again = await api.post('/lease/request', { ...own(job) });
+  expect(again.body).toMatchObject({ approved: true, lease: { lease_id: lease.lease_id } });
+  expect((await api.post('/lease/request', { job_id: job.job_id })).status).toBe(409);
+  await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job));
+  expect((await api.post('/lease/request', { ...own(job) })).status).toBe(409);
+});
+
+test('a release lets the lane go on', async () => {
+  const target_id = 'printer';
+  const { job, lease } = await api.run({ addon_id: 'lane', target_id });
+  const next = await api.submit({ addon_id: 'lane', target_id });
+  expect(await api.claim({ addon_id: 'lane' })).toBeUndefined();
+  await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
+  expect(await api.claim({ addon_id: 'lane' })).toMatchObject({ job_id: next.job_id });
+});
+
+test('progress is told once however often it is repeated', async () => {
+  const { job, lease } = await api.run();
+  for (let i = 0; i < 3; i++) {
+    await api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), progress: 0.3, message: 'a third' });
+  }
+  const types = await eventTypes(api.tenant, { id: job.job_id });
+  expect(types.filter((type) => type === 'job.progress')).toHaveLength(1);
+});
+
+test('a result above the limit is refused and the lease lives on', async () => {
+  const { job, lease } = await api.run();
+  const huge = { ...own(job), status: 'SUCCEEDED', result_data: 'x'.repeat(1_048_577) };
+  expect((await api.post(`/lease/${lease.lease_id}/release`, huge)).status).toBe(413);
+  expect((await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job))).status).toBe(200);
+});

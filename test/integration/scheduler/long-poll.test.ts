@@ -1,0 +1,104 @@
+// Claims that wait: woken by work, ended by time, and asked once for all that are alike.
+import { expect, test } from 'vitest';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
+import { eventually } from '../../support/eventually.ts';
+import { useScheduler } from '../../support/scheduler.ts';
+
+const api = useScheduler();
+const waiting = (count: number) => eventually(() => expect(api.waiters.size).toBe(count));
+
+test('a waiting claim gets a job that is submitted meanwhile', async () => {
+  const claim = api.claim({ addon_id: 'slow', wait_sec: 30 });
+  await waiting(1);
+  const { job_id } = await api.submit({ addon_id: 'slow' });
+  expect(await claim).toMatchObject({ job_id, state: 'CLAIMED' });
+});
+
+test('it ends with 204 when its time is over, and with the server', async () => {
+  expect(await api.claim({ addon_id: 'none', wait_sec: 0.05 })).toBeUndefined();
+  const claim = api.claim({ addon_id: 'none', wait_sec: 100_000 });
+  await waiting(1);
+  await api.waiters.stop();
+  expect(await claim).toBeUndefined();
+  await api.waiters.start();
+});
+
+test('a client that went away takes no job', async () => {
+  const gone = new AbortController();
+  const claim = fetch(`${api.app.url}/api/scheduler/jobs/claim`, {
+    method: 'POST',
+    headers: { authorization: `Bearer ${api.key}`, 'content-type': 'application/json' },
+    body: JSON.stringify({ addon_id: 'left', worker_id: 'gone', wait_sec: 30 }),
+    signal: gone.signal,
+  });
+  await waiting(1);
+  gone.abort();
+  await expect(claim).rejects.toThrow();
+  await waiting(0);
+  const { job_id } = await api.submit({ addon_id: 'left' });
+  expect(await api.claim({ addon_id: 'left' })).toMatchObject({ job_id });
+});
+
+test('only a worker that can do the job gets it, whoever waited first', async () => {
+  const plain = api.claim({ addon_id: 'gpu', wait_sec: 30, worker_id: 'plain' });
+  await waiting(1);
+  const able = api.claim({
+    addon_id: 'gpu',
+    wait_sec: 30,
+    worker_id: 'able',
+    constraints_capabilities: { gpu_available: true },
+  });
+  await waiting(2);
+  await api.submit({ addon_id: 'gpu', constraints: { gpu_required: true } });
+  expect(await able).toMatchObject({ claimed_by: 'able' });
+  await api.submit({ addon_id: 'gpu' });
+  expect(await plain).toMatchObject({ claimed_by: 'plain' });
+});
+
+test('a hundred waiting claims that are alike cost one attempt per wake-up', async () => {
+  const waiters = new ClaimWaiters(3_600_000, createLogger('silent'));
+  let attempts = 0;
+  let jobs = 0;
+  const claims = Array.from({ length: 100 }, () =>
+    waiters.claim({
+      schema: 's',
+      queue: 'q',
+      criteria: 'same',
+      waitMs: 60_000,
+      signal: new AbortController().signal,
+      attempt: async () => {
+        attempts++;
+        return jobs > 0 ? jobs-- : undefined;
+      },
+    }),
+  );
+  await eventually(() => expect(waiters.size).toBe(100));
+  attempts = 0;
+  waiters.wake('s');
+  await eventually(() => expect(attempts).toBe(1));
+  jobs = 3;
+  waiters.wake('s', 'q');
+  await eventually(() => expect(waiters.size).toBe(97));
+  expect(attempts).toBe(1 + 3 + 1);
+  await waiters.stop();
+  expect((await Promise.all(claims)).filter((got) => got !== undefined)).toHaveLength(3);
+});
+
+test('work that arrives during the first attempt is not missed', async () => {
+  const waiters = new ClaimWaiters(3_600_000, createLogger('silent'));
+  let tries = 0;
+  const got = await waiters.claim({
+    schema: 's',
+    queue: 'q',
+    criteria: '',
+    waitMs: 60_000,
+    signal: new AbortController().signal,
+    attempt: async () => {
+      if (tries++ > 0) return 'job';
+      waiters.wake('s', 'q');
+      return undefined;
+    },
+  });
+  expect(got).toBe('job');
+});
