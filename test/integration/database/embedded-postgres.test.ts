@@ -1,20 +1,34 @@
-import { spawn } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readFile, realpath, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readFile, realpath, rm, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import pg from 'pg';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
+import { startEmbeddedPostgres } from '../../../server/database/embedded-postgres.ts';
 import { postmasterPid, stopPostmaster } from '../../../server/database/postmaster.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
 import { startChild } from '../../support/child.ts';
 import { eventually } from '../../support/eventually.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
 const isRoot = process.getuid?.() === 0;
 
+let template: string;
+
+beforeAll(async () => {
+  template = await mkdtemp(join(tmpdir(), 'leasehold-embedded-'));
+  await chmod(template, 0o755);
+  const postgres = await startEmbeddedPostgres({ dataDir: join(template, 'data'), logger: createLogger('silent') });
+  await postgres.stop();
+});
+afterAll(() => rm(template, { recursive: true, force: true }));
+
 describe('embedded postgres', { timeout: 120_000 }, () => {
   test('keeps its data, its port and its password from start to start and leaves nothing running', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     await ask(url, 'create table kept (id integer)');
@@ -29,7 +43,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('two at once on the same data: the second refuses clearly', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     const second = owner(dataDir);
@@ -48,7 +62,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('the postgres of a killed daemon is taken over', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     const pid = await running(dataDir);
@@ -61,7 +75,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('a postgres that does not answer is stopped before another is started', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     await first.url();
     const pid = (await running(dataDir)) as number;
@@ -74,7 +88,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('everything killed at once: the next start recovers', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     await ask(url, 'create table kept (id integer)');
@@ -86,7 +100,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('a postmaster that dies is started again', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     const pid = (await running(dataDir)) as number;
@@ -96,7 +110,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('a stale postmaster.pid that names another program harms neither', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     await first.url();
     await first.kill('SIGTERM');
@@ -113,7 +127,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('a port taken by another program is replaced', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     const url = await first.url();
     await first.kill('SIGTERM');
@@ -142,7 +156,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   });
 
   test('a lost password is said plainly', async () => {
-    const dataDir = await dataDirectory();
+    const dataDir = await usedDirectory();
     const first = owner(dataDir);
     await first.url();
     await first.kill('SIGTERM');
@@ -187,6 +201,13 @@ async function dataDirectory(): Promise<string> {
     const home = await realpath(join(dataDir, 'postgres')).catch(() => undefined);
     if (home) await stopPostmaster(home);
   });
+  return dataDir;
+}
+
+/** The same with data in it, copied from one first start: initdb is the slow part. */
+async function usedDirectory(): Promise<string> {
+  const dataDir = await dataDirectory();
+  await promisify(execFile)('cp', ['-a', join(template, 'data'), dataDir]);
   return dataDir;
 }
 
