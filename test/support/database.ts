@@ -67,13 +67,16 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
   context.url = databaseUrl(serverUrl, name);
   context.db = new Database({ url: context.url, poolMax: 10, logger });
   return async () => {
-    await context.db.close();
+    // A test that failed inside a transaction keeps its client: the forced drop below ends that wait.
+    const closed = context.db.close();
     try {
       // Sessions end a moment after their clients; those of a leaked pool or a running process stay.
       await eventually(() => onServer(serverUrl, `drop database ${name}`), { timeoutMs: 5_000 });
     } catch (error) {
       await onServer(serverUrl, `drop database if exists ${name} with (force)`);
       throw new Error('database sessions are still open at the end of the file', { cause: error });
+    } finally {
+      await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 5_000).unref())]);
     }
   };
 }
