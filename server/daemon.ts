@@ -218,6 +218,8 @@ export class Daemon {
           signal: attempt.signal,
           kill: attempt.kill,
           stop: (reason) => attempt.stop(reason),
+          jobTypes: this.#handlers,
+          onEnqueued: (enqueued) => this.wake(tenant, [enqueued]),
         });
       },
       observe: observeLoops(this.metrics, this.#logger),

@@ -6,6 +6,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
 import { promote, takeLaneNumbers } from './lane.ts';
+import { insertPhases } from './phases.ts';
 import { transitions } from './states.ts';
 
 export interface NewJob {
@@ -35,6 +36,8 @@ export interface NewJob {
   author?: string | undefined;
   parentId?: string | undefined;
   scheduleId?: string | undefined;
+  /** Names of its phases, when its type is known to have some. */
+  phases?: readonly string[] | undefined;
 }
 
 export type Enqueued =
@@ -47,7 +50,9 @@ export type Enqueued =
 export async function enqueue(db: Database, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
-    const plain = newJobs.every((job) => job.targetId === undefined && job.runAt === undefined);
+    const plain = newJobs.every(
+      (job) => job.targetId === undefined && job.runAt === undefined && job.phases === undefined,
+    );
     if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
       const inserted = await insertJobs(db, schema, newJobs.map(withoutLane), actor);
       return inserted.map((job) => ({ kind: 'created', job }));
@@ -61,6 +66,7 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
   const future = await findFuture(tx, newJobs);
   const placed = await placeInLanes(tx, schema, newJobs, future);
   const inserted = new Map((await insertJobs(tx, schema, placed, actor)).map((job) => [job.id, job]));
+  await insertPhases(tx, schema, phasesOf(newJobs, placed, inserted));
   const missing = placed.filter((row) => !inserted.has(row.id));
   if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
 
@@ -73,6 +79,13 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
     if (created) return { kind: 'created', job: created };
     const job = existing.get(row.client_request_id as string) as Job;
     return { kind: job.requestHash === row.request_hash ? 'replayed' : 'conflict', job };
+  });
+}
+
+function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, Job>) {
+  return newJobs.flatMap(({ phases }, position) => {
+    const id = placed[position]?.id;
+    return phases !== undefined && id !== undefined && inserted.has(id) ? [{ id, phases }] : [];
   });
 }
 

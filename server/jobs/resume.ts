@@ -5,6 +5,7 @@ import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './act.ts';
 import { changeJob } from './change.ts';
+import { endOpenPhases } from './phases.ts';
 import { allows } from './states.ts';
 
 export interface ResumeRequest extends Request {
@@ -51,15 +52,17 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
       if (same) return { job, done: true };
       throw await refusal(db, schema, job, 'resolve');
     }
-    const happened = await db.transaction((tx) =>
-      changeJob(tx, schema, job, {
+    const happened = await db.transaction(async (tx) => {
+      const resolved = await changeJob(tx, schema, job, {
         transition: 'resolve',
         actor: request.actor,
         set: `result = $4::jsonb, error = null, held_since = null, finished_at = now(), lane_head = b.free, lane_rank = null, progress = 100`,
         values: [JSON.stringify(request.result ?? null)],
         data: told(request),
-      }),
-    );
+      });
+      if (resolved) await endOpenPhases(tx, schema, job.id, 'skipped');
+      return resolved;
+    });
     return happened ? 'changed' : undefined;
   });
 }

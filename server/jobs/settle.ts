@@ -111,6 +111,21 @@ const writes: Record<OutcomeKind, string> = {
   recoverLater: `run_at = due_at, error = v -> 'error',`,
 };
 
+// What becomes of the phases that have not ended. Where there is nothing to do the statement stays as it is.
+const phaseWrites: Partial<Record<OutcomeKind, string>> = {
+  retry: interrupted('running', 'pending'),
+  recover: interrupted('running', 'pending'),
+  recoverLater: interrupted('running', 'pending'),
+  stopPaused: interrupted('running', 'pending'),
+  giveBack: interrupted('running', 'pending'),
+  fail: interrupted('running', 'failed', `error = s.v -> 'error', finished_at = now(),`),
+  stopCanceled: interrupted(`pending', 'running`, 'cancelled', 'finished_at = now(),'),
+};
+
+function interrupted(from: string, to: string, more = ''): string {
+  return `set ${more} status = '${to}' from settled s where p.job_id = s.id and p.status in ('${from}')`;
+}
+
 async function settleKind(
   tx: Queryable,
   schema: Schema,
@@ -130,6 +145,7 @@ async function settleKind(
          from given g
         where j.id = any($1::uuid[]) and j.id = g.id and j.lease_id = g.lease and ${guard(transition, 'j')}
        returning j.id, j.target_id, j.attempt, j.lease_id, g.v),
+     ${phaseWrites[kind] === undefined ? '' : `phased as (update ${schema}.phases p ${phaseWrites[kind]}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
      told as (${insertEvents(schema, {
        source: 'settled',

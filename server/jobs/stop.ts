@@ -7,6 +7,7 @@ import { problem } from '../kernel/errors.ts';
 import { type Acted, actOnJob, type Request, refusal, told } from './act.ts';
 import { changeJob } from './change.ts';
 import { holdsLane, type Job, type StopIntent } from './job.ts';
+import { endOpenPhases } from './phases.ts';
 import { allows } from './states.ts';
 
 export const pausedByUser = 'Job was interrupted by user';
@@ -59,17 +60,9 @@ function cancelNow(db: Database, schema: Schema, job: Job, request: Request, onl
       data: told(request, only === undefined ? {} : { skipped: true }),
       ...(only !== undefined && { only }),
     });
-    if (happened) await cancelPhases(tx, schema, [job.id]);
+    if (happened) await endOpenPhases(tx, schema, job.id, 'cancelled');
     return happened;
   });
-}
-
-export async function cancelPhases(tx: Pick<Database, 'query'>, schema: Schema, jobIds: string[]): Promise<void> {
-  await tx.query(
-    `update ${schema}.phases set status = 'cancelled', finished_at = now()
-      where job_id = any($1::uuid[]) and status in ('pending', 'running')`,
-    [jobIds],
-  );
 }
 
 /** Puts the intent on the flag of a running job. A cancel overrides a pause, never the other way. */

@@ -22,7 +22,7 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
   const { db, tenant, job, leaseId } = run;
   const child = toNewJob(run, request);
   try {
-    return await retryConflicts(() =>
+    const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
         const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
         // Last, because whoever ends the parent locks its lane before its row.
@@ -31,9 +31,11 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
           [job.id, leaseId],
         );
         if (held.length === 0 || enqueued === undefined) throw new LeaseLost();
-        return { id: enqueued.job.id };
+        return enqueued;
       }),
     );
+    run.onEnqueued?.(enqueued);
+    return { id: enqueued.job.id };
   } catch (error) {
     if (error instanceof LeaseLost) return undefined;
     throw error;

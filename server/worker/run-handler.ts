@@ -7,6 +7,8 @@ import type { Effects } from './effects.ts';
 import { Fatal } from './handler-errors.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
 import { isRecoverable, toJobError } from './job-error.ts';
+import { runPhases } from './phases.ts';
+import type { Invoke } from './run-phase.ts';
 import { toStorable } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
@@ -24,7 +26,10 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun): Pr
 async function runCode(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Promise<HandlerEnd> {
   try {
     const parts = createParts(definition, run, effects);
-    return await runOnce(definition, run, parts);
+    const { phases } = definition;
+    if (phases === undefined) return await runOnce(definition, run, parts);
+    const isolated = definition.isolation === 'thread';
+    return await runPhases({ phases, run, parts, isolated, invoke: invokerOf(definition) });
   } catch (error) {
     return failed(error, definition, run);
   }
@@ -33,10 +38,21 @@ async function runCode(definition: JobDefinition, run: HandlerRun, effects: () =
 async function runOnce(definition: JobDefinition, run: HandlerRun, parts: ContextParts): Promise<HandlerEnd> {
   let partial: string | undefined;
   const context = new Context({ ...parts, onPartial: (reason) => (partial = reason) });
-  const stored = toStorable(await definition.run?.(context), run.config.resultLimitBytes, 'The result');
+  const stored = toStorable(
+    await invokerOf(definition)(undefined, context, run.kill),
+    run.config.resultLimitBytes,
+    'The result',
+  );
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
   if (partial === undefined) return { kind: 'completed', result: stored.value };
   return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: partial } };
+}
+
+function invokerOf(definition: JobDefinition): Invoke {
+  return async (phase, context) => {
+    if (phase === undefined) return definition.run?.(context);
+    return definition.phases?.find((p) => p.name === phase)?.run(context);
+  };
 }
 
 function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): ContextParts {

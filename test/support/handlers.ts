@@ -22,6 +22,7 @@ export interface Running {
   job: Job;
   stop(reason: StopReason): void;
   kill(): void;
+  onStop(listener: (reason: StopReason) => void): void;
   end: Promise<Ran>;
 }
 
@@ -51,9 +52,11 @@ export async function startClaimed(
   const controller = new AbortController();
   const kill = new AbortController();
   const stops: StopReason[] = [];
+  const listeners: ((reason: StopReason) => void)[] = [];
   const stop = (reason: StopReason) => {
     stops.push(reason);
     controller.abort(reason);
+    for (const listener of listeners) listener(reason);
   };
   const run: HandlerRun = {
     db: context.db,
@@ -67,7 +70,13 @@ export async function startClaimed(
     kill: kill.signal,
     stop,
   };
-  return { job, stop, kill: () => kill.abort(), end: runHandler(definition, run).then((end) => ({ job, end, stops })) };
+  return {
+    job,
+    stop,
+    kill: () => kill.abort(),
+    onStop: (listener) => listeners.push(listener),
+    end: runHandler(definition, run).then((end) => ({ job, end, stops })),
+  };
 }
 
 export async function runJob(...args: Parameters<typeof startJob>): Promise<Ran> {
