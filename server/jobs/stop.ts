@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import { problem } from '../kernel/errors.ts';
-import { type Acted, actOnJob, type Request, refusal, told } from './act.ts';
+import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './act.ts';
 import { changeJob } from './change.ts';
 import { holdsLane, type Job, type StopIntent } from './job.ts';
 import { endOpenPhases } from './phases.ts';
@@ -75,8 +75,10 @@ async function requestStop(
 ): Promise<Acted | undefined> {
   if (job.cancelRequested && job.cancelIntent === intent) return { job, done: false };
   if (job.cancelIntent === 'cancel') {
-    throw problem('CONFLICT', `A cancel is already on its way, asked by ${job.cancelDetail?.author ?? 'somebody'}.`, {
-      cancel: job.cancelDetail,
+    const event = await lastEvent(db, schema, job.id, ['job.cancel_requested']);
+    throw problem('CONFLICT', `A cancel is already on its way, asked by ${event?.data?.author ?? event?.actor}.`, {
+      job_status: job.status,
+      last_event: event && { type: event.type, actor: event.actor, at: event.at, author: event.data?.author },
     });
   }
   const rows = await db.query<{ cancel_detail: Job['cancelDetail'] }>(

@@ -98,6 +98,26 @@ export async function labelTarget(
   return rows[0] as Target;
 }
 
+/** Merges labels; null removes one. Undefined: there is no such target, or it would have more than `most`. */
+export async function changeLabels(
+  db: Queryable,
+  schema: Schema,
+  id: string,
+  labels: Record<string, string | null>,
+  most: number,
+): Promise<Target | undefined> {
+  const removed = Object.keys(labels).filter((name) => labels[name] === null);
+  const [target] = await db.query<Target>(
+    `with merged as (
+       select id, (labels || $2::jsonb) - $3::text[] as labels from ${schema}.targets where id = $1 for no key update)
+     update ${schema}.targets t set labels = m.labels from merged m
+      where t.id = m.id and (select count(*) from jsonb_object_keys(m.labels)) <= $4
+     returning t.id, t.labels, t.paused_at, t.paused_by, t.pause_reason, t.paused_until, t.created_at`,
+    [id, JSON.stringify(labels), removed, most],
+  );
+  return target;
+}
+
 export async function mustFindTarget(db: Queryable, schema: Schema, id: string): Promise<Target> {
   const rows = await db.query<Target>(`select ${columns} from ${schema}.targets where id = $1`, [id]);
   if (rows[0] === undefined) throw problem('NOT_FOUND', 'There is no such target.');

@@ -1,0 +1,150 @@
+// How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
+import { z } from 'zod';
+import { type Job, priorities } from '../jobs/job.ts';
+import { retryRequest } from '../jobs/job-request.ts';
+import type { Phase } from '../jobs/read-phases.ts';
+import { statuses } from '../jobs/states.ts';
+
+const time = z.iso.datetime({ offset: true });
+const json = z.unknown();
+
+export const jobErrorSchema = z.looseObject({ code: z.string(), message: z.string() }).meta({ id: 'JobError' });
+
+export const phaseSchema = z
+  .strictObject({
+    name: z.string(),
+    status: z.enum(['pending', 'running', 'completed', 'partial', 'failed', 'skipped', 'cancelled']),
+    progress: z.number(),
+    message: z.string().nullable(),
+    result: json,
+    error: jobErrorSchema.nullable(),
+    attempt: z.int(),
+    started_at: time.nullable(),
+    finished_at: time.nullable(),
+  })
+  .meta({ id: 'Phase' });
+
+export const jobSummarySchema = z
+  .strictObject({
+    id: z.uuid(),
+    type: z.string(),
+    queue: z.string(),
+    target_id: z.string().nullable(),
+    status: z.enum(statuses),
+    priority: z.enum(priorities),
+    error: jobErrorSchema.nullable().describe('The last failure; of a paused job, why it paused.'),
+    attempts: z.int(),
+    max_attempts: z.int(),
+    progress: z.number().nullable(),
+    progress_message: z.string().nullable(),
+    usage: z.strictObject({ tokens: z.int(), token_limit: z.int().nullable() }),
+    lease_owner: z.string().nullable(),
+    lease_expires_at: time.nullable(),
+    cancel_requested: z.boolean(),
+    cancel_intent: z.enum(['pause', 'cancel']).nullable(),
+    cancel_detail: z.looseObject({}).nullable().describe('Who asked, why and when.'),
+    run_at: time,
+    created_at: time,
+    started_at: time.nullable().describe('Start of the last attempt.'),
+    finished_at: time.nullable(),
+    updated_at: time,
+    held_since: time.nullable(),
+    expires_at: time.nullable(),
+    stale_at: time.nullable(),
+    on_error: z.enum(['block', 'continue']),
+    on_drain: z.enum(['pause', 'requeue']).nullable(),
+    retry: retryRequest.nullable(),
+    timeout_seconds: z.number().nullable(),
+    cost_units: z.int(),
+    constraints: z.record(z.string(), z.unknown()).nullable(),
+    remote: z.boolean().describe('Only remote workers may claim it.'),
+    webhook_url: z.string().nullable(),
+    webhook_sent: z.boolean(),
+    client_request_id: z.string().nullable(),
+    author: z.string().nullable(),
+    traceparent: z.string().nullable(),
+    parent_id: z.uuid().nullable(),
+    schedule_id: z.uuid().nullable(),
+    payload: json.optional(),
+    result: json.optional(),
+  })
+  .meta({ id: 'JobSummary' });
+
+export const jobSchema = jobSummarySchema
+  .extend({ payload: json, result: json, phases: z.array(phaseSchema) })
+  .meta({ id: 'Job' });
+
+export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof jobSchema> {
+  return {
+    ...jobSummaryToApi(job),
+    payload: job.payload,
+    result: job.result ?? null,
+    phases: phases.map(phaseToApi),
+  };
+}
+
+export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
+  return {
+    id: job.id,
+    type: job.type,
+    queue: job.queue,
+    target_id: job.targetId,
+    status: job.status,
+    priority: job.priority,
+    error: job.error,
+    attempts: job.attempt,
+    max_attempts: job.maxAttempts,
+    progress: job.progress,
+    progress_message: job.progressMessage,
+    usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit },
+    lease_owner: job.leaseOwner,
+    lease_expires_at: job.leaseExpiresAt,
+    cancel_requested: job.cancelRequested,
+    cancel_intent: job.cancelIntent,
+    cancel_detail: job.cancelDetail as Record<string, unknown> | null,
+    run_at: job.runAt,
+    created_at: job.createdAt,
+    started_at: job.startedAt,
+    finished_at: job.finishedAt,
+    updated_at: job.updatedAt,
+    held_since: job.heldSince,
+    expires_at: job.expiresAt,
+    stale_at: job.staleAt,
+    on_error: job.onError,
+    on_drain: job.onDrain,
+    retry: job.retry && {
+      kind: job.retry.kind,
+      delay_seconds: job.retry.delaySeconds,
+      max_delay_seconds: job.retry.maxDelaySeconds,
+      jitter: job.retry.jitter,
+      ...(job.retry.codes !== undefined && { codes: job.retry.codes }),
+    },
+    timeout_seconds: job.timeoutSeconds,
+    cost_units: job.costUnits,
+    constraints: job.constraints,
+    remote: job.remote,
+    webhook_url: job.webhookUrl,
+    webhook_sent: job.webhookSent,
+    client_request_id: job.clientRequestId,
+    author: job.author,
+    traceparent: job.traceparent,
+    parent_id: job.parentId,
+    schedule_id: job.scheduleId,
+    // Only where the query read them.
+    ...(job.payload !== undefined && { payload: job.payload, result: job.result ?? null }),
+  };
+}
+
+function phaseToApi(phase: Phase): z.input<typeof phaseSchema> {
+  return {
+    name: phase.name,
+    status: phase.status,
+    progress: phase.progress,
+    message: phase.message,
+    result: phase.result ?? null,
+    error: phase.error,
+    attempt: phase.attempt,
+    started_at: phase.started_at,
+    finished_at: phase.finished_at,
+  };
+}

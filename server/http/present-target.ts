@@ -1,0 +1,103 @@
+// How a target and its lane look over HTTP.
+import { z } from 'zod';
+import { priorities } from '../jobs/job.ts';
+import { isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/read-lane.ts';
+import { statuses } from '../jobs/states.ts';
+import type { Target } from '../jobs/target.ts';
+import { jobErrorSchema } from './present-job.ts';
+
+const time = z.iso.datetime({ offset: true });
+
+export const laneJobSchema = z
+  .strictObject({
+    id: z.uuid(),
+    type: z.string(),
+    status: z.enum(statuses),
+    priority: z.enum(priorities),
+    created_at: time,
+    run_at: time,
+    held_since: time.nullable(),
+    lease_owner: z.string().nullable(),
+    error: jobErrorSchema.nullable(),
+  })
+  .meta({ id: 'LaneJob' });
+
+const holdSchema = z
+  .strictObject({
+    by: z.enum(['job', 'pause']),
+    detail: z.string(),
+    since: time.nullable(),
+    job_id: z.uuid().nullable(),
+  })
+  .meta({ id: 'Hold' });
+
+export const targetSchema = z
+  .strictObject({
+    id: z.string(),
+    labels: z.record(z.string(), z.string()),
+    paused: z.boolean(),
+    paused_at: time.nullable(),
+    paused_by: z.string().nullable(),
+    pause_reason: z.string().nullable(),
+    paused_until: time.nullable(),
+    created_at: time,
+    head: laneJobSchema.nullable().describe('The job that runs, may run next, or holds the lane.'),
+    hold: holdSchema.nullable().describe('Why nothing starts here, if so.'),
+  })
+  .meta({ id: 'Target' });
+
+export const targetLaneSchema = targetSchema
+  .extend({
+    waiting: z.int().describe(`Jobs in line behind the head; ${mostWaiting} when there are at least as many.`),
+    waiting_exact: z.boolean(),
+    next: z.array(laneJobSchema).describe('The next in line, in the order in which they will run.'),
+  })
+  .meta({ id: 'TargetLane' });
+
+export function targetToApi(target: Target, head: LaneJob | undefined): z.input<typeof targetSchema> {
+  return {
+    id: target.id,
+    labels: target.labels,
+    paused: target.paused_at !== null,
+    paused_at: target.paused_at,
+    paused_by: target.paused_by,
+    pause_reason: target.pause_reason,
+    paused_until: target.paused_until,
+    created_at: target.created_at,
+    head: head === undefined ? null : laneJobToApi(head),
+    hold: holdOf(target, head),
+  };
+}
+
+export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
+  return {
+    ...targetToApi(target, lane.head),
+    waiting: Math.min(lane.waiting, mostWaiting),
+    waiting_exact: lane.waiting <= mostWaiting,
+    next: lane.next.map(laneJobToApi),
+  };
+}
+
+export function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
+  return {
+    id: job.id,
+    type: job.type,
+    status: job.status,
+    priority: priorities[job.priority] ?? 'NORMAL',
+    created_at: job.created_at,
+    run_at: job.run_at,
+    held_since: job.held_since,
+    lease_owner: job.lease_owner,
+    error: job.error,
+  };
+}
+
+function holdOf(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
+  if (head !== undefined && isHold(head)) {
+    const why = head.error === null ? '' : `: ${head.error.message}`;
+    return { by: 'job', detail: `Job ${head.id} is ${head.status}${why}`, since: head.held_since, job_id: head.id };
+  }
+  if (target.paused_at === null) return null;
+  const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
+  return { by: 'pause', detail: `Paused by ${target.paused_by}${why}`, since: target.paused_at, job_id: null };
+}

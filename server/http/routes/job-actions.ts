@@ -1,0 +1,118 @@
+// What a person does to one job: pause (also called interrupt), cancel, resume, resolve, skip. The
+// same under /api/jobs/{job_id} and /api/targets/{target_id}/jobs/{job_id}.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import type { Acted, Request as ActionRequest } from '../../jobs/act.ts';
+import type { JobTypes } from '../../jobs/job-types.ts';
+import { readPhases } from '../../jobs/read-phases.ts';
+import { resolveJob, resumeJob } from '../../jobs/resume.ts';
+import { cancelJob, pauseJob, skipJob } from '../../jobs/stop.ts';
+import { problem } from '../../kernel/errors.ts';
+import { isUuid, nameField } from '../../kernel/fields.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { jobSchema, jobToApi } from '../present-job.ts';
+import { RouteGroup, reply } from '../route.ts';
+import { jobParams, targetJobParams } from './jobs.ts';
+
+interface JobActionDependencies {
+  db: Database;
+  jobTypes: JobTypes;
+  /** A hint that a lane may have moved on. */
+  wake?(tenant: Tenant): void;
+}
+
+export const whoAndWhy = {
+  reason: z.string().max(2000).optional().describe('Why, for those who read the history.'),
+  author: nameField().optional().describe('Who, for those who read the history.'),
+};
+
+const plainBody = z.strictObject(whoAndWhy);
+const resumeBody = plainBody.extend({
+  token_limit: z.int().min(0).optional().describe('A new limit, for a job that was stopped by its budget; 0: none.'),
+});
+const resolveBody = plainBody.extend({ result: z.unknown().optional().describe('The result of the job.') });
+
+type Body = z.output<typeof resumeBody> & z.output<typeof resolveBody>;
+type Act = (db: Database, schema: Tenant['schema'], request: ActionRequest & { body: Body }) => Promise<Acted>;
+
+interface Action {
+  verb: string;
+  summary: string;
+  body: z.ZodObject;
+  act: Act;
+  /** A running job is only asked. */
+  mayRun?: boolean;
+}
+
+const actions: readonly Action[] = [
+  { verb: 'pause', summary: 'Pause a job; it holds its lane', body: plainBody, act: pauseJob, mayRun: true },
+  { verb: 'interrupt', summary: 'The same as pause', body: plainBody, act: pauseJob, mayRun: true },
+  { verb: 'cancel', summary: 'Cancel a job', body: plainBody, act: cancelJob, mayRun: true },
+  {
+    verb: 'resume',
+    summary: 'Run a paused or failed job again, first in its lane, with a fresh set of attempts',
+    body: resumeBody,
+    act: (db, schema, request) => resumeJob(db, schema, { ...request, tokenLimit: request.body.token_limit }),
+  },
+  {
+    verb: 'resolve',
+    summary: 'End a paused or failed job as SUCCESS with a result that a person supplies',
+    body: resolveBody,
+    act: (db, schema, request) => resolveJob(db, schema, { ...request, result: request.body.result ?? null }),
+  },
+  {
+    verb: 'skip',
+    summary: 'Cancel the job that holds its lane, so that the lane goes on',
+    body: plainBody,
+    act: skipJob,
+  },
+];
+
+export function jobActionRoutes(deps: JobActionDependencies): RouteGroup {
+  const group = new RouteGroup('Jobs');
+  for (const action of actions) {
+    addAction(group, deps, action, `/api/jobs/{job_id}/${action.verb}`, jobParams);
+    addAction(group, deps, action, `/api/targets/{target_id}/jobs/{job_id}/${action.verb}`, targetJobParams);
+  }
+  return group;
+}
+
+function addAction(
+  group: RouteGroup,
+  { db, jobTypes, wake }: JobActionDependencies,
+  action: Action,
+  path: `/${string}`,
+  params: typeof jobParams | typeof targetJobParams,
+): void {
+  group.route({
+    method: 'post',
+    path,
+    summary: action.summary,
+    description: action.mayRun
+      ? '200: done. 202: the job runs; whoever runs it was asked and stops at its next heartbeat.'
+      : 'Asking again for what is done already changes nothing.',
+    access: 'control',
+    params,
+    body: action.body,
+    bodyOptional: true,
+    answers: action.mayRun ? { 200: jobSchema, 202: jobSchema } : { 200: jobSchema },
+    problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'CONFLICT'],
+    handle: async (context) => {
+      const { tenant, actor } = context;
+      const ids = context.params as { job_id: string; target_id?: string };
+      const body = context.body as Body;
+      if (!isUuid(ids.job_id)) throw problem('NOT_FOUND', 'There is no such job.');
+      const request = {
+        jobId: ids.job_id,
+        targetId: ids.target_id,
+        actor,
+        author: body.author,
+        reason: body.reason,
+        body,
+      };
+      const { job, done } = await action.act(db, tenant.schema, request);
+      wake?.(tenant);
+      return reply(done ? 200 : 202, jobToApi(job, await readPhases(db, tenant.schema, job, jobTypes)));
+    },
+  });
+}

@@ -1,0 +1,99 @@
+// Many jobs in one request. Every item is checked by itself, so that one bad item does not hide what
+// is wrong with the others; what is good goes in together.
+import { z } from 'zod';
+import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
+import { type LiveDaemon, readFleet } from '../../jobs/fleet.ts';
+import { jobRequest, toNewJob } from '../../jobs/job-request.ts';
+import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/submit.ts';
+import { Problem, problem } from '../../kernel/errors.ts';
+import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
+import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
+import { type Reply, reply } from '../route.ts';
+import { type CreationContext, idempotencyKey, type JobRouteDependencies, traceparent } from './job-creation.ts';
+
+export const batchLimitBytes = 16 * 1_048_576;
+const longestBatch = 1000;
+
+export const batchBody = z.strictObject({
+  jobs: z.array(z.unknown()).min(1).max(longestBatch).describe('Each as in POST /api/jobs, with its `target_id`.'),
+  atomic: z.boolean().default(false).describe('All or none.'),
+});
+
+const itemSchema = z.strictObject({
+  status: z.int().describe('201 made, 200 a replay, 4xx refused.'),
+  job: jobSummarySchema.optional(),
+  error: z.looseObject({ code: z.string(), detail: z.string() }).optional(),
+});
+type Item = z.input<typeof itemSchema>;
+
+export const batchAnswer = z.strictObject({
+  results: z.array(itemSchema),
+  created: z.int(),
+  replayed: z.int(),
+  failed: z.int(),
+});
+
+export async function createBatch(
+  deps: JobRouteDependencies,
+  context: CreationContext,
+  { jobs, atomic }: z.output<typeof batchBody>,
+): Promise<Reply> {
+  const checked = await checkAll(deps, context, jobs);
+  const good = checked.filter((item): item is NewJob => !(item instanceof Problem));
+  if (atomic && good.length < checked.length) throw allFaults(checked);
+  const enqueued = atomic
+    ? await enqueueAllOrNone(deps.db, context.tenant, good, context.actor)
+    : await deps.enqueueJobs(context.tenant, good, context.actor);
+  if (atomic) deps.wake?.(context.tenant);
+  const queue = [...enqueued];
+  const results = checked.map((item) => (item instanceof Problem ? refused(item) : made(queue.shift() as Enqueued)));
+  const count = (status: number) => results.filter((item) => item.status === status).length;
+  const created = count(201);
+  const replayed = count(200);
+  const body = { results, created, replayed, failed: results.length - created - replayed };
+  return reply(created === results.length ? 201 : 200, body);
+}
+
+async function checkAll(
+  deps: JobRouteDependencies,
+  { tenant, request }: CreationContext,
+  jobs: unknown[],
+): Promise<(NewJob | Problem)[]> {
+  const key = idempotencyKey(request);
+  let live: Promise<LiveDaemon[]> | undefined;
+  const fleet = () => (live ??= readFleet(deps.db));
+  const common = { tenant, jobTypes: deps.jobTypes, fleet, traceparent: traceparent(request) };
+  const check = async (given: unknown, index: number) => {
+    try {
+      const asked = parseFields(jobRequest, given);
+      const client_request_id = asked.client_request_id ?? (key === undefined ? undefined : `${key}#${index}`);
+      return await toNewJob({ ...asked, client_request_id }, common);
+    } catch (error) {
+      if (error instanceof Problem) return error;
+      throw error;
+    }
+  };
+  return Promise.all(jobs.map(check));
+}
+
+/** One answer that names every fault with its place in the batch. */
+function allFaults(checked: (NewJob | Problem)[]): Problem {
+  const faults: FieldError[] = [];
+  checked.forEach((item, index) => {
+    if (!(item instanceof Problem)) return;
+    const own = (item.extra.errors as FieldError[] | undefined) ?? [{ field: 'type', message: item.message }];
+    for (const { field, message } of own) faults.push({ field: `jobs[${index}]${field && `.${field}`}`, message });
+  });
+  const unknown = checked.find((item): item is Problem => item instanceof Problem && item.code === 'UNKNOWN_JOB_TYPE');
+  if (unknown === undefined) return invalidFields(faults.slice(0, 20));
+  return problem('UNKNOWN_JOB_TYPE', unknown.message, { ...unknown.extra, errors: faults.slice(0, 20) });
+}
+
+function refused(fault: Problem): Item {
+  return { status: fault.httpStatus, error: { ...fault.extra, code: fault.code, detail: fault.message } };
+}
+
+function made(enqueued: Enqueued): Item {
+  if (enqueued.kind === 'conflict') return refused(idempotencyConflict(enqueued));
+  return { status: enqueued.kind === 'created' ? 201 : 200, job: jobSummaryToApi(enqueued.job) };
+}

@@ -1,0 +1,70 @@
+// One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
+import type { Request } from 'express';
+import type { Database } from '../../database/database.ts';
+import { readFleet } from '../../jobs/fleet.ts';
+import type { JobRequest } from '../../jobs/job-request.ts';
+import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
+import type { JobTypes } from '../../jobs/job-types.ts';
+import { pendingPhases, readPhases } from '../../jobs/read-phases.ts';
+import { type EnqueueJobs, idempotencyConflict } from '../../jobs/submit.ts';
+import { invalidFields } from '../../kernel/parse.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { jobToApi } from '../present-job.ts';
+import { type Reply, reply } from '../route.ts';
+
+export interface JobRouteDependencies {
+  db: Database;
+  jobTypes: JobTypes;
+  enqueueJobs: EnqueueJobs;
+  /** A hint that a tenant has new work, for jobs that did not go through `enqueueJobs`. */
+  wake?(tenant: Tenant): void;
+}
+
+export interface CreationContext {
+  tenant: Tenant;
+  actor: string;
+  request: Request;
+}
+
+export async function createJob(
+  deps: JobRouteDependencies,
+  { tenant, actor, request }: CreationContext,
+  asked: JobRequest,
+): Promise<Reply> {
+  const client_request_id = oneKey(asked.client_request_id, idempotencyKey(request));
+  const fleet = () => readFleet(deps.db);
+  const known = { tenant, jobTypes: deps.jobTypes, fleet, traceparent: traceparent(request) };
+  const newJob = await toNewJob({ ...asked, client_request_id }, known);
+  const [enqueued] = await deps.enqueueJobs(tenant, [newJob], actor);
+  if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
+  if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);
+  const { job, kind } = enqueued;
+  const phases =
+    kind === 'created'
+      ? pendingPhases(job, deps.jobTypes)
+      : await readPhases(deps.db, tenant.schema, job, deps.jobTypes);
+  const body = jobToApi(job, phases);
+  return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}` });
+}
+
+/** The header of the request, checked like the field. */
+export function idempotencyKey(request: Request): string | undefined {
+  const given = request.get('Idempotency-Key');
+  if (given === undefined) return undefined;
+  const parsed = clientRequestId.safeParse(given);
+  if (parsed.success) return parsed.data;
+  throw invalidFields([{ field: 'Idempotency-Key', message: 'must have 1 to 200 characters' }]);
+}
+
+function oneKey(field: string | undefined, header: string | undefined): string | undefined {
+  if (field !== undefined && header !== undefined && field !== header) {
+    throw invalidFields([{ field: 'client_request_id', message: 'differs from the header Idempotency-Key' }]);
+  }
+  return field ?? header;
+}
+
+/** W3C trace context, if it is one; anything else is dropped, as the standard asks. */
+export function traceparent(request: Request): string | undefined {
+  const given = request.get('traceparent');
+  return given !== undefined && /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(given) ? given : undefined;
+}

@@ -1,0 +1,167 @@
+// Lists of jobs, newest first (ids are uuid v7), by keyset: a page costs what it shows, not what
+// lies before it. A rare kind of job in a long history is searched in bounded slices; a page may then
+// be short, or empty, and still have a next one.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { areLive, conditionsOf, type JobFilter, liveIds } from './filter.ts';
+import { type Job, type JobRow, toJob } from './job.ts';
+import type { Status } from './states.ts';
+
+export interface JobPage {
+  jobs: Job[];
+  /** Where the next page begins: jobs with a smaller id. Undefined: this was the last. */
+  next: string | undefined;
+}
+
+export interface PageRequest {
+  limit: number;
+  /** Only jobs with a smaller id. */
+  before?: string | undefined;
+  /** Payloads and results can be large; without them a list reads no TOAST. */
+  withDocuments?: boolean | undefined;
+}
+
+// Up to this many live jobs are sorted on the spot; more, and the newest are soon found by id.
+const mostLive = 5_000;
+// About 10 ms per slice; all slices of one page stay below a quarter of a second.
+const sliceRows = 10_000;
+const slicesPerPage = 20;
+// A job's id carries its maker's clock, which may be hours off the database's, whose `created_at` decides.
+const clockSlackMs = 24 * 3_600_000;
+const firstId = '00000000-0000-0000-0000-000000000000';
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
+  j.created_at, j.run_at, j.updated_at, j.started_at, j.finished_at, j.held_since, j.expires_at, j.stale_at, j.attempt,
+  j.attempt_floor, j.max_attempts, j.lease_id, j.lease_owner, j.cancel_requested, j.cancel_intent, j.cancel_detail, j.cost_units,
+  j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.retry, j.timeout_seconds, j.constraints, j.on_error,
+  j.on_drain, j.webhook_url, j.webhook_sent, j.client_request_id, j.traceparent, j.author, j.parent_id, j.schedule_id`;
+
+export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter, page: PageRequest): Promise<JobPage> {
+  const { ids, next } = await pageOfIds(db, schema, filter, page);
+  if (ids.length === 0) return { jobs: [], next };
+  const columns = page.withDocuments ? `${summaryColumns}, j.payload, j.result` : summaryColumns;
+  const rows = await db.query<JobRow>(
+    `select ${columns}, l.expires_at as lease_expires_at
+       from ${schema}.jobs j
+       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE' and j.lease_owner is not null
+      where j.id = any($1::uuid[]) order by j.id desc`,
+    [ids],
+  );
+  return { jobs: rows.map(toJob), next };
+}
+
+export interface IdPage {
+  ids: string[];
+  next: string | undefined;
+}
+
+/** The ids alone, for those who go through many. */
+export async function pageOfIds(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  page: Pick<PageRequest, 'limit' | 'before'>,
+): Promise<IdPage> {
+  if (filter.statuses?.length === 0) return { ids: [], next: undefined };
+  const before = page.before ?? lastId;
+  if (filter.targetId === undefined && areLive(filter.statuses)) {
+    const few = await pageOfLive(db, schema, filter, filter.statuses, page.limit, before);
+    if (few !== undefined) return few;
+  }
+  return inSlices(page.limit, before, (from) => readSlice(db, schema, filter, page.limit, from));
+}
+
+/** Undefined if there are too many to sort. */
+async function pageOfLive(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  statuses: readonly Status[],
+  limit: number,
+  before: string,
+): Promise<IdPage | undefined> {
+  const found = await db.query<{ id: string }>(liveIds(schema, statuses, '$1'), [mostLive + 1]);
+  if (found.length > mostLive) return undefined;
+  const { text, values } = conditionsOf(filter, 4);
+  const rows = await db.query<{ id: string }>(
+    `select j.id from ${schema}.jobs j where j.id = any($1::uuid[]) and j.id < $2::uuid${text} order by j.id desc limit $3`,
+    [found.map((row) => row.id), before, limit + 1, ...values],
+  );
+  return cut(rows, limit);
+}
+
+interface Slice {
+  rows: { id: string }[];
+  /** The last id looked at, if the slice ended before the jobs did. */
+  reached: string | undefined;
+}
+
+async function inSlices(limit: number, before: string, read: (from: string) => Promise<Slice>): Promise<IdPage> {
+  const rows: { id: string }[] = [];
+  let from = before;
+  for (let i = 0; i < slicesPerPage; i++) {
+    const part = await read(from);
+    rows.push(...part.rows);
+    if (rows.length > limit || part.reached === undefined) return cut(rows, limit);
+    from = part.reached;
+  }
+  return { ids: rows.map((row) => row.id), next: from };
+}
+
+function cut(rows: { id: string }[], limit: number): IdPage {
+  const ids = rows.slice(0, limit).map((row) => row.id);
+  return { ids, next: rows.length > limit ? ids.at(-1) : undefined };
+}
+
+async function readSlice(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  limit: number,
+  from: string,
+): Promise<Slice> {
+  const walk = orderedWalk(schema, filter);
+  const { text, values } = conditionsOf(filter, 4 + walk.values.length);
+  const rows = await db.query<{ id: string }>(
+    `select j.id from (${walk.text}) j where true${text} order by j.id desc limit $3`,
+    [from, sliceRows, limit + 1, ...walk.values, ...values],
+  );
+  if (rows.length > limit) return { rows, reached: undefined };
+  const [last] = await db.query<{ id: string }>(`select id from (${walk.text}) j order by id desc offset $3 limit 1`, [
+    from,
+    sliceRows,
+    sliceRows - 1,
+    ...walk.values,
+  ]);
+  return { rows, reached: last?.id };
+}
+
+/** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
+function orderedWalk(schema: Schema, filter: JobFilter): { text: string; values: unknown[] } {
+  const ordered = (where: string) =>
+    `select * from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
+  // jobs_target_id_id
+  if (filter.targetId !== undefined) return { text: ordered('target_id = $4'), values: [filter.targetId] };
+  const held = filter.statuses?.filter((status) => status === 'PAUSED' || status === 'ERROR') ?? [];
+  // jobs_held_status_id, once per status: only within one status are its entries in id order.
+  if (held.length > 0 && held.length === filter.statuses?.length) {
+    const parts = held.map((status) => `(${ordered(`status = '${status}'`)})`);
+    return { text: `select * from (${parts.join(' union all ')}) h order by id desc limit $2`, values: [] };
+  }
+  // The primary key, between the ids that the times allow.
+  return {
+    text: ordered('id >= $4::uuid and id < $5::uuid'),
+    values: [
+      filter.createdAfter === undefined ? firstId : idAt(filter.createdAfter, -clockSlackMs),
+      filter.createdBefore === undefined ? lastId : idAt(filter.createdBefore, clockSlackMs),
+    ],
+  };
+}
+
+/** The smallest uuid v7 of a time. */
+function idAt(time: string, laterMs: number): string {
+  const ms = Math.min(Math.max(0, Date.parse(time) + laterMs), 2 ** 48 - 1);
+  const hex = ms.toString(16).padStart(12, '0');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-7000-8000-000000000000`;
+}

@@ -1,0 +1,52 @@
+// Fields that several requests share: names that can be printed, times that keep their microseconds.
+import { z } from 'zod';
+
+// Control characters and line separators would break logs, headers and addresses.
+const printable = /^[^\p{Cc}\p{Zl}\p{Zp}]+$/u;
+
+/** A name that people chose: 1 to `longest` printable characters, no space at the ends. */
+export function nameField(longest = 200) {
+  return z
+    .string()
+    .min(1)
+    .max(longest)
+    .regex(printable, 'must contain printable characters only')
+    .refine((text) => text === text.trim(), 'must not begin or end with a space');
+}
+
+/** A target's id is part of addresses, in which `.` and `..` mean something else. */
+export function targetIdField() {
+  return nameField().refine((text) => text !== '.' && text !== '..', 'must not be . or ..');
+}
+
+export function isTargetId(text: string): boolean {
+  return targetIdField().safeParse(text).success;
+}
+
+/** An ISO 8601 time with a zone, given back in UTC with microseconds; never through a Date, which drops them. */
+export function timeField() {
+  return z.iso
+    .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })
+    .max(40)
+    .transform((text, context) => {
+      const utc = toUtc(text);
+      if (utc !== undefined) return utc;
+      context.addIssue({ code: 'custom', message: 'must lie between the years 1 and 9999' });
+      return z.NEVER;
+    });
+}
+
+function toUtc(text: string): string | undefined {
+  const [, whole = '', fraction = '', zone = ''] = /^(.{16}(?::\d\d)?)(?:\.(\d+))?(Z|[+-].*)$/.exec(text) ?? [];
+  const ms = Date.parse(`${whole}${zone}`);
+  if (Number.isNaN(ms)) return undefined;
+  const utc = new Date(ms).toISOString();
+  if (!/^(?!0000)\d{4}-/.test(utc)) return undefined;
+  return `${utc.slice(0, 19)}.${fraction.slice(0, 6).padEnd(6, '0')}Z`;
+}
+
+const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}$/i;
+
+export function isUuid(text: string): boolean {
+  return uuidPattern.test(text);
+}
