@@ -81,7 +81,7 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
   return tenant && { key, tenant };
 }
 
-function keyText(request: Request): string | undefined {
+export function keyText(request: Request): string | undefined {
   const bearer = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
   return bearer ?? request.get('X-API-Key');
 }

@@ -95,6 +95,15 @@ const settings = {
     365_000,
     'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise.',
   ),
+  STREAM_READERS_MAX: integer(10_000, 0, 1_000_000, 'Live streams of events that one daemon serves at once.'),
+  STREAM_BUFFER_BYTES: integer(
+    4_194_304,
+    65_536,
+    1_073_741_824,
+    'Bytes that may wait for a slow reader of a live stream before it is dropped.',
+  ),
+  STREAM_POLL_SECONDS: number(1, 0.05, 60, 'Time between two looks for new events for the readers of a tenant.'),
+  STREAM_PING_SECONDS: number(15, 0.05, 300, 'Time between two pings on a live stream.'),
   METRICS_PER_TENANT: flag(false, 'Metrics carry the tenant as a label: one series more for each tenant.'),
 } satisfies Record<string, Setting<unknown>>;
 

@@ -15,25 +15,26 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Events');
   group.route({
     method: 'get',
-    path: '/api/jobs/{id}/events',
+    path: '/api/jobs/{job_id}/events',
     summary: 'The history of a job, oldest first',
     access: 'read',
-    params: z.strictObject({ id: jobIdParam }),
+    params: z.strictObject({ job_id: z.string() }),
     query: z.strictObject(pageQuery({ maxLimit: 1000 })),
     answers: { 200: eventPageSchema },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.id }, query),
+    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.job_id }, query),
   });
   group.route({
     method: 'get',
-    path: '/api/targets/{target}/jobs/{id}/events',
+    path: '/api/targets/{target_id}/jobs/{job_id}/events',
     summary: "The history of a target's job, oldest first",
     access: 'read',
-    params: z.strictObject({ target: targetIdParam, id: jobIdParam }),
+    params: z.strictObject({ target_id: z.string(), job_id: z.string() }),
     query: z.strictObject(pageQuery({ maxLimit: 1000 })),
     answers: { 200: eventPageSchema },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.id, targetId: params.target }, query),
+    handle: ({ params, query, tenant }) =>
+      history(db, tenant, { jobId: params.job_id, targetId: params.target_id }, query),
   });
   group.route({
     method: 'get',
@@ -82,6 +83,7 @@ async function history(
   of: { jobId: string; targetId?: string },
   query: { limit: number; cursor?: string | undefined },
 ) {
+  if (!jobIdParam.safeParse(of.jobId).success) throw problem('NOT_FOUND', 'There is no such job.');
   const list = `events:${tenant.id}:${of.jobId}`;
   const after = placeOf(list, query.cursor);
   const page = await readHistory(db, tenant.schema, { ...of, after, limit: query.limit });

@@ -70,6 +70,7 @@ describe('the history of a job', () => {
     expect((await get(`/api/jobs/${randomUUID()}/events`)).status).toBe(404);
     const { tenant } = await addTenant(context.db, 'stranger');
     const strangersKey = await app.keyFor(tenant.id);
+    await app.deps.registry.refresh();
     expect((await app.request('GET', `/api/jobs/${job.id}/events`, { key: strangersKey })).status).toBe(404);
     expect((await app.request('GET', '/api/events', { key: strangersKey })).body.events).toEqual([]);
   });

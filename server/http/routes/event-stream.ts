@@ -1,0 +1,63 @@
+// The live stream over HTTP. The route knows the request; server/events/stream.ts knows streams.
+import { z } from 'zod';
+import type { EventStreams } from '../../events/stream.ts';
+import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { keyText } from '../authenticate.ts';
+import { booleanQuery } from '../query.ts';
+import { handled, RouteGroup, reply } from '../route.ts';
+import { jobIdParam, targetIdParam } from './event-schemas.ts';
+
+export interface EventStreamDependencies {
+  streams: EventStreams;
+  keys: Pick<KeyVerifier, 'verify'>;
+  registry: Pick<TenantRegistry, 'byId'>;
+  /** What there is now of the selection, and the pg_snapshot in which it was read. */
+  readPresent(
+    tenant: Tenant,
+    selection: { jobId?: string | undefined; targetId?: string | undefined },
+  ): Promise<{ snapshot: string; content: object }>;
+}
+
+export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
+  const group = new RouteGroup('Events');
+  group.route({
+    method: 'get',
+    path: '/api/events/stream',
+    summary: 'The live stream of events',
+    description:
+      'Server-sent events, named `job:started`, `job:completed`…; the data is an Event. A reader that comes back ' +
+      'with `Last-Event-ID` misses nothing and gets nothing twice; `reset` tells that this was not possible.',
+    access: 'read',
+    query: z.strictObject({
+      job_id: jobIdParam.optional(),
+      target_id: targetIdParam.optional(),
+      snapshot: booleanQuery().optional().describe('First send the present jobs of the selection.'),
+      last_event_id: z.string().max(8000).optional().describe('For clients that cannot set the header.'),
+    }),
+    contentType: 'text/event-stream',
+    answers: { 200: z.string() },
+    problems: ['TOO_MANY_REQUESTS', 'DRAINING'],
+    async handle({ query, tenant, request, response }) {
+      if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
+      const filter = { jobId: query.job_id, targetId: query.target_id };
+      const text = keyText(request) ?? '';
+      await deps.streams.open(response, {
+        tenant,
+        filter,
+        // A browser that reconnects sends the header with the address of its first request.
+        lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
+        readSnapshot: query.snapshot ? () => deps.readPresent(tenant, filter) : undefined,
+        async stillAllowed() {
+          const known = deps.registry.byId(tenant.id);
+          if (!known || known.status === 'DELETING') return false;
+          const key = await deps.keys.verify(text);
+          return key?.tenantId === tenant.id && key.scopes.includes('read');
+        },
+      });
+      return handled;
+    },
+  });
+  return group;
+}
