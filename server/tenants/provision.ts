@@ -1,7 +1,6 @@
 // Makes a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations,
 // capacities, then ACTIVE together with its first key. A creation that died half-way is finished
 // by calling it again; the row's status decides who of several callers made the tenant.
-import { randomBytes } from 'node:crypto';
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, sqlState } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
@@ -13,6 +12,7 @@ import { type NewApiKey, scopes } from './api-keys/key.ts';
 import { mirrorCapacities } from './capacities.ts';
 import { findTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantSettings, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
+import { newWebhookSecret } from './webhook-secrets.ts';
 
 export interface CreateTenantInput {
   slug: string;
@@ -87,11 +87,6 @@ async function activate(db: Database, tenant: Tenant, settings: TenantSettings):
     const key = await createApiKey(tx, { tenantId: tenant.id, name: 'first key', scopes: [...scopes] });
     return { tenant: toTenant(row), key };
   });
-}
-
-// The form that the Standard Webhooks libraries take.
-function newWebhookSecret(): string {
-  return `whsec_${randomBytes(32).toString('base64')}`;
 }
 
 function exists(slug: string) {

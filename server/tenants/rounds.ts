@@ -56,17 +56,24 @@ export class TenantRounds implements Service {
   }
 
   /** Something happened at this tenant: a hint, it would be found without. */
-  wake(tenantId: string): void {
-    this.#woken.add(tenantId);
+  wake(slug: string): void {
+    this.#woken.add(slug);
   }
 
-  /** Visits all tenants that are due. */
-  async runOnce(): Promise<void> {
+  /** Do not wait for the next round. */
+  hurry(): void {
+    this.#interval.wake();
+  }
+
+  /** Visits all tenants that are due, or simply all. */
+  async runOnce(everybody = false): Promise<void> {
     const limit = pLimit(this.#options.concurrency);
     const now = performance.now();
     const tenants = this.#options.registry.list().filter(hasSchema);
-    const due = tenants.filter(({ id }) => this.#woken.has(id) || (this.#plans.get(id)?.dueAt ?? 0) <= now);
-    for (const { id } of due) this.#woken.delete(id);
+    const due = tenants.filter(
+      ({ id, slug }) => everybody || this.#woken.has(slug) || (this.#plans.get(id)?.dueAt ?? 0) <= now,
+    );
+    this.#woken.clear();
     this.#forgetAllBut(tenants);
     await Promise.all(due.map((tenant) => limit(() => this.#visit(tenant))));
   }

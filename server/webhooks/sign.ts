@@ -1,6 +1,5 @@
 // Signatures after the Standard Webhooks specification: one for each secret, so that a receiver
 // that knows only the old or only the new one accepts the message while the secrets change.
-import { randomBytes } from 'node:crypto';
 import { Webhook } from 'standardwebhooks';
 
 export function signHeaders(
@@ -14,8 +13,4 @@ export function signHeaders(
     'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
     'webhook-signature': secrets.map((secret) => new Webhook(secret).sign(id, at, body)).join(' '),
   };
-}
-
-export function newWebhookSecret(): string {
-  return `whsec_${randomBytes(32).toString('base64')}`;
 }

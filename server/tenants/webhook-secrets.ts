@@ -1,0 +1,42 @@
+// The secrets that sign a tenant's webhooks. All of them sign, so that receivers can change over
+// one by one: rotate, give the new one to every receiver, and the old one ends with the next rotation.
+import { randomBytes } from 'node:crypto';
+import type { Queryable } from '../database/database.ts';
+import { controlSchema } from '../database/identifiers.ts';
+
+// The new one and the one before.
+const mostSecrets = 2;
+
+/** Newest first. Makes the first one if there is none. */
+export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Promise<string[]> {
+  await db.query(
+    `update ${controlSchema}.tenants set webhook_secrets = array[$2::text], updated_at = now()
+      where id = $1 and cardinality(webhook_secrets) = 0`,
+    [tenantId, newWebhookSecret()],
+  );
+  const [row] = await db.query<{ webhook_secrets: string[] }>(
+    `select webhook_secrets from ${controlSchema}.tenants where id = $1`,
+    [tenantId],
+  );
+  return row?.webhook_secrets ?? [];
+}
+
+/** A new secret in front; the one before goes on signing, unless it is to end at once. */
+export async function rotateWebhookSecrets(
+  db: Queryable,
+  tenantId: string,
+  options: { keepPrevious: boolean },
+): Promise<string[]> {
+  const kept = options.keepPrevious ? mostSecrets - 1 : 0;
+  const [row] = await db.query<{ webhook_secrets: string[] }>(
+    `update ${controlSchema}.tenants set webhook_secrets = array[$2::text] || webhook_secrets[1:$3::int], updated_at = now()
+      where id = $1 returning webhook_secrets`,
+    [tenantId, newWebhookSecret(), kept],
+  );
+  return row?.webhook_secrets ?? [];
+}
+
+// The form that the Standard Webhooks libraries take.
+export function newWebhookSecret(): string {
+  return `whsec_${randomBytes(32).toString('base64')}`;
+}

@@ -1,0 +1,149 @@
+// The service that sends webhooks: goes round the tenants, makes deliveries of new events, sends
+// what is due. A receiver that hangs keeps its tenant's share of the slots busy and nobody else's.
+import type { LookupFunction } from 'node:net';
+import type { Database } from '../database/database.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
+import { claimDeliveries, type TakenDelivery } from './claim.ts';
+import { fillOutboxOnce } from './outbox.ts';
+import { WebhookSender } from './sender.ts';
+import { type DeliveryOutcome, settleDelivery } from './settle.ts';
+import { signHeaders } from './sign.ts';
+
+export interface DispatcherOptions {
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  workerId: string;
+  allowPrivate: boolean;
+  concurrency: number;
+  timeoutMs: number;
+  maxAttempts: number;
+  observe?: (tenant: Tenant, outcome: DeliveryOutcome, seconds: number) => void;
+  /** Time between rounds; an idle tenant is visited less often unless it is woken. */
+  everyMs?: number;
+  lookup?: LookupFunction;
+}
+
+// Steps of the follower in one visit: beyond it other tenants come first.
+const mostSteps = 10;
+
+export class WebhookDispatcher implements Service {
+  readonly name = 'webhooks';
+  #options: DispatcherOptions;
+  #rounds: TenantRounds;
+  #sender: WebhookSender;
+  #inFlight = new Map<Promise<void>, string>();
+
+  constructor(options: DispatcherOptions) {
+    this.#options = options;
+    const { registry, logger, everyMs = 1000 } = options;
+    this.#sender = new WebhookSender(options);
+    this.#rounds = new TenantRounds({
+      name: this.name,
+      registry,
+      logger,
+      visit: (tenant, signal) => this.#visit(tenant, signal),
+      busyMs: everyMs,
+      idleMs: everyMs * 30,
+      concurrency: 4,
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.#rounds.start();
+  }
+
+  /** Takes nothing new, and awaits what is under way: at most the timeout of one delivery. */
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+    await Promise.allSettled(this.#inFlight.keys());
+    await this.#sender.close();
+  }
+
+  /** Something happened at this tenant. */
+  wake(slug: string): void {
+    this.#rounds.wake(slug);
+  }
+
+  /** One round over all tenants; resolves when what it took is sent. For tests and for scripts. */
+  async runOnce(): Promise<void> {
+    await this.#rounds.runOnce(true);
+    await Promise.allSettled(this.#inFlight.keys());
+  }
+
+  async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
+    const { db } = this.#options;
+    let handled = 0;
+    let complete = false;
+    for (let step = 0; step < mostSteps && !complete && !signal.aborted; step++) {
+      const followed = await fillOutboxOnce(db, tenant);
+      handled += followed.handled;
+      complete = followed.complete;
+    }
+    const limit = this.#freeSlots(tenant);
+    const taken = limit === 0 || signal.aborted ? [] : await this.#take(tenant, limit);
+    for (const delivery of taken) this.#begin(tenant, delivery);
+    if (!complete) return 'more';
+    return handled > 0 || taken.length > 0 || limit === 0 ? 'some' : 'none';
+  }
+
+  /** A quarter of all slots for one tenant, at least one. */
+  #freeSlots(tenant: Tenant): number {
+    const { concurrency } = this.#options;
+    const mine = [...this.#inFlight.values()].filter((slug) => slug === tenant.slug).length;
+    const share = Math.max(1, Math.ceil(concurrency / 4));
+    return Math.max(0, Math.min(concurrency - this.#inFlight.size, share - mine));
+  }
+
+  // The lock outlasts the try: connecting and answering each end with the timeout.
+  #take(tenant: Tenant, limit: number): Promise<TakenDelivery[]> {
+    const lockSeconds = (this.#options.timeoutMs / 1000) * 2 + 30;
+    return claimDeliveries(this.#options.db, tenant.schema, { limit, lockSeconds });
+  }
+
+  #begin(tenant: Tenant, delivery: TakenDelivery): void {
+    const sending = this.#deliver(tenant, delivery).finally(() => {
+      this.#inFlight.delete(sending);
+      // There may be more of this tenant's, and now there is a slot.
+      this.#rounds.wake(tenant.slug);
+      this.#rounds.hurry();
+    });
+    this.#inFlight.set(sending, tenant.slug);
+  }
+
+  /** Never rejects. */
+  async #deliver(tenant: Tenant, delivery: TakenDelivery): Promise<void> {
+    const { db, logger, maxAttempts, workerId, observe } = this.#options;
+    const fields = {
+      tenant: tenant.slug,
+      jobId: delivery.job_id,
+      deliveryId: delivery.id,
+      attempts: delivery.attempts,
+    };
+    try {
+      const secrets =
+        tenant.webhookSecrets.length > 0 ? tenant.webhookSecrets : await ensureWebhookSecrets(db, tenant.id);
+      const began = performance.now();
+      const headers = signHeaders(secrets, delivery.id, delivery.body);
+      const result = await this.#sender.send(delivery.url, headers, delivery.body);
+      const seconds = (performance.now() - began) / 1000;
+      const outcome = await settleDelivery(db, tenant.schema, delivery, result, {
+        maxAttempts,
+        actor: `webhooks:${workerId}`,
+      });
+      if (outcome === undefined) return;
+      observe?.(tenant, outcome, seconds);
+      if (outcome === 'failed' || outcome === 'disabled')
+        logger.warn({ ...fields, result }, 'webhook was not delivered');
+    } catch (error) {
+      // Its lock runs out and somebody tries again: a receiver may hear of one event twice.
+      logger.warn({ ...fields, reason: errorMessage(error) }, 'outcome of a webhook could not be stored');
+    }
+  }
+}

@@ -1,0 +1,81 @@
+// The webhooks' follower: makes one delivery for each event that somebody wants to hear of. The
+// event log is the outbox; a delivery appears in the transaction that moves the follower on.
+import { v7 as uuidv7 } from 'uuid';
+import type { Database } from '../database/database.ts';
+import { followSelect } from '../events/follow-select.ts';
+import type { Followed } from '../events/follower.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+/** Ends and holds: what a person, or the program that asked for the job, waits for. */
+export const defaultEvents: readonly string[] = [
+  'job.completed',
+  'job.partial',
+  'job.failed',
+  'job.canceled',
+  'job.paused',
+  'job.resolved',
+];
+// A delivery that causes a delivery never ends.
+const neverSent = new Set(['job.webhook_delivered', 'job.webhook_failed']);
+const eventsPerStep = 2000;
+
+interface Wanted {
+  xid: string;
+  seq: string;
+  url: string;
+}
+
+export async function fillOutboxOnce(
+  db: Database,
+  tenant: Pick<Tenant, 'slug' | 'schema' | 'settings'>,
+  limit = eventsPerStep,
+): Promise<Followed> {
+  const { schema, settings } = tenant;
+  const types = (settings.webhook?.events ?? defaultEvents).filter((type) => !neverSent.has(type));
+  const selection = {
+    name: 'webhooks',
+    limit,
+    types,
+    ctes: `addressed as materialized (
+       select id, webhook_url from ${schema}.jobs
+        where id = any(array(select job_id from log where job_id is not null)) and webhook_url is not null),
+     wanted as (
+       select l.xid, l.seq, coalesce(j.webhook_url, $9::text) as url from log l left join addressed j on j.id = l.job_id
+        where l.until is null and l.job_id is not null and coalesce(j.webhook_url, $9::text) is not null)`,
+    from: 'wanted',
+    values: [settings.webhook?.url ?? null],
+  };
+  return followSelect<Wanted>(db, schema, selection, async (tx, wanted) => {
+    await tx.query(
+      `with given as (
+         select * from unnest($1::uuid[], $2::xid8[], $3::bigint[], $4::text[]) as g(id, xid, seq, url)),
+       closed as (select distinct url from ${schema}.webhook_deliveries where state = 'disabled' and url = any($4::text[])),
+       made as (
+         select g.id, e.job_id, e.xid, e.seq, e.type, g.url, c.url is not null as closed, now() as at,
+                jsonb_build_object('type', e.type, 'timestamp', ${iso('e.at')}, 'data', jsonb_strip_nulls(jsonb_build_object(
+                  'tenant', $5::text, 'event_id', e.xid::text || ':' || e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
+                  'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
+                  'author', j.author, 'client_request_id', j.client_request_id,
+                  'error', e.data -> 'error', 'message', e.data -> 'message'))
+                  || case when e.to_status in ('SUCCESS', 'PARTIAL') then jsonb_build_object('result', j.result) else '{}' end) as body
+           from given g join ${schema}.events e on e.xid = g.xid and e.seq = g.seq
+           left join ${schema}.jobs j on j.id = e.job_id
+           left join closed c on c.url = g.url)
+       insert into ${schema}.webhook_deliveries (id, job_id, event_xid, event_seq, event_type, url, body, state, last_error, finished_at)
+       select id, job_id, xid, seq, type, url, body, case when closed then 'disabled' else 'pending' end,
+              case when closed then 'the receiver answered 410 before' end, case when closed then at end
+         from made on conflict (event_xid, event_seq, url) do nothing`,
+      [
+        wanted.map(() => uuidv7()),
+        wanted.map((w) => w.xid),
+        wanted.map((w) => w.seq),
+        wanted.map((w) => w.url),
+        tenant.slug,
+      ],
+    );
+  });
+}
+
+function iso(column: string): string {
+  return `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+}

@@ -1,0 +1,144 @@
+// How a try of a delivery ends. Every write is fenced by the try's number: if the lock ran out and
+// another daemon tried again, this one's outcome no longer counts.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
+import { assertNever } from '../kernel/errors.ts';
+import type { TakenDelivery } from './claim.ts';
+import type { SendResult } from './sender.ts';
+
+export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
+
+// Seventeen hours over twelve tries: long enough for a night's outage of the receiver.
+const backoff: BackoffPolicy = { kind: 'exponential', delaySeconds: 15, maxDelaySeconds: 21_600, jitter: 0.2 };
+
+/** Events after which the job is not told of again, unless a person acts. */
+const ends = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
+
+/** Undefined: the try was no longer ours. */
+export async function settleDelivery(
+  db: Queryable,
+  schema: Schema,
+  delivery: TakenDelivery,
+  result: SendResult,
+  options: { maxAttempts: number; actor: string },
+): Promise<DeliveryOutcome | undefined> {
+  switch (result.kind) {
+    case 'accepted':
+      return (await markDelivered(db, schema, delivery, result.status, options.actor)) ? 'delivered' : undefined;
+    case 'gone':
+      return (await end(db, schema, delivery, 'disabled', 'the receiver answered 410', 410, options.actor))
+        ? 'disabled'
+        : undefined;
+    case 'impossible':
+      return (await end(db, schema, delivery, 'failed', result.error, null, options.actor)) ? 'failed' : undefined;
+    case 'refused':
+    case 'unreachable': {
+      const status = result.kind === 'refused' ? result.status : null;
+      if (delivery.attempts < options.maxAttempts) {
+        return (await tryAgain(db, schema, delivery, result.error, status)) ? 'retried' : undefined;
+      }
+      return (await end(db, schema, delivery, 'failed', result.error, status, options.actor)) ? 'failed' : undefined;
+    }
+    default:
+      return assertNever(result);
+  }
+}
+
+/** The delivery, `webhook_sent` and the event that tells of it become visible together. */
+async function markDelivered(
+  db: Queryable,
+  schema: Schema,
+  delivery: TakenDelivery,
+  status: number,
+  actor: string,
+): Promise<boolean> {
+  const rows = await db.query(
+    `with done as (
+       update ${schema}.webhook_deliveries set state = 'delivered', last_status = $3, last_error = null, locked_until = null,
+         finished_at = now()
+        where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
+     sent as (
+       update ${schema}.jobs set webhook_sent = true, updated_at = now()
+        where id in (select job_id from done) and $4::boolean and not webhook_sent returning id),
+     told as (${tell(schema, 'job.webhook_delivered')})
+     select id from done`,
+    [
+      delivery.id,
+      delivery.attempts,
+      status,
+      ends.has(delivery.event_type),
+      actor,
+      JSON.stringify(about(delivery, { status })),
+    ],
+  );
+  return rows.length > 0;
+}
+
+async function end(
+  db: Queryable,
+  schema: Schema,
+  delivery: TakenDelivery,
+  state: 'failed' | 'disabled',
+  error: string,
+  status: number | null,
+  actor: string,
+): Promise<boolean> {
+  const rows = await db.query(
+    `with done as (
+       update ${schema}.webhook_deliveries set state = $4, last_status = $3, last_error = $7, locked_until = null, finished_at = now()
+        where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
+     told as (${tell(schema, 'job.webhook_failed')})
+     select id from done`,
+    [
+      delivery.id,
+      delivery.attempts,
+      status,
+      state,
+      actor,
+      JSON.stringify(about(delivery, { error, ...(status !== null && { status }) })),
+      error,
+    ],
+  );
+  if (rows.length > 0 && state === 'disabled') await disableAddress(db, schema, delivery.url);
+  return rows.length > 0;
+}
+
+// Of a job that retention deleted meanwhile nothing more is told.
+function tell(schema: Schema, type: string): string {
+  return `insert into ${schema}.events (type, job_id, target_id, attempt, actor, data)
+       select '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
+}
+
+function about(delivery: TakenDelivery, more: object): object {
+  const { id, event_type, event_xid, event_seq, url, attempts } = delivery;
+  return { delivery_id: id, event: event_type, event_id: `${event_xid}:${event_seq}`, url, attempts, ...more };
+}
+
+async function tryAgain(
+  db: Queryable,
+  schema: Schema,
+  delivery: TakenDelivery,
+  error: string,
+  status: number | null,
+): Promise<boolean> {
+  const rows = await db.query(
+    `update ${schema}.webhook_deliveries set last_status = $3, last_error = $4, locked_until = null,
+       next_at = now() + $5::float8 * interval '1 millisecond'
+      where id = $1 and attempts = $2 and state = 'pending' returning id`,
+    [delivery.id, delivery.attempts, status, error, backoffMs(backoff, delivery.attempts, Math.random())],
+  );
+  return rows.length > 0;
+}
+
+/** What else waits for this address will not be sent either. Bounded: the rest meets its own 410. */
+async function disableAddress(db: Queryable, schema: Schema, url: string): Promise<void> {
+  await db.query(
+    `with waiting as (
+       select id from ${schema}.webhook_deliveries where state = 'pending' and url = $1 order by next_at limit 1000 for update skip locked)
+     update ${schema}.webhook_deliveries d set state = 'disabled', last_error = 'the receiver answered 410', locked_until = null,
+       finished_at = now()
+       from waiting w where d.id = w.id`,
+    [url],
+  );
+}

@@ -1,0 +1,251 @@
+import { Webhook } from 'standardwebhooks';
+import { afterEach, beforeEach, expect, test } from 'vitest';
+import { resumeJob } from '../../../server/jobs/resume.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { getTenant } from '../../../server/tenants/read.ts';
+import { TenantRegistry } from '../../../server/tenants/registry.ts';
+import { updateTenantSettings } from '../../../server/tenants/update-settings.ts';
+import { rotateWebhookSecrets } from '../../../server/tenants/webhook-secrets.ts';
+import { listDeliveries, listJobDeliveries } from '../../../server/webhooks/delivery.ts';
+import { type DispatcherOptions, WebhookDispatcher } from '../../../server/webhooks/dispatcher.ts';
+import { enableAddress, resendDelivery } from '../../../server/webhooks/resend.ts';
+import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
+import { answer, hang, useReceiver } from '../../support/receiver.ts';
+
+const context = useTenant();
+const receiver = useReceiver();
+const logger = createLogger('silent');
+const outcomes: string[] = [];
+let registry: TenantRegistry;
+let dispatcher: WebhookDispatcher;
+
+function create(options: Partial<DispatcherOptions> = {}): WebhookDispatcher {
+  return new WebhookDispatcher({
+    db: context.db,
+    registry,
+    logger,
+    workerId: 'w1',
+    allowPrivate: true,
+    concurrency: 20,
+    timeoutMs: 5000,
+    maxAttempts: 3,
+    everyMs: 20,
+    observe: (_tenant, outcome) => outcomes.push(outcome),
+    ...options,
+  });
+}
+
+beforeEach(async () => {
+  registry = new TenantRegistry(context.db, logger);
+  await registry.refresh();
+  dispatcher = create();
+  outcomes.length = 0;
+});
+afterEach(async () => {
+  await dispatcher.stop();
+  await context.db.query(`delete from ${context.schema}.webhook_deliveries`);
+});
+
+async function completed(given: Parameters<typeof addJob>[1]) {
+  const job = await addJob(context, given);
+  const { jobs } = await claim(context);
+  const mine = jobs.find((j) => j.id === job.id)!;
+  await finish(context, mine, { kind: 'complete', result: { big: 1, text: 'é' } });
+  return job;
+}
+const of = (path: string) => receiver.received.filter((r) => r.path === path);
+const deliveriesOf = (job: { id: string }) => listJobDeliveries(context.db, context.schema, job.id, 100);
+async function dueNow(): Promise<void> {
+  await context.db.query(`update ${context.schema}.webhook_deliveries set next_at = now() where state = 'pending'`);
+}
+
+test('tells of the end of a job once, signed, and then shows it on the job in a later event', async () => {
+  const job = await completed({ webhookUrl: `${receiver.url}/end`, targetId: 'printer', clientRequestId: 'r1' });
+  expect(await reread(context, job)).toMatchObject({ webhookSent: false });
+  await dispatcher.runOnce();
+  await dispatcher.runOnce();
+  const [message, ...more] = of('/end');
+  expect(more).toEqual([]);
+  const secrets = (await getTenant(context.db, context.tenant.slug)).webhookSecrets;
+  const verified = new Webhook(secrets[0] as string).verify(message!.text, message!.headers as Record<string, string>);
+  expect(verified).toMatchObject({
+    type: 'job.completed',
+    data: {
+      tenant: context.tenant.slug,
+      job_id: job.id,
+      job_type: 'demo.echo',
+      target_id: 'printer',
+      status: 'SUCCESS',
+      attempt: 1,
+      client_request_id: 'r1',
+      result: { big: 1, text: 'é' },
+    },
+  });
+  expect(await reread(context, job)).toMatchObject({ webhookSent: true, status: 'SUCCESS' });
+  expect(await eventTypes(context, job)).toEqual([
+    'job.enqueued',
+    'job.started',
+    'job.completed',
+    'job.webhook_delivered',
+  ]);
+  expect(await deliveriesOf(job)).toMatchObject([{ state: 'delivered', attempts: 1, last_status: 204 }]);
+  expect(outcomes).toEqual(['delivered']);
+});
+
+test("the tenant's address is used where the job names none, for the events the tenant wants", async () => {
+  await updateTenantSettings(context.db, context.tenant.slug, {
+    webhook: { url: `${receiver.url}/tenant`, events: ['job.started', 'job.completed', 'job.webhook_delivered'] },
+  });
+  await registry.refresh();
+  const job = await completed({});
+  for (let i = 0; i < 4; i++) await dispatcher.runOnce();
+  expect(of('/tenant').map((r) => r.body.type)).toEqual(['job.started', 'job.completed']);
+  expect(of('/tenant').every((r) => r.body.data.job_id === job.id)).toBe(true);
+  await updateTenantSettings(context.db, context.tenant.slug, { webhook: null });
+});
+
+test('during a rotation both secrets sign', async () => {
+  const before = (await getTenant(context.db, context.tenant.slug)).webhookSecrets[0] as string;
+  const secrets = await rotateWebhookSecrets(context.db, context.tenant.id, { keepPrevious: true });
+  expect(secrets).toHaveLength(2);
+  expect(secrets[1]).toBe(before);
+  await registry.refresh();
+  await completed({ webhookUrl: `${receiver.url}/rotated` });
+  await dispatcher.runOnce();
+  const [message] = of('/rotated');
+  const headers = message!.headers as Record<string, string>;
+  for (const secret of secrets) expect(new Webhook(secret).verify(message!.text, headers)).toBeTruthy();
+  expect(await rotateWebhookSecrets(context.db, context.tenant.id, { keepPrevious: false })).toHaveLength(1);
+});
+
+test('is tried again after a failure, then given up; a person can have it resent', async () => {
+  receiver.on('/broken', answer(500));
+  const job = await completed({ webhookUrl: `${receiver.url}/broken` });
+  for (let i = 0; i < 5; i++) {
+    await dispatcher.runOnce();
+    await dueNow();
+  }
+  expect(of('/broken')).toHaveLength(3);
+  expect(new Set(of('/broken').map((r) => r.headers['webhook-id'])).size).toBe(1);
+  const [delivery] = await deliveriesOf(job);
+  expect(delivery).toMatchObject({ state: 'failed', attempts: 3, last_status: 500 });
+  expect(await eventTypes(context, job)).toContain('job.webhook_failed');
+  expect((await reread(context, job)).webhookSent).toBe(false);
+  receiver.on('/broken', answer(200));
+  await resendDelivery(context.db, context.schema, delivery!.id);
+  await dispatcher.runOnce();
+  expect((await reread(context, job)).webhookSent).toBe(true);
+  expect(outcomes).toEqual(['retried', 'retried', 'failed', 'delivered']);
+});
+
+test('a later event of a job waits for the earlier one', async () => {
+  const path = '/ordered';
+  receiver.on(path, answer(503));
+  const job = await addJob(context, { webhookUrl: receiver.url + path });
+  const first = await claim(context);
+  await finish(context, first.jobs[0]!, { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'no' } });
+  await resumeJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
+  const second = await claim(context);
+  await finish(context, second.jobs[0]!);
+  await dispatcher.runOnce();
+  await dispatcher.runOnce();
+  expect(of(path).map((r) => r.body.type)).toEqual(['job.failed']);
+  receiver.on(path, answer(204));
+  for (let i = 0; i < 3; i++) {
+    await dueNow();
+    await dispatcher.runOnce();
+  }
+  expect(of(path).map((r) => r.body.type)).toEqual(['job.failed', 'job.failed', 'job.completed']);
+  expect(of(path)[0]!.body.data.error).toEqual({ code: 'HANDLER_ERROR', message: 'no' });
+});
+
+test('410 ends it for the address, until a person trusts it again', async () => {
+  const url = `${receiver.url}/gone`;
+  receiver.on('/gone', answer(410));
+  const first = await completed({ webhookUrl: url });
+  await dispatcher.runOnce();
+  const second = await completed({ webhookUrl: url });
+  await dispatcher.runOnce();
+  expect(of('/gone')).toHaveLength(1);
+  expect(await deliveriesOf(first)).toMatchObject([{ state: 'disabled', last_status: 410 }]);
+  expect(await deliveriesOf(second)).toMatchObject([{ state: 'disabled' }]);
+  receiver.on('/gone', answer(204));
+  expect(await enableAddress(context.db, context.schema, url)).toBe(2);
+  const third = await completed({ webhookUrl: url });
+  await dispatcher.runOnce();
+  expect(await deliveriesOf(third)).toMatchObject([{ state: 'delivered' }]);
+});
+
+test('private addresses are refused for good unless allowed', async () => {
+  await dispatcher.stop();
+  dispatcher = create({ allowPrivate: false });
+  const job = await completed({ webhookUrl: `${receiver.url}/inside` });
+  await dispatcher.runOnce();
+  expect(of('/inside')).toEqual([]);
+  expect(await deliveriesOf(job)).toMatchObject([{ state: 'failed', last_error: 'the address is not public' }]);
+});
+
+test('stopping awaits what is under way, and another daemon picks up the rest', async () => {
+  let release: () => void = () => {};
+  const held = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  receiver.on('/slow', (_request, response) => void held.then(() => response.writeHead(200).end()));
+  await dispatcher.stop();
+  dispatcher = create({ concurrency: 1 });
+  const a = await completed({ webhookUrl: `${receiver.url}/slow` });
+  await dispatcher.start();
+  await eventually(() => expect(of('/slow')).toHaveLength(1));
+  const b = await completed({ webhookUrl: `${receiver.url}/slow` });
+  const stopped = dispatcher.stop();
+  release();
+  await stopped;
+  expect((await reread(context, a)).webhookSent).toBe(true);
+  expect((await reread(context, b)).webhookSent).toBe(false);
+  dispatcher = create();
+  await dispatcher.runOnce();
+  expect((await reread(context, b)).webhookSent).toBe(true);
+});
+
+test('several dispatchers send each delivery once', async () => {
+  const others = [create(), create(), create()];
+  for (let i = 0; i < 10; i++) await completed({ webhookUrl: `${receiver.url}/crowd` });
+  for (let i = 0; i < 4; i++) await Promise.all(others.map((d) => d.runOnce()));
+  await eventually(async () => {
+    await Promise.all(others.map((d) => d.runOnce()));
+    expect(of('/crowd')).toHaveLength(10);
+  });
+  await Promise.all(others.map((d) => d.stop()));
+});
+
+test('a receiver that hangs leaves slots for others, and its lock keeps a second try away', async () => {
+  receiver.on('/hang', hang);
+  await dispatcher.stop();
+  dispatcher = create({ concurrency: 8, timeoutMs: 1500 });
+  await completed({ webhookUrl: `${receiver.url}/hang` });
+  const job = await completed({ webhookUrl: `${receiver.url}/quick` });
+  await dispatcher.start();
+  await eventually(async () => expect((await reread(context, job)).webhookSent).toBe(true));
+  await eventually(() => expect(outcomes).toContain('retried'));
+  expect(of('/hang')).toHaveLength(1);
+});
+
+test('lists newest first, by state, in pages', async () => {
+  const jobs = [];
+  for (let i = 0; i < 5; i++) jobs.push(await completed({ webhookUrl: `${receiver.url}/list` }));
+  await dispatcher.runOnce();
+  const first = await listDeliveries(context.db, context.schema, { limit: 2 });
+  const second = await listDeliveries(context.db, context.schema, { limit: 2, before: first.next });
+  const third = await listDeliveries(context.db, context.schema, { limit: 2, before: second.next });
+  const all = [...first.deliveries, ...second.deliveries, ...third.deliveries];
+  expect(all).toHaveLength(5);
+  expect(third.next).toBeUndefined();
+  expect(await listDeliveries(context.db, context.schema, { limit: 2, state: 'failed' })).toEqual({
+    deliveries: [],
+    next: undefined,
+  });
+  const delivered = await listDeliveries(context.db, context.schema, { limit: 10, state: 'delivered' });
+  expect(delivered.deliveries).toHaveLength(5);
+});

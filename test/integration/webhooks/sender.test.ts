@@ -1,0 +1,64 @@
+import { expect, test } from 'vitest';
+import { WebhookSender } from '../../../server/webhooks/sender.ts';
+import { answer, flood, hang, useReceiver } from '../../support/receiver.ts';
+
+const receiver = useReceiver();
+
+async function send(url: string, options: Partial<ConstructorParameters<typeof WebhookSender>[0]> = {}) {
+  const sender = new WebhookSender({ allowPrivate: true, timeoutMs: 5000, ...options });
+  try {
+    return await sender.send(url, {}, '{"a":1}');
+  } finally {
+    await sender.close();
+  }
+}
+
+test('a 2xx is accepted, everything else is not, and a redirect is not followed', async () => {
+  expect(await send(`${receiver.url}/ok`)).toEqual({ kind: 'accepted', status: 204 });
+  receiver.on('/broken', answer(500));
+  expect(await send(`${receiver.url}/broken`)).toMatchObject({ kind: 'refused', status: 500 });
+  receiver.on('/gone', answer(410));
+  expect(await send(`${receiver.url}/gone`)).toEqual({ kind: 'gone', status: 410 });
+  receiver.on('/moved', answer(307, { location: `${receiver.url}/secret` }));
+  expect(await send(`${receiver.url}/moved`)).toMatchObject({ kind: 'refused', status: 307 });
+  expect(receiver.received.some((r) => r.path === '/secret')).toBe(false);
+});
+
+test('a receiver that never answers costs the timeout and no more', async () => {
+  receiver.on('/hang', hang);
+  expect(await send(`${receiver.url}/hang`, { timeoutMs: 200 })).toMatchObject({
+    kind: 'unreachable',
+    error: 'no answer within 200 ms',
+  });
+});
+
+test('gigabytes after a 200 are neither read nor waited for', async () => {
+  receiver.on('/flood', flood);
+  expect(await send(`${receiver.url}/flood`)).toEqual({ kind: 'accepted', status: 200 });
+});
+
+test('headers without end are a failure', async () => {
+  receiver.on('/headers', (_request, response) => response.socket?.end(`HTTP/1.1 200 OK\r\nx: ${'y'.repeat(100_000)}`));
+  expect(await send(`${receiver.url}/headers`)).toMatchObject({ kind: 'unreachable' });
+});
+
+test('nobody there is told as such', async () => {
+  expect(await send('http://127.0.0.1:1/')).toMatchObject({ kind: 'unreachable' });
+});
+
+test('a name is resolved once, by the connection itself: there is no moment between check and use', async () => {
+  let asked = 0;
+  const lookup = (_name: string, _options: unknown, callback: (error: null, found: object[]) => void) => {
+    asked++;
+    // Had anybody asked before, to check, they would have got another answer.
+    callback(null, [{ address: asked % 2 === 1 ? '127.0.0.1' : '8.8.8.8', family: 4 }]);
+  };
+  const url = `http://rebind.example:${receiver.port}/inside`;
+  const options = { allowPrivate: false, timeoutMs: 500, lookup: lookup as never };
+  expect(await send(url, options)).toMatchObject({ kind: 'unreachable', error: expect.stringContaining('not public') });
+  expect(asked).toBe(1);
+  asked = 0;
+  expect(await send(url, { ...options, allowPrivate: true })).toEqual({ kind: 'accepted', status: 204 });
+  expect(asked).toBe(1);
+  expect(receiver.received.filter((r) => r.path === '/inside')).toHaveLength(1);
+});
