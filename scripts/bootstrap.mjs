@@ -2,8 +2,8 @@
 // Checks Node, installs when the lock changed, builds when the source changed, then runs the thing.
 import { spawn } from 'node:child_process';
 import { createHash } from 'node:crypto';
-import { existsSync, readdirSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
-import { dirname, join } from 'node:path';
+import { existsSync, readdirSync, readFileSync, renameSync, rmSync, writeFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
@@ -12,10 +12,9 @@ const buildMark = join(root, 'dist', '.leasehold-source');
 const [command = 'start', ...rest] = process.argv.slice(2);
 
 checkNode();
-await installWhenChanged();
+await prepare();
 switch (command) {
   case 'start':
-    await buildWhenStale();
     await become(join(root, 'dist', 'main.js'), rest);
     break;
   case 'test':
@@ -25,12 +24,19 @@ switch (command) {
     await testOn(rest);
     break;
   case 'build':
-    await buildWhenStale();
-    break;
   case 'install':
     break;
   default:
     fail(`bootstrap does not know "${command}"; it knows start, test, test-on, build and install`);
+}
+
+async function prepare() {
+  const builds = command === 'start' || command === 'build';
+  if (isInstalledAsMarked() && !(builds && isStale())) return;
+  await alone(async () => {
+    await installWhenChanged();
+    if (builds) await buildWhenStale();
+  });
 }
 
 /** The tests against a Postgres of yours instead of the embedded one. */
@@ -48,14 +54,22 @@ function checkNode() {
   );
 }
 
+function lockHash() {
+  return hashOf([join(root, 'package-lock.json')]);
+}
+
+function isInstalledAsMarked() {
+  return readOr(lockMark) === lockHash();
+}
+
 async function installWhenChanged() {
-  const hash = hashOf([join(root, 'package-lock.json')]);
+  const hash = lockHash();
   if (readOr(lockMark) === hash) return;
   if (isInstalled()) return writeFileSync(lockMark, hash);
   console.log(existsSync(join(root, 'node_modules')) ? 'Dependencies changed: installing' : 'Installing dependencies');
   // npm's own file, when npm started us; else the npm on the path, which is a script on Windows.
   const npm = process.env.npm_execpath;
-  const args = ['ci', '--no-audit', '--no-fund', '--loglevel=error'];
+  const args = ['ci', '--include=dev', '--no-audit', '--no-fund', '--loglevel=error'];
   const code = npm?.endsWith('.js')
     ? await run(process.execPath, [npm, ...args])
     : await run('npm', args, process.platform === 'win32');
@@ -76,18 +90,68 @@ function isInstalled() {
   });
 }
 
-async function buildWhenStale() {
+function sourceHash() {
   const source = [...filesBelow(join(root, 'server')), join(root, 'tsconfig.json'), join(root, 'tsconfig.build.json')];
-  const hash = hashOf([...source, join(root, 'package-lock.json')]);
-  if (readOr(buildMark) === hash) return;
+  return hashOf([...source, join(root, 'package-lock.json')]);
+}
+
+function isStale() {
+  return readOr(buildMark) !== sourceHash();
+}
+
+async function buildWhenStale() {
+  if (!isStale()) return;
+  const hash = sourceHash();
   console.log('Building');
-  rmSync(join(root, 'dist'), { recursive: true, force: true });
+  const dist = join(root, 'dist');
+  const fresh = join(root, 'node_modules', '.leasehold-build');
+  rmSync(fresh, { recursive: true, force: true });
   const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
-  if ((await run(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json')])) !== 0) {
+  if ((await run(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh])) !== 0) {
     fail('the build failed; its errors are above');
   }
-  // Last, so that a build cut short is done again.
-  writeFileSync(buildMark, hash);
+  writeFileSync(join(fresh, basename(buildMark)), hash);
+  // Swapped in at once: a build cut short is never run, and a daemon that runs keeps finding its files.
+  rmSync(`${fresh}-old`, { recursive: true, force: true });
+  if (existsSync(dist)) renameSync(dist, `${fresh}-old`);
+  renameSync(fresh, dist);
+  rmSync(`${fresh}-old`, { recursive: true, force: true });
+}
+
+/** Two commands in a fresh clone at once must not install and build over each other. */
+async function alone(work) {
+  const lock = join(root, '.leasehold-bootstrap.lock');
+  for (let told = false; !tryLock(lock); told = true) {
+    const owner = Number(readOr(lock));
+    if (owner > 0 && !isAlive(owner)) rmSync(lock, { force: true });
+    if (!told) console.log('Waiting for another command that installs or builds');
+    await new Promise((resolve) => setTimeout(resolve, 200));
+  }
+  // process.exit in the middle must not leave the lock behind.
+  const release = () => rmSync(lock, { force: true });
+  process.once('exit', release);
+  await work();
+  process.removeListener('exit', release);
+  release();
+}
+
+function tryLock(lock) {
+  try {
+    writeFileSync(lock, String(process.pid), { flag: 'wx' });
+    return true;
+  } catch (error) {
+    if (error.code === 'EEXIST') return false;
+    throw error;
+  }
+}
+
+function isAlive(pid) {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return error.code === 'EPERM';
+  }
 }
 
 /** Goes on as another program in this very process: no signal to pass on, no child to leave behind. */
