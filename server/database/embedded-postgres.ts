@@ -38,6 +38,7 @@ const largestLogBytes = 10 * 1024 ** 2;
 
 export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const directory = resolve(dataDir);
+  const letSignalsThrough = exitOnSignals();
   try {
     await mkdir(directory, { recursive: true });
     const lock = await lockData(directory);
@@ -53,7 +54,19 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
     }
   } catch (error) {
     throw explainFileError(error, directory);
+  } finally {
+    letSignalsThrough();
   }
+}
+
+// Until the daemon listens to signals itself, Ctrl-C would end us without the exit that takes Postgres along.
+function exitOnSignals(): () => void {
+  const signals = (['SIGINT', 'SIGTERM'] as const).filter((signal) => process.listenerCount(signal) === 0);
+  const exit = () => process.exit(130);
+  for (const signal of signals) process.on(signal, exit);
+  return () => {
+    for (const signal of signals) process.removeListener(signal, exit);
+  };
 }
 
 class SupervisedPostgres {
@@ -135,10 +148,12 @@ class SupervisedPostgres {
       const { port } = this.#credentials;
       const child = await spawnPostmaster(this.#place, { port, settings, logFile: this.#logFile });
       child.unref();
+      this.#pid = child.pid;
       const gone = async () => child.exitCode !== null || child.signalCode !== null;
       const answer = await answers(this.urlOf('postgres'), gone, startMs);
       if (answer === 'yes' && child.pid !== undefined) return child.pid;
       if (!(await gone())) await stopPostmaster(this.#place.directory);
+      this.#pid = undefined;
       const said = (await readFile(this.#logFile)).subarray(begin).toString();
       if (answer === 'denied') throw denied(this.#dataDir);
       if (attempt >= 5 || !mayPass(said)) throw explainStart(said, this.#logFile);
