@@ -32,6 +32,7 @@ const durationBuckets = [0.005, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60, 300, 900, 
 export class Metrics implements Service {
   readonly name = 'metrics';
   readonly registry = new Registry();
+  readonly perTenant: boolean;
 
   /** Claim statements, by whether they found work. */
   readonly claims: LabelledCounter<ClaimResult>;
@@ -57,12 +58,12 @@ export class Metrics implements Service {
   readonly webhookSeconds: LabelledHistogram<never>;
   readonly queueJobs: LabelledGauge<string>;
   readonly oldestSeconds: LabelledGauge<never>;
-  readonly followerLagSeconds: LabelledGauge<never>;
 
   #loopDelay: IntervalHistogram | undefined;
   #defaults = false;
 
   constructor(options: MetricsOptions) {
+    this.perTenant = options.perTenant;
     const at: MetricOptions = { registry: this.registry, perTenant: options.perTenant };
     this.claims = new LabelledCounter(at, 'claims_total', 'Claim statements, by result (some, none, error).', 'result');
     this.jobsClaimed = new LabelledCounter(at, 'jobs_claimed_total', 'Jobs taken by this daemon.');
@@ -99,7 +100,6 @@ export class Metrics implements Service {
     this.webhookSeconds = new LabelledHistogram(at, 'webhook_seconds', 'How long receivers took.', webhookBuckets);
     this.queueJobs = new LabelledGauge(at, 'queue_jobs', 'Jobs by status, from the rollups.', 'status');
     this.oldestSeconds = new LabelledGauge(at, 'queue_oldest_seconds', 'Age of the oldest job that waits to be taken.');
-    this.followerLagSeconds = new LabelledGauge(at, 'rollup_lag_seconds', 'How far the rollups are behind the events.');
     gauge(at, 'build_info', 'Always 1; the version is the label.', ['version']).set({ version: options.version }, 1);
     this.#addPools(at, options.pools);
     this.#addLoopDelay(at);

@@ -65,24 +65,28 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
 }
 
 /**
- * Seconds since the oldest job that could be taken might have run; 0 if there is none. A probe of the
- * claim index for each priority, and for remote jobs for each queue that has any waiting.
+ * Seconds since the oldest job that could be taken might have run; 0 if there is none. Of the whole
+ * tenant: a probe of the claim index for each priority, and for remote jobs for each queue that has
+ * any waiting. In-process jobs have no index by queue: of one queue, the next ten thousand are looked at.
  */
-export async function readOldestSeconds(db: Queryable, schema: Schema): Promise<number> {
+export async function readOldestSeconds(db: Queryable, schema: Schema, queue = wholeTenant): Promise<number> {
+  const first = (condition: string) =>
+    `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and ${condition} and priority = p.priority
+        order by created_at, id limit 1)`;
   const [row] = await db.query<{ age: number | null }>(
     `with queues as (
        select queue from ${schema}.stat_minutes
-        where minute = '${present}' and queue <> $1 and (deltas ->> 'QUEUED')::int > 0 order by queue limit 100),
+        where minute = '${present}' and queue <> $1 and ($2 = $1 or queue = $2) and (deltas ->> 'QUEUED')::int > 0
+        order by queue limit 100),
      oldest as (
-       select (select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and priority = p.priority
-                order by created_at, id limit 1) as run_at
-         from generate_series(0, 3) as p(priority)
+       select ${first('not remote and $2 = $1')} as run_at from generate_series(0, 3) as p(priority)
        union all
-       select (select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and queue = q.queue and priority = p.priority
-                order by created_at, id limit 1)
-         from queues q cross join generate_series(0, 3) as p(priority))
+       select min(run_at) from (select run_at, queue from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and $2 <> $1
+                                 order by priority, created_at, id limit 10000) as f where f.queue = $2
+       union all
+       select ${first('remote and queue = q.queue')} from queues q cross join generate_series(0, 3) as p(priority))
      select extract(epoch from now() - min(run_at))::float8 as age from oldest`,
-    [wholeTenant],
+    [wholeTenant, queue],
   );
   return Math.max(0, row?.age ?? 0);
 }

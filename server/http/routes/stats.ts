@@ -1,0 +1,127 @@
+// Statistics over HTTP: how a tenant stands, how it went, and what was lost. All from rollups.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import { statuses } from '../../jobs/states.ts';
+import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/snapshot.ts';
+import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
+import { readZombies, type Zombie } from '../../stats/zombies.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { integerQuery, pageQuery } from '../query.ts';
+import { RouteGroup } from '../route.ts';
+
+const count = z.int().min(0);
+const queueQuery = z.string().min(1).max(200).optional().describe('Of this queue only.');
+const countsSchema = z
+  .strictObject(Object.fromEntries(statuses.map((status) => [status, count])))
+  .meta({ id: 'StatusCounts' });
+const snapshotSchema = z.strictObject({
+  jobs: z.strictObject({ queued: count, running: count, failed_last_24h: count }),
+  leases: z.strictObject({ active: count, expired_last_24h: count }),
+  oldest_queued_seconds: z.number().describe('How long the oldest job that could be taken has waited; 0 if none.'),
+});
+const zombieSchema = z.strictObject({
+  job_id: z.string(),
+  target_id: z.string().nullable(),
+  at: z.string(),
+  attempt: z.int().nullable(),
+  lease_id: z.string().nullable(),
+  owner: z.string().nullable().describe('Who held the lease.'),
+  became_of: z.enum(['retried', 'failed']),
+});
+
+export const timeseriesQuery = z.strictObject({
+  metric: z.enum(metricNames),
+  bucket: z.string().max(8).default('5m').describe('A number and m, h or d, from 1m to 1d.'),
+  range: z.string().max(8).default('24h').describe('Up to 31d, and to 2000 points.'),
+  queue: queueQuery,
+});
+export const timeseriesSchema = z.strictObject({
+  metric: z.enum(metricNames),
+  bucket: z.string(),
+  points: z.array(z.strictObject({ ts: z.string(), value: z.number() })),
+});
+
+export function statsRoutes({ db }: { db: Database }): RouteGroup {
+  const group = new RouteGroup('Statistics');
+  group.route({
+    method: 'get',
+    path: '/api/stats/snapshot',
+    summary: 'How the tenant, or one of its queues, stands now',
+    access: 'read',
+    query: z.strictObject({ queue: queueQuery }),
+    answers: { 200: snapshotSchema },
+    handle: async ({ tenant, query }) => ({
+      ...(await readSnapshot(db, tenant.schema, query.queue)),
+      oldest_queued_seconds: await readOldestSeconds(db, tenant.schema, query.queue),
+    }),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/stats/timeseries',
+    summary: 'One metric over time, a point for every bucket',
+    description:
+      'queued, running and leases_active are numbers at the end of each bucket; wait and run are seconds; all others count within the bucket.',
+    access: 'read',
+    query: timeseriesQuery,
+    answers: { 200: timeseriesSchema },
+    handle: ({ tenant, query }) => readTimeseries(db, tenant.schema, query),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/stats/jobs',
+    summary: 'Jobs by status',
+    access: 'read',
+    query: z.strictObject({ queue: queueQuery }),
+    answers: { 200: z.strictObject({ counts: countsSchema, total: count }) },
+    handle: async ({ tenant, query }) => {
+      const counts = await readCounts(db, tenant.schema, query.queue);
+      return { counts, total: Object.values(counts).reduce((sum, n) => sum + n, 0) };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/stats/queues',
+    summary: 'Jobs by queue and status',
+    access: 'read',
+    query: z.strictObject(pageQuery()),
+    answers: {
+      200: z.strictObject({
+        queues: z.array(z.strictObject({ queue: z.string(), counts: countsSchema })),
+        next_cursor: z.string().nullable(),
+      }),
+    },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ tenant, query }) => {
+      const list = `queues:${tenant.id}`;
+      const [after] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const rows = await readQueueCounts(db, tenant.schema, { limit: query.limit + 1, ...(after && { after }) });
+      const queues = rows.slice(0, query.limit);
+      const last = rows.length > queues.length ? queues.at(-1) : undefined;
+      return { queues, next_cursor: last ? encodeCursor(list, [last.queue]) : null };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/stats/zombies',
+    summary: 'Attempts of the last 24 hours whose holder went silent, newest first',
+    access: 'read',
+    query: z.strictObject({ limit: integerQuery(1, 500).optional() }),
+    answers: { 200: z.strictObject({ zombies: z.array(zombieSchema) }) },
+    handle: async ({ tenant, query }) => ({
+      zombies: (await readZombies(db, tenant.schema, query.limit ?? 50)).map(zombieToApi),
+    }),
+  });
+  return group;
+}
+
+function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
+  return {
+    job_id: zombie.jobId,
+    target_id: zombie.targetId,
+    at: zombie.at,
+    attempt: zombie.attempt,
+    lease_id: zombie.leaseId,
+    owner: zombie.owner,
+    became_of: zombie.becameOf,
+  };
+}

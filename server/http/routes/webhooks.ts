@@ -1,0 +1,178 @@
+// Webhooks over HTTP: what was sent and what became of it, sending again, and the secrets that sign.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import { problem } from '../../kernel/errors.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import { ensureWebhookSecrets, rotateWebhookSecrets } from '../../tenants/webhook-secrets.ts';
+import {
+  type Delivery,
+  deliveryStates,
+  findDelivery,
+  listDeliveries,
+  listJobDeliveries,
+} from '../../webhooks/delivery.ts';
+import { enableAddress, resendDelivery } from '../../webhooks/resend.ts';
+import { audit } from '../audit.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { pageQuery } from '../query.ts';
+import { RouteGroup } from '../route.ts';
+
+interface WebhookDependencies {
+  db: Database;
+  registry: Pick<TenantRegistry, 'refresh'>;
+  /** A delivery became due. */
+  wake(slug: string): void;
+}
+
+const idParams = z.strictObject({ id: z.uuid() });
+const deliverySchema = z
+  .strictObject({
+    id: z.string().describe('Sent as the header webhook-id with every try.'),
+    job_id: z.string(),
+    event_id: z.string(),
+    event_type: z.string(),
+    url: z.string(),
+    state: z.enum(deliveryStates),
+    attempts: z.int(),
+    next_at: z.string().nullable().describe('When it is tried next; null when it is not.'),
+    last_status: z.int().nullable(),
+    last_error: z.string().nullable(),
+    created_at: z.string(),
+    finished_at: z.string().nullable(),
+  })
+  .meta({ id: 'WebhookDelivery' });
+const oneDelivery = z.strictObject({ delivery: deliverySchema });
+const secretsSchema = z.strictObject({ secrets: z.array(z.string()).describe('Newest first; all of them sign.') });
+// No job has more events than this that anybody subscribes to in earnest.
+const mostOfJob = 1000;
+
+export function webhookRoutes(deps: WebhookDependencies): RouteGroup {
+  const group = new RouteGroup('Webhooks');
+  addReads(group, deps);
+  addResend(group, deps);
+  addSecrets(group, deps);
+  return group;
+}
+
+function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
+  group.route({
+    method: 'get',
+    path: '/api/webhooks/deliveries',
+    summary: 'List deliveries, newest first',
+    description: 'With a filter a page may be short, even empty, and still have a next one.',
+    access: 'read',
+    query: z.strictObject({ ...pageQuery(), state: z.enum(deliveryStates).optional() }),
+    answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ tenant, query }) => {
+      const list = `deliveries:${tenant.id}`;
+      const [before] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const page = await listDeliveries(db, tenant.schema, { before, limit: query.limit, state: query.state });
+      return {
+        deliveries: page.deliveries.map(toApi),
+        next_cursor: page.next === undefined ? null : encodeCursor(list, [page.next]),
+      };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/webhooks/deliveries/{id}',
+    summary: 'Read one delivery',
+    access: 'read',
+    params: idParams,
+    answers: { 200: oneDelivery },
+    problems: ['NOT_FOUND'],
+    handle: async ({ tenant, params }) => {
+      const delivery = await findDelivery(db, tenant.schema, params.id);
+      if (delivery === undefined) throw noDelivery();
+      return { delivery: toApi(delivery) };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/jobs/{id}/deliveries',
+    summary: 'The deliveries of one job, in the order of its events',
+    access: 'read',
+    params: idParams,
+    answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
+    handle: async ({ tenant, params }) => ({
+      deliveries: (await listJobDeliveries(db, tenant.schema, params.id, mostOfJob)).map(toApi),
+    }),
+  });
+}
+
+function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
+  group.route({
+    method: 'post',
+    path: '/api/webhooks/deliveries/{id}/resend',
+    summary: 'Send a delivery again, with a fresh set of tries',
+    access: 'control',
+    params: idParams,
+    answers: { 202: oneDelivery },
+    problems: ['NOT_FOUND'],
+    handle: async (context) => {
+      const { tenant, params } = context;
+      const delivery = await resendDelivery(db, tenant.schema, params.id);
+      if (delivery === undefined) throw noDelivery();
+      audit(context, 'webhook resent', { tenant: tenant.slug, deliveryId: delivery.id });
+      wake(tenant.slug);
+      return { delivery: toApi(delivery) };
+    },
+  });
+  group.route({
+    method: 'post',
+    path: '/api/webhooks/enable',
+    summary: 'Send to an address again that answered 410',
+    description: 'Deliveries that were held back are listed as failed; resend those that still matter.',
+    access: 'control',
+    body: z.strictObject({ url: z.string().max(2048) }),
+    answers: { 200: z.strictObject({ held_back: z.int() }) },
+    handle: async (context) => {
+      const heldBack = await enableAddress(db, context.tenant.schema, context.body.url);
+      audit(context, 'webhook address enabled', { tenant: context.tenant.slug });
+      return { held_back: heldBack };
+    },
+  });
+}
+
+function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): void {
+  group.route({
+    method: 'get',
+    path: '/api/webhooks/secret',
+    summary: 'Show the secrets that sign webhooks',
+    access: 'admin',
+    answers: { 200: secretsSchema },
+    handle: async ({ tenant }) => ({ secrets: await ensureWebhookSecrets(db, tenant.id) }),
+  });
+  group.route({
+    method: 'post',
+    path: '/api/webhooks/secret/rotate',
+    summary: 'Make a new secret; the one before signs too, until the next rotation',
+    access: 'admin',
+    body: z.strictObject({
+      keep_previous: z.boolean().default(true).describe('false ends the secret before at once, e.g. after a leak.'),
+    }),
+    bodyOptional: true,
+    answers: { 200: secretsSchema },
+    handle: async (context) => {
+      const { tenant, body } = context;
+      const secrets = await rotateWebhookSecrets(db, tenant.id, { keepPrevious: body.keep_previous });
+      audit(context, 'webhook secret rotated', { tenant: tenant.slug, kept: secrets.length - 1 });
+      await registry.refresh().catch(() => {});
+      return { secrets };
+    },
+  });
+}
+
+function toApi(delivery: Delivery): z.input<typeof deliverySchema> {
+  const { event_xid, event_seq, ...rest } = delivery;
+  return {
+    ...rest,
+    event_id: `${event_xid}:${event_seq}`,
+    next_at: delivery.state === 'pending' ? delivery.next_at : null,
+  };
+}
+
+function noDelivery() {
+  return problem('NOT_FOUND', 'There is no such delivery.');
+}

@@ -1,0 +1,117 @@
+// The service behind statistics: rolls up every tenant's events, and keeps the gauges of queue depth
+// and age that scrapers see. Several daemons share the work; each shows the same gauges.
+import type { Database } from '../database/database.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { Metrics } from './metrics.ts';
+import { rollUpOnce } from './roll-up.ts';
+import { readCounts, readOldestSeconds, type StatusCounts } from './snapshot.ts';
+
+export interface StatisticsOptions {
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  /** Time between rounds; an idle tenant is visited less often unless it is woken. */
+  everyMs?: number;
+  gaugesMs?: number;
+}
+
+interface Depth {
+  counts: StatusCounts;
+  oldestSeconds: number;
+  readAt: number;
+}
+
+// Of a burst, one visit takes this much; the rest waits for the next, so that counting does not
+// compete with the work that is counted.
+const stepsPerVisit = 2;
+
+export class Statistics implements Service {
+  readonly name = 'statistics';
+  #options: StatisticsOptions;
+  #rounds: TenantRounds;
+  #depths = new Map<string, Depth>();
+  #gaugesMs: number;
+
+  constructor(options: StatisticsOptions) {
+    this.#options = options;
+    // Scrapers come every 15 seconds or so.
+    this.#gaugesMs = options.gaugesMs ?? 10_000;
+    const { registry, logger, everyMs = 1000 } = options;
+    this.#rounds = new TenantRounds({
+      name: this.name,
+      registry,
+      logger,
+      visit: (tenant, signal) => this.#visit(tenant, signal),
+      busyMs: everyMs,
+      idleMs: everyMs * 30,
+      concurrency: 2,
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+  }
+
+  /** Something happened at this tenant. */
+  wake(slug: string): void {
+    this.#rounds.wake(slug);
+  }
+
+  /** One round over all tenants. For tests and for scripts. */
+  async runOnce(): Promise<void> {
+    await this.#rounds.runOnce(true);
+  }
+
+  async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
+    let handled = 0;
+    let complete = false;
+    for (let step = 0; step < stepsPerVisit && !complete && !signal.aborted; step++) {
+      const followed = await rollUpOnce(this.#options.db, tenant.schema);
+      handled += followed.handled;
+      complete = followed.complete;
+    }
+    const depth = this.#depths.get(tenant.slug);
+    if (depth === undefined || performance.now() - depth.readAt >= this.#gaugesMs) await this.#readDepth(tenant);
+    return handled > 0 || !complete ? 'some' : 'none';
+  }
+
+  async #readDepth(tenant: Tenant): Promise<void> {
+    const { db } = this.#options;
+    const counts = await readCounts(db, tenant.schema);
+    const oldestSeconds = counts.QUEUED === 0 ? 0 : await readOldestSeconds(db, tenant.schema);
+    this.#depths.set(tenant.slug, { counts, oldestSeconds, readAt: performance.now() });
+    this.#show();
+  }
+
+  #show(): void {
+    const { metrics, registry } = this.#options;
+    metrics.queueJobs.reset();
+    metrics.oldestSeconds.reset();
+    const totals = new Map<string, number>();
+    let oldest = 0;
+    for (const [slug, { counts, oldestSeconds }] of this.#depths) {
+      if (registry.bySlug(slug) === undefined) {
+        this.#depths.delete(slug);
+        continue;
+      }
+      oldest = Math.max(oldest, oldestSeconds);
+      if (metrics.perTenant) metrics.oldestSeconds.set(slug, oldestSeconds);
+      for (const [status, count] of Object.entries(counts)) {
+        if (metrics.perTenant) metrics.queueJobs.set(slug, status, count);
+        totals.set(status, (totals.get(status) ?? 0) + count);
+      }
+    }
+    if (metrics.perTenant) return;
+    metrics.oldestSeconds.set('', oldest);
+    for (const [status, count] of totals) metrics.queueJobs.set('', status, count);
+  }
+}

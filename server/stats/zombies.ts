@@ -1,0 +1,56 @@
+// Zombies: attempts whose holder went silent until the lease ran out. The rollups know the minutes
+// in which there were any; only those are looked at in the log.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import type { Event } from '../events/event.ts';
+import { readLog } from '../events/read.ts';
+import { wholeTenant } from './minutes.ts';
+
+export interface Zombie {
+  jobId: string;
+  targetId: string | null;
+  at: string;
+  attempt: number | null;
+  leaseId: string | null;
+  /** Who held it. */
+  owner: string | null;
+  /** `failed`: there was no attempt left. */
+  becameOf: 'retried' | 'failed';
+}
+
+// One read of the log each; a day with more than these has a bigger problem than the length of the list.
+const mostMinutes = 20;
+
+/** Those of the last 24 hours, newest first. */
+export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
+  const minutes = await db.query<{ minute: string; ending: string }>(
+    `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes
+      where queue = $1 and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit $2`,
+    [wholeTenant, mostMinutes],
+  );
+  const zombies: Zombie[] = [];
+  for (const { minute, ending } of minutes) {
+    if (zombies.length >= limit) break;
+    const request = { types: ['job.lease_expired', 'job.failed'], since: minute, until: ending, limit: 1000 };
+    const { events } = await readLog(db, schema, request);
+    zombies.push(...events.flatMap(toZombie));
+  }
+  return zombies.slice(0, limit);
+}
+
+function toZombie(event: Event): Zombie[] {
+  const error = event.data?.error as { code?: string; owner?: string } | undefined;
+  const lost = event.type === 'job.lease_expired' || error?.code === 'LEASE_EXPIRED';
+  if (!lost || event.jobId === null) return [];
+  return [
+    {
+      jobId: event.jobId,
+      targetId: event.targetId,
+      at: event.at,
+      attempt: event.attempt,
+      leaseId: event.leaseId,
+      owner: error?.owner ?? null,
+      becameOf: event.type === 'job.failed' ? 'failed' : 'retried',
+    },
+  ];
+}
