@@ -1,6 +1,6 @@
 // /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
+import type { Queryable } from '../../database/database.ts';
 import type { Job } from '../../jobs/job.ts';
 import { jobRequest } from '../../jobs/job-request.ts';
 import { listJobs } from '../../jobs/list.ts';
@@ -155,7 +155,7 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
 }
 
 /** Unknown, foreign and malformed ids are all the same to the caller. */
-export async function mustReadJob(db: Database, tenant: Tenant, jobId: string, targetId?: string): Promise<Job> {
+export async function mustReadJob(db: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<Job> {
   const job = isUuid(jobId) ? await findJob(db, tenant.schema, jobId) : undefined;
   if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) {
     throw problem('NOT_FOUND', 'There is no such job.');

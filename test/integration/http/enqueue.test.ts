@@ -188,7 +188,7 @@ describe('enqueueing one job', () => {
     expect(await count()).toBe(before);
   });
 
-  it.each(["'; drop table jobs; --", '"quoted"', 'ünïcode/ö?#&', '%00x', '${1}', '__proto__'])(
+  it.each(["'; drop table jobs; --", '"quoted"', 'ünïcode/ö?#&', '%00x', '__proto__'])(
     'treats the hostile target id %j as a name',
     async (target) => {
       const path = `/api/targets/${encodeURIComponent(target)}/jobs`;

@@ -1,0 +1,107 @@
+// GET …/why: why a job is not running, and what would release it.
+import { z } from 'zod';
+import type { Database, Queryable } from '../../database/database.ts';
+import { readFleet } from '../../jobs/fleet.ts';
+import { type Reason, reasonCodes } from '../../jobs/reason.ts';
+import { statuses } from '../../jobs/states.ts';
+import { explainJob } from '../../jobs/why.ts';
+import type { Config } from '../../kernel/config.ts';
+import { readCapacities } from '../../scheduler/capacity.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { RouteGroup } from '../route.ts';
+import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
+
+interface WhyDependencies {
+  db: Database;
+  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
+}
+
+const time = z.iso.datetime({ offset: true });
+
+const whySchema = z
+  .strictObject({
+    job_id: z.uuid(),
+    status: z.enum(statuses),
+    running: z.boolean(),
+    claimable: z.boolean().describe('The next claim takes it.'),
+    position: z.int().nullable().describe('Place in the lane: 1 is the head. Not counted beyond 1,002.'),
+    reasons: z.array(
+      z.strictObject({
+        code: z.enum(reasonCodes),
+        detail: z.string(),
+        job_id: z.uuid().optional().describe('The other job that the reason is about.'),
+        since: time.nullable().optional(),
+        release: z.strictObject({
+          detail: z.string(),
+          at: time.nullable().describe('When it ends by itself, if that is known.'),
+          actions: z
+            .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH']), path: z.string() }))
+            .describe('What a person can do; one of them is enough.'),
+        }),
+      }),
+    ),
+  })
+  .meta({ id: 'Why' });
+type WhyBody = z.input<typeof whySchema>;
+
+export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
+  const group = new RouteGroup('Jobs');
+  const explain = async (tx: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<WhyBody> => {
+    const job = await mustReadJob(tx, tenant, jobId, targetId);
+    const why = await explainJob(tx, job, {
+      tenant,
+      daemons: await readFleet(tx),
+      workerConcurrency: config.workerConcurrency,
+      tenantConcurrency: config.tenantConcurrency,
+      capacities: await readCapacities(tx, tenant.schema, ['', job.queue]),
+    });
+    return {
+      job_id: job.id,
+      status: job.status,
+      running: why.running,
+      claimable: why.claimable,
+      position: why.position,
+      reasons: why.reasons.map(reasonToApi),
+    };
+  };
+  const definition = {
+    method: 'get',
+    summary: 'Why a job is not running, and what would release it',
+    description: 'No reasons: it runs, or the next claim takes it.',
+    access: 'read',
+    answers: { 200: whySchema },
+    problems: ['NOT_FOUND'],
+  } as const;
+  group.route({
+    ...definition,
+    path: '/api/jobs/{job_id}/why',
+    params: jobParams,
+    handle: ({ tenant, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id)),
+  });
+  group.route({
+    ...definition,
+    path: '/api/targets/{target_id}/jobs/{job_id}/why',
+    params: targetJobParams,
+    handle: ({ tenant, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id, params.target_id)),
+  });
+  return group;
+}
+
+/** The lane, its target and the leases as of one moment: reasons from different moments would contradict each other. */
+function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Promise<T> {
+  return db.transaction(async (tx) => {
+    await tx.query('set transaction isolation level repeatable read, read only');
+    return read(tx);
+  });
+}
+
+function reasonToApi(reason: Reason): WhyBody['reasons'][number] {
+  const { code, detail, jobId, since, release } = reason;
+  return {
+    code,
+    detail,
+    ...(jobId !== undefined && { job_id: jobId }),
+    ...(since !== undefined && { since }),
+    release,
+  };
+}

@@ -1,0 +1,80 @@
+// Why a job is not running: every reason there is now, each with what would release it. A job without
+// reasons is running, or will be taken by the next claim.
+import type { Queryable } from '../database/database.ts';
+import type { Job } from './job.ts';
+import { jobAction, type Reason } from './reason.ts';
+import { isTerminal, ownedStatuses } from './states.ts';
+import { type FleetView, fleetReasons } from './why-fleet.ts';
+import { laneReasons } from './why-lane.ts';
+
+export interface Why {
+  reasons: Reason[];
+  running: boolean;
+  /** The next claim takes it. */
+  claimable: boolean;
+  /** Its place in the lane: 1 is the head. Null without a target; never above 1002. */
+  position: number | null;
+}
+
+export async function explainJob(db: Queryable, job: Job, view: FleetView): Promise<Why> {
+  if (isTerminal(job.status)) return { reasons: [finished(job)], running: false, claimable: false, position: null };
+  if (job.status === 'RUNNING') {
+    return { reasons: [], running: true, claimable: false, position: job.targetId === null ? null : 1 };
+  }
+  const lane = await laneReasons(db, view.tenant.schema, job);
+  const reasons = [...ownReasons(job), ...lane.reasons, ...(await fleetReasons(db, job, view))];
+  const claimable = reasons.length === 0 && job.status === 'QUEUED';
+  return { reasons, running: false, claimable, position: lane.position };
+}
+
+function finished(job: Job): Reason {
+  return {
+    code: 'FINISHED',
+    detail: `The job ended as ${job.status} at ${job.finishedAt}.`,
+    since: job.finishedAt,
+    release: { detail: 'Nothing: enqueue a new job.', at: null, actions: [] },
+  };
+}
+
+function ownReasons(job: Job): Reason[] {
+  if (job.status === 'PAUSED' || job.status === 'ERROR') return [held(job)];
+  if (job.status === 'PENDING') return [waiting(job)];
+  return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
+}
+
+function held(job: Job): Reason {
+  const why = job.error === null ? '' : `: ${job.error.message}`;
+  return {
+    code: 'HELD',
+    detail: `The job is ${job.status} since ${job.heldSince}${why}`,
+    since: job.heldSince,
+    release: {
+      detail: 'Resume it to run it again; resolve or cancel it to end it.',
+      at: null,
+      actions: [jobAction(job.id, 'resume')],
+    },
+  };
+}
+
+function waiting(job: Job): Reason {
+  const retry = job.attempt > job.attemptFloor;
+  return {
+    code: retry ? 'BACKOFF' : 'SCHEDULED',
+    detail: retry
+      ? `Attempt ${job.attempt} failed${job.error === null ? '' : ` (${job.error.message})`}; the next begins at ${job.runAt}.`
+      : `The job is scheduled for ${job.runAt}.`,
+    release: { detail: `It is queued at ${job.runAt}.`, at: job.runAt, actions: [] },
+  };
+}
+
+function claimed(job: Job): Reason {
+  return {
+    code: 'CLAIMED',
+    detail: `The job is ${job.status}: ${job.leaseOwner} has claimed it and has no lease yet.`,
+    release: {
+      detail: 'The worker is granted its lease, or its claim expires and the job is queued again.',
+      at: job.leaseExpiresAt,
+      actions: [],
+    },
+  };
+}

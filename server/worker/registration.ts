@@ -1,0 +1,77 @@
+// This daemon's row in the registry: that it is alive, what it can run, whether it is shutting down.
+// Others read it to say who could take a job. The row of a daemon that died is removed after a day.
+
+import { hostname } from 'node:os';
+import { v7 as uuidv7 } from 'uuid';
+import type { Queryable } from '../database/database.ts';
+import { controlSchema } from '../database/identifiers.ts';
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+
+export interface RegistrationOptions {
+  db: Queryable;
+  logger: Logger;
+  workerId: string;
+  version: string;
+  types(): readonly string[];
+  running(): number;
+  draining(): boolean;
+}
+
+// Readers take a daemon for dead after half a minute: six beats may be lost.
+const beatMs = 5_000;
+
+export class DaemonRegistration implements Service {
+  readonly name = 'registration';
+  #options: RegistrationOptions;
+  #interval: Interval;
+  /** A daemon restarted under its old name is another one. */
+  #incarnation = uuidv7();
+
+  constructor(options: RegistrationOptions) {
+    this.#options = options;
+    this.#interval = new Interval(this.name, beatMs, () => this.beat(), options.logger);
+  }
+
+  async start(): Promise<void> {
+    await this.beat();
+    await this.#interval.start();
+  }
+
+  /** Tell the others now, e.g. that a drain has begun. */
+  wake(): void {
+    this.#interval.wake();
+  }
+
+  async stop(): Promise<void> {
+    await this.#interval.stop();
+    const { db, workerId } = this.#options;
+    await db
+      .query(`delete from ${controlSchema}.daemons where id = $1 and incarnation = $2`, [workerId, this.#incarnation])
+      .catch(() => {});
+  }
+
+  async beat(): Promise<void> {
+    const { db, workerId, version } = this.#options;
+    await db.query(
+      `insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
+       values ($1, $2, $3, $4, $5, $6, $7, $8)
+       on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
+         version = excluded.version, draining = excluded.draining, running = excluded.running,
+         job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
+         started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end`,
+      [
+        workerId,
+        this.#incarnation,
+        hostname(),
+        process.pid,
+        version,
+        this.#options.draining(),
+        this.#options.running(),
+        [...this.#options.types()],
+      ],
+    );
+    await db.query(`delete from ${controlSchema}.daemons where last_beat_at < now() - interval '1 day'`);
+  }
+}
