@@ -7,6 +7,7 @@ import { migrateAllTenants } from './database/migrate-tenants.ts';
 import { Notifications } from './database/notifications.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
+import { controlRoutes } from './http/routes/control.ts';
 import { HttpServer } from './http/server.ts';
 import { claimJobs } from './jobs/claim.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
@@ -29,6 +30,7 @@ import type { HandlerRegistry } from './worker/handlers.ts';
 import { Heartbeat } from './worker/heartbeat.ts';
 import { observeHeartbeat, observeLoops } from './worker/observe.ts';
 import { WorkerPool } from './worker/pool.ts';
+import { DaemonRegistration } from './worker/registration.ts';
 import { runHandler } from './worker/run-handler.ts';
 import { Slots } from './worker/slots.ts';
 
@@ -56,6 +58,7 @@ export class Daemon {
   #heartbeat: Heartbeat;
   #keys: KeyVerifier;
   #http: HttpServer;
+  #registration: DaemonRegistration;
   #background: Service[];
   #started: Service[] = [];
   #migrated = false;
@@ -88,6 +91,15 @@ export class Daemon {
       listeners: observeHeartbeat(this.metrics),
     });
     this.workers = this.#createWorkers();
+    this.#registration = new DaemonRegistration({
+      db: this.db,
+      logger,
+      workerId: config.workerId,
+      version: options.version,
+      types: () => (config.workerConcurrency === 0 ? [] : handlers.types()),
+      running: () => this.workers.runningCount,
+      draining: () => this.#state === 'stopping' || this.#state === 'stopped',
+    });
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
     this.#notifications.onWake((slug) => this.workers.wake(slug));
@@ -142,6 +154,7 @@ export class Daemon {
       this.#notifications,
       this.#heartbeat,
       this.workers,
+      this.#registration,
       ...this.#background,
     ];
   }
@@ -182,6 +195,7 @@ export class Daemon {
     this.#state = 'stopping';
     this.#drainEndsAt = Date.now() + graceMs;
     this.metrics.draining.set(1);
+    this.#registration.wake();
     const result = await this.workers.drain(graceMs);
     this.metrics.drains.inc({ result });
     for (const service of this.#started.reverse()) {
@@ -260,7 +274,15 @@ export class Daemon {
   }
 
   #createHttp(version: string): HttpServer {
-    const routes: RouteGroup[] = [];
+    const routes: RouteGroup[] = [
+      ...controlRoutes({
+        db: this.db,
+        config: this.config,
+        jobTypes: this.#handlers,
+        enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
+        wake: (tenant) => this.wake(tenant),
+      }),
+    ];
     const app = createApp({
       config: this.config,
       db: this.db,

@@ -3,9 +3,7 @@
 import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../server/http/route.ts';
-import { jobActionRoutes } from '../../server/http/routes/job-actions.ts';
-import { jobRoutes } from '../../server/http/routes/jobs.ts';
-import { targetRoutes } from '../../server/http/routes/targets.ts';
+import { controlRoutes } from '../../server/http/routes/control.ts';
 import { submitDirectly } from '../../server/jobs/submit.ts';
 import { defineJob } from '../../server/worker/define-job.ts';
 import { HandlerRegistry } from '../../server/worker/handlers.ts';
@@ -41,13 +39,8 @@ export interface Control extends TenantContext {
 
 export function useControl(more: (context: TenantContext) => RouteGroup[] = () => []): Control {
   const context = useTenant();
-  const app = useApp(context, ({ db }) => ({
-    routes: [
-      jobRoutes({ db, jobTypes, enqueueJobs: submitDirectly(db) }),
-      jobActionRoutes({ db, jobTypes }),
-      targetRoutes({ db }),
-      ...more(context),
-    ],
+  const app = useApp(context, ({ db, config }) => ({
+    routes: [...controlRoutes({ db, config, jobTypes, enqueueJobs: submitDirectly(db) }), ...more(context)],
   }));
   const control = {} as Control;
   beforeAll(async () => {

@@ -1,0 +1,16 @@
+// Everything about jobs and targets that people and their programs do: one list for the composition root.
+import type { Config } from '../../kernel/config.ts';
+import type { RouteGroup } from '../route.ts';
+import { jobActionRoutes } from './job-actions.ts';
+import type { JobRouteDependencies } from './job-creation.ts';
+import { jobRoutes } from './jobs.ts';
+import { targetRoutes } from './targets.ts';
+import { whyRoutes } from './why.ts';
+
+export interface ControlDependencies extends JobRouteDependencies {
+  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
+}
+
+export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
+  return [jobRoutes(deps), jobActionRoutes(deps), targetRoutes(deps), whyRoutes(deps)];
+}
