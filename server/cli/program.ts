@@ -8,6 +8,7 @@ import { addConfigCommand } from './commands/config.ts';
 import { addKeyCommands } from './commands/keys.ts';
 import { addMigrateCommand } from './commands/migrate.ts';
 import { addTenantCommands } from './commands/tenants.ts';
+import { addVerifyCommand } from './commands/verify.ts';
 import { Session, type Terminal } from './session.ts';
 
 /** 0 done, 1 refused or failed, 2 used wrongly, 3 the database cannot be reached. */
@@ -15,7 +16,7 @@ export type ExitCode = 0 | 1 | 2 | 3;
 
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   const program = new Command('leasehold')
-    .description('Administers Leasehold: migrations, tenants, API keys, settings.')
+    .description('Administers Leasehold: migrations, tenants, API keys, settings; verifies the event log.')
     .option('--json', 'print JSON instead of text')
     .exitOverride()
     .configureOutput({ writeOut: terminal.out, writeErr: terminal.err })
@@ -25,6 +26,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addTenantCommands(program, session);
   addKeyCommands(program, session);
   addConfigCommand(program, session);
+  addVerifyCommand(program, session);
   inherit(program);
   try {
     await program.parseAsync([...args], { from: 'user' });

@@ -1,0 +1,92 @@
+// leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
+import { type Command, InvalidArgumentError } from 'commander';
+import type { Fault } from '../../events/fault.ts';
+import { problem } from '../../kernel/errors.ts';
+import { type Verification, verifyTenant } from '../../maintenance/verify.ts';
+import { getTenant, readAllTenants } from '../../tenants/read.ts';
+import type { Session } from '../session.ts';
+
+interface Anchor {
+  number: string;
+  hash: string;
+}
+
+export function addVerifyCommand(program: Command, session: Session): void {
+  program
+    .command('verify')
+    .description('prove from the event log that jobs, lanes and the log itself are as they must be')
+    .option('--tenant <slug>', 'only this tenant')
+    .option('--anchor <number:hash>', 'a seal noted earlier; needs --tenant', parseAnchor)
+    .action(async (options: { tenant?: string; anchor?: Anchor }) => {
+      if (options.anchor && options.tenant === undefined) throw problem('INVALID_FIELD', '--anchor needs --tenant');
+      const db = await session.database();
+      const tenants =
+        options.tenant === undefined
+          ? (await readAllTenants(db)).filter((tenant) => tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED')
+          : [await getTenant(db, options.tenant)];
+      const results = [];
+      for (const tenant of tenants) {
+        const found = await verifyTenant(db, tenant.schema, options.anchor ? { anchor: options.anchor } : {});
+        results.push({ tenant: tenant.slug, ...toApi(found), text: describe(tenant.slug, found) });
+      }
+      session.print(
+        results.map(({ text: _, ...result }) => result),
+        results.map((result) => result.text).join('\n') || 'no tenants',
+      );
+      const faults = results.reduce((sum, result) => sum + result.fault_count, 0);
+      if (faults > 0) throw problem('CONFLICT', `${faults} fault${faults === 1 ? '' : 's'} found`);
+    });
+}
+
+function parseAnchor(text: string): Anchor {
+  const [, number, hash] = /^(\d{1,18}):([0-9a-f]{64})$/.exec(text) ?? [];
+  if (!number || !hash) throw new InvalidArgumentError('It has the form <number>:<hash>, as `verify` prints it.');
+  return { number, hash };
+}
+
+function toApi({ seals, jobs, lanes, faults, faultCount }: Verification) {
+  return {
+    ok: faultCount === 0,
+    jobs: jobs.jobs,
+    job_events: jobs.events,
+    targets: lanes.targets,
+    starts: lanes.starts,
+    seals: seals.seals,
+    pruned_seals: seals.prunedSeals,
+    sealed_events: seals.sealedEvents,
+    unsealed_events: seals.unsealedEvents,
+    anchor: seals.end ? `${seals.end.number}:${seals.end.hash}` : null,
+    fault_count: faultCount,
+    faults: faults.map((fault) => ({
+      kind: fault.kind,
+      event: fault.event ?? null,
+      seal: fault.seal ?? null,
+      job_id: fault.jobId ?? null,
+      target_id: fault.targetId ?? null,
+      detail: fault.detail,
+    })),
+  };
+}
+
+function describe(slug: string, found: Verification): string {
+  const { seals, jobs, lanes, faults, faultCount } = found;
+  const lines = [
+    `${slug}: ${faultCount === 0 ? 'ok' : `${faultCount} FAULTS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
+      `${seals.sealedEvents} sealed and ${seals.unsealedEvents} not yet sealed events`,
+  ];
+  if (seals.end) lines.push(`  anchor ${seals.end.number}:${seals.end.hash}`);
+  for (const fault of faults) lines.push(`  ${name(fault)}: ${fault.detail}`);
+  if (faultCount > faults.length) lines.push(`  and ${faultCount - faults.length} more`);
+  return lines.join('\n');
+}
+
+function name(fault: Fault): string {
+  const parts = [
+    fault.kind,
+    fault.event && `event ${fault.event}`,
+    fault.seal && `seal ${fault.seal}`,
+    fault.jobId && `job ${fault.jobId}`,
+    fault.targetId && `target ${fault.targetId}`,
+  ];
+  return parts.filter(Boolean).join(' ');
+}

@@ -1,0 +1,37 @@
+// What verification finds: each fault names the row and says what is wrong with it.
+
+export interface Fault {
+  kind:
+    | 'event_missing'
+    | 'event_altered'
+    | 'event_inserted'
+    | 'seal_missing'
+    | 'seal_altered'
+    | 'job_history'
+    | 'job_state'
+    | 'job_missing'
+    | 'lane_overlap'
+    | 'lane_order';
+  /** `xid:seq`. */
+  event?: string;
+  seal?: string;
+  jobId?: string;
+  targetId?: string;
+  detail: string;
+}
+
+/** Collects faults up to a limit: a wrecked log must not fill the memory. */
+export class Faults {
+  readonly list: Fault[] = [];
+  count = 0;
+  #most: number;
+
+  constructor(most = 1000) {
+    this.#most = most;
+  }
+
+  add(fault: Fault): void {
+    this.count++;
+    if (this.list.length < this.#most) this.list.push(fault);
+  }
+}

@@ -1,0 +1,51 @@
+// Retention of events: whole sealed blocks, from the oldest on, so that what retention removed can be
+// told from what somebody removed. Each block in a transaction of its own: no long locks.
+import type { Database, Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+
+export interface Pruned {
+  events: number;
+  /** False: there are more old blocks; call again. */
+  complete: boolean;
+}
+
+export async function pruneEvents(
+  db: Database,
+  schema: Schema,
+  options: { olderThanSeconds: number; mostBlocks?: number },
+): Promise<Pruned> {
+  const { olderThanSeconds, mostBlocks = 20 } = options;
+  let events = 0;
+  for (let i = 0; i < mostBlocks; i++) {
+    const pruned = await db.transaction((tx) => pruneOldest(tx, schema, olderThanSeconds));
+    if (pruned === undefined) return { events, complete: true };
+    events += pruned;
+  }
+  return { events, complete: false };
+}
+
+/** How many events the oldest block had; undefined if it is not old enough, or another daemon is at it. */
+async function pruneOldest(tx: Queryable, schema: Schema, olderThanSeconds: number): Promise<number | undefined> {
+  const [oldest] = await tx.query<{ number: string; event_keys: string[] }>(
+    `select number, event_keys from ${schema}.event_seals
+      where pruned_at is null and sealed_at < now() - $1::float8 * interval '1 second'
+      order by number limit 1 for update skip locked`,
+    [olderThanSeconds],
+  );
+  if (!oldest) return undefined;
+  await markPruned(tx, schema, oldest.number);
+  const rows = await tx.query(
+    `delete from ${schema}.events e using unnest($1::text[], $2::bigint[]) as k(xid, seq)
+      where e.xid = k.xid::xid8 and e.seq = k.seq returning e.seq`,
+    [oldest.event_keys.map((key) => key.split(':')[0]), oldest.event_keys.map((key) => key.split(':')[1])],
+  );
+  return rows.length;
+}
+
+/** The block's rows are (about to be) gone for a good reason: only its place in the chain stays. */
+export async function markPruned(tx: Queryable, schema: Schema, number: string): Promise<void> {
+  await tx.query(
+    `update ${schema}.event_seals set pruned_at = now(), event_keys = '{}', event_hashes = '' where number = $1`,
+    [number],
+  );
+}

@@ -1,0 +1,88 @@
+// Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path.
+// Whoever later edits, removes, swaps or inserts a sealed row is found and the row is named.
+import { createHash } from 'node:crypto';
+import type { Database, Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { type Event, eventKey } from './event.ts';
+import { type Followed, followOnce } from './follower.ts';
+
+export const sealsFollower = 'seals';
+
+/** Where the chain ends, kept beside the follower's position: a cut-off end is noticed. */
+export interface ChainEnd {
+  number?: string;
+  /** Hexadecimal. */
+  hash?: string;
+}
+
+// Large enough that blocks are few, small enough to be hashed in some 50 ms.
+const mostPerBlock = 5000;
+
+/** Seals up to one block. Call again at once while `complete` is false. */
+export async function sealEvents(db: Database, schema: Schema): Promise<Followed> {
+  return followOnce<ChainEnd>(db, schema, sealsFollower, (tx, events, end) => sealBlock(tx, schema, events, end), {
+    startAt: 'beginning',
+    limit: mostPerBlock,
+  });
+}
+
+async function sealBlock(tx: Queryable, schema: Schema, events: Event[], end: ChainEnd): Promise<ChainEnd> {
+  const hashes = await hashRows(tx, schema, events);
+  const block: Block = {
+    number: String(BigInt(end.number ?? '0') + 1n),
+    snapshot: snapshotBehind(events),
+    keys: events.map(eventKey),
+    hashes: Buffer.concat(events.map((event) => hashes.get(eventKey(event)) ?? missingHash)),
+    previousHash: Buffer.from(end.hash ?? '', 'hex'),
+  };
+  const hash = hashBlock(block);
+  await tx.query(
+    `insert into ${schema}.event_seals (number, snapshot, event_keys, event_hashes, previous_hash, hash)
+     values ($1, $2, $3, $4, $5, $6)`,
+    [block.number, block.snapshot, block.keys, block.hashes, block.previousHash, hash],
+  );
+  return { number: block.number, hash: hash.toString('hex') };
+}
+
+export const hashLength = 16;
+// Read in the same transaction, a row can only be missing if somebody deleted it in between.
+const missingHash = Buffer.alloc(hashLength);
+
+/** All that the row says, in one text that means nothing else: numbers as they are stored, not as JavaScript reads them. */
+const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq, (extract(epoch from e.at) * 1000000)::bigint,
+  e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
+
+export async function hashRows(
+  tx: Queryable,
+  schema: Schema,
+  events: readonly Pick<Event, 'xid' | 'seq'>[],
+): Promise<Map<string, Buffer>> {
+  const rows = await tx.query<{ xid: string; seq: string; hash: Buffer }>(
+    `select e.xid, e.seq, ${rowHash} as hash from unnest($1::text[], $2::bigint[]) as k(xid, seq)
+       join ${schema}.events e on e.xid = k.xid::xid8 and e.seq = k.seq`,
+    [events.map((event) => event.xid), events.map((event) => event.seq)],
+  );
+  return new Map(rows.map((row) => [eventKey(row), row.hash]));
+}
+
+export interface Block {
+  number: string;
+  snapshot: string;
+  keys: readonly string[];
+  hashes: Buffer;
+  previousHash: Buffer;
+}
+
+export function hashBlock(block: Block): Buffer {
+  return createHash('sha256')
+    .update(JSON.stringify([block.number, block.snapshot, block.keys, block.hashes.toString('hex')]))
+    .update(block.previousHash)
+    .digest();
+}
+
+/** Every event of the block is visible in it: when the block is pruned, who has seen less has lost something. */
+function snapshotBehind(events: readonly Event[]): string {
+  let highest = 0n;
+  for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);
+  return `${highest + 1n}:${highest + 1n}:`;
+}
