@@ -1,5 +1,5 @@
 // `npm run migrations:generate` writes what the tables need and the migrations lack;
-// with --check it writes to a copy and fails if there would be anything to write.
+// `-- tenant --custom --name x` an empty one for that schema. With --check it writes to a copy and fails if there would be anything to write.
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
@@ -7,14 +7,16 @@ import { fileURLToPath } from 'node:url';
 
 const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const check = process.argv.includes('--check');
-const rest = process.argv.slice(2).filter((argument) => argument !== '--check');
+const all = ['control', 'tenant'];
+const asked = all.filter((schema) => process.argv.includes(schema));
+const rest = process.argv.slice(2).filter((argument) => argument !== '--check' && !all.includes(argument));
 
 // drizzle-kit takes relative paths only, so the copy lies inside the package.
 const copy = check ? mkdtempSync(join(root, 'node_modules', '.migrations-')) : undefined;
 try {
   if (copy) cpSync(join(root, 'migrations'), copy, { recursive: true });
   const out = relative(root, copy ?? join(root, 'migrations'));
-  for (const schema of ['control', 'tenant']) generate(schema, `./${out.replaceAll('\\', '/')}/${schema}`);
+  for (const schema of asked.length > 0 ? asked : all) generate(schema, `./${out.replaceAll('\\', '/')}/${schema}`);
   if (copy) compare(copy);
 } finally {
   if (copy) rmSync(copy, { recursive: true, force: true });
