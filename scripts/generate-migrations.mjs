@@ -1,5 +1,6 @@
 // `npm run migrations:generate` writes what the tables need and the migrations lack;
-// `-- tenant --custom --name x` an empty one for that schema. With --check it writes to a copy and fails if there would be anything to write.
+// `-- tenant --custom --name x` makes an empty one for that schema. With --check it writes to a copy
+// and fails if there was anything to write.
 import { spawnSync } from 'node:child_process';
 import { cpSync, mkdtempSync, readdirSync, rmSync } from 'node:fs';
 import { dirname, join, relative } from 'node:path';
