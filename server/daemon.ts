@@ -229,8 +229,13 @@ export class Daemon {
           leaseId: attempt.leaseId,
           logger: this.#logger,
           config,
-          signal: attempt.signal,
-          kill: attempt.kill,
+          // Getters: a signal that nobody looks at is never made.
+          get signal() {
+            return attempt.signal;
+          },
+          get kill() {
+            return attempt.kill;
+          },
           stop: (reason) => attempt.stop(reason),
           jobTypes: this.#handlers,
           onEnqueued: (enqueued) => this.wake(tenant, [enqueued]),

@@ -5,7 +5,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
-import { type Job, type JobRow, priorityRank, toJob } from './job.ts';
+import { type Job, type JobRow, priorities, priorityRank } from './job.ts';
 import { become, guard, transitions } from './states.ts';
 
 export interface ClaimRequest {
@@ -83,7 +83,7 @@ async function claim(
        update ${schema}.jobs set ${become(transition)}, lease_id = $1::uuid, lease_owner = $3, attempt = ${attempt},
          cancel_requested = false, cancel_intent = null, cancel_detail = null, ${startedAt} updated_at = now()
         where id = any(array(select id from picked))
-       returning *),
+       returning ${claimedColumns}),
      told as (${insertEvents(schema, {
        source: 'claimed',
        type: `'${transitions[transition].event}'`,
@@ -102,10 +102,70 @@ async function claim(
       ...values,
     ],
   );
-  const jobs = rows.map(toJob);
+  const jobs = rows.map((row) => toClaimedJob(row, request.owner));
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs };
+}
+
+// Only what a worker needs: a claim's answer is the widest row stream of the product.
+const claimedColumns = `id, status, type, queue, target_id, priority, created_at, run_at, started_at, attempt, attempt_floor,
+  max_attempts, lease_id, cost_units, tokens_used, token_limit, payload, checkpoint, retry, timeout_seconds, constraints,
+  on_error, on_drain, traceparent, expires_at, author`;
+
+/** A job as its new holder sees it; what only readers of the API ask for is left empty. */
+function toClaimedJob(row: JobRow, owner: string): Job {
+  return {
+    id: row.id as string,
+    status: row.status as Job['status'],
+    type: row.type as string,
+    queue: row.queue as string,
+    remote: false,
+    targetId: row.target_id as string | null,
+    laneHead: true,
+    laneRank: null,
+    laneSeq: '0',
+    priority: priorities[row.priority as number] as Job['priority'],
+    createdAt: row.created_at as string,
+    runAt: row.run_at as string,
+    updatedAt: row.started_at as string,
+    startedAt: row.started_at as string | null,
+    finishedAt: null,
+    heldSince: null,
+    expiresAt: row.expires_at as string | null,
+    staleAt: null,
+    attempt: row.attempt as number,
+    attemptFloor: row.attempt_floor as number,
+    maxAttempts: row.max_attempts as number,
+    leaseId: row.lease_id as string,
+    leaseOwner: owner,
+    leaseExpiresAt: null,
+    cancelRequested: false,
+    cancelIntent: null,
+    cancelDetail: null,
+    costUnits: row.cost_units as number,
+    tokensUsed: Number(row.tokens_used),
+    tokenLimit: row.token_limit === null ? null : Number(row.token_limit),
+    progress: null,
+    progressMessage: null,
+    payload: row.payload,
+    result: null,
+    error: null,
+    checkpoint: row.checkpoint,
+    retry: row.retry as Job['retry'],
+    timeoutSeconds: row.timeout_seconds as number | null,
+    constraints: row.constraints as Job['constraints'],
+    onError: row.on_error as Job['onError'],
+    onDrain: row.on_drain as Job['onDrain'],
+    webhookUrl: null,
+    webhookSent: false,
+    clientRequestId: null,
+    requestHash: null,
+    traceparent: row.traceparent as string | null,
+    author: row.author as string | null,
+    parentId: null,
+    scheduleId: null,
+  };
 }
 
 function byClaimOrder(a: Job, b: Job): number {

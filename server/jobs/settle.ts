@@ -3,6 +3,7 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
+import { assertNever } from '../kernel/errors.ts';
 import type { JobError } from './job.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from './lane.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
@@ -96,20 +97,25 @@ function groupByKind(items: Settlement[]): Map<OutcomeKind, Settlement[]> {
   return groups;
 }
 
-// What each outcome writes beside the status. `v` is the job's entry of the $2 object.
-const finishes = `finished_at = now(), lane_head = (target_id is null), progress = 100,`;
-const holds = `held_since = now(),`;
+// What each outcome writes beside the status. A job's own entry is looked up in the $2 object: joining
+// a list of (job, lease) pairs makes a nested loop over the whole batch.
+const entry = `($2::jsonb -> j.id::text)`;
+const finishes = `finished_at = now(), lane_head = (j.target_id is null), progress = 100,`;
+const holds = `held_since = now(), error = ${entry} -> 'error',`;
 const writes: Record<OutcomeKind, string> = {
-  complete: `${finishes} result = v -> 'result', error = null,`,
-  completePartly: `${finishes} result = v -> 'result', error = v -> 'error',`,
-  retry: `run_at = due_at, error = v -> 'error',`,
-  fail: `finished_at = now(), ${holds} error = v -> 'error', lane_head = (target_id is null or on_error = 'block'),`,
-  stopPaused: `${holds} error = v -> 'error',`,
-  stopCanceled: `finished_at = now(), lane_head = (target_id is null), error = v -> 'error',`,
-  giveBack: `attempt = attempt - 1,`,
-  recover: `error = v -> 'error',`,
-  recoverLater: `run_at = due_at, error = v -> 'error',`,
+  complete: `${finishes} result = ${entry} -> 'result', error = null,`,
+  completePartly: `${finishes} result = ${entry} -> 'result', error = ${entry} -> 'error',`,
+  retry: `run_at = g.due_at, error = ${entry} -> 'error',`,
+  fail: `finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
+  stopPaused: holds,
+  stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), error = ${entry} -> 'error',`,
+  giveBack: `attempt = j.attempt - 1,`,
+  recover: `error = ${entry} -> 'error',`,
+  recoverLater: `run_at = g.due_at, error = ${entry} -> 'error',`,
 };
+
+/** Without a result there is nothing to look up. */
+const completeBare = `${finishes} result = null, error = null,`;
 
 // What becomes of the phases that have not ended. Where there is nothing to do the statement stays as it is.
 const phaseWrites: Partial<Record<OutcomeKind, string>> = {
@@ -118,7 +124,7 @@ const phaseWrites: Partial<Record<OutcomeKind, string>> = {
   recoverLater: interrupted('running', 'pending'),
   stopPaused: interrupted('running', 'pending'),
   giveBack: interrupted('running', 'pending'),
-  fail: interrupted('running', 'failed', `error = s.v -> 'error', finished_at = now(),`),
+  fail: interrupted('running', 'failed', `error = $2::jsonb -> s.id::text -> 'error', finished_at = now(),`),
   stopCanceled: interrupted(`pending', 'running`, 'cancelled', 'finished_at = now(),'),
 };
 
@@ -134,18 +140,32 @@ async function settleKind(
   options: SettleOptions,
 ): Promise<string[]> {
   const transition: TransitionName = kind;
-  const entries = items.map((item) => ({ id: item.jobId, lease: item.leaseId, ...entryOf(item.outcome) }));
+  const entries: Record<string, object> = {};
+  let told = false;
+  for (const item of items) {
+    const own = entryOf(item.outcome);
+    told ||= own.told !== undefined;
+    entries[item.jobId] = { lease: item.leaseId, ...own };
+  }
+  const lease = items[0]?.leaseId;
+  const oneLease = items.every((item) => item.leaseId === lease);
+  const bare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
+  // Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
+  const later = kind === 'retry' || kind === 'recoverLater';
+  const given = `given as (
+       select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
+         from jsonb_each($2::jsonb)),`;
+  const phases = phaseWrites[kind];
   const rows = await tx.query<{ id: string }>(
-    `with given as (
-       select g.id, g.lease, g.v, now() + g.delay * interval '1 millisecond' as due_at
-         from jsonb_to_recordset($2::jsonb) as g(id uuid, lease uuid, delay float8, v jsonb)),
+    `with ${later ? given : ''}
      settled as (
-       update ${schema}.jobs j set ${become(transition)}, ${writes[kind]} lease_owner = null, cancel_requested = false,
-         cancel_intent = null, cancel_detail = null, updated_at = now()
-         from given g
-        where j.id = any($1::uuid[]) and j.id = g.id and j.lease_id = g.lease and ${guard(transition, 'j')}
-       returning j.id, j.target_id, j.attempt, j.lease_id, g.v),
-     ${phaseWrites[kind] === undefined ? '' : `phased as (update ${schema}.phases p ${phaseWrites[kind]}),`}
+       update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
+         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
+         ${later ? 'from given g' : ''}
+        where ${later ? 'j.id = g.id' : 'j.id = any($1::uuid[])'} and ${guard(transition, 'j')}
+          and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
+       returning j.id, j.target_id, j.attempt, j.lease_id),
+     ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
      told as (${insertEvents(schema, {
        source: 'settled',
@@ -153,39 +173,48 @@ async function settleKind(
        actor: '$3',
        from: `'RUNNING'`,
        to: `'${transitions[transition].to}'`,
-       data: `v -> 'told'`,
+       ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
      })})
-     select id from settled`,
-    [items.map((i) => i.jobId), JSON.stringify(entries), options.actor, options.endedLeases ?? []],
+     select id from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
+    [items.map((i) => i.jobId), JSON.stringify(bare ? {} : entries), options.actor, options.endedLeases ?? [], lease],
   );
   return rows.map((row) => row.id);
 }
 
-/** `v` holds what is written to the job and, under `told`, what the event says. */
-function entryOf(outcome: Outcome): { delay: number; v: object } {
+function isEmpty(outcome: Outcome): boolean {
+  return outcome.kind === 'complete' && (outcome.result === null || outcome.result === undefined);
+}
+
+interface Entry {
+  result?: unknown;
+  error?: JobError | undefined;
+  delay?: number;
+  told?: object | undefined;
+}
+
+/** What is written to the job and, under `told`, what the event says. */
+function entryOf(outcome: Outcome): Entry {
   switch (outcome.kind) {
     case 'complete':
-      return { delay: 0, v: { result: outcome.result ?? null } };
+      return { result: outcome.result ?? null };
     case 'completePartly':
-      return { delay: 0, v: { result: outcome.result ?? null, error: outcome.error, told: outcome.error } };
+      return { result: outcome.result ?? null, error: outcome.error, told: outcome.error };
     case 'retry':
-    case 'recoverLater':
-      return {
-        delay: outcome.delayMs,
-        v: { error: outcome.error, told: { error: outcome.error, delay_ms: outcome.delayMs } },
-      };
+    case 'recoverLater': {
+      const { error, delayMs } = outcome;
+      return { error, delay: delayMs, told: { error, delay_ms: delayMs } };
+    }
     case 'fail':
     case 'recover':
-      return { delay: 0, v: { error: outcome.error, told: { error: outcome.error } } };
+      return { error: outcome.error, told: { error: outcome.error } };
     case 'stopPaused':
     case 'stopCanceled': {
       const code = outcome.kind === 'stopPaused' ? 'PAUSED' : 'CANCELED';
-      return {
-        delay: 0,
-        v: { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } },
-      };
+      return { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } };
     }
     case 'giveBack':
-      return { delay: 0, v: { told: { reason: outcome.reason } } };
+      return { told: { reason: outcome.reason } };
+    default:
+      return assertNever(outcome);
   }
 }

@@ -23,13 +23,16 @@ const longestTimerMs = 2 ** 31 - 1;
 export class Attempt {
   readonly job: Job;
   readonly leaseId: string;
-  readonly startedAt = performance.now();
+  readonly claimedAt = performance.now();
+  startedAt = this.claimedAt;
   readonly #options: AttemptOptions;
-  readonly #controller = new AbortController();
-  readonly #kill = new AbortController();
+  // Made when first asked for: most attempts end before anybody looks.
+  #controller: AbortController | undefined;
+  #kill: AbortController | undefined;
   #reason: StopReason | undefined;
   #timeout: NodeJS.Timeout | undefined;
   #grace: NodeJS.Timeout | undefined;
+  #started = false;
   #settled = false;
 
   constructor(options: AttemptOptions) {
@@ -39,18 +42,25 @@ export class Attempt {
   }
 
   get signal(): AbortSignal {
+    this.#controller ??= new AbortController();
+    if (this.#reason !== undefined && !this.#controller.signal.aborted) this.#controller.abort(this.#reason);
     return this.#controller.signal;
   }
 
   get kill(): AbortSignal {
+    this.#kill ??= new AbortController();
     return this.#kill.signal;
   }
 
-  get settled(): boolean {
-    return this.#settled;
+  /** False for a job that was claimed ahead and has not begun. */
+  get started(): boolean {
+    return this.#started;
   }
 
   start(): void {
+    if (this.#settled || this.#started) return;
+    this.#started = true;
+    this.startedAt = performance.now();
     const seconds = this.job.timeoutSeconds;
     if (seconds !== null) {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
@@ -67,24 +77,33 @@ export class Attempt {
     if (this.#settled) return;
     if (reason.kind === 'leaseLost') {
       this.#reason = reason;
-      this.#controller.abort(reason);
+      this.#controller?.abort(reason);
       // Nothing may be written any more, so nothing is waited for.
       this.#finish(undefined);
-      this.#kill.abort(reason);
+      this.#kill?.abort(reason);
       return;
     }
     const stronger = reason.kind === 'budgetSpent' || (reason.kind === 'canceled' && this.#reason?.kind === 'paused');
     if (this.#reason !== undefined && !stronger) return;
     const first = this.#reason === undefined;
     this.#reason = reason;
+    // Claimed ahead of its slot and not yet begun: there is nothing to wait for.
+    if (!this.#started) return this.#finish(undefined);
     if (!first) return;
-    this.#controller.abort(reason);
+    this.#controller?.abort(reason);
     this.#grace = setTimeout(() => this.#abandon(), this.#options.cancelGraceMs);
+  }
+
+  /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
+  giveBack(reason: string): void {
+    if (this.#started || this.#settled) return;
+    this.#settled = true;
+    this.#options.settle(this, { kind: 'giveBack', reason });
   }
 
   #abandon(): void {
     if (this.#settled) return;
-    this.#kill.abort(this.#reason);
+    this.#kill?.abort(this.#reason);
     this.#options.onAbandoned?.(this);
     this.#finish(undefined);
   }

@@ -3,7 +3,7 @@
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import { queueDueJobs } from '../jobs/due.ts';
-import type { Job } from '../jobs/job.ts';
+import { type Job, priorityRank } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -39,7 +39,12 @@ export interface LoopObserver {
 }
 
 // A statement beyond this size holds its locks longer than it saves.
-const largestClaim = 500;
+const largestClaim = 1000;
+// Jobs that are about to start are claimed ahead, so that quick ones share statements and commits.
+// They are leased and kept alive like any other; what has not begun in time goes back.
+const aheadMs = 50;
+const mostAhead = 800;
+const returnAfterMs = 1000;
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 2000;
 const longestTimerMs = 2 ** 31 - 1;
@@ -54,6 +59,11 @@ export class TenantLoop implements HungryTenant {
   #again = false;
   #woken = false;
   #stopped = false;
+  /** Claimed ahead, in the order in which they will start. */
+  #ready: Attempt[] = [];
+  #returnTimer: NodeJS.Timeout | undefined;
+  /** How long an attempt takes of late; unknown means long. */
+  #averageMs = Number.POSITIVE_INFINITY;
   #backlogged = false;
   #failures = 0;
   #retryTimer: NodeJS.Timeout | undefined;
@@ -105,6 +115,7 @@ export class TenantLoop implements HungryTenant {
     clearTimeout(this.#retryTimer);
     clearTimeout(this.#dueTimer);
     this.#deps.slots.forget(this.key);
+    this.#returnReady('drained');
     await this.#claiming;
     await this.#queueing;
   }
@@ -135,21 +146,17 @@ export class TenantLoop implements HungryTenant {
   }
 
   async #claimAll(): Promise<void> {
-    const { slots } = this.#deps;
     const types = this.#deps.types();
     if (types.length === 0) return;
     while (!this.#stopped) {
+      const free = this.#startReady();
       if (this.#settler.pending >= largestBacklog) {
         this.#backlogged = true;
         return;
       }
-      const limit = Math.min(
-        this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency,
-        this.#deps.tenantConcurrency,
-      );
-      const free = slots.take(this, limit);
-      if (free === 0) return;
-      const wanted = Math.min(free, largestClaim);
+      const wanted = Math.min(free + this.#ahead() - this.#ready.length, largestClaim);
+      // A claim for a few, while many are ready, would cost as much as one for many.
+      if (wanted <= 0 || (free === 0 && this.#ready.length > wanted)) return;
       const sentAt = process.hrtime.bigint();
       let claimed: Claimed;
       try {
@@ -161,17 +168,47 @@ export class TenantLoop implements HungryTenant {
         });
         this.#failures = 0;
       } catch (error) {
-        slots.release(this.key, free);
         this.#backOff(error);
         return;
       }
-      this.#start(claimed, sentAt);
-      slots.release(this.key, free - claimed.jobs.length);
+      this.#take(claimed, sentAt);
       if (claimed.jobs.length < wanted) {
-        slots.forget(this.key);
+        this.#startReady();
+        if (this.#ready.length === 0) this.#deps.slots.forget(this.key);
         return;
       }
     }
+  }
+
+  get #limit(): number {
+    return Math.min(this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency, this.#deps.tenantConcurrency);
+  }
+
+  /** How many jobs this tenant's slots will begin within the next moment, beyond those that are free. */
+  #ahead(): number {
+    if (this.#averageMs > aheadMs || this.tenant.settings.capacity_units !== undefined) return 0;
+    return Math.min(mostAhead, Math.floor((this.#limit * aheadMs) / Math.max(1, this.#averageMs)));
+  }
+
+  /** Starts what is ready, as far as slots go. Returns how many slots are still free. */
+  #startReady(): number {
+    const { slots } = this.#deps;
+    const granted = slots.take(this, this.#limit);
+    const starting = this.#ready.splice(0, granted);
+    slots.release(this.key, granted - starting.length);
+    for (const attempt of starting) attempt.start();
+    if (this.#ready.length > 0) this.#returnTimer ??= setTimeout(() => this.#returnOld(), returnAfterMs);
+    return granted - starting.length;
+  }
+
+  /** Slots did not come free as expected: others may run these jobs. */
+  #returnOld(): void {
+    this.#returnTimer = undefined;
+    const tooOld = performance.now() - returnAfterMs / 2;
+    const old = this.#ready.filter((attempt) => attempt.claimedAt < tooOld);
+    this.#ready = this.#ready.filter((attempt) => attempt.claimedAt >= tooOld);
+    for (const attempt of old) attempt.giveBack('not started in time');
+    if (this.#ready.length > 0) this.#returnTimer = setTimeout(() => this.#returnOld(), returnAfterMs / 2);
   }
 
   #backOff(error: unknown): void {
@@ -183,7 +220,7 @@ export class TenantLoop implements HungryTenant {
     if (!this.#stopped) this.#retryTimer = setTimeout(() => this.wake(), delay);
   }
 
-  #start(claimed: Claimed, sentAt: bigint): void {
+  #take(claimed: Claimed, sentAt: bigint): void {
     const { heartbeat, observe } = this.#deps;
     observe.claimed(this.tenant, claimed.jobs);
     if (claimed.jobs.length === 0) return;
@@ -193,7 +230,8 @@ export class TenantLoop implements HungryTenant {
       claimed.jobs.map((job) => job.id),
     );
     heartbeat.hold(batch, sentAt);
-    const attempts = claimed.jobs.map((job) => {
+    const waiting = this.#ready.length > 0;
+    for (const job of claimed.jobs) {
       const attempt = new Attempt({
         job,
         leaseId: claimed.leaseId,
@@ -204,10 +242,18 @@ export class TenantLoop implements HungryTenant {
       });
       batch.add(attempt);
       this.running.set(job.id, attempt);
-      return attempt;
-    });
-    // All are known before the first starts: a handler may end at once.
-    for (const attempt of attempts) attempt.start();
+      this.#ready.push(attempt);
+    }
+    // An urgent job does not wait behind what was claimed before it.
+    if (waiting) this.#ready.sort((a, b) => priorityRank(a.job.priority) - priorityRank(b.job.priority));
+    // The claim may have been answered after the loop was stopped.
+    if (this.#stopped) this.#returnReady('drained');
+  }
+
+  #returnReady(reason: string): void {
+    clearTimeout(this.#returnTimer);
+    this.#returnTimer = undefined;
+    for (const attempt of this.#ready.splice(0)) attempt.giveBack(reason);
   }
 
   #settle(batch: Batch, attempt: Attempt, outcome: Outcome | undefined): void {
@@ -216,7 +262,12 @@ export class TenantLoop implements HungryTenant {
     const seconds = (performance.now() - attempt.startedAt) / 1000;
     const last = batch.remove(attempt);
     this.running.delete(job.id);
-    slots.release(this.key, 1);
+    if (attempt.started) {
+      slots.release(this.key, 1);
+      if (this.#ready.length > 0) this.wake();
+      const ms = seconds * 1000;
+      this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
+    }
     if (outcome === undefined) {
       observe.settled(this.tenant, job, undefined, seconds);
       if (last) heartbeat.drop(batch);

@@ -25,7 +25,7 @@ interface Entry extends Settlement {
 }
 
 // Beyond this a statement grows faster than it gains.
-const largestBatch = 500;
+const largestBatch = 1000;
 
 export class Settler {
   #options: SettlerOptions;

@@ -145,7 +145,7 @@ export const jobs = tenantTemplate.table(
       .on(t.queue, t.priority, t.createdAt, t.id)
       .where(sql`status = 'QUEUED' and lane_head and remote`),
     // Two heads of one lane cannot be represented.
-    uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head`),
+    uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
     // Promotion: who is next in the lane.
     index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
     // PENDING jobs that are due.
