@@ -28,6 +28,7 @@ import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
 import type { HandlerRegistry } from './worker/handlers.ts';
 import { Heartbeat } from './worker/heartbeat.ts';
+import { LoopWatch } from './worker/loop-watch.ts';
 import { observeHeartbeat, observeLoops } from './worker/observe.ts';
 import { WorkerPool } from './worker/pool.ts';
 import { DaemonRegistration } from './worker/registration.ts';
@@ -148,6 +149,7 @@ export class Daemon {
 
   #services(): Service[] {
     return [
+      ...(this.#handlers.threads === undefined ? [] : [this.#handlers.threads]),
       this.registry,
       this.#keys,
       this.metrics,
@@ -155,6 +157,7 @@ export class Daemon {
       this.#heartbeat,
       this.workers,
       this.#registration,
+      this.#createLoopWatch(),
       ...this.#background,
     ];
   }
@@ -271,6 +274,17 @@ export class Daemon {
       every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers)),
       every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
     ];
+  }
+
+  #createLoopWatch(): LoopWatch {
+    return new LoopWatch({
+      logger: this.#logger,
+      runningTypes: () => this.workers.runningTypes,
+      onBlocked: (seconds) => {
+        this.metrics.loopBlocked.inc();
+        this.metrics.loopBlockedSeconds.inc(seconds);
+      },
+    });
   }
 
   #wakeSlug(slug: string): void {

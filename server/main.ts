@@ -11,6 +11,8 @@ import { errorMessage } from './kernel/errors.ts';
 import { createLogger, type Logger } from './kernel/logger.ts';
 import { packageRoot } from './kernel/package-root.ts';
 import { HandlerRegistry } from './worker/handlers.ts';
+import { loadHandlers } from './worker/load-handlers.ts';
+import { ThreadPool } from './worker/thread-pool.ts';
 
 // After the drain and its last writes; whatever still holds the process then is not worth waiting for.
 const exitMarginMs = 5000;
@@ -21,7 +23,9 @@ async function main(): Promise<void> {
   const logger = createLogger(config.logLevel);
   guardAgainstStrayErrors(logger);
   const version = String(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')).version);
-  const handlers = new HandlerRegistry(demoHandlers);
+  const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });
+  const definitions = config.handlers === '' ? demoHandlers : await loadHandlers(config.handlers);
+  const handlers = new HandlerRegistry(definitions, threads);
   const embedded =
     config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
   const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });

@@ -69,6 +69,8 @@ const settings = {
     'Tokens that one job may use unless its tenant or the job says otherwise; 0 means no limit.',
   ),
   RESULT_LIMIT_BYTES: integer(1_048_576, 1024, 104_857_600, 'Largest result, phase result or checkpoint of a job.'),
+  HANDLER_THREADS: integer(8, 1, 1024, "Most worker threads of one daemon for handlers with isolation 'thread'."),
+  HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Most heap memory of one such thread.'),
   MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),
   WEBHOOK_ALLOW_PRIVATE: flag(
     false,

@@ -7,6 +7,8 @@ import { JobStopped, stopReasonOf } from './stop-reason.ts';
 export interface ContextParts {
   job: JobInfo;
   leaseId: string;
+  /** As the database has them, for code that runs elsewhere and reads them there. */
+  stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
   /** Aborted with a StopReason. */
   signal: AbortSignal;
@@ -74,7 +76,7 @@ export class Context implements JobContext {
 
   addUsage = async ({ tokens }: { tokens: number }): Promise<void> => {
     if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
-    this.#parts.effects().addUsage(tokens);
+    await this.#parts.effects().addUsage(tokens);
     throwIfStopped(this.#parts.signal);
   };
 

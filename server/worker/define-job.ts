@@ -108,7 +108,15 @@ export interface JobDefinition extends JobOptions {
   run?(context: JobContext<any, any, any>): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
   phases?: readonly PhaseDefinition<any, string, any, any>[];
+  /** The module that exports it, known once it was loaded from one. */
+  file?: string;
+  /** Runs its code elsewhere; set by the registry for `isolation: 'thread'`. */
+  isolate?: Isolate;
 }
+
+/** Takes the parts of a context and the signal that ends all waiting. */
+// biome-ignore lint/suspicious/noExplicitAny: the parts belong to the worker; naming their type here would go in circles.
+export type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
 
 const definitionMark = 'job/1';
 const typePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;

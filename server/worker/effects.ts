@@ -13,7 +13,8 @@ export interface PhaseScope {
 
 export interface Effects {
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
-  addUsage(tokens: number): void;
+  /** The signal is aborted when this is over and the job has passed its limit. */
+  addUsage(tokens: number): void | Promise<void>;
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
   /** Throws if the lease is gone. */
   assertLease(): Promise<void>;

@@ -3,13 +3,19 @@ import type { CheckedPayload, JobTypes, TypeDefaults } from '../jobs/job-types.t
 import { defaultBackoff } from '../kernel/backoff.ts';
 import { formatPath } from '../kernel/json.ts';
 import type { JobDefinition } from './define-job.ts';
+import type { ThreadPool } from './thread-pool.ts';
 
 export class HandlerRegistry implements JobTypes {
   #definitions = new Map<string, JobDefinition>();
   #defaults = new Map<string, TypeDefaults>();
 
-  constructor(definitions: Iterable<JobDefinition>) {
-    for (const definition of definitions) {
+  readonly threads: ThreadPool | undefined;
+
+  /** Without `threads` every handler runs in this thread, whatever it says of isolation. */
+  constructor(definitions: Iterable<JobDefinition>, threads?: ThreadPool) {
+    this.threads = threads;
+    for (const given of definitions) {
+      const definition = isolated(given, threads);
       if (this.#definitions.has(definition.type)) throw new Error(`two handlers for job type "${definition.type}"`);
       this.#definitions.set(definition.type, definition);
       this.#defaults.set(definition.type, defaultsOf(definition));
@@ -42,6 +48,13 @@ export class HandlerRegistry implements JobTypes {
     const field = formatPath(['payload', ...(issue?.path ?? [])]);
     return { ok: false, field, message: issue?.message ?? 'is not valid' };
   }
+}
+
+function isolated(definition: JobDefinition, threads: ThreadPool | undefined): JobDefinition {
+  if (definition.isolation !== 'thread' || threads === undefined) return definition;
+  const { type, file } = definition;
+  if (file === undefined) throw new Error(`job "${type}" asks for a thread, which needs a module to load it from`);
+  return { ...definition, isolate: (parts, kill) => threads.run({ file, type }, parts, kill) };
 }
 
 function defaultsOf(definition: JobDefinition): TypeDefaults {

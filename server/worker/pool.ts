@@ -36,6 +36,10 @@ export class WorkerPool implements Service {
     return count;
   }
 
+  get runningTypes(): string[] {
+    return [...new Set(this.#all().flatMap((loop) => [...loop.running.values()].map((attempt) => attempt.job.type)))];
+  }
+
   async start(): Promise<void> {
     if (this.#state !== 'new') return;
     this.#state = 'running';

@@ -1,8 +1,8 @@
 // One phase: its tries, its time limit, and what became of it.
 import type { JobError } from '../jobs/job.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
-import { Context, type ContextParts, sleep } from './context.ts';
-import type { JobContext, PhaseDefinition } from './define-job.ts';
+import { type ContextParts, sleep } from './context.ts';
+import type { PhaseDefinition } from './define-job.ts';
 import { dispositionOf } from './handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { isRecoverable, toJobError } from './job-error.ts';
@@ -16,8 +16,8 @@ export type PhaseEnd =
   | { status: 'stopped' }
   | { status: 'lost' };
 
-/** Runs the definition's code, here or in a thread. `phase` is undefined for a job's `run`. */
-export type Invoke = (phase: string | undefined, context: JobContext, kill: AbortSignal) => Promise<unknown>;
+/** Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. */
+export type Invoke = (parts: ContextParts, kill: AbortSignal) => Promise<unknown>;
 
 export interface PhaseRun {
   phase: PhaseDefinition;
@@ -54,8 +54,10 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
   const limit = new TimeLimit(phase, run, isolated);
   let partial: string | undefined;
   try {
-    const context = new Context({ ...parts, signal: limit.signal, onPartial: (reason) => (partial = reason) });
-    const value = await invoke(phase.name, context, limit.kill);
+    const onPartial = (reason: string) => {
+      partial = reason;
+    };
+    const value = await invoke({ ...parts, signal: limit.signal, onPartial }, limit.kill);
     const error = resultFault(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };
     const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);

@@ -6,6 +6,7 @@ import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import type { JobDefinition } from '../../server/worker/define-job.ts';
 import { HandlerRegistry } from '../../server/worker/handlers.ts';
+import { ThreadPool } from '../../server/worker/thread-pool.ts';
 import type { DatabaseContext } from './database.ts';
 
 /** Settings under which leases, sweeps and polls take fractions of a second. */
@@ -31,11 +32,15 @@ export interface StartDaemon {
 
 export async function startDaemon(context: DatabaseContext, given: StartDaemon = {}): Promise<Daemon> {
   const config = loadConfig({ ...fastSettings, ...given.env });
+  const logger = createLogger(config.logLevel);
   const daemon = new Daemon({
     config,
     databaseUrl: context.url,
-    logger: createLogger(config.logLevel),
-    handlers: new HandlerRegistry([...demoHandlers, ...(given.handlers ?? [])]),
+    logger,
+    handlers: new HandlerRegistry(
+      [...demoHandlers, ...(given.handlers ?? [])],
+      new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger }),
+    ),
     version: 'test',
   });
   onTestFinished(() => daemon.stop(0));

@@ -64,6 +64,8 @@ function watchWorkers(): void {
   threads.Worker = class extends Original {
     constructor(...args: ConstructorParameters<typeof Original>) {
       super(...args);
+      // Those of the TypeScript loader live as long as the process.
+      if (callSite() === undefined) return;
       workers.add(this);
       this.once('exit', () => workers.delete(this));
     }
