@@ -24,7 +24,8 @@ test('an isolated handler that blocks is paused by ending its thread, and other 
 test('a crash in a thread fails its job and nothing else', async () => {
   const daemon = await startDaemon(context, {
     handlers: await loadHandlers(fixtures),
-    env: { HANDLER_THREAD_MEMORY_MB: '32' },
+    // A thread at the end of its memory keeps both cores busy; short leases would not outlive it.
+    env: { HANDLER_THREAD_MEMORY_MB: '32', LEASE_SECONDS: '30' },
   });
   const [hoarder, primes] = await daemon.enqueue(
     context.tenant,
