@@ -243,7 +243,7 @@ CREATE INDEX "jobs_expires_at" ON "tenant_template"."jobs" USING btree ("expires
 CREATE UNIQUE INDEX "jobs_client_request_id" ON "tenant_template"."jobs" USING btree ("client_request_id") WHERE client_request_id is not null;--> statement-breakpoint
 CREATE INDEX "jobs_held_status_id" ON "tenant_template"."jobs" USING btree ("status","id") WHERE status in ('PAUSED','ERROR');--> statement-breakpoint
 CREATE INDEX "jobs_target_id_id" ON "tenant_template"."jobs" USING btree ("target_id","id") WHERE target_id is not null;--> statement-breakpoint
-CREATE INDEX "jobs_finished_at" ON "tenant_template"."jobs" USING btree ("finished_at") WHERE finished_at is not null and stale_at is null;--> statement-breakpoint
+CREATE INDEX "jobs_finished_at" ON "tenant_template"."jobs" USING btree ("finished_at") WHERE stale_at is null and (status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')));--> statement-breakpoint
 CREATE INDEX "jobs_stale_at" ON "tenant_template"."jobs" USING btree ("stale_at") WHERE stale_at is not null;--> statement-breakpoint
 CREATE INDEX "leases_active_id" ON "tenant_template"."leases" USING btree ("id") WHERE state = 'ACTIVE';--> statement-breakpoint
 CREATE INDEX "leases_released_at" ON "tenant_template"."leases" USING btree ("released_at") WHERE released_at is not null;--> statement-breakpoint

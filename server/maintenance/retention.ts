@@ -1,0 +1,166 @@
+// Retention of one tenant: finished jobs become stale, stale ones are deleted, and what was written
+// about them ages out. In small statements of their own: no long locks, and vacuum keeps up.
+import type { Database, Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { pruneEvents } from '../events/prune.ts';
+import { deleteStaleJobs, markStaleJobs, type RetiredJob } from '../jobs/retire.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+export interface RetentionHooks {
+  /** After the job became stale, once at most. An error is logged and changes nothing. */
+  onStale?(tenant: Tenant, job: RetiredJob): void | Promise<void>;
+  /** After it was deleted, once at most. */
+  onDelete?(tenant: Tenant, job: RetiredJob): void | Promise<void>;
+}
+
+export interface RetentionOptions {
+  config: Pick<Config, 'retentionStaleAfterSeconds' | 'retentionDeleteAfterSeconds' | 'retentionEventDays'>;
+  actor: string;
+  logger: Logger;
+  hooks?: RetentionHooks;
+  /** Ends the run between two statements. */
+  signal?: AbortSignal;
+  batch?: number;
+  mostBatches?: number;
+}
+
+export interface RetentionReport {
+  stale: number;
+  deleted: number;
+  events: number;
+  deliveries: number;
+  leases: number;
+  operations: number;
+  minutes: number;
+  /** False: there is more; the run came to its bound. */
+  complete: boolean;
+}
+
+// Some 20 ms each; a run is then at most a few seconds, and the next one goes on.
+const defaultBatch = 500;
+const defaultMostBatches = 40;
+const secondsPerDay = 86_400;
+// Charts go back this far.
+const leastDaysOfMinutes = 32;
+
+export async function runRetentionOnce(
+  db: Database,
+  tenant: Tenant,
+  options: RetentionOptions,
+): Promise<RetentionReport> {
+  const { schema } = tenant;
+  const { staleAfterSeconds, deleteAfterSeconds, eventDays } = termsOf(tenant, options.config);
+  const { actor, hooks, batch: limit = defaultBatch } = options;
+  const report = { ...nothing };
+  const run = (kind: Exclude<keyof RetentionReport, 'complete'>, step: () => Promise<number>) =>
+    repeat(report, kind, options, limit, step);
+
+  await run('stale', async () => {
+    const jobs = await markStaleJobs(db, schema, { afterSeconds: staleAfterSeconds, actor, limit });
+    return tell(jobs, tenant, options, hooks?.onStale?.bind(hooks));
+  });
+  await run('deleted', async () => {
+    const staleForSeconds = Math.max(0, deleteAfterSeconds - staleAfterSeconds);
+    const jobs = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit });
+    return tell(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
+  });
+  await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
+  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', eventDays, limit));
+  await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
+  await run('minutes', () => deleteOldMinutes(db, schema, Math.max(eventDays, leastDaysOfMinutes), limit));
+  if (!options.signal?.aborted) {
+    const pruned = await pruneEvents(db, schema, { olderThanSeconds: eventDays * secondsPerDay });
+    report.events = pruned.events;
+    report.complete &&= pruned.complete;
+  }
+  return report;
+}
+
+const nothing: RetentionReport = {
+  stale: 0,
+  deleted: 0,
+  events: 0,
+  deliveries: 0,
+  leases: 0,
+  operations: 0,
+  minutes: 0,
+  complete: true,
+};
+
+function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
+  const own = tenant.settings.retention;
+  return {
+    staleAfterSeconds: own?.stale_after_seconds ?? config.retentionStaleAfterSeconds,
+    deleteAfterSeconds: own?.delete_after_seconds ?? config.retentionDeleteAfterSeconds,
+    eventDays: own?.event_days ?? config.retentionEventDays,
+  };
+}
+
+/** Until a batch comes out short: then there was nothing more, or others have the rest locked. */
+async function repeat(
+  report: RetentionReport,
+  kind: Exclude<keyof RetentionReport, 'complete'>,
+  options: RetentionOptions,
+  limit: number,
+  step: () => Promise<number>,
+): Promise<void> {
+  for (let i = 0; i < (options.mostBatches ?? defaultMostBatches); i++) {
+    if (options.signal?.aborted) break;
+    const count = await step();
+    report[kind] += count;
+    if (count < limit) return;
+  }
+  report.complete = false;
+}
+
+async function tell(
+  jobs: RetiredJob[],
+  tenant: Tenant,
+  options: RetentionOptions,
+  hook: RetentionHooks['onStale'],
+): Promise<number> {
+  for (const job of hook === undefined ? [] : jobs) {
+    try {
+      await hook?.(tenant, job);
+    } catch (error) {
+      options.logger.error({ err: error, tenant: tenant.slug, jobId: job.id }, 'hook of the retention failed');
+    }
+  }
+  return jobs.length;
+}
+
+async function deleteOld(
+  db: Queryable,
+  schema: Schema,
+  table: 'webhook_deliveries' | 'leases' | 'operations',
+  column: 'finished_at' | 'released_at',
+  days: number,
+  limit: number,
+): Promise<number> {
+  const rows = await db.query(
+    `with old as (
+       select id from ${schema}.${table} where ${column} is not null and ${column} < now() - $1::float8 * interval '1 day'
+        order by ${column} limit $2 for update skip locked)
+     delete from ${schema}.${table} where id = any(array(select id from old)) returning id`,
+    [days, limit],
+  );
+  return rows.length;
+}
+
+/** Queue by queue, from the front of each: the rows of one queue lie together. */
+async function deleteOldMinutes(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
+  const rows = await db.query(
+    `with old as (
+       select q.queue, m.minute from (select queue from ${schema}.stat_minutes where minute = '-infinity') q
+        cross join lateral (
+          select minute from ${schema}.stat_minutes s
+           where s.queue = q.queue and s.minute > '-infinity' and s.minute < now() - $1::float8 * interval '1 day'
+           order by minute limit $2) m
+        limit $2)
+     delete from ${schema}.stat_minutes s using old o where s.queue = o.queue and s.minute = o.minute returning s.queue`,
+    [days, limit],
+  );
+  return rows.length;
+}
