@@ -26,7 +26,7 @@ export class DaemonRegistration implements Service {
   readonly name = 'registration';
   #options: RegistrationOptions;
   #interval: Interval;
-  /** A daemon restarted under its old name is another one. */
+  /** A daemon restarted under its old name is another one. These ids grow with time: the younger keeps the row. */
   #incarnation = uuidv7();
 
   constructor(options: RegistrationOptions) {
@@ -60,7 +60,8 @@ export class DaemonRegistration implements Service {
        on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
          version = excluded.version, draining = excluded.draining, running = excluded.running,
          job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
-         started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end`,
+         started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
+       where daemons.incarnation <= excluded.incarnation`,
       [
         workerId,
         this.#incarnation,

@@ -1,20 +1,34 @@
 import { expect, test } from 'vitest';
 import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { DaemonRegistry, type DaemonState, listDaemons } from '../../../server/tenants/daemons.ts';
+import { listDaemons } from '../../../server/tenants/daemons.ts';
+import { DaemonRegistration } from '../../../server/worker/registration.ts';
 import { adminKey, useApp } from '../../support/app.ts';
 import { useTenant } from '../../support/database.ts';
 
 const context = useTenant();
 const app = useApp(context, (deps) => ({ routes: [adminWorkerRoutes(deps)] }));
 
-function create(id: string, state: DaemonState = { running: 0, draining: false, jobTypes: ['a'] }): DaemonRegistry {
-  const logger = createLogger('silent');
-  return new DaemonRegistry({ db: context.db, logger, id, version: '1.0.0', state: () => state, everyMs: 60_000 });
+interface State {
+  running: number;
+  draining: boolean;
+  types: string[];
+}
+
+function create(workerId: string, state: State = { running: 0, draining: false, types: ['a'] }): DaemonRegistration {
+  return new DaemonRegistration({
+    db: context.db,
+    logger: createLogger('silent'),
+    workerId,
+    version: '1.0.0',
+    types: () => state.types,
+    running: () => state.running,
+    draining: () => state.draining,
+  });
 }
 
 test('a daemon is listed while it lives, with what it does', async () => {
-  const state = { running: 3, draining: false, jobTypes: ['a', 'b'] };
+  const state = { running: 3, draining: false, types: ['a', 'b'] };
   const daemon = create('d1', state);
   await daemon.start();
   const seen = await app.request('GET', '/api/admin/workers', { key: adminKey });
@@ -33,12 +47,15 @@ test('a daemon is listed while it lives, with what it does', async () => {
 
 test('a restart under the same name takes the row over, and the old process cannot touch it', async () => {
   const old = create('d2');
-  const young = create('d2', { running: 1, draining: false, jobTypes: [] });
   await old.start();
+  const [before] = await listDaemons(context.db);
+  const young = create('d2', { running: 1, draining: false, types: [] });
   await young.start();
   await old.beat();
   await old.stop();
-  expect(await listDaemons(context.db)).toMatchObject([{ id: 'd2', incarnation: young.incarnation, running: 1 }]);
+  const [after] = await listDaemons(context.db);
+  expect(after).toMatchObject({ id: 'd2', running: 1 });
+  expect(after?.incarnation).not.toBe(before?.incarnation);
   await young.stop();
 });
 

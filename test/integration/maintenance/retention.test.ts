@@ -1,0 +1,171 @@
+import { expect, test } from 'vitest';
+import { resumeJob } from '../../../server/jobs/resume.ts';
+import type { RetiredJob } from '../../../server/jobs/retire.ts';
+import { pauseJob } from '../../../server/jobs/stop.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
+import { rollUpOnce } from '../../../server/stats/roll-up.ts';
+import { readCounts } from '../../../server/stats/snapshot.ts';
+import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
+import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
+
+const context = useTenant();
+const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 3600, retentionEventDays: 90 };
+const failed = { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'no' } } as const;
+
+let number = 0;
+async function newTenant(): Promise<TenantContext> {
+  return { ...context, ...(await addTenant(context.db, `retention${++number}`)) };
+}
+
+function retain(where: TenantContext, more: Partial<Parameters<typeof runRetentionOnce>[2]> = {}) {
+  const logger = createLogger('silent');
+  return runRetentionOnce(where.db, where.tenant, { config, actor: 'sweeper:t', logger, ...more });
+}
+
+/** As if it had all happened this long ago. */
+async function age(where: TenantContext, interval: string): Promise<void> {
+  await where.db.query(
+    `update ${where.schema}.jobs set finished_at = finished_at - $1::interval, stale_at = stale_at - $1::interval`,
+    [interval],
+  );
+}
+
+test('a finished job becomes stale, then is gone with its phases and logs; each is told and called back', async () => {
+  const where = await newTenant();
+  const job = await addJob(where, { targetId: 't' });
+  const { jobs } = await claim(where);
+  await finish(where, jobs[0]!);
+  await where.db.query(`insert into ${where.schema}.phases (job_id, name, position) values ($1, 'one', 0)`, [job.id]);
+  await where.db.query(`insert into ${where.schema}.job_logs (job_id, attempt, message) values ($1, 1, 'hello')`, [
+    job.id,
+  ]);
+  const called: string[] = [];
+  const hooks = {
+    onStale: (_: unknown, j: RetiredJob) => void called.push(`stale ${j.id} ${j.status}`),
+    onDelete: (_: unknown, j: RetiredJob) => {
+      called.push(`deleted ${j.id}`);
+      throw new Error('a hook that fails');
+    },
+  };
+  expect(await retain(where, { hooks })).toMatchObject({ stale: 1, deleted: 0, complete: true });
+  expect((await reread(where, job)).staleAt).not.toBeNull();
+  expect(await retain(where, { hooks })).toMatchObject({ stale: 0, deleted: 0 });
+  await age(where, '2 hours');
+  expect(await retain(where, { hooks })).toMatchObject({ stale: 0, deleted: 1 });
+  expect(called).toEqual([`stale ${job.id} SUCCESS`, `deleted ${job.id}`]);
+  expect(await eventTypes(where, job)).toEqual([
+    'job.enqueued',
+    'job.started',
+    'job.completed',
+    'job.stale',
+    'job.deleted',
+  ]);
+  for (const table of ['jobs', 'phases', 'job_logs']) {
+    expect(await where.db.query(`select 1 from ${where.schema}.${table}`)).toEqual([]);
+  }
+  while (!(await rollUpOnce(where.db, where.schema)).complete);
+  expect((await readCounts(where.db, where.schema)).SUCCESS).toBe(0);
+});
+
+test('holds, lanes, waiting and running work are never touched, however old', async () => {
+  const where = await newTenant();
+  const by = { actor: 'user:ann' };
+  const [holder, behind, continues, free, paused, running] = await addJobs(where, [
+    { targetId: 'held' },
+    { targetId: 'held' },
+    { targetId: 'goes-on', onError: 'continue' },
+    {},
+    { targetId: 'paused' },
+    { targetId: 'busy' },
+  ]);
+  await pauseJob(where.db, where.schema, { ...by, jobId: paused!.id });
+  const { jobs } = await claim(where);
+  for (const job of jobs) if (job.id !== running!.id) await finish(where, job, failed);
+  await age(where, '1000 days');
+  expect(await retain(where)).toMatchObject({ stale: 2 });
+  await age(where, '1000 days');
+  expect(await retain(where)).toMatchObject({ deleted: 2 });
+  const left = await where.db.query<{ id: string }>(`select id from ${where.schema}.jobs`);
+  expect(left.map((row) => row.id).sort()).toEqual([holder!.id, behind!.id, paused!.id, running!.id].sort());
+  expect([continues!.id, free!.id]).not.toContain(left[0]?.id);
+  expect(await reread(where, holder!)).toMatchObject({ status: 'ERROR', laneHead: true, staleAt: null });
+});
+
+test('a stale job that a person resumes is fresh again', async () => {
+  const where = await newTenant();
+  const job = await addJob(where);
+  const { jobs } = await claim(where);
+  await finish(where, jobs[0]!, failed);
+  expect(await retain(where)).toMatchObject({ stale: 1 });
+  await age(where, '2 hours');
+  await resumeJob(where.db, where.schema, { jobId: job.id, actor: 'user:ann' });
+  expect(await retain(where)).toMatchObject({ stale: 0, deleted: 0 });
+  expect(await reread(where, job)).toMatchObject({ status: 'QUEUED', staleAt: null });
+});
+
+test('a run is bounded, goes on where it stopped, and two at once share the work', async () => {
+  const where = await newTenant();
+  await addJobs(
+    where,
+    Array.from({ length: 30 }, () => ({})),
+  );
+  const { jobs } = await claim(where);
+  for (const job of jobs) await finish(where, job);
+  expect(await retain(where, { batch: 5, mostBatches: 2 })).toMatchObject({ stale: 10, complete: false });
+  const rest = await Promise.all([retain(where, { batch: 5 }), retain(where, { batch: 5 })]);
+  expect(rest[0].stale + rest[1].stale).toBe(20);
+  await age(where, '2 hours');
+  const gone = await Promise.all([retain(where, { batch: 7 }), retain(where, { batch: 7 })]);
+  expect(gone[0].deleted + gone[1].deleted).toBe(30);
+});
+
+test("the tenant's own terms count", async () => {
+  const where = await newTenant();
+  await addJob(where);
+  const { jobs } = await claim(where);
+  await finish(where, jobs[0]!);
+  const tenant = { ...where.tenant, settings: { retention: { stale_after_seconds: 86_400 } } };
+  expect(await retain({ ...where, tenant })).toMatchObject({ stale: 0 });
+  const quick = { ...where.tenant, settings: { retention: { stale_after_seconds: 0, delete_after_seconds: 0 } } };
+  expect(await retain({ ...where, tenant: quick })).toMatchObject({ stale: 1, deleted: 1 });
+});
+
+test('deliveries, leases, operations and minutes age out; present counts and what is active stay', async () => {
+  const where = await newTenant();
+  const s = where.schema;
+  const id = 'gen_random_uuid()';
+  for (const days of [1, 100]) {
+    const then = `now() - interval '${days} days'`;
+    await where.db.query(
+      `insert into ${s}.webhook_deliveries (id, job_id, event_xid, event_seq, event_type, url, body, state, finished_at)
+       values (${id}, ${id}, '1', ${days}, 'job.completed', 'x', '{}', 'delivered', ${then})`,
+    );
+    await where.db.query(
+      `insert into ${s}.leases (id, kind, owner, job_ids, ttl_seconds, state, expires_at, released_at)
+       values (${id}, 'remote', 'w', '{}', 1, 'RELEASED', ${then}, ${then})`,
+    );
+    await where.db.query(
+      `insert into ${s}.operations (id, action, filter, status, finished_at) values (${id}, 'cancel', '{}', 'finished', ${then})`,
+    );
+    for (const queue of ['', 'default']) {
+      await where.db.query(
+        `insert into ${s}.stat_minutes (queue, minute, wait_buckets, run_buckets)
+         values ($1, date_trunc('minute', ${then}), '{}', '{}')`,
+        [queue],
+      );
+    }
+  }
+  for (const queue of ['', 'default']) {
+    await where.db.query(
+      `insert into ${s}.stat_minutes (queue, minute, wait_buckets, run_buckets) values ($1, '-infinity', '{}', '{}')`,
+      [queue],
+    );
+  }
+  await where.db.query(
+    `insert into ${s}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at) values (${id}, 'local', 'w', '{}', 1, now() - interval '200 days')`,
+  );
+  expect(await retain(where)).toMatchObject({ deliveries: 1, leases: 1, operations: 1, minutes: 2, complete: true });
+  expect(await where.db.query(`select 1 from ${s}.leases`)).toHaveLength(2);
+  expect(await where.db.query(`select 1 from ${s}.stat_minutes`)).toHaveLength(4);
+});
