@@ -1,0 +1,48 @@
+// A worker that works: it counts for `payload.seconds`, and, if `payload.effects_url` is set, posts a
+// sign of life there every 100 ms, as real work would leave traces outside. Run it:
+//   LEASEHOLD_URL=http://127.0.0.1:8080 LEASEHOLD_KEY=lh_… LEASEHOLD_QUEUE=visuals npx tsx scripts/clients/example-worker.ts
+// It is also the reference worker of `npm run conformance`.
+import { pathToFileURL } from 'node:url';
+import { LeaseholdWorker, type Work, type WorkerOptions } from './leasehold-worker.ts';
+
+interface Payload {
+  seconds?: number;
+  effects_url?: string;
+}
+
+export async function countSeconds({ job, leaseId, signal, report }: Work): Promise<unknown> {
+  const { seconds = 1, effects_url } = (job.payload ?? {}) as Payload;
+  const startedAt = performance.now();
+  for (;;) {
+    // Before every step that leaves a trace: a worker without its lease must leave none.
+    signal.throwIfAborted();
+    if (effects_url) await leaveTrace(effects_url, { job_id: job.job_id, lease_id: leaseId }, signal);
+    const elapsed = (performance.now() - startedAt) / 1000;
+    report(Math.min(1, elapsed / seconds), `${elapsed.toFixed(1)} of ${seconds} s`);
+    if (elapsed >= seconds) return { counted: seconds };
+    await new Promise((resolve) => setTimeout(resolve, 100));
+  }
+}
+
+async function leaveTrace(url: string, trace: object, signal: AbortSignal): Promise<void> {
+  const headers = { 'content-type': 'application/json' };
+  await fetch(url, { method: 'POST', headers, body: JSON.stringify(trace), signal });
+}
+
+export function optionsFromEnvironment(env: NodeJS.ProcessEnv): WorkerOptions {
+  return {
+    url: env.LEASEHOLD_URL ?? 'http://127.0.0.1:8080',
+    key: env.LEASEHOLD_KEY ?? '',
+    queue: env.LEASEHOLD_QUEUE ?? 'default',
+    concurrency: Number(env.LEASEHOLD_CONCURRENCY ?? 1),
+    ttlSeconds: Number(env.LEASEHOLD_TTL_SEC ?? 30),
+    drainSeconds: Number(env.LEASEHOLD_DRAIN_SEC ?? 60),
+    log: (message, fields) => process.stderr.write(`${JSON.stringify({ message, ...fields })}\n`),
+  };
+}
+
+if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
+  const worker = new LeaseholdWorker(optionsFromEnvironment(process.env), countSeconds);
+  for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => worker.drain());
+  await worker.run();
+}

@@ -1,0 +1,298 @@
+// A worker for Leasehold in one file: fetch and timers, nothing else. Copy it into your project.
+// It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
+// the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
+
+export interface WorkerOptions {
+  /** `http://127.0.0.1:8080` */
+  url: string;
+  /** An API key with the scope `worker`. */
+  key: string;
+  /** The queue (`addon_id`) to take jobs from. */
+  queue: string;
+  /** Must be unique among running workers; a new one for each process. */
+  workerId?: string;
+  jobTypes?: string[];
+  maxCostUnits?: number;
+  /** `{ gpu_available: true }` takes jobs with `gpu_required`. */
+  capabilities?: Record<string, boolean>;
+  /** Jobs at once; default 1. */
+  concurrency?: number;
+  /** How long a lease lives without a heartbeat; default 30. Heartbeats are sent three times in it. */
+  ttlSeconds?: number;
+  /** How long running jobs may go on after `drain()` before they are given back; default 60. */
+  drainSeconds?: number;
+  log?: (message: string, fields: Record<string, unknown>) => void;
+  fetch?: typeof fetch;
+}
+
+export interface RemoteJob {
+  job_id: string;
+  job_type: string;
+  payload: unknown;
+  cost_units: number;
+  attempts: number;
+  [field: string]: unknown;
+}
+
+export interface Work {
+  job: RemoteJob;
+  /** The fence: hand it to whoever must refuse the writes of a worker that lost its lease. */
+  leaseId: string;
+  /** Aborted with a `Stopped` when the handler must end: throw, e.g. with `signal.throwIfAborted()`. */
+  signal: AbortSignal;
+  /** Sent with the next heartbeat. */
+  report(progress: number, message?: string): void;
+}
+
+/** Returns the job's result, or throws. `recoverable = false` on the error makes a failure final. */
+export type Handler = (work: Work) => Promise<unknown>;
+
+export class Stopped extends Error {
+  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost';
+  constructor(reason: Stopped['reason']) {
+    super(`stopped: ${reason}`);
+    this.name = 'Stopped';
+    this.reason = reason;
+  }
+}
+
+/** No answer, or none that means anything: what was asked may or may not have happened. */
+class Unreachable extends Error {}
+
+// biome-ignore lint/suspicious/noExplicitAny: JSON from the server.
+type Answer = { status: number; body: any };
+
+interface Held {
+  job: RemoteJob;
+  leaseId: string;
+  ttlMs: number;
+  /** On performance.now(): until then the lease is surely ours. */
+  deadline: number;
+  lost: boolean;
+  stop: AbortController;
+  ended: AbortController;
+  progress?: number;
+  message?: string;
+}
+
+const requestTimeoutMs = 10_000;
+
+export class LeaseholdWorker {
+  readonly workerId: string;
+  #options: WorkerOptions;
+  #handler: Handler;
+  #draining = new AbortController();
+  #running = new Set<Held>();
+
+  constructor(options: WorkerOptions, handler: Handler) {
+    this.#options = options;
+    this.#handler = handler;
+    this.workerId = options.workerId ?? `worker-${process.pid}-${Math.random().toString(36).slice(2, 8)}`;
+  }
+
+  /** Works until `drain()` was called and the last job has ended. */
+  async run(): Promise<void> {
+    await Promise.all(Array.from({ length: this.#options.concurrency ?? 1 }, () => this.#slot()));
+  }
+
+  /** Takes no more jobs; running ones may finish, then are given back. For SIGTERM. */
+  drain(): void {
+    if (this.#draining.signal.aborted) return;
+    this.#draining.abort();
+    const giveBack = () => {
+      for (const held of this.#running) held.stop.abort(new Stopped('drain'));
+    };
+    setTimeout(giveBack, (this.#options.drainSeconds ?? 60) * 1000).unref();
+  }
+
+  async #slot(): Promise<void> {
+    let failures = 0;
+    while (!this.#draining.signal.aborted) {
+      try {
+        const job = await this.#claim();
+        failures = 0;
+        if (job) await this.#work(job);
+      } catch (error) {
+        if (this.#draining.signal.aborted) return;
+        failures++;
+        this.#log('cannot work for now', { error: messageOf(error), failures });
+        // A server that restarts finds its workers again within seconds, and not all in one moment.
+        await pause(Math.min(250 * 2 ** failures, 5000) * (0.5 + Math.random() / 2), this.#draining.signal);
+      }
+    }
+  }
+
+  async #claim(): Promise<RemoteJob | undefined> {
+    const { queue, jobTypes, maxCostUnits, capabilities } = this.#options;
+    const waitSeconds = 20;
+    const answer = await this.#post(
+      '/jobs/claim',
+      {
+        addon_id: queue,
+        worker_id: this.workerId,
+        accept_job_types: jobTypes ?? null,
+        max_cost_units: maxCostUnits ?? null,
+        constraints_capabilities: capabilities ?? null,
+        wait_sec: waitSeconds,
+      },
+      waitSeconds * 1000 + requestTimeoutMs,
+      this.#draining.signal,
+    );
+    if (answer.status === 200) return answer.body.job;
+    if (answer.status === 204) return undefined;
+    throw new Error(`claim refused: ${answer.status} ${answer.body?.detail ?? ''}`);
+  }
+
+  async #work(job: RemoteJob): Promise<void> {
+    // A courtesy: whether the job is still ours shows when we ask for its lease.
+    const preparing = { state: 'PREPARING', worker_id: this.workerId };
+    await this.#post(`/jobs/${job.job_id}/status`, preparing).catch(() => undefined);
+    const held = await this.#lease(job);
+    if (!held) return;
+    this.#running.add(held);
+    const beating = this.#beat(held);
+    try {
+      const outcome = await this.#attempt(held);
+      if (outcome) await this.#release(held, outcome);
+    } finally {
+      held.ended.abort();
+      this.#running.delete(held);
+      await beating;
+    }
+  }
+
+  /** Undefined: the claim is gone, or was given back because we drain. */
+  async #lease(job: RemoteJob): Promise<Held | undefined> {
+    for (;;) {
+      if (this.#draining.signal.aborted) {
+        await this.#post(`/jobs/${job.job_id}/status`, { state: 'QUEUED', worker_id: this.workerId });
+        return undefined;
+      }
+      const sentAt = performance.now();
+      const request = { job_id: job.job_id, worker_id: this.workerId, ttl_sec: this.#options.ttlSeconds ?? 30 };
+      const answer = await this.#post('/lease/request', request).catch(() => undefined);
+      if (answer?.status === 200 && answer.body.approved) {
+        const ttlMs = answer.body.lease.ttl_sec * 1000;
+        const deadline = sentAt + ttlMs - marginOf(ttlMs);
+        const signals = { stop: new AbortController(), ended: new AbortController() };
+        return { job, leaseId: answer.body.lease.lease_id, ttlMs, deadline, lost: false, ...signals };
+      }
+      if (answer && answer.status !== 200)
+        return void this.#log('claim lost', { job: job.job_id, status: answer.status });
+      await pause(answer ? answer.body.retry_after_sec * 1000 : 500, this.#draining.signal);
+    }
+  }
+
+  async #beat(held: Held): Promise<void> {
+    let waitMs = held.ttlMs / 3;
+    while (!held.ended.signal.aborted) {
+      await pause(Math.min(waitMs, held.deadline - performance.now()), held.ended.signal);
+      if (held.ended.signal.aborted) return;
+      const sentAt = performance.now();
+      if (sentAt >= held.deadline) return lose(held);
+      waitMs = held.ttlMs / 3;
+      try {
+        const beat = { ...own(this, held), progress: held.progress, message: held.message };
+        const path = `/lease/${held.leaseId}/heartbeat`;
+        const answer = await this.#post(path, beat, Math.min(waitMs, held.deadline - sentAt));
+        if (answer.status !== 200) return lose(held);
+        held.deadline = sentAt + held.ttlMs - marginOf(held.ttlMs);
+        if (answer.body.job.cancel_requested) held.stop.abort(new Stopped(answer.body.job.cancel_intent));
+      } catch {
+        // Unknown, not lost: try again soon, until the time is over.
+        waitMs = Math.min(waitMs / 4, 1000);
+      }
+    }
+  }
+
+  /** The handler's outcome; undefined if the lease was lost, for then nothing may be written. */
+  async #attempt(held: Held): Promise<object | undefined> {
+    const started = performance.now();
+    let outcome: object;
+    try {
+      const report = (progress: number, message?: string) => Object.assign(held, { progress, message });
+      const { job, leaseId } = held;
+      const result = await this.#handler({ job, leaseId, signal: held.stop.signal, report });
+      outcome = { status: 'SUCCEEDED', result_data: result ?? null };
+    } catch (error) {
+      outcome = failure(error, held.stop.signal);
+    }
+    if (held.lost) return void this.#log('lease lost', { job: held.job.job_id, lease: held.leaseId });
+    return { ...outcome, metrics: { runtime_ms: Math.round(performance.now() - started) } };
+  }
+
+  async #release(held: Held, outcome: object): Promise<void> {
+    // A release can be repeated: its first effect is its only one.
+    while (performance.now() < held.deadline) {
+      try {
+        const answer = await this.#post(`/lease/${held.leaseId}/release`, { ...own(this, held), ...outcome });
+        if (answer.status !== 200) this.#log('release refused', { job: held.job.job_id, status: answer.status });
+        return;
+      } catch {
+        await pause(250);
+      }
+    }
+    this.#log('lease ran out before its release was answered', { job: held.job.job_id });
+  }
+
+  async #post(path: string, body: object, timeoutMs = requestTimeoutMs, signal?: AbortSignal): Promise<Answer> {
+    const signals = [AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs))), ...(signal ? [signal] : [])];
+    try {
+      const response = await (this.#options.fetch ?? fetch)(`${this.#options.url}/api/scheduler${path}`, {
+        method: 'POST',
+        headers: { authorization: `Bearer ${this.#options.key}`, 'content-type': 'application/json' },
+        body: JSON.stringify(body),
+        signal: AbortSignal.any(signals),
+      });
+      const text = await response.text();
+      if (response.status >= 500 || response.status === 429) throw new Error(`answered ${response.status}`);
+      return { status: response.status, body: text === '' ? undefined : JSON.parse(text) };
+    } catch (error) {
+      throw new Unreachable(messageOf(error));
+    }
+  }
+
+  #log(message: string, fields: Record<string, unknown>): void {
+    this.#options.log?.(message, { worker: this.workerId, ...fields });
+  }
+}
+
+/** Nothing may be written any more, whatever was asked before. */
+function lose(held: Held): void {
+  held.lost = true;
+  held.stop.abort(new Stopped('leaseLost'));
+}
+
+function own(worker: LeaseholdWorker, held: Held) {
+  return { job_id: held.job.job_id, worker_id: worker.workerId };
+}
+
+function failure(error: unknown, signal: AbortSignal): object {
+  const stopped = signal.reason instanceof Stopped ? signal.reason.reason : undefined;
+  if (stopped !== undefined) return { status: 'CANCELED', error: `stopped: ${stopped}`, requeue: stopped === 'drain' };
+  const code = error instanceof Error && 'code' in error ? String(error.code) : 'HANDLER_ERROR';
+  const recoverable = !(error instanceof Error && 'recoverable' in error && error.recoverable === false);
+  return { status: 'FAILED', error: { code, message: messageOf(error) }, recoverable };
+}
+
+/** Time to notice and to stop before another worker may have the job. */
+function marginOf(ttlMs: number): number {
+  return Math.min(2000, ttlMs / 5);
+}
+
+function messageOf(error: unknown): string {
+  return error instanceof Error ? error.message : String(error);
+}
+
+function pause(ms: number, signal?: AbortSignal): Promise<void> {
+  return new Promise((resolve) => {
+    if (signal?.aborted) return resolve();
+    const end = () => {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', end);
+      resolve();
+    };
+    const timer = setTimeout(end, Math.max(0, ms));
+    signal?.addEventListener('abort', end);
+  });
+}

@@ -1,0 +1,306 @@
+#!/usr/bin/env python3
+"""A worker for Leasehold in one file, with the standard library only. Copy it into your project.
+
+Claims a job, prepares, asks for a lease, runs your handler under heartbeats and releases. It stops
+the handler when somebody cancels or pauses the job, and before its lease runs out: the time of the
+last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
+
+    from leasehold_worker import Worker
+
+    def render(work):
+        for step in range(35):
+            work.check()                      # raises Stopped when the work must end
+            work.report(step / 35, f"rendering step {step}/35")
+        return {"path": "/runtime/out.jpg"}
+
+    Worker(url, key, queue="visuals", handler=render).run()
+
+Run as a program it is an example that counts for payload["seconds"], configured by LEASEHOLD_URL,
+LEASEHOLD_KEY and LEASEHOLD_QUEUE.
+"""
+import http.client
+import json
+import os
+import random
+import signal
+import socket
+import sys
+import threading
+import time
+import urllib.parse
+import uuid
+
+REQUEST_TIMEOUT = 10.0
+WAIT_SECONDS = 20
+
+
+class Stopped(Exception):
+    """Raised by Work.check(): 'cancel', 'pause', 'drain' or 'lease lost'."""
+
+    def __init__(self, reason):
+        super().__init__("stopped: " + reason)
+        self.reason = reason
+
+
+class Unreachable(Exception):
+    """No answer, or none that means anything: what was asked may or may not have happened."""
+
+
+class Work:
+    """One attempt, as the handler sees it."""
+
+    def __init__(self, job, lease_id, ttl, sent_at):
+        self.job = job
+        self.payload = job["payload"]
+        self.lease_id = lease_id  # the fence: for whoever must refuse writes of a lost lease
+        self.ttl = ttl
+        self.deadline = sent_at + ttl - margin(ttl)
+        self.reason = None
+        self.stopping = threading.Event()
+        self.ended = threading.Event()
+        self.progress = None
+        self.message = None
+
+    def check(self):
+        """Call it often, and before everything that leaves a trace outside."""
+        if time.monotonic() >= self.deadline:
+            self.stop("lease lost")
+        if self.stopping.is_set():
+            raise Stopped(self.reason)
+
+    def sleep(self, seconds):
+        """Sleeps, but not past a wish to stop."""
+        self.stopping.wait(max(0, min(seconds, self.deadline - time.monotonic())))
+        self.check()
+
+    def report(self, progress, message=None):
+        self.progress = min(1.0, max(0.0, progress))
+        self.message = message
+
+    def stop(self, reason):
+        # Nothing may be written any more once the lease is lost, whatever was asked before.
+        if self.reason is None or reason == "lease lost":
+            self.reason = reason
+        self.stopping.set()
+
+
+class Worker:
+    def __init__(self, url, key, queue, handler, worker_id=None, job_types=None, max_cost_units=None,
+                 capabilities=None, concurrency=1, ttl=30.0, drain_seconds=60.0, log=None):
+        self.url = urllib.parse.urlsplit(url)
+        self.key = key
+        self.queue = queue
+        self.handler = handler
+        self.worker_id = worker_id or "worker-%d-%s" % (os.getpid(), uuid.uuid4().hex[:6])
+        self.job_types = job_types
+        self.max_cost_units = max_cost_units
+        self.capabilities = capabilities
+        self.concurrency = concurrency
+        self.ttl = ttl
+        self.drain_seconds = drain_seconds
+        self.log = log or (lambda message: None)
+        self.draining = threading.Event()
+        self.running = set()
+        self.polling = set()
+        self.lock = threading.Lock()
+
+    def run(self):
+        """Works until SIGTERM or SIGINT, then drains."""
+        for name in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(name, lambda *_: self.draining.set())
+        slots = [threading.Thread(target=self._slot, daemon=True) for _ in range(self.concurrency)]
+        for slot in slots:
+            slot.start()
+        # A signal is handled between two statements of the main thread: it must not wait for ever.
+        while not self.draining.wait(0.1):
+            pass
+        self._hang_up()
+        give_up_at = time.monotonic() + self.drain_seconds
+        for slot in slots:
+            slot.join(max(0, give_up_at - time.monotonic()))
+        with self.lock:
+            late = list(self.running)
+        for work in late:
+            work.stop("drain")
+        for slot in slots:
+            slot.join()
+
+    def _slot(self):
+        failures = 0
+        while not self.draining.is_set():
+            try:
+                job = self._claim()
+                failures = 0
+                if job is not None:
+                    self._work(job)
+            except Exception as error:  # a worker outlives whatever happens to one job or one request
+                if self.draining.is_set():
+                    return
+                failures += 1
+                self.log("cannot work for now: %s" % error)
+                self.draining.wait(min(0.25 * 2 ** failures, 5.0) * random.uniform(0.5, 1.0))
+
+    def _claim(self):
+        status, body = self._post("/jobs/claim", {
+            "addon_id": self.queue, "worker_id": self.worker_id, "accept_job_types": self.job_types,
+            "max_cost_units": self.max_cost_units, "constraints_capabilities": self.capabilities,
+            "wait_sec": WAIT_SECONDS}, WAIT_SECONDS + REQUEST_TIMEOUT, polling=True)
+        if status == 204:
+            return None
+        if status != 200:
+            raise RuntimeError("claim refused: %s %s" % (status, body))
+        return body["job"]
+
+    def _work(self, job):
+        try:  # a courtesy: whether the job is still ours shows when we ask for its lease
+            self._post("/jobs/%s/status" % job["job_id"], {"state": "PREPARING", "worker_id": self.worker_id})
+        except Unreachable:
+            pass
+        work = self._lease(job)
+        if work is None:
+            return
+        with self.lock:
+            self.running.add(work)
+        beating = threading.Thread(target=self._beat, args=(work,), daemon=True)
+        beating.start()
+        try:
+            outcome = self._attempt(work)
+            if outcome is not None:
+                self._release(work, outcome)
+        finally:
+            work.ended.set()
+            with self.lock:
+                self.running.discard(work)
+            beating.join()
+
+    def _lease(self, job):
+        while not self.draining.is_set():
+            sent_at = time.monotonic()
+            try:
+                status, body = self._post("/lease/request", {
+                    "job_id": job["job_id"], "worker_id": self.worker_id, "ttl_sec": self.ttl})
+            except Unreachable:
+                self.draining.wait(0.5)
+                continue
+            if status != 200:
+                self.log("claim lost: %s" % body)
+                return None
+            if body["approved"]:
+                lease = body["lease"]
+                return Work(job, lease["lease_id"], lease["ttl_sec"], sent_at)
+            self.draining.wait(body["retry_after_sec"])
+        self._post("/jobs/%s/status" % job["job_id"], {"state": "QUEUED", "worker_id": self.worker_id})
+        return None
+
+    def _beat(self, work):
+        wait = work.ttl / 3
+        while not work.ended.wait(max(0, min(wait, work.deadline - time.monotonic()))):
+            sent_at = time.monotonic()
+            if sent_at >= work.deadline:
+                return work.stop("lease lost")
+            wait = work.ttl / 3
+            try:
+                status, body = self._post("/lease/%s/heartbeat" % work.lease_id, {
+                    "job_id": work.job["job_id"], "worker_id": self.worker_id,
+                    "progress": work.progress, "message": work.message}, min(wait, work.deadline - sent_at))
+            except Unreachable:  # unknown, not lost: try again soon, until the time is over
+                wait = min(wait / 4, 1.0)
+                continue
+            if status != 200:
+                return work.stop("lease lost")
+            work.deadline = sent_at + work.ttl - margin(work.ttl)
+            if body["job"]["cancel_requested"]:
+                work.stop(body["job"]["cancel_intent"])
+
+    def _attempt(self, work):
+        started = time.monotonic()
+        try:
+            outcome = {"status": "SUCCEEDED", "result_data": self.handler(work)}
+        except Stopped as stopped:
+            outcome = {"status": "CANCELED", "error": str(stopped), "requeue": stopped.reason == "drain"}
+        except Exception as error:
+            outcome = {"status": "FAILED", "error": {"code": type(error).__name__, "message": str(error)}}
+        if work.reason == "lease lost":
+            self.log("lease lost: %s" % work.lease_id)
+            return None  # nothing may be written any more
+        outcome["metrics"] = {"runtime_ms": round((time.monotonic() - started) * 1000)}
+        return outcome
+
+    def _release(self, work, outcome):
+        body = dict(outcome, job_id=work.job["job_id"], worker_id=self.worker_id)
+        while time.monotonic() < work.deadline:  # can be repeated: its first effect is its only one
+            try:
+                status, answer = self._post("/lease/%s/release" % work.lease_id, body)
+                if status != 200:
+                    self.log("release refused: %s" % answer)
+                return
+            except Unreachable:
+                time.sleep(0.25)
+        self.log("the lease ran out before its release was answered")
+
+    def _post(self, path, body, timeout=REQUEST_TIMEOUT, polling=False):
+        kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
+        connection = kind(self.url.hostname, self.url.port, timeout=max(0.001, timeout))
+        if polling:
+            with self.lock:
+                self.polling.add(connection)
+        try:
+            connection.request("POST", self.url.path.rstrip("/") + "/api/scheduler" + path, json.dumps(body), {
+                "Authorization": "Bearer " + self.key, "Content-Type": "application/json"})
+            response = connection.getresponse()
+            text = response.read()
+            if response.status >= 500 or response.status == 429:
+                raise Unreachable("answered %d" % response.status)
+            return response.status, json.loads(text) if text else None
+        except (OSError, http.client.HTTPException, ValueError) as error:
+            raise Unreachable(str(error) or type(error).__name__)
+        finally:
+            with self.lock:
+                self.polling.discard(connection)
+            connection.close()
+
+    def _hang_up(self):
+        """Ends claims that wait for work: the server sees it and gives them nothing."""
+        with self.lock:
+            for connection in self.polling:
+                if connection.sock is not None:
+                    try:
+                        connection.sock.shutdown(socket.SHUT_RDWR)
+                    except OSError:
+                        pass
+
+
+def margin(ttl):
+    """Time to notice and to stop before another worker may have the job."""
+    return min(2.0, ttl / 5)
+
+
+def count_seconds(work):
+    """The example: counts, and posts a sign of life to payload["effects_url"] if there is one."""
+    payload = work.payload or {}
+    seconds = payload.get("seconds", 1)
+    started = time.monotonic()
+    while True:
+        work.check()
+        if payload.get("effects_url"):
+            url = urllib.parse.urlsplit(payload["effects_url"])
+            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
+            trace = json.dumps({"job_id": work.job["job_id"], "lease_id": work.lease_id})
+            connection.request("POST", url.path, trace, {"Content-Type": "application/json"})
+            connection.getresponse().read()
+            connection.close()
+        elapsed = time.monotonic() - started
+        work.report(elapsed / seconds, "%.1f of %s s" % (elapsed, seconds))
+        if elapsed >= seconds:
+            return {"counted": seconds}
+        work.sleep(0.1)
+
+
+if __name__ == "__main__":
+    Worker(
+        os.environ.get("LEASEHOLD_URL", "http://127.0.0.1:8080"), os.environ.get("LEASEHOLD_KEY", ""),
+        os.environ.get("LEASEHOLD_QUEUE", "default"), count_seconds,
+        concurrency=int(os.environ.get("LEASEHOLD_CONCURRENCY", "1")),
+        ttl=float(os.environ.get("LEASEHOLD_TTL_SEC", "30")),
+        drain_seconds=float(os.environ.get("LEASEHOLD_DRAIN_SEC", "60")),
+        log=lambda message: print(message, file=sys.stderr, flush=True)).run()

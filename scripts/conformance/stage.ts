@@ -1,0 +1,168 @@
+// Where one check is played: a queue of its own, a proxy, the outside world, and one worker process.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { randomBytes } from 'node:crypto';
+import { Effects } from './effects.ts';
+import { FaultProxy } from './proxy.ts';
+
+export interface StageOptions {
+  url: string;
+  key: string;
+  /** What starts the worker: program and arguments. */
+  command: readonly string[];
+}
+
+/** What the check asks of the worker, told through its environment. */
+export interface Settings {
+  ttlSeconds: number;
+  concurrency: number;
+}
+
+export class CheckFailed extends Error {}
+
+interface JobView {
+  job_id: string;
+  state: string;
+  attempts: number;
+  claimed_by: string | null;
+  lease_id: string | null;
+}
+
+// Generous: what is slow to start is not wrong.
+export const patienceMs = 30_000;
+
+export class Stage {
+  readonly proxy: FaultProxy;
+  readonly effects = new Effects();
+  readonly queue: string;
+  #options: StageOptions;
+  #worker: ChildProcess | undefined;
+  #exit: { code: number | null } | undefined;
+  #stderr = '';
+
+  private constructor(options: StageOptions, name: string) {
+    this.#options = options;
+    this.queue = `conformance-${name}-${randomBytes(4).toString('hex')}`;
+    this.proxy = new FaultProxy(options.url);
+  }
+
+  static async open(options: StageOptions, name: string, settings: Settings): Promise<Stage> {
+    const stage = new Stage(options, name);
+    await stage.proxy.open();
+    await stage.effects.open();
+    stage.#startWorker(settings);
+    return stage;
+  }
+
+  async close(): Promise<void> {
+    const worker = this.#worker;
+    if (worker && this.#exit === undefined) {
+      const gone = new Promise((resolve) => worker.once('exit', resolve));
+      worker.kill('SIGKILL');
+      await gone;
+    }
+    await this.proxy.cut();
+    await this.effects.close();
+    // Nothing that was submitted here is left to run.
+    const { jobs } = (await this.#api('GET', `/jobs?addon_id=${this.queue}&limit=200`)) as { jobs: JobView[] };
+    for (const job of jobs) {
+      if (!['DONE', 'CANCELED'].includes(job.state)) await this.cancel(job.job_id).catch(() => {});
+    }
+  }
+
+  signal(name: 'SIGTERM'): void {
+    this.#worker?.kill(name);
+  }
+
+  /** Undefined while it runs. */
+  get exit(): { code: number | null } | undefined {
+    return this.#exit;
+  }
+
+  async submit(seconds: number): Promise<string> {
+    const answer = (await this.#api('POST', '/jobs/submit', {
+      addon_id: this.queue,
+      job_type: 'conformance',
+      payload: { seconds, effects_url: this.effects.url },
+    })) as { job: JobView };
+    return answer.job.job_id;
+  }
+
+  async cancel(jobId: string): Promise<void> {
+    await this.#api('POST', `/jobs/${jobId}/cancel`, { reason: 'conformance' });
+  }
+
+  async read(jobId: string): Promise<JobView> {
+    return ((await this.#api('GET', `/jobs/${jobId}`)) as { job: JobView }).job;
+  }
+
+  async leaseState(leaseId: string): Promise<string> {
+    return ((await this.#api('GET', `/lease/${leaseId}`)) as { lease: { state: string } }).lease.state;
+  }
+
+  /** Until the worker leaves its first trace of the job. */
+  async working(jobId: string): Promise<void> {
+    await this.until(() => this.effects.of(jobId).length > 0, patienceMs, `the worker did not start job ${jobId}`);
+  }
+
+  async ended(jobId: string, states: readonly string[], ms: number, otherwise: string): Promise<void> {
+    await this.until(async () => states.includes((await this.read(jobId)).state), ms, otherwise);
+  }
+
+  async until(check: () => boolean | Promise<boolean>, ms: number, otherwise: string): Promise<void> {
+    const deadline = performance.now() + ms;
+    while (!(await check())) {
+      if (performance.now() > deadline) throw this.failed(otherwise);
+      await wait(25);
+    }
+  }
+
+  failed(message: string): CheckFailed {
+    const said = this.#stderr.trim().split('\n').slice(-3).join(' | ');
+    const exit = this.#exit ? `; the worker exited with ${this.#exit.code}` : '';
+    return new CheckFailed(`${message}${exit}${said ? ` (its last words: ${said})` : ''}`);
+  }
+
+  #startWorker(settings: Settings): void {
+    const [program = '', ...args] = this.#options.command;
+    const env = {
+      ...process.env,
+      LEASEHOLD_URL: this.proxy.url,
+      LEASEHOLD_KEY: this.#options.key,
+      LEASEHOLD_QUEUE: this.queue,
+      LEASEHOLD_TTL_SEC: String(settings.ttlSeconds),
+      LEASEHOLD_CONCURRENCY: String(settings.concurrency),
+      LEASEHOLD_DRAIN_SEC: '10',
+    };
+    const worker = spawn(program, args, { env, stdio: ['ignore', 'ignore', 'pipe'] });
+    worker.stderr.on('data', (chunk: Buffer) => {
+      this.#stderr = (this.#stderr + chunk.toString()).slice(-4000);
+    });
+    worker.on('error', (error) => {
+      this.#stderr += error.message;
+      this.#exit ??= { code: null };
+    });
+    worker.on('exit', (code) => {
+      this.#exit = { code };
+    });
+    this.#worker = worker;
+  }
+
+  async #api(method: string, path: string, body?: object): Promise<unknown> {
+    const headers = { authorization: `Bearer ${this.#options.key}`, 'content-type': 'application/json' };
+    const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
+    const url = `${this.#options.url.replace(/\/$/, '')}/api/scheduler${path}`;
+    let response = await fetch(url, init);
+    // A busy server may be too late to read; nothing has happened then.
+    for (let i = 0; i < 3 && [408, 429, 503].includes(response.status); i++) {
+      await wait(500);
+      response = await fetch(url, init);
+    }
+    const text = await response.text();
+    if (!response.ok) throw new Error(`${method} ${path} answered ${response.status}: ${text.slice(0, 300)}`);
+    return text === '' ? undefined : JSON.parse(text);
+  }
+}
+
+export function wait(ms: number): Promise<void> {
+  return new Promise((resolve) => setTimeout(resolve, Math.max(0, ms)));
+}

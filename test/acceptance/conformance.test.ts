@@ -1,0 +1,43 @@
+// The conformance kit certifies the reference workers and finds the fault of every mutant.
+import { spawnSync } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import pLimit from 'p-limit';
+import { describe, expect, test } from 'vitest';
+import { certify } from '../../scripts/conformance/certify.ts';
+import { useScheduler } from '../support/scheduler.ts';
+
+const api = useScheduler();
+const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
+const typescript = (file: string, ...args: string[]) => [process.execPath, '--import', 'tsx', pathTo(file), ...args];
+const hasPython = spawnSync('python3', ['--version']).status === 0;
+// Most of a run is waiting: two at a time keep two cores busy, more would make workers late.
+const limit = pLimit(2);
+const timeout = 300_000;
+
+async function failedChecks(command: string[]): Promise<Record<string, string>> {
+  const verdicts = await limit(() => certify({ url: api.app.url, key: api.key, command, parallel: true }));
+  if (verdicts.length !== 5) throw new Error('some checks were not played');
+  return Object.fromEntries(verdicts.filter((v) => !v.passed).map((v) => [v.name, v.detail ?? '']));
+}
+
+describe.concurrent('conformance', () => {
+  test('the TypeScript worker passes', { timeout }, async ({ expect }) => {
+    expect(await failedChecks(typescript('scripts/clients/example-worker.ts'))).toEqual({});
+  });
+
+  // Skipped where there is no python3: the name of the test says so in the report.
+  test.skipIf(!hasPython)('the Python worker passes (needs python3)', { timeout }, async ({ expect }) => {
+    expect(await failedChecks(['python3', pathTo('scripts/clients/leasehold_worker.py')])).toEqual({});
+  });
+
+  test.each([
+    ['ignores cancel', 'cancel', /not released within/],
+    ['ignores loss', 'lease', /went on after a heartbeat was answered with 409/],
+    ['ignores drain', 'drain', /claimed after SIGTERM/],
+    ['ignores denial', 'capacity', /without a granted lease/],
+    ['dies without a server', 'restart', /exited with 1/],
+  ])('a worker that %s fails the check %s and no other', { timeout }, async (fault, check, detail) => {
+    const failed = await failedChecks(typescript('test/support/run-mutant-worker.ts', fault));
+    expect(failed).toEqual({ [check]: expect.stringMatching(detail) });
+  });
+});
