@@ -8,6 +8,7 @@ import { Notifications } from './database/notifications.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
 import { controlRoutes } from './http/routes/control.ts';
+import { schedulerRoutes } from './http/routes/scheduler.ts';
 import { HttpServer } from './http/server.ts';
 import { claimJobs } from './jobs/claim.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
@@ -19,10 +20,13 @@ import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
 import { pollOnce } from './maintenance/poll.ts';
 import { Sweeper } from './maintenance/sweeper.ts';
+import { ClaimWaiters } from './scheduler/claim-waiters.ts';
+import { claimWithinCapacity } from './scheduler/claim-within-capacity.ts';
 import { Metrics } from './stats/metrics.ts';
 import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
 import type { NewApiKey } from './tenants/api-keys/key.ts';
 import { KeyVerifier } from './tenants/api-keys/verifier.ts';
+import { hasCapacities } from './tenants/capacities.ts';
 import { readAllTenants } from './tenants/read.ts';
 import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
@@ -56,6 +60,7 @@ export class Daemon {
   #handlers: HandlerRegistry;
   #group: EnqueueGroup;
   #notifications: Notifications;
+  #waiters: ClaimWaiters;
   #heartbeat: Heartbeat;
   #keys: KeyVerifier;
   #http: HttpServer;
@@ -83,6 +88,7 @@ export class Daemon {
     this.#keys = new KeyVerifier(this.db, config, logger);
     this.#group = new EnqueueGroup(this.db);
     this.#notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db: this.db, logger });
+    this.#waiters = new ClaimWaiters(config.pollIntervalSeconds * 1000, logger);
     this.#heartbeat = new Heartbeat({
       url: databaseUrl,
       heartbeatSeconds: config.heartbeatIntervalSeconds,
@@ -103,7 +109,7 @@ export class Daemon {
     });
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
-    this.#notifications.onWake((slug) => this.workers.wake(slug));
+    this.#notifications.onWake((slug) => this.#wakeHere(slug));
   }
 
   get url(): string {
@@ -140,7 +146,7 @@ export class Daemon {
 
   /** There may be work for the tenant: here, or in another daemon. */
   wake(tenant: Tenant, enqueued: Enqueued[] = []): void {
-    this.workers.wake(tenant.slug);
+    this.#wakeHere(tenant.slug);
     for (const { job } of enqueued) {
       if (job.status === 'PENDING') this.workers.dueIn(tenant.slug, Date.parse(job.runAt) - Date.parse(job.createdAt));
     }
@@ -156,6 +162,7 @@ export class Daemon {
       this.#notifications,
       this.#heartbeat,
       this.workers,
+      this.#waiters,
       this.#registration,
       this.#createLoopWatch(),
       ...this.#background,
@@ -221,7 +228,10 @@ export class Daemon {
       cancelGraceMs: config.cancelGraceSeconds * 1000,
       tenantConcurrency: config.tenantConcurrency,
       types: () => this.#handlers.types(),
-      claim: (tenant, request) => claimJobs(this.db, tenant.schema, request),
+      claim: (tenant, request) =>
+        hasCapacities(tenant.settings)
+          ? claimWithinCapacity(this.db, tenant.schema, request)
+          : claimJobs(this.db, tenant.schema, request),
       run: (tenant, attempt) => {
         const definition = this.#handlers.get(attempt.job.type);
         if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
@@ -288,8 +298,15 @@ export class Daemon {
   }
 
   #wakeSlug(slug: string): void {
-    this.workers.wake(slug);
+    this.#wakeHere(slug);
     this.#notifications.notify(slug);
+  }
+
+  /** The tenant's own workers, and the remote ones that wait for work here; without a slug, all of them. */
+  #wakeHere(slug: string | undefined): void {
+    this.workers.wake(slug);
+    const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];
+    for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
   }
 
   #createHttp(version: string): HttpServer {
@@ -299,6 +316,12 @@ export class Daemon {
         config: this.config,
         jobTypes: this.#handlers,
         enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
+        wake: (tenant) => this.wake(tenant),
+      }),
+      ...schedulerRoutes({
+        db: this.db,
+        config: this.config,
+        waiters: this.#waiters,
         wake: (tenant) => this.wake(tenant),
       }),
     ];

@@ -1,4 +1,5 @@
-// The numbers of this moment: capacity, jobs and leases of one tenant, by cheap and bounded queries.
+// The numbers of this moment: capacity, jobs and leases of one tenant. Each count walks a partial
+// index that holds little more than what is counted, however long the history is.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { readCapacities, readUsedUnits } from './capacity.ts';
@@ -12,6 +13,14 @@ export interface Snapshot {
 
 // Beyond it the exact number helps nobody, and counting would cost more than it tells.
 const mostCounted = 100_000;
+
+// Every waiting job is in exactly one of these, and each is the condition of an index.
+const waiting = [
+  `status = 'QUEUED' and lane_head and not remote`,
+  `status = 'QUEUED' and lane_head and remote`,
+  `lane_rank is not null and status = 'QUEUED'`,
+  `status = 'PENDING'`,
+];
 
 export async function readSnapshot(db: Queryable, schema: Schema): Promise<Snapshot> {
   return { capacity: await readTotal(db, schema), ...(await readCounts(db, schema)) };
@@ -33,12 +42,13 @@ async function readCounts(db: Queryable, schema: Schema): Promise<Pick<Snapshot,
     expired: string;
   }>(
     `select
-       (select count(*) from (select 1 from ${schema}.jobs where status in ('PENDING', 'QUEUED') limit $1) as q) as queued,
+       ${waiting.map((where) => `(select count(*) from (select 1 from ${schema}.jobs where ${where} limit $1) as q)`).join(' + ')}
+         as queued,
        (select count(*) from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
           join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
          where l.state = 'ACTIVE' and j.status = 'RUNNING') as running,
        (select count(*) from (select 1 from ${schema}.jobs
-         where finished_at > now() - interval '24 hours' and stale_at is null and status = 'ERROR' limit $1) as f) as failed,
+         where status = 'ERROR' and finished_at > now() - interval '24 hours' limit $1) as f) as failed,
        (select count(*) from ${schema}.leases where state = 'ACTIVE' and kind = 'remote' and expires_at > now()) as active,
        (select count(*) from (select 1 from ${schema}.leases
          where released_at > now() - interval '24 hours' and state = 'EXPIRED' limit $1) as e) as expired`,

@@ -4,6 +4,11 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { TenantSettings } from './tenant.ts';
 
+/** Whether anything limits what may be leased at once. */
+export function hasCapacities(settings: TenantSettings): boolean {
+  return settings.capacity_units !== undefined || Object.keys(settings.queue_capacity_units ?? {}).length > 0;
+}
+
 /** Call in a transaction. Rows that stay keep their reservations. */
 export async function mirrorCapacities(tx: Queryable, schema: Schema, settings: TenantSettings): Promise<void> {
   const totals = new Map<string, number>(Object.entries(settings.queue_capacity_units ?? {}));

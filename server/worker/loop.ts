@@ -6,6 +6,7 @@ import { queueDueJobs } from '../jobs/due.ts';
 import { type Job, priorityRank } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt } from './attempt.ts';
 import { Batch } from './batch.ts';
@@ -278,6 +279,8 @@ export class TenantLoop implements HungryTenant {
       // Until its outcome is written the job is still ours to keep alive.
       if (last) heartbeat.drop(batch);
       observe.settled(this.tenant, job, accepted ? outcome : undefined, seconds);
+      // What ended made room for what did not fit.
+      if (accepted && hasCapacities(this.tenant.settings)) this.wake();
       if (accepted && (outcome.kind === 'retry' || outcome.kind === 'recoverLater')) this.dueIn(outcome.delayMs + 1);
     });
   }

@@ -1,8 +1,6 @@
 // The scheduler API over HTTP with a tenant of its own, and short ways through a job's life.
 import { afterAll, beforeAll, expect } from 'vitest';
-import { schedulerJobRoutes } from '../../server/http/routes/scheduler-jobs.ts';
-import { schedulerLeaseRoutes } from '../../server/http/routes/scheduler-leases.ts';
-import { schedulerStatsRoutes } from '../../server/http/routes/scheduler-stats.ts';
+import { schedulerRoutes } from '../../server/http/routes/scheduler.ts';
 import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
 import { ClaimWaiters } from '../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../server/tenants/tenant.ts';
@@ -39,10 +37,7 @@ export function useScheduler(): SchedulerContext {
   context.app = useApp(tenant, (deps) => {
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
-    const scheduler = { ...deps, waiters: context.waiters };
-    return {
-      routes: [schedulerJobRoutes(scheduler), schedulerLeaseRoutes(scheduler), schedulerStatsRoutes(scheduler)],
-    };
+    return { routes: schedulerRoutes({ ...deps, waiters: context.waiters }) };
   });
   beforeAll(async () => {
     context.key = await context.app.keyFor(tenant.tenant.id);

@@ -1,8 +1,10 @@
-// /api/scheduler/stats: the numbers of this moment.
+// /api/scheduler/stats: the numbers of this moment, and how they came about.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { readSnapshot } from '../../scheduler/snapshot.ts';
+import { readTimeseries } from '../../stats/timeseries.ts';
 import { RouteGroup } from '../route.ts';
+import { timeseriesQuery, timeseriesSchema } from './stats.ts';
 
 const snapshotSchema = z
   .strictObject({
@@ -26,6 +28,15 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     answers: { 200: snapshotSchema },
     handle: ({ tenant }) => readSnapshot(db, tenant.schema),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/scheduler/stats/timeseries',
+    summary: 'One metric over time, a point for every bucket',
+    access: 'read',
+    query: timeseriesQuery,
+    answers: { 200: timeseriesSchema },
+    handle: ({ tenant, query }) => readTimeseries(db, tenant.schema, query),
   });
   return group;
 }
