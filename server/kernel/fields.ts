@@ -6,12 +6,15 @@ const printable = /^[^\p{Cc}\p{Zl}\p{Zp}]+$/u;
 
 /** A name that people chose: 1 to `longest` printable characters, no space at the ends. */
 export function nameField(longest = 200) {
-  return z
-    .string()
-    .min(1)
-    .max(longest)
-    .regex(printable, 'must contain printable characters only')
-    .refine((text) => text === text.trim(), 'must not begin or end with a space');
+  return (
+    z
+      .string()
+      .min(1)
+      .max(longest)
+      // Not .regex(): the API's description cannot express a pattern with the u flag.
+      .refine((text) => printable.test(text), 'must contain printable characters only')
+      .refine((text) => text === text.trim(), 'must not begin or end with a space')
+  );
 }
 
 /** A target's id is part of addresses, in which `.` and `..` mean something else. */

@@ -1,0 +1,165 @@
+// /api/operations: cancel, resume or retry many jobs by filter, with a count before and progress after.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import type { JobFilter } from '../../jobs/filter.ts';
+import {
+  countJobs,
+  createOperation,
+  eligible,
+  findOperation,
+  listOperations,
+  type Operation,
+  operationActions,
+} from '../../jobs/operations.ts';
+import { statuses } from '../../jobs/states.ts';
+import { problem } from '../../kernel/errors.ts';
+import { isUuid } from '../../kernel/fields.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { pageQuery } from '../query.ts';
+import { RouteGroup, reply } from '../route.ts';
+import { whoAndWhy } from './job-actions.ts';
+import { operationFilter } from './job-query.ts';
+
+export interface OperationDependencies {
+  db: Database;
+  /** A hint that there is an operation to carry out. */
+  wakeOperations?(tenant: Tenant): void;
+}
+
+const time = z.iso.datetime({ offset: true });
+
+const operationSchema = z
+  .strictObject({
+    id: z.uuid(),
+    action: z.enum(operationActions),
+    filter: operationFilter,
+    status: z.enum(['running', 'finished', 'failed']),
+    author: z.string().nullable(),
+    reason: z.string().nullable(),
+    matched: z.int().describe('Jobs that matched when it began.'),
+    done: z.int(),
+    failed: z.int().describe('Jobs that had changed meanwhile and refused the action.'),
+    progress: z.number().describe('0 to 100.'),
+    created_at: time,
+    finished_at: time.nullable(),
+  })
+  .meta({ id: 'Operation' });
+
+const dryRunSchema = z.strictObject({ dry_run: z.literal(true), action: z.enum(operationActions), matched: z.int() });
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+export function operationRoutes(deps: OperationDependencies): RouteGroup {
+  const group = new RouteGroup('Operations');
+  addCreation(group, deps);
+  addReads(group, deps);
+  return group;
+}
+
+function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDependencies): void {
+  group.route({
+    method: 'post',
+    path: '/api/operations',
+    summary: 'Cancel, resume or retry all jobs that match a filter',
+    description:
+      '`resume` takes PAUSED and ERROR jobs, `retry` those in ERROR, `cancel` all that have not ended. Jobs enqueued ' +
+      'later are not touched. With `dry_run` it answers 200 with the count and does nothing.',
+    access: 'control',
+    body: z.strictObject({
+      action: z.enum(operationActions),
+      filter: operationFilter,
+      dry_run: z.boolean().default(false),
+      ...whoAndWhy,
+    }),
+    answers: { 202: operationSchema, 200: dryRunSchema },
+    handle: async ({ tenant, body }) => {
+      const filter = toFilter(body.filter);
+      if (body.dry_run) {
+        const matched = await countJobs(db, tenant.schema, eligible(body.action, filter));
+        return reply(200, { dry_run: true, action: body.action, matched });
+      }
+      const { action, author, reason } = body;
+      const operation = await createOperation(db, tenant.schema, { action, filter, author, reason });
+      wakeOperations?.(tenant);
+      return reply(202, operationToApi(operation), { Location: `/api/operations/${operation.id}` });
+    },
+  });
+}
+
+function addReads(group: RouteGroup, { db }: OperationDependencies): void {
+  group.route({
+    method: 'get',
+    path: '/api/operations/{operation_id}',
+    summary: 'Read a bulk operation and its progress',
+    access: 'read',
+    params: z.strictObject({ operation_id: z.string() }),
+    answers: { 200: operationSchema },
+    problems: ['NOT_FOUND'],
+    handle: async ({ tenant, params }) => {
+      const id = params.operation_id;
+      const operation = isUuid(id) ? await findOperation(db, tenant.schema, id) : undefined;
+      if (operation === undefined) throw problem('NOT_FOUND', 'There is no such operation.');
+      return operationToApi(operation);
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/operations',
+    summary: 'List bulk operations, newest first',
+    access: 'read',
+    query: z.strictObject(pageQuery()),
+    answers: { 200: z.strictObject({ operations: z.array(operationSchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ tenant, query }) => {
+      const list = `operations:${tenant.id}`;
+      const [before = lastId] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      if (!isUuid(before)) throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+      const found = await listOperations(db, tenant.schema, { before, limit: query.limit + 1 });
+      const page = found.slice(0, query.limit);
+      const last = found.length > page.length ? page.at(-1) : undefined;
+      return {
+        operations: page.map(operationToApi),
+        next_cursor: last === undefined ? null : encodeCursor(list, [last.id]),
+      };
+    },
+  });
+}
+
+function toFilter(given: z.output<typeof operationFilter>): JobFilter {
+  return {
+    statuses: given.status,
+    type: given.type,
+    queue: given.queue,
+    targetId: given.target_id,
+    priority: given.priority,
+    createdAfter: given.created_after,
+    createdBefore: given.created_before,
+  };
+}
+
+function operationToApi(operation: Operation): z.input<typeof operationSchema> {
+  const { filter, matched, done, failed } = operation;
+  const share = matched === 0 ? 1 : Math.min(1, (done + failed) / matched);
+  return {
+    id: operation.id,
+    action: operation.action,
+    filter: {
+      ...(filter.statuses && { status: statuses.filter((status) => filter.statuses?.includes(status)) }),
+      ...(filter.type !== undefined && { type: filter.type }),
+      ...(filter.queue !== undefined && { queue: filter.queue }),
+      ...(filter.targetId !== undefined && { target_id: filter.targetId }),
+      ...(filter.priority !== undefined && { priority: filter.priority }),
+      ...(filter.createdAfter !== undefined && { created_after: filter.createdAfter }),
+      ...(filter.createdBefore !== undefined && { created_before: filter.createdBefore }),
+    },
+    status: operation.status,
+    author: operation.author,
+    reason: operation.reason,
+    matched,
+    done,
+    failed,
+    progress: operation.status === 'finished' ? 100 : Math.floor(share * 100),
+    created_at: operation.created_at,
+    finished_at: operation.finished_at,
+  };
+}
