@@ -18,6 +18,7 @@ import { errorMessage } from './kernel/errors.ts';
 import { Interval } from './kernel/interval.ts';
 import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
+import { OperationRunner } from './maintenance/operation-runner.ts';
 import { pollOnce } from './maintenance/poll.ts';
 import { Sweeper } from './maintenance/sweeper.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
@@ -65,6 +66,7 @@ export class Daemon {
   #keys: KeyVerifier;
   #http: HttpServer;
   #registration: DaemonRegistration;
+  #operations: OperationRunner;
   #background: Service[];
   #started: Service[] = [];
   #migrated = false;
@@ -106,6 +108,13 @@ export class Daemon {
       types: () => (config.workerConcurrency === 0 ? [] : handlers.types()),
       running: () => this.workers.runningCount,
       draining: () => this.#state === 'stopping' || this.#state === 'stopped',
+    });
+    this.#operations = new OperationRunner({
+      db: this.db,
+      registry: this.registry,
+      logger,
+      everyMs: config.sweepIntervalSeconds * 1000,
+      wake: (slug) => this.#wakeSlug(slug),
     });
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
@@ -165,6 +174,7 @@ export class Daemon {
       this.#waiters,
       this.#registration,
       this.#createLoopWatch(),
+      this.#operations,
       ...this.#background,
     ];
   }
@@ -317,6 +327,7 @@ export class Daemon {
         jobTypes: this.#handlers,
         enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
         wake: (tenant) => this.wake(tenant),
+        wakeOperations: () => this.#operations.wake(),
       }),
       ...schedulerRoutes({
         db: this.db,
