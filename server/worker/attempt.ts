@@ -88,7 +88,10 @@ export class Attempt {
     const first = this.#reason === undefined;
     this.#reason = reason;
     // Claimed ahead of its slot and not yet begun: there is nothing to wait for.
-    if (!this.#started) return this.#finish(undefined);
+    if (!this.#started) {
+      this.#finish(undefined);
+      return;
+    }
     if (!first) return;
     this.#controller?.abort(reason);
     this.#grace = setTimeout(() => this.#abandon(), this.#options.cancelGraceMs);
