@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { Database } from './database/database.ts';
 import { migrateControl } from './database/migrate.ts';
 import { migrateAllTenants } from './database/migrate-tenants.ts';
-import { Notifications } from './database/notifications.ts';
+import { Notifications, tenantsChanged } from './database/notifications.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
 import { controlRoutes } from './http/routes/control.ts';
@@ -118,7 +118,11 @@ export class Daemon {
     });
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
-    this.#notifications.onWake((slug) => this.#wakeHere(slug));
+    this.registry.isTold = () => this.#notifications.connected;
+    this.#notifications.onWake((slug) => {
+      if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
+      if (slug !== tenantsChanged) this.#wakeHere(slug);
+    });
   }
 
   get url(): string {

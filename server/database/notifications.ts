@@ -6,7 +6,9 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Queryable } from './database.ts';
 
-const channel = 'leasehold_wake';
+export const wakeChannel = 'leasehold_wake';
+/** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
+export const tenantsChanged = '!tenants';
 // A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
 const coalesceMs = 15;
 // Postgres refuses payloads of 8000 bytes and more.
@@ -32,6 +34,11 @@ export class Notifications implements Service {
     this.#url = options.url;
     this.#db = options.db;
     this.#logger = options.logger;
+  }
+
+  /** Wake-ups arrive; whoever relies on them may look around less often. */
+  get connected(): boolean {
+    return this.#client !== undefined;
   }
 
   /** Called with a tenant's slug, or with undefined when any tenant may have been missed. */
@@ -68,7 +75,7 @@ export class Notifications implements Service {
     const joined = slugs.join(',');
     const payload = `${this.#sender}:${joined.length > longestPayload ? '*' : joined}`;
     try {
-      await this.#db.query('select pg_notify($1, $2)', [channel, payload]);
+      await this.#db.query('select pg_notify($1, $2)', [wakeChannel, payload]);
     } catch (error) {
       this.#logger.debug({ err: error }, 'wake-up was not sent');
     }
@@ -85,7 +92,7 @@ export class Notifications implements Service {
     client.on('end', () => this.#lost(client));
     try {
       await client.connect();
-      await client.query(`listen ${channel}`);
+      await client.query(`listen ${wakeChannel}`);
       if (this.#stopped) return await client.end();
       this.#client = client;
       // What was sent while nobody listened is gone: look everywhere.

@@ -38,6 +38,8 @@ const questions: Questions = {
 const firstId = '00000000-0000-0000-0000-000000000000';
 const batch = 100;
 const repairSlice = 1000;
+// What the repair looks for should never be there: it need not be looked for often.
+const passesPerRepair = 6;
 
 interface RepairPosition {
   orphansFrom: string;
@@ -48,6 +50,7 @@ export class Sweeper {
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
   #nextRepair = 0;
+  #passes = 0;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -62,6 +65,7 @@ export class Sweeper {
       if (answers.expired === true) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
       if (answers.targets === true) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
+    if (this.#passes++ % passesPerRepair !== 0) return;
     const repaired = tenants[this.#nextRepair++ % Math.max(1, tenants.length)];
     if (repaired !== undefined) await this.repair(repaired);
   }

@@ -107,9 +107,9 @@ export class Metrics implements Service {
 
   /** Process metrics and the watch of the event loop; the rest works without. */
   async start(): Promise<void> {
-    if (!this.#defaults) collectDefaultMetrics({ register: this.registry });
+    if (!this.#defaults) collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 100 });
     this.#defaults = true;
-    this.#loopDelay ??= monitorEventLoopDelay({ resolution: 20 });
+    this.#loopDelay ??= monitorEventLoopDelay({ resolution: 100 });
     this.#loopDelay.enable();
   }
 

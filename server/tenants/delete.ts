@@ -1,10 +1,12 @@
 // Deletes a tenant in two steps: the first call hands out a token and changes nothing else, the
 // second, with that token, drops the schema. Status DELETING comes first, so that daemons let go of
 // the tenant; schema and row then vanish in one transaction.
+
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
+import { announceTenants } from './announce.ts';
 import { noTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
 
@@ -57,6 +59,7 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
     await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [
       row.id,
     ]);
+    await announceTenants(tx);
     return { tenant, before: row.status };
   });
 }
@@ -72,6 +75,7 @@ async function drop(db: Database, tenant: Tenant, force: boolean): Promise<void>
       await tx.query(`drop schema ${tenant.schema} cascade`);
     }
     await tx.query(`delete from ${controlSchema}.tenants where id = $1`, [tenant.id]);
+    await announceTenants(tx);
   });
 }
 

@@ -7,6 +7,7 @@ import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/i
 import { MigrationError, migrateTenant } from '../database/migrate.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/parse.ts';
+import { announceTenants } from './announce.ts';
 import { createApiKey } from './api-keys/create.ts';
 import { type NewApiKey, scopes } from './api-keys/key.ts';
 import { mirrorCapacities } from './capacities.ts';
@@ -33,7 +34,9 @@ export async function createTenant(db: Database, input: CreateTenantInput): Prom
   const wanted = input.settings === undefined ? reserved.settings : settings;
   await makeSchema(db, reserved);
   await db.transaction((tx) => mirrorCapacities(tx, reserved.schema, wanted));
-  return activate(db, reserved, wanted);
+  const created = await activate(db, reserved, wanted);
+  await announceTenants(db);
+  return created;
 }
 
 /** The tenant's row, PROVISIONING: a new one, or that of a creation that did not come to its end. */

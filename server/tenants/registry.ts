@@ -8,8 +8,10 @@ import type { Service } from '../kernel/service.ts';
 import { readAllTenants, readTenantsFingerprint } from './read.ts';
 import type { Tenant } from './tenant.ts';
 
-// A tenant made through one daemon must be served by all within a second or two.
+// A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
+// while none can arrive, by asking every second.
 const refreshMs = 1000;
+const refreshWhenToldMs = 10_000;
 
 export type TenantsListener = (tenants: readonly Tenant[]) => void;
 
@@ -25,6 +27,9 @@ export class TenantRegistry implements Service {
   #listeners = new Set<TenantsListener>();
   #reading: Promise<void> | undefined;
   #failing = false;
+  #readAt = Number.NEGATIVE_INFINITY;
+  /** True while changes are announced to this daemon. */
+  isTold: () => boolean = () => false;
 
   constructor(db: Queryable, logger: Logger, everyMs = refreshMs) {
     this.#db = db;
@@ -76,6 +81,7 @@ export class TenantRegistry implements Service {
   }
 
   async #tick(): Promise<void> {
+    if (this.isTold() && performance.now() - this.#readAt < refreshWhenToldMs) return;
     try {
       await this.refresh();
       if (this.#failing) this.#logger.info('tenants can be read again');
@@ -90,6 +96,7 @@ export class TenantRegistry implements Service {
 
   async #read(): Promise<void> {
     const fingerprint = await readTenantsFingerprint(this.#db);
+    this.#readAt = performance.now();
     if (fingerprint === this.#fingerprint) return;
     this.#replace(await readAllTenants(this.#db));
     // The rows are at least as new as the fingerprint: at worst they are read once more.

@@ -2,6 +2,7 @@
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
+import { announceTenants } from './announce.ts';
 import { getTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
 
@@ -21,7 +22,10 @@ async function changeStatus(db: Queryable, slug: string, from: TenantStatus[], t
       where slug = $1 and status = any($2::text[]) returning ${tenantColumns}`,
     [slug, from, to],
   );
-  if (row) return toTenant(row);
+  if (row) {
+    await announceTenants(db);
+    return toTenant(row);
+  }
   const tenant = await getTenant(db, slug);
   if (tenant.status === to) return tenant;
   throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status} and cannot become ${to}.`, {

@@ -1,10 +1,12 @@
 // Changes a tenant's settings by JSON merge patch (RFC 7396): a field given replaces, null removes,
 // what is not named stays. The merged whole must be valid.
+
 import type { Database } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
 import { findJsonFault } from '../kernel/json.ts';
 import { invalidFields, parseFields } from '../kernel/parse.ts';
+import { announceTenants } from './announce.ts';
 import { mirrorCapacities } from './capacities.ts';
 import { noTenant } from './read.ts';
 import { type Tenant, type TenantRow, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
@@ -27,6 +29,7 @@ export async function updateTenantSettings(db: Database, slug: string, patch: un
       [row.id, JSON.stringify(settings)],
     );
     await mirrorCapacities(tx, toTenant(row).schema, settings);
+    await announceTenants(tx);
     return toTenant(changed as TenantRow);
   });
 }

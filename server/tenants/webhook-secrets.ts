@@ -1,8 +1,10 @@
 // The secrets that sign a tenant's webhooks. All of them sign, so that receivers can change over
 // one by one: rotate, give the new one to every receiver, and the old one ends with the next rotation.
+
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { announceTenants } from './announce.ts';
 
 // The new one and the one before.
 const mostSecrets = 2;
@@ -33,6 +35,7 @@ export async function rotateWebhookSecrets(
       where id = $1 returning webhook_secrets`,
     [tenantId, newWebhookSecret(), kept],
   );
+  await announceTenants(db);
   return row?.webhook_secrets ?? [];
 }
 

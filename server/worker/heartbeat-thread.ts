@@ -69,7 +69,8 @@ async function beat(): Promise<void> {
 function mainLoopIsDead(): boolean {
   const now = performance.now();
   const current = Atomics.load(pulse, 0);
-  if (current !== lastPulse) {
+  // Without leases the main thread does not pulse, and there is nothing to lose.
+  if (current !== lastPulse || held.size === 0) {
     lastPulse = current;
     pulseSeenAt = now;
   }

@@ -84,7 +84,7 @@ export class Heartbeat implements Service {
     if (this.#thread !== undefined) return;
     this.#stopping = false;
     this.#spawn();
-    this.#timer = setInterval(() => this.#tick(), pulseMs);
+    if (this.#leases.size > 0) this.#beginPulse();
   }
 
   async stop(): Promise<void> {
@@ -105,6 +105,7 @@ export class Heartbeat implements Service {
   /** Keeps the lease alive until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
+    this.#beginPulse();
     this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds });
   }
 
@@ -123,6 +124,13 @@ export class Heartbeat implements Service {
   /** Beats now: tests and drains do not wait for the interval. */
   beat(): void {
     this.#post({ kind: 'beat' });
+  }
+
+  /** Only while there is something to lose: an idle daemon sleeps. */
+  #beginPulse(): void {
+    if (this.#timer !== undefined || this.#stopping) return;
+    Atomics.add(this.#pulse, 0, 1);
+    this.#timer = setInterval(() => this.#tick(), pulseMs);
   }
 
   #trust(sentAt: bigint): number {
@@ -173,6 +181,11 @@ export class Heartbeat implements Service {
     Atomics.add(this.#pulse, 0, 1);
     // After a blocked loop the good news may still lie in the inbox: read it before judging.
     this.#receive();
+    if (this.#leases.size === 0) {
+      clearInterval(this.#timer);
+      this.#timer = undefined;
+      return;
+    }
     const now = nowMs();
     for (const [leaseId, entry] of this.#leases) {
       if (entry.trustedUntil > now) continue;
