@@ -26,6 +26,8 @@ export interface FeedOptions {
 
 // Hints come with every commit of a busy tenant; they are gathered for as long as nobody notices.
 const gatherMs = 25;
+// Where something happens, more will: not every change comes with a hint.
+const lookAgainMs = 200;
 const pageSize = 5000;
 // Nobody follows more than this per read by eye or by code: whoever falls behind starts anew.
 const mostAtOnce = 20_000;
@@ -76,11 +78,15 @@ export class Feed {
   }
 
   wake(): void {
+    this.#lookIn(gatherMs);
+  }
+
+  #lookIn(ms: number): void {
     if (this.#stopped) return;
     this.#gather ??= setTimeout(() => {
       this.#gather = undefined;
       this.#interval.wake();
-    }, gatherMs);
+    }, ms);
   }
 
   /** Has read what was committed before the call; rejects if the database is away. */
@@ -130,6 +136,7 @@ export class Feed {
     const after = { text: position.seen, snapshot: snapshotOf(position.seen) };
     // Together: whoever joins from here on gets these events from its own look at the past.
     this.#seen = after;
+    if (events.length > 0) this.#lookIn(lookAgainMs);
     const readers = [...this.readers];
     await this.#publish(readers, before.snapshot, after.snapshot, events.sort(bySeq));
   }

@@ -1,23 +1,20 @@
 // The live stream over HTTP. The route knows the request; server/events/stream.ts knows streams.
 import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
 import type { EventStreams } from '../../events/stream.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
 import { keyText } from '../authenticate.ts';
 import { booleanQuery } from '../query.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 import { jobIdParam, targetIdParam } from './event-schemas.ts';
+import { readSelection } from './event-snapshot.ts';
 
 export interface EventStreamDependencies {
+  db: Database;
   streams: EventStreams;
   keys: Pick<KeyVerifier, 'verify'>;
   registry: Pick<TenantRegistry, 'byId'>;
-  /** What there is now of the selection, and the pg_snapshot in which it was read. */
-  readPresent(
-    tenant: Tenant,
-    selection: { jobId?: string | undefined; targetId?: string | undefined },
-  ): Promise<{ snapshot: string; content: object }>;
 }
 
 export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
@@ -48,7 +45,7 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         filter,
         // A browser that reconnects sends the header with the address of its first request.
         lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
-        readSnapshot: query.snapshot ? () => deps.readPresent(tenant, filter) : undefined,
+        readSnapshot: query.snapshot ? () => readSelection(deps.db, tenant.schema, filter) : undefined,
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;

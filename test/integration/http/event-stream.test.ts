@@ -24,13 +24,7 @@ async function serve(options: Partial<StreamOptions> = {}): Promise<Running> {
   const streams = new EventStreams(context.db, { ...fast, ...options }, createLogger('silent'));
   await streams.start();
   const { app, stop: stopApp } = await startApp(context, (deps) => ({
-    routes: [
-      eventStreamRoutes({
-        ...deps,
-        streams,
-        readPresent: async () => ({ snapshot: await snapshotNow(), content: { jobs: [] } }),
-      }),
-    ],
+    routes: [eventStreamRoutes({ ...deps, streams })],
   }));
   const stop = async () => {
     await streams.stop();
@@ -38,11 +32,6 @@ async function serve(options: Partial<StreamOptions> = {}): Promise<Running> {
   };
   onTestFinished(stop);
   return { app, streams, stop };
-}
-
-async function snapshotNow(): Promise<string> {
-  const [row] = await context.db.query<{ now: string }>('select pg_current_snapshot()::text as now');
-  return row?.now ?? '';
 }
 
 let key: string;
@@ -227,6 +216,60 @@ describe('a reader that comes back', () => {
     await back.until((r) => r.events.length === 1);
     expect(back.events[0]).toMatchObject({ event: 'reset', data: { reason: 'history_gone' } });
     await db.query(`delete from ${schema}.event_seals`);
+  });
+});
+
+describe('a stream that begins with a snapshot', () => {
+  it('sends the unfinished jobs, then every event since, and no snapshot to a reader that comes back', async () => {
+    const server = await serve();
+    const done = await addJob(context, { targetId: 's' });
+    const { jobs } = await claim(context);
+    for (const one of jobs) await finish(context, one);
+    const waiting = await addJob(context, { targetId: 's' });
+    const reader = await read(server, '?target_id=s&snapshot=true');
+    await reader.until((r) => r.events.length === 1);
+    expect(reader.events[0]).toMatchObject({
+      event: 'snapshot',
+      data: { complete: true, jobs: [{ id: waiting.id, status: 'QUEUED' }] },
+    });
+    await claim(context);
+    await reader.until((r) => r.events.length === 2);
+    expect(reader.events[1]).toMatchObject({ event: 'job:started', data: { job_id: waiting.id } });
+    const back = await read(server, '?target_id=s&snapshot=true', reader.events[0]?.id);
+    await back.until((r) => r.events.length === 1);
+    expect(names(back)).toEqual(['job:started']);
+    const anew = await read(server, '?target_id=s&snapshot=true', 'garbage');
+    await anew.until((r) => r.events.length === 2);
+    expect(names(anew)).toEqual(['reset', 'snapshot']);
+    const ofJob = await read(server, `?job_id=${done.id}&snapshot=true`);
+    await ofJob.until((r) => r.events.length === 1);
+    expect(ofJob.events[0]?.data.jobs).toMatchObject([{ id: done.id, status: 'SUCCESS' }]);
+  });
+
+  it('neither misses nor repeats what happens around the snapshot', async () => {
+    const server = await serve({ pollMs: 5 });
+    const known = new Map<string, string>();
+    let adding = true;
+    const added: string[] = [];
+    const writer = (async () => {
+      while (adding) added.push((await addJob(context, { targetId: 'around' })).id);
+    })();
+    for (let i = 0; i < 10; i++) {
+      const reader = await read(server, '?target_id=around&snapshot=true');
+      await reader.until((r) => r.events.length >= 4);
+      reader.close();
+      const [first, ...rest] = reader.events;
+      const shown: string[] = first?.data.jobs.map((job: { id: string }) => job.id);
+      const told = rest.map((message) => message.data.job_id as string);
+      // Together they are a beginning of all jobs, each once.
+      const all = [...[...shown].reverse(), ...told];
+      expect(new Set(all).size).toBe(all.length);
+      await eventually(() => expect(all).toEqual(added.slice(0, all.length)));
+      for (const id of all) known.set(id, 'seen');
+    }
+    adding = false;
+    await writer;
+    expect(known.size).toBeGreaterThan(0);
   });
 });
 

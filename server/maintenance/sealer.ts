@@ -1,0 +1,57 @@
+// Seals the events of all tenants, soon after they were committed and never in their way.
+import type { Database } from '../database/database.ts';
+import { sealEvents } from '../events/seal.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+// A few seconds of blocks: what is not yet sealed is what verification cannot vouch for.
+const busyMs = 2000;
+const idleMs = 60_000;
+// Blocks in one visit: beyond it other tenants come first.
+const mostBlocks = 20;
+
+export class Sealer implements Service {
+  readonly name = 'sealer';
+  #db: Database;
+  #rounds: TenantRounds;
+
+  constructor(options: { db: Database; registry: Pick<TenantRegistry, 'list'>; logger: Logger }) {
+    this.#db = options.db;
+    this.#rounds = new TenantRounds({
+      name: this.name,
+      registry: options.registry,
+      logger: options.logger,
+      visit: (tenant, signal) => this.#visit(tenant, signal),
+      busyMs,
+      idleMs,
+      concurrency: 2,
+    });
+  }
+
+  async start(): Promise<void> {
+    await this.#rounds.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.#rounds.stop();
+  }
+
+  /** One round over all tenants. */
+  async runOnce(): Promise<void> {
+    await this.#rounds.runOnce(true);
+  }
+
+  async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
+    let sealed = 0;
+    for (let block = 0; block < mostBlocks; block++) {
+      if (signal.aborted) return 'more';
+      const { handled, complete } = await sealEvents(this.#db, tenant.schema);
+      sealed += handled;
+      if (complete) return sealed > 0 ? 'some' : 'none';
+    }
+    return 'more';
+  }
+}
