@@ -31,8 +31,9 @@ const lookAgainMs = 200;
 const pageSize = 5000;
 // Nobody follows more than this per read by eye or by code: whoever falls behind starts anew.
 const mostAtOnce = 20_000;
-// Between two slices the sockets get a chance to drain.
-const sliceSize = 1000;
+// Between two slices, and some readers, the sockets drain and the rest of the daemon has its turn.
+const sliceSize = 500;
+const readersAtOnce = 100;
 
 export class Feed {
   readonly tenant: FeedTenant;
@@ -157,9 +158,11 @@ export class Feed {
   async #publish(readers: StreamReader[], seen: Snapshot, until: Snapshot, events: Event[]): Promise<void> {
     if (readers.length === 0) return;
     for (let from = 0; from < events.length; from += sliceSize) {
-      if (from > 0) await new Promise((resolve) => setImmediate(resolve));
       const batch = Batch.ofEvents(this.tenant.id, seen, until, events.slice(from, from + sliceSize));
-      for (const reader of readers) reader.deliver(batch);
+      for (const [i, reader] of readers.entries()) {
+        if (i % readersAtOnce === 0) await new Promise((resolve) => setImmediate(resolve));
+        reader.deliver(batch);
+      }
     }
   }
 

@@ -84,20 +84,23 @@ export function goOn(from: Position, until: string, last?: { xid: string; seq: s
  * in one statement, which has one snapshot.
  */
 export function readStatement(schema: Schema): string {
-  const wanted = `(e.xid, e.seq) > ($3::xid8, $4::bigint)
-          and pg_visible_in_snapshot(e.xid, (select until from bounds))
+  const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
           and ($6::text[] is null or e.type = any($6::text[]))
           and ($7::uuid is null or e.job_id = $7::uuid) and ($8::text is null or e.target_id = $8::text)
         order by e.xid, e.seq limit $5`;
+  // One condition, so that the scan begins behind the last page: within a large transaction, too.
+  const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
+  const behind = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
   const columns = eventColumns.replace(/\w+/g, 'e.$&');
   return `with bounds as materialized (
       select coalesce($2::pg_snapshot, pg_current_snapshot()) as until, pg_current_snapshot() as present),
     late as (
       select ${columns} from ${schema}.events e
-        where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and ${wanted}),
+        where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid, e.seq) > ($3::xid8, $4::bigint)
+          and ${wanted}),
     fresh as (
       select ${columns} from ${schema}.events e
-        where e.xid >= pg_snapshot_xmax($1::pg_snapshot) and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
+        where (e.xid, e.seq) > ${behind} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
     select until::text as until,
            exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot)) as moved,
            pg_snapshot_xmax(present) < pg_snapshot_xmax($1::pg_snapshot) as ahead,

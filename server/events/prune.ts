@@ -34,10 +34,13 @@ async function pruneOldest(tx: Queryable, schema: Schema, olderThanSeconds: numb
   );
   if (!oldest) return undefined;
   await markPruned(tx, schema, oldest.number);
+  const xids = oldest.event_keys.map((key) => key.split(':')[0] ?? '0');
+  const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
   const rows = await tx.query(
+    // The range keeps the join from reading the whole log.
     `delete from ${schema}.events e using unnest($1::text[], $2::bigint[]) as k(xid, seq)
-      where e.xid = k.xid::xid8 and e.seq = k.seq returning e.seq`,
-    [oldest.event_keys.map((key) => key.split(':')[0]), oldest.event_keys.map((key) => key.split(':')[1])],
+      where e.xid = k.xid::xid8 and e.seq = k.seq and e.xid >= $3::text::xid8 and e.xid <= $4::text::xid8 returning e.seq`,
+    [xids, oldest.event_keys.map((key) => key.split(':')[1]), String(ordered[0]), String(ordered.at(-1))],
   );
   return rows.length;
 }

@@ -4,7 +4,8 @@ import { createHash } from 'node:crypto';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Event, eventKey } from './event.ts';
-import { type Followed, followOnce } from './follower.ts';
+import { goOn, readStatement, readValues } from './follow.ts';
+import { type Followed, followInSteps } from './follower.ts';
 
 export const sealsFollower = 'seals';
 
@@ -18,21 +19,48 @@ export interface ChainEnd {
 // Large enough that blocks are few, small enough to be hashed in some 50 ms.
 const mostPerBlock = 5000;
 
+interface SealedEvent {
+  xid: string;
+  seq: string;
+  hash: Buffer;
+}
+
+interface Row extends SealedEvent {
+  /** The first row has no event: it tells how far this read goes. */
+  until: string | null;
+  moved: boolean;
+  ahead: boolean;
+}
+
 /** Seals up to one block. Call again at once while `complete` is false. */
 export async function sealEvents(db: Database, schema: Schema): Promise<Followed> {
-  return followOnce<ChainEnd>(db, schema, sealsFollower, (tx, events, end) => sealBlock(tx, schema, events, end), {
-    startAt: 'beginning',
-    limit: mostPerBlock,
+  return followInSteps<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
+    const rows = await tx.query<Row>(
+      `with log as materialized (${readStatement(schema)})
+       select until, moved, ahead, xid, seq, ${rowHash} as hash from log e`,
+      readValues(position, { limit: mostPerBlock }),
+    );
+    const header = rows.find((row) => row.until !== null);
+    if (header?.until == null) throw new Error('a read of the event log told no snapshot');
+    const events = rows.filter((row) => row.until === null);
+    const complete = events.length < mostPerBlock;
+    return {
+      position: goOn(position, header.until, complete ? undefined : events.at(-1)),
+      state: events.length === 0 ? end : await sealBlock(tx, schema, events, end),
+      handled: events.length,
+      complete,
+      moved: events.length > 0 || header.moved,
+      ahead: header.ahead,
+    };
   });
 }
 
-async function sealBlock(tx: Queryable, schema: Schema, events: Event[], end: ChainEnd): Promise<ChainEnd> {
-  const hashes = await hashRows(tx, schema, events);
+async function sealBlock(tx: Queryable, schema: Schema, events: SealedEvent[], end: ChainEnd): Promise<ChainEnd> {
   const block: Block = {
     number: String(BigInt(end.number ?? '0') + 1n),
     snapshot: snapshotBehind(events),
     keys: events.map(eventKey),
-    hashes: Buffer.concat(events.map((event) => hashes.get(eventKey(event)) ?? missingHash)),
+    hashes: Buffer.concat(events.map((event) => event.hash)),
     previousHash: Buffer.from(end.hash ?? '', 'hex'),
   };
   const hash = hashBlock(block);
@@ -45,8 +73,6 @@ async function sealBlock(tx: Queryable, schema: Schema, events: Event[], end: Ch
 }
 
 export const hashLength = 16;
-// Read in the same transaction, a row can only be missing if somebody deleted it in between.
-const missingHash = Buffer.alloc(hashLength);
 
 /** All that the row says, in one text that means nothing else: numbers as they are stored, not as JavaScript reads them. */
 const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq, (extract(epoch from e.at) * 1000000)::bigint,
@@ -58,8 +84,9 @@ export async function hashRows(
   events: readonly Pick<Event, 'xid' | 'seq'>[],
 ): Promise<Map<string, Buffer>> {
   const rows = await tx.query<{ xid: string; seq: string; hash: Buffer }>(
+    // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
     `select e.xid, e.seq, ${rowHash} as hash from unnest($1::text[], $2::bigint[]) as k(xid, seq)
-       join ${schema}.events e on e.xid = k.xid::xid8 and e.seq = k.seq`,
+      cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
     [events.map((event) => event.xid), events.map((event) => event.seq)],
   );
   return new Map(rows.map((row) => [eventKey(row), row.hash]));
@@ -81,7 +108,7 @@ export function hashBlock(block: Block): Buffer {
 }
 
 /** Every event of the block is visible in it: when the block is pruned, who has seen less has lost something. */
-function snapshotBehind(events: readonly Event[]): string {
+function snapshotBehind(events: readonly Pick<Event, 'xid'>[]): string {
   let highest = 0n;
   for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);
   return `${highest + 1n}:${highest + 1n}:`;
