@@ -13,6 +13,9 @@ export interface JobFilter {
   priority?: Priority | undefined;
   createdAfter?: string | undefined;
   createdBefore?: string | undefined;
+  /** Of failed jobs: those with, or without, one of these codes. */
+  errorCodes?: readonly string[] | undefined;
+  otherErrorCodes?: readonly string[] | undefined;
 }
 
 export interface Conditions {
@@ -37,6 +40,8 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
   add((p) => `j.priority = ${p}::smallint`, filter.priority && priorityRank(filter.priority));
   add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
   add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
+  add((p) => `j.error ->> 'code' = any(${p}::text[])`, filter.errorCodes);
+  add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, filter.otherErrorCodes);
   return { text: parts.join(''), values };
 }
 

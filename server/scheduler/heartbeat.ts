@@ -21,7 +21,7 @@ export async function heartbeat(
   const lease = await getOwnLease(db, schema, beat);
   if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
   return db.transaction(async (tx) => {
-    if (!(await renew(tx, schema, beat))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
+    if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
     await keepProgress(tx, schema, beat);
     return {
       lease: await getLease(tx, schema, beat.leaseId),
@@ -31,13 +31,13 @@ export async function heartbeat(
 }
 
 /** Once expired a lease is never renewed, even if nobody has taken the job yet. */
-async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder): Promise<boolean> {
+async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSeconds: number): Promise<boolean> {
   const rows = await tx.query(
-    `update ${schema}.leases l set expires_at = now() + l.ttl_seconds * interval '1 second', last_heartbeat_at = now()
+    `update ${schema}.leases l set expires_at = now() + $4::float8 * interval '1 second', last_heartbeat_at = now()
       where l.id = $1 and l.kind = 'remote' and l.owner = $2 and l.state = 'ACTIVE' and l.expires_at > now()
         and exists (select 1 from ${schema}.jobs j where j.id = $3 and j.lease_id = $1 and j.status = 'RUNNING')
       returning l.id`,
-    [beat.leaseId, beat.workerId, beat.jobId],
+    [beat.leaseId, beat.workerId, beat.jobId, ttlSeconds],
   );
   return rows.length > 0;
 }

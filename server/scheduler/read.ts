@@ -1,7 +1,9 @@
 // Reading jobs and their history in the shape that the scheduler API shows. Bounded and keyset-paged.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import type { JobFilter } from '../jobs/filter.ts';
 import { type JobRow, toJob } from '../jobs/job.ts';
+import { pageOfIds } from '../jobs/list.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './dialect.ts';
 
@@ -41,42 +43,24 @@ export async function readSchedulerJobs(
   return jobIds.flatMap((id) => byId.get(id) ?? []);
 }
 
-export interface JobFilter {
+export interface SchedulerFilter extends Pick<JobFilter, 'queue' | 'createdAfter' | 'createdBefore'> {
   state?: JobState | undefined;
-  queue?: string | undefined;
-  createdAfter?: string | undefined;
-  createdBefore?: string | undefined;
 }
 
-/** Newest first; `after` is the last id of the page before, `next` that of this one if more follow. */
+/** Newest first; `next` is where the next page begins. */
 export async function listSchedulerJobs(
   db: Queryable,
   schema: Schema,
-  filter: JobFilter,
+  { state, ...filter }: SchedulerFilter,
   limit: number,
-  after?: string,
+  before?: string,
 ): Promise<{ jobs: SchedulerJob[]; next: string | undefined }> {
-  const conditions = ['true'];
-  const values: unknown[] = [limit + 1];
-  const add = (condition: (parameter: string) => string, value: unknown) => {
-    values.push(value);
-    conditions.push(condition(`$${values.length}`));
-  };
-  if (after !== undefined) add((p) => `j.id < ${p}::uuid`, after);
-  if (filter.queue !== undefined) add((p) => `j.queue = ${p}`, filter.queue);
-  if (filter.createdAfter !== undefined) add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
-  if (filter.createdBefore !== undefined) add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
-  if (filter.state !== undefined) {
-    add((p) => `j.status = any(${p}::text[])`, statusesOf(filter.state));
-    if (filter.state === 'TIMEOUT') add((p) => `j.error ->> 'code' = any(${p}::text[])`, timeoutCodes);
-    if (filter.state === 'FAILED') add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, timeoutCodes);
-  }
-  const rows = await db.query<JobRow>(
-    `${select(schema)} where ${conditions.join(' and ')} order by j.id desc limit $1`,
-    values,
-  );
-  const jobs = rows.slice(0, limit).map((row) => toJob(row) as SchedulerJob);
-  return { jobs, next: rows.length > limit ? jobs.at(-1)?.id : undefined };
+  const wanted: JobFilter = { ...filter };
+  if (state !== undefined) wanted.statuses = statusesOf(state);
+  if (state === 'TIMEOUT') wanted.errorCodes = timeoutCodes;
+  if (state === 'FAILED') wanted.otherErrorCodes = timeoutCodes;
+  const { ids, next } = await pageOfIds(db, schema, wanted, { limit, before });
+  return { jobs: await readSchedulerJobs(db, schema, ids), next };
 }
 
 export interface SchedulerEvent {

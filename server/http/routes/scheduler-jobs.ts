@@ -6,6 +6,7 @@ import { cancelJob } from '../../jobs/stop.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import type { Config } from '../../kernel/config.ts';
 import { problem } from '../../kernel/errors.ts';
+import { isUuid } from '../../kernel/fields.ts';
 import { claimForWorker } from '../../scheduler/claim.ts';
 import type { ClaimWaiters } from '../../scheduler/claim-waiters.ts';
 import { toJobIntent, toJobResult } from '../../scheduler/dialect.ts';
@@ -40,7 +41,6 @@ export interface SchedulerDependencies {
 
 const base = '/api/scheduler/jobs';
 const jobParams = idParams('job_id');
-const uuid = z.guid();
 
 export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
   const group = new RouteGroup('Scheduler');
@@ -183,7 +183,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ query, tenant }) => {
       const list = `scheduler-jobs:${tenant.id}`;
-      const after = positionOf(list, query.cursor, uuid);
+      const after = positionOf(list, query.cursor, z.guid());
       const filter = {
         state: query.state,
         queue: query.addon_id,
@@ -228,7 +228,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
 
 /** Nothing has an id that is no uuid. */
 function knownForm(jobId: string): string {
-  if (!uuid.safeParse(jobId).success) throw noSuchJob();
+  if (!isUuid(jobId)) throw noSuchJob();
   return jobId;
 }
 

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { JobError } from '../../jobs/job.ts';
 import { problem } from '../../kernel/errors.ts';
+import { isUuid } from '../../kernel/fields.ts';
 import { toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
 import { heartbeat } from '../../scheduler/heartbeat.ts';
 import { getLease, noSuchLease } from '../../scheduler/lease.ts';
@@ -22,7 +23,6 @@ import {
 
 const base = '/api/scheduler/lease';
 const leaseParams = idParams('lease_id');
-const uuid = z.guid();
 // A release carries a result and its envelope.
 const envelopeBytes = 65_536;
 
@@ -151,6 +151,6 @@ function checkSize(result: unknown, limitBytes: number): void {
 
 /** Nothing has an id that is no uuid. */
 function knownForm(leaseId: string): string {
-  if (!uuid.safeParse(leaseId).success) throw noSuchLease();
+  if (!isUuid(leaseId)) throw noSuchLease();
   return leaseId;
 }

@@ -1,11 +1,12 @@
 // How jobs, leases and results look in the scheduler API, and what its requests may say.
 import { z } from 'zod';
 import { priorities } from '../../jobs/job.ts';
+import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../scheduler/dialect.ts';
 
 const largestInt4 = 2_147_483_647;
 const isoTime = z.iso.datetime({ offset: true });
-const name = z.string().min(1).max(200);
+const name = nameField();
 const workerId = name.describe('Who works: the same in every call about a job.');
 const units = z.int().min(1).max(largestInt4);
 const share = z.number().min(0).max(1);
@@ -85,7 +86,7 @@ export const submitBody = z.strictObject({
   constraints: constraintsSchema.nullish(),
   payload: z.unknown().optional(),
   client_request_id: name.nullish().describe('The same request under the same id makes one job.'),
-  target_id: name.nullish().describe('The lane to stand in. Without one the job runs beside all others.'),
+  target_id: targetIdField().nullish().describe('The lane to stand in. Without one the job runs beside all others.'),
   max_attempts: z.int().min(1).max(100).default(1),
 });
 
@@ -152,6 +153,6 @@ export const eventSchema = z.strictObject({
   data: z.record(z.string(), z.unknown()),
 });
 export const stateQuery = z.enum(jobStates);
-export const timeQuery = isoTime;
+export const timeQuery = timeField();
 export const idParams = <N extends string>(param: N) =>
   z.strictObject({ [param]: z.string().max(200) } as Record<N, z.ZodString>);
