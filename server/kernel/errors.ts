@@ -20,6 +20,7 @@ const catalogue = {
   PAYLOAD_TOO_LARGE: { status: 413, title: 'The body is larger than allowed' },
   UNSUPPORTED_MEDIA_TYPE: { status: 415, title: 'The body must be application/json' },
   TOO_MANY_REQUESTS: { status: 429, title: 'Too many requests' },
+  QUEUE_FULL: { status: 429, title: 'The tenant has as many waiting jobs as it may' },
   INTERNAL: { status: 500, title: 'Something went wrong on our side' },
   DATABASE_UNAVAILABLE: { status: 503, title: 'The database cannot be reached' },
   DRAINING: { status: 503, title: 'The server is shutting down' },

@@ -9,7 +9,7 @@ import { Problem, problem } from '../../kernel/errors.ts';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
 import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
-import { type CreationContext, idempotencyKey, type JobRouteDependencies, traceparent } from './job-creation.ts';
+import { type CreationContext, type CreationDependencies, idempotencyKey, traceparent } from './job-creation.ts';
 
 export const batchLimitBytes = 16 * 1_048_576;
 const longestBatch = 1000;
@@ -34,13 +34,14 @@ export const batchAnswer = z.strictObject({
 });
 
 export async function createBatch(
-  deps: JobRouteDependencies,
+  deps: CreationDependencies,
   context: CreationContext,
   { jobs, atomic }: z.output<typeof batchBody>,
 ): Promise<Reply> {
   const checked = await checkAll(deps, context, jobs);
   const good = checked.filter((item): item is NewJob => !(item instanceof Problem));
   if (atomic && good.length < checked.length) throw allFaults(checked);
+  await deps.admit(context.tenant, good);
   const enqueued = atomic
     ? await enqueueAllOrNone(deps.db, context.tenant, good, context.actor)
     : await deps.enqueueJobs(context.tenant, good, context.actor);
@@ -55,7 +56,7 @@ export async function createBatch(
 }
 
 async function checkAll(
-  deps: JobRouteDependencies,
+  deps: CreationDependencies,
   { tenant, request }: CreationContext,
   jobs: unknown[],
 ): Promise<(NewJob | Problem)[]> {

@@ -1,6 +1,7 @@
 // One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
 import type { Request } from 'express';
 import type { Database } from '../../database/database.ts';
+import type { NewJob } from '../../jobs/enqueue.ts';
 import { readFleet } from '../../jobs/fleet.ts';
 import type { JobRequest } from '../../jobs/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
@@ -20,6 +21,12 @@ export interface JobRouteDependencies {
   wake?(tenant: Tenant): void;
 }
 
+/** And what the routes make for themselves. */
+export interface CreationDependencies extends JobRouteDependencies {
+  /** Refuses what goes beyond the tenant's limit. */
+  admit(tenant: Tenant, jobs: NewJob[]): Promise<void>;
+}
+
 export interface CreationContext {
   tenant: Tenant;
   actor: string;
@@ -27,7 +34,7 @@ export interface CreationContext {
 }
 
 export async function createJob(
-  deps: JobRouteDependencies,
+  deps: CreationDependencies,
   { tenant, actor, request }: CreationContext,
   asked: JobRequest,
 ): Promise<Reply> {
@@ -35,6 +42,7 @@ export async function createJob(
   const fleet = () => readFleet(deps.db);
   const known = { tenant, jobTypes: deps.jobTypes, fleet, traceparent: traceparent(request) };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
+  await deps.admit(tenant, [newJob]);
   const [enqueued] = await deps.enqueueJobs(tenant, [newJob], actor);
   if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
   if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);

@@ -364,3 +364,22 @@ describe('a batch', () => {
     expect(full.body.created).toBe(1000);
   });
 });
+
+describe('a tenant with max_queued', () => {
+  it('is refused more, singly or in a batch, but answered for what it has sent before', async () => {
+    const made = await addTenant(control.db, 'small');
+    await updateTenantSettings(control.db, 'small', { max_queued: 3 });
+    await control.app.deps.registry.refresh();
+    const key = await control.app.keyFor(made.tenant.id);
+    const post = (path: string, body: unknown) => control.app.request('POST', path, { key, body });
+    const first = { type: 'demo.echo', client_request_id: 'first' };
+    expect((await post('/api/jobs', first)).status).toBe(201);
+    const four = await post('/api/jobs/batch', { jobs: Array(4).fill({ type: 'demo.echo' }) });
+    expect(four.status).toBe(429);
+    expect(four.body).toMatchObject({ code: 'QUEUE_FULL', max_queued: 3 });
+    expect((await post('/api/targets/t/jobs', { type: 'demo.echo' })).status).toBe(201);
+    expect((await post('/api/jobs', { type: 'demo.echo', run_at: '2199-01-01T00:00:00Z' })).status).toBe(201);
+    expect((await post('/api/jobs', { type: 'demo.echo' })).status).toBe(429);
+    expect((await post('/api/jobs', first)).status).toBe(200);
+  });
+});
