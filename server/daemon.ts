@@ -8,7 +8,9 @@ import { Notifications, tenantsChanged } from './database/notifications.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
 import { controlRoutes } from './http/routes/control.ts';
+import { jobLogRoutes } from './http/routes/job-logs.ts';
 import { schedulerRoutes } from './http/routes/scheduler.ts';
+import { scheduleRoutes } from './http/routes/schedules.ts';
 import { HttpServer } from './http/server.ts';
 import { claimJobs } from './jobs/claim.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
@@ -23,6 +25,7 @@ import { pollOnce } from './maintenance/poll.ts';
 import { Sweeper } from './maintenance/sweeper.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
 import { claimWithinCapacity } from './scheduler/claim-within-capacity.ts';
+import { ScheduleTicker } from './schedules/ticker.ts';
 import { Metrics } from './stats/metrics.ts';
 import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
 import type { NewApiKey } from './tenants/api-keys/key.ts';
@@ -64,6 +67,7 @@ export class Daemon {
   #waiters: ClaimWaiters;
   #heartbeat: Heartbeat;
   #keys: KeyVerifier;
+  #schedules: ScheduleTicker;
   #http: HttpServer;
   #registration: DaemonRegistration;
   #operations: OperationRunner;
@@ -98,6 +102,13 @@ export class Daemon {
       stallSeconds: config.loopStallSeconds,
       logger,
       listeners: observeHeartbeat(this.metrics),
+    });
+    this.#schedules = new ScheduleTicker({
+      db: this.db,
+      registry: this.registry,
+      jobTypes: handlers,
+      logger,
+      onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
     });
     this.workers = this.#createWorkers();
     this.#registration = new DaemonRegistration({
@@ -179,6 +190,7 @@ export class Daemon {
       this.#registration,
       this.#createLoopWatch(),
       this.#operations,
+      this.#schedules,
       ...this.#background,
     ];
   }
@@ -295,7 +307,7 @@ export class Daemon {
     const every = (name: string, seconds: number, run: () => Promise<unknown>) =>
       new Interval(name, seconds * 1000, run, this.#logger);
     return [
-      every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers)),
+      every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers, this.#schedules)),
       every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
     ];
   }
@@ -338,6 +350,13 @@ export class Daemon {
         config: this.config,
         waiters: this.#waiters,
         wake: (tenant) => this.wake(tenant),
+      }),
+      jobLogRoutes({ db: this.db }),
+      scheduleRoutes({
+        db: this.db,
+        jobTypes: this.#handlers,
+        onChange: (tenant) => void this.#schedules.look(tenant).catch(() => {}),
+        onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
       }),
     ];
     const app = createApp({

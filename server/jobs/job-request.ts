@@ -93,6 +93,7 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
     requestHash: request.client_request_id === undefined ? undefined : requestHash(request),
     traceparent: context.traceparent,
     author: request.author,
+    phases: defaults.phases,
   };
 }
 

@@ -3,9 +3,12 @@
 
 import { retryConflicts } from '../database/database.ts';
 import { enqueueIn, type NewJob } from '../jobs/enqueue.ts';
+import { readFleet } from '../jobs/fleet.ts';
+import { toNewJob } from '../jobs/job-request.ts';
 import type { ChildOptions } from './define-job.ts';
 import { Fatal } from './handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
+import { toStorable } from './storable.ts';
 
 export interface ChildRequest {
   key: string;
@@ -15,12 +18,15 @@ export interface ChildRequest {
   actor: string;
 }
 
+// With the parent's id it has to fit into an index.
+const longestKey = 300;
+
 class LeaseLost extends Error {}
 
 /** Undefined: the parent's lease is lost, and nothing was put in. */
 export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
   const { db, tenant, job, leaseId } = run;
-  const child = toNewJob(run, request);
+  const child = await toChild(run, request);
   try {
     const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
@@ -42,26 +48,23 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
   }
 }
 
-function toNewJob(run: HandlerRun, { key, type, payload, options }: ChildRequest): NewJob {
-  const { jobTypes, job } = run;
-  const check = jobTypes?.checkPayload(type, payload ?? {});
-  if (check?.ok === false) {
-    throw new Fatal(`The child of type ${type} is not valid: ${check.field} ${check.message}`, {
-      code: 'INVALID_CHILD',
-    });
-  }
-  return {
-    ...jobTypes?.defaults(type),
-    type,
-    payload: payload ?? {},
-    remote: jobTypes !== undefined && !jobTypes.has(type),
-    parentId: job.id,
-    clientRequestId: `child:${job.id}:${key}`,
-    author: job.author ?? undefined,
-    traceparent: job.traceparent ?? undefined,
-    targetId: options.targetId,
-    priority: options.priority,
-    runAt: options.runAt,
-    ...(options.maxAttempts !== undefined && { maxAttempts: options.maxAttempts }),
-  };
+async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
+  const { db, tenant, jobTypes, job } = run;
+  const { type, payload, options } = request;
+  if (request.key.length > longestKey) throw new RangeError(`the key of a child has at most ${longestKey} characters`);
+  const stored = toStorable(payload, Number.POSITIVE_INFINITY, 'The payload of a child');
+  if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' });
+  const child = await toNewJob(
+    {
+      type,
+      payload: stored.value,
+      target_id: options.targetId,
+      priority: options.priority,
+      run_at: options.runAt,
+      max_attempts: options.maxAttempts,
+      author: job.author ?? undefined,
+    },
+    { tenant, jobTypes, fleet: () => readFleet(db), traceparent: job.traceparent ?? undefined },
+  );
+  return { ...child, parentId: job.id, clientRequestId: `child:${job.id}:${request.key}` };
 }

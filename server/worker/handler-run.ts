@@ -25,7 +25,7 @@ export interface HandlerRun {
   /** Aborted when waiting is over: a thread is ended; code in this process is left behind. */
   kill: AbortSignal;
   /** For children: checks their payloads and fills in what their types say. */
-  jobTypes?: JobTypes | undefined;
+  jobTypes: JobTypes;
   /** Told of children that were put in, so that somebody wakes up for them. */
   onEnqueued?(enqueued: Enqueued): void;
   /** Asks the executor to stop this attempt. */

@@ -1,5 +1,6 @@
 // Runs a definition on a real job the way the executor does, and remembers why it was told to stop.
 
+import { demoHandlers } from '../../server/demo/handlers.ts';
 import type { NewJob } from '../../server/jobs/enqueue.ts';
 import type { Job } from '../../server/jobs/job.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
@@ -65,7 +66,7 @@ export async function startClaimed(
     leaseId: job.leaseId as string,
     logger: createLogger('silent'),
     config: { ...loadConfig({}), ...config },
-    jobTypes: new HandlerRegistry([definition]),
+    jobTypes: new HandlerRegistry([definition, ...demoHandlers]),
     signal: controller.signal,
     kill: kill.signal,
     stop,

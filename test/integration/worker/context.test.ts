@@ -154,7 +154,7 @@ test('children are made once, however often the parent runs', async () => {
     [first.job.id],
   );
   expect(children).toMatchObject([
-    { payload: { child: 1 }, author: 'ann', remote: true },
+    { payload: { child: 1 }, author: 'ann', remote: false },
     { payload: { child: 2 }, target_id: 'children', priority: 1 },
     { payload: { child: 3 } },
   ]);

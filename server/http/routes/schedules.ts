@@ -1,0 +1,200 @@
+// /api/schedules: jobs that are enqueued by the clock.
+import { z } from 'zod';
+import type { Database } from '../../database/database.ts';
+import type { Enqueued } from '../../jobs/enqueue.ts';
+import { readFleet } from '../../jobs/fleet.ts';
+import { toNewJob } from '../../jobs/job-request.ts';
+import type { JobTypes } from '../../jobs/job-types.ts';
+import { Problem } from '../../kernel/errors.ts';
+import { invalidFields } from '../../kernel/parse.ts';
+import {
+  createSchedule,
+  deleteSchedule,
+  pauseSchedule,
+  resumeSchedule,
+  updateSchedule,
+} from '../../schedules/change.ts';
+import { findCronFault, nextTimes } from '../../schedules/cron.ts';
+import { runScheduleNow } from '../../schedules/fire.ts';
+import { databaseNow, listSchedules, mustFindSchedule } from '../../schedules/read.ts';
+import type { Schedule, ScheduledJob } from '../../schedules/schedule.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { jobSchema, jobToApi } from '../present-job.ts';
+import { pageQuery } from '../query.ts';
+import { RouteGroup, reply } from '../route.ts';
+import {
+  createScheduleBody,
+  previewBody,
+  scheduleSchema,
+  scheduleToApi,
+  shownRuns,
+  updateScheduleBody,
+} from './schedule-schemas.ts';
+
+export interface ScheduleDependencies {
+  db: Database;
+  jobTypes: JobTypes;
+  /** A schedule changed: its next time may be near. */
+  onChange?(tenant: Tenant): void;
+  onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
+}
+
+const params = z.strictObject({ id: z.string().max(100) });
+const answers = { 200: scheduleSchema };
+
+export function scheduleRoutes(deps: ScheduleDependencies): RouteGroup {
+  const group = new RouteGroup('Schedules');
+  addReads(group, deps);
+  addChanges(group, deps);
+  addActions(group, deps);
+  return group;
+}
+
+function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
+  group.route({
+    method: 'get',
+    path: '/api/schedules',
+    summary: 'List schedules by name',
+    access: 'read',
+    query: z.strictObject(pageQuery()),
+    answers: { 200: z.strictObject({ schedules: z.array(scheduleSchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async ({ tenant, query }) => {
+      const list = `schedules:${tenant.id}`;
+      const [after = ''] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const found = await listSchedules(db, tenant.schema, { after, limit: query.limit + 1 });
+      const page = found.slice(0, query.limit);
+      const now = await databaseNow(db);
+      const last = found.length > page.length ? page.at(-1) : undefined;
+      return {
+        schedules: page.map((schedule) => scheduleToApi(schedule, now)),
+        next_cursor: last === undefined ? null : encodeCursor(list, [last.name]),
+      };
+    },
+  });
+  group.route({
+    method: 'get',
+    path: '/api/schedules/{id}',
+    summary: 'Read a schedule and its next five runs',
+    access: 'read',
+    params,
+    answers,
+    problems: ['NOT_FOUND'],
+    handle: async ({ tenant, params: { id } }) => show(db, await mustFindSchedule(db, tenant.schema, id)),
+  });
+  group.route({
+    method: 'post',
+    path: '/api/schedules/preview',
+    summary: 'Show the next five times of a cron expression',
+    access: 'read',
+    body: previewBody,
+    answers: { 200: z.strictObject({ next_runs: z.array(z.iso.datetime({ offset: true })) }) },
+    handle: async ({ body: { cron, timezone } }) => {
+      const fault = findCronFault(cron, timezone);
+      if (fault) throw invalidFields([fault]);
+      return { next_runs: nextTimes(cron, timezone, await databaseNow(db), shownRuns) };
+    },
+  });
+}
+
+function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
+  const { db } = deps;
+  group.route({
+    method: 'post',
+    path: '/api/schedules',
+    summary: 'Create a schedule',
+    description: 'Each of its times enqueues its job exactly once, however many daemons run.',
+    access: 'enqueue',
+    body: createScheduleBody,
+    answers: { 201: scheduleSchema },
+    problems: ['ALREADY_EXISTS', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
+    handle: async ({ tenant, body, actor }) => {
+      await checkJob(deps, tenant, body.job);
+      const schedule = await createSchedule(db, tenant.schema, body, actor);
+      deps.onChange?.(tenant);
+      return reply(201, await show(db, schedule), { Location: `/api/schedules/${schedule.id}` });
+    },
+  });
+  group.route({
+    method: 'patch',
+    path: '/api/schedules/{id}',
+    summary: 'Change a schedule',
+    access: 'enqueue',
+    params,
+    body: updateScheduleBody,
+    answers,
+    problems: ['NOT_FOUND', 'ALREADY_EXISTS', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
+    handle: async ({ tenant, params: { id }, body, actor }) => {
+      if (body.job !== undefined) await checkJob(deps, tenant, body.job);
+      const schedule = await updateSchedule(db, tenant.schema, id, body, actor);
+      deps.onChange?.(tenant);
+      return show(db, schedule);
+    },
+  });
+  group.route({
+    method: 'delete',
+    path: '/api/schedules/{id}',
+    summary: 'Delete a schedule; the jobs it made stay',
+    access: 'enqueue',
+    params,
+    answers: { 204: null },
+    problems: ['NOT_FOUND'],
+    handle: async ({ tenant, params: { id }, actor }) => {
+      await deleteSchedule(db, tenant.schema, id, actor);
+      return reply(204);
+    },
+  });
+}
+
+function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
+  const { db } = deps;
+  for (const [verb, act, summary] of [
+    ['pause', pauseSchedule, 'Pause a schedule'],
+    ['resume', resumeSchedule, 'Resume a schedule; it goes on with the next time from now'],
+  ] as const) {
+    group.route({
+      method: 'post',
+      path: `/api/schedules/{id}/${verb}`,
+      summary,
+      access: 'control',
+      params,
+      answers,
+      problems: ['NOT_FOUND'],
+      handle: async ({ tenant, params: { id }, actor }) => {
+        const schedule = await act(db, tenant.schema, id, actor);
+        deps.onChange?.(tenant);
+        return show(db, schedule);
+      },
+    });
+  }
+  group.route({
+    method: 'post',
+    path: '/api/schedules/{id}/run',
+    summary: 'Enqueue its job now, beside its times',
+    access: 'enqueue',
+    params,
+    answers: { 201: z.strictObject({ schedule: scheduleSchema, job: jobSchema }) },
+    problems: ['NOT_FOUND', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
+    handle: async ({ tenant, params: { id }, actor }) => {
+      const { schedule, enqueued } = await runScheduleNow(deps, tenant, id, actor);
+      return reply(201, { schedule: await show(db, schedule), job: jobToApi(enqueued.job, []) });
+    },
+  });
+}
+
+async function show(db: Database, schedule: Schedule) {
+  return scheduleToApi(schedule, await databaseNow(db));
+}
+
+/** Refuses now what every firing would be refused for; fields are named from the schedule's body. */
+async function checkJob({ db, jobTypes }: ScheduleDependencies, tenant: Tenant, job: ScheduledJob): Promise<void> {
+  try {
+    await toNewJob(job, { tenant, jobTypes, fleet: () => readFleet(db) });
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const { field, errors, ...rest } = error.extra as { field?: string; errors?: { field: string; message: string }[] };
+    if (errors !== undefined) throw invalidFields(errors.map((e) => ({ ...e, field: `job.${e.field}` })));
+    throw new Problem(error.code, error.message, { ...rest, ...(field !== undefined && { field: `job.${field}` }) });
+  }
+}

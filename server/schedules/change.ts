@@ -1,0 +1,143 @@
+// Creating, changing, pausing, resuming and deleting schedules. Each leaves its event.
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, type Queryable, sqlState } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { recordEvent } from '../events/record.ts';
+import { problem } from '../kernel/errors.ts';
+import { invalidFields } from '../kernel/parse.ts';
+import { findCronFault, nextTime } from './cron.ts';
+import { databaseNow, lockSchedule, mustFindSchedule } from './read.ts';
+import type { MissedPolicy, Schedule, ScheduledJob } from './schedule.ts';
+
+export interface NewSchedule {
+  name: string;
+  cron: string;
+  timezone: string;
+  job: ScheduledJob;
+  missed: MissedPolicy;
+  author?: string | undefined;
+}
+
+export type ScheduleChange = { [K in keyof Omit<NewSchedule, 'author'>]?: NewSchedule[K] | undefined };
+
+export async function createSchedule(
+  db: Database,
+  schema: Schema,
+  given: NewSchedule,
+  actor: string,
+): Promise<Schedule> {
+  const id = uuidv7();
+  return named(given.name, () =>
+    db.transaction(async (tx) => {
+      const nextAt = nextOf(given, await databaseNow(tx));
+      await tx.query(
+        `insert into ${schema}.schedules (id, name, cron, timezone, job, missed, next_at, author)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)`,
+        [
+          id,
+          given.name,
+          given.cron,
+          given.timezone,
+          JSON.stringify(given.job),
+          given.missed,
+          nextAt,
+          given.author ?? null,
+        ],
+      );
+      return told(tx, schema, id, 'schedule.created', actor);
+    }),
+  );
+}
+
+export async function updateSchedule(
+  db: Database,
+  schema: Schema,
+  id: string,
+  change: ScheduleChange,
+  actor: string,
+): Promise<Schedule> {
+  return named(change.name ?? '', () =>
+    db.transaction(async (tx) => {
+      const before = await lockSchedule(tx, schema, id);
+      const after = { ...before, ...definedOnly(change) } as Schedule;
+      const moves = after.cron !== before.cron || after.timezone !== before.timezone;
+      const nextAt = moves ? nextOf(after, await databaseNow(tx)) : before.nextAt;
+      await tx.query(
+        `update ${schema}.schedules set name = $2, cron = $3, timezone = $4, job = $5, missed = $6, next_at = $7, updated_at = now()
+          where id = $1`,
+        [id, after.name, after.cron, after.timezone, JSON.stringify(after.job), after.missed, nextAt],
+      );
+      return told(tx, schema, id, 'schedule.updated', actor, { fields: Object.keys(definedOnly(change)) });
+    }),
+  );
+}
+
+export async function pauseSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
+  return db.transaction(async (tx) => {
+    const schedule = await lockSchedule(tx, schema, id);
+    if (schedule.pausedAt !== null) return schedule;
+    await tx.query(
+      `update ${schema}.schedules set paused_at = now(), paused_by = $2, updated_at = now() where id = $1`,
+      [id, actor],
+    );
+    return told(tx, schema, id, 'schedule.paused', actor);
+  });
+}
+
+/** Goes on with the next time from now: what a person held back is not missed. */
+export async function resumeSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
+  return db.transaction(async (tx) => {
+    const schedule = await lockSchedule(tx, schema, id);
+    if (schedule.pausedAt === null) return schedule;
+    const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx));
+    await tx.query(
+      `update ${schema}.schedules set paused_at = null, paused_by = null, next_at = $2, updated_at = now() where id = $1`,
+      [id, nextAt],
+    );
+    return told(tx, schema, id, 'schedule.resumed', actor);
+  });
+}
+
+/** The jobs that it made stay. */
+export async function deleteSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<void> {
+  await db.transaction(async (tx) => {
+    await lockSchedule(tx, schema, id);
+    await told(tx, schema, id, 'schedule.deleted', actor);
+    await tx.query(`delete from ${schema}.schedules where id = $1`, [id]);
+  });
+}
+
+function nextOf({ cron, timezone }: Pick<NewSchedule, 'cron' | 'timezone'>, now: string): string {
+  const fault = findCronFault(cron, timezone);
+  if (fault) throw invalidFields([fault]);
+  const nextAt = nextTime(cron, timezone, now);
+  if (nextAt === null) throw invalidFields([{ field: 'cron', message: 'never comes' }]);
+  return nextAt;
+}
+
+async function told(
+  tx: Queryable,
+  schema: Schema,
+  id: string,
+  type: string,
+  actor: string,
+  data: object = {},
+): Promise<Schedule> {
+  const schedule = await mustFindSchedule(tx, schema, id);
+  const { name, cron, timezone } = schedule;
+  await recordEvent(tx, schema, { type, actor, data: { schedule_id: id, name, cron, timezone, ...data } });
+  return schedule;
+}
+
+async function named<T>(name: string, work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    if (sqlState(error) !== '23505') throw error;
+    throw problem('ALREADY_EXISTS', `There is already a schedule named ${JSON.stringify(name)}.`, { field: 'name' });
+  }
+}
+
+function definedOnly<T extends object>(given: T): Partial<T> {
+  return Object.fromEntries(Object.entries(given).filter(([, value]) => value !== undefined)) as Partial<T>;
+}

@@ -1,0 +1,151 @@
+// Firing: each due schedule is locked, its jobs are enqueued and its next time is set in one
+// transaction, so that every time is fired once, whichever daemons look at it.
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { recordEvent } from '../events/record.ts';
+import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue.ts';
+import { readFleet } from '../jobs/fleet.ts';
+import { toNewJob } from '../jobs/job-request.ts';
+import type { JobTypes } from '../jobs/job-types.ts';
+import { Problem } from '../kernel/errors.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { dueTimes } from './due-times.ts';
+import { lockSchedule, mustFindSchedule } from './read.ts';
+import { actorOf, type Schedule, scheduleColumns } from './schedule.ts';
+
+export interface Firing {
+  db: Database;
+  jobTypes: JobTypes;
+  /** Told of the jobs after their commit. */
+  onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
+  /** One schedule could not be fired; the others are. */
+  onError?(tenant: Tenant, scheduleId: string, error: unknown): void;
+}
+
+/** Fires what is due. Returns how many jobs it put in. */
+export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<number> {
+  const failed: string[] = [];
+  let jobs = 0;
+  for (;;) {
+    let picked: string | undefined;
+    try {
+      const enqueued = await retryConflicts(() =>
+        firing.db.transaction(async (tx) => {
+          const due = await pickDue(tx, tenant.schema, failed);
+          picked = due?.id;
+          return due && fire(tx, firing, tenant, due);
+        }),
+      );
+      if (enqueued === undefined) return jobs;
+      jobs += enqueued.length;
+      firing.onEnqueued?.(tenant, enqueued);
+    } catch (error) {
+      if (picked === undefined) throw error;
+      failed.push(picked);
+      firing.onError?.(tenant, picked, error);
+    }
+  }
+}
+
+interface DueSchedule extends Schedule {
+  now: string;
+}
+
+async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise<DueSchedule | undefined> {
+  const rows = await tx.query<DueSchedule>(
+    `select ${scheduleColumns}, now() as now from ${schema}.schedules
+      where paused_at is null and next_at <= now() and id <> all($1::uuid[])
+      order by next_at limit 1 for update skip locked`,
+    [failed],
+  );
+  return rows[0];
+}
+
+async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: DueSchedule): Promise<Enqueued[]> {
+  const { schema } = tenant;
+  const { fire: times, dropped, nextAt } = dueTimes(schedule, schedule.now);
+  const keys = times.map((time) => `schedule:${schedule.id}:${time}`);
+  const enqueued = await enqueueRuns(tx, firing, tenant, schedule, keys);
+  await tx.query(
+    `update ${schema}.schedules set next_at = $2, last_fired_at = coalesce($3::timestamptz, last_fired_at),
+       last_job_id = coalesce($4::uuid, last_job_id), updated_at = now() where id = $1`,
+    [schedule.id, nextAt, times.at(-1) ?? null, enqueued.at(-1)?.job.id ?? null],
+  );
+  for (const [index, { job }] of enqueued.entries()) {
+    await recordEvent(tx, schema, {
+      type: 'schedule.fired',
+      actor: actorOf(schedule),
+      jobId: job.id,
+      targetId: job.targetId ?? undefined,
+      data: { schedule_id: schedule.id, name: schedule.name, for: times[index] },
+    });
+  }
+  if (dropped > 0) {
+    const data = { schedule_id: schedule.id, name: schedule.name, missed: dropped, policy: schedule.missed };
+    await recordEvent(tx, schema, { type: 'schedule.missed', actor: actorOf(schedule), data });
+  }
+  return enqueued;
+}
+
+/** None, and an event that says why, if the job can no longer be made: its type or schema changed. */
+async function enqueueRuns(
+  tx: Queryable,
+  firing: Firing,
+  tenant: Tenant,
+  schedule: Schedule,
+  keys: string[],
+): Promise<Enqueued[]> {
+  if (keys.length === 0) return [];
+  let newJob: NewJob;
+  try {
+    newJob = await toScheduledJob(tx, firing, tenant, schedule);
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    const data = { schedule_id: schedule.id, name: schedule.name, code: error.code, message: error.message };
+    await recordEvent(tx, tenant.schema, { type: 'schedule.failed', actor: actorOf(schedule), data });
+    return [];
+  }
+  const newJobs = keys.map((clientRequestId) => ({ ...newJob, clientRequestId }));
+  return enqueueIn(tx, tenant.schema, newJobs, actorOf(schedule));
+}
+
+async function toScheduledJob(
+  tx: Queryable,
+  { jobTypes }: Firing,
+  tenant: Tenant,
+  schedule: Schedule,
+): Promise<NewJob> {
+  const newJob = await toNewJob(schedule.job, { tenant, jobTypes, fleet: () => readFleet(tx) });
+  return { ...newJob, scheduleId: schedule.id, author: newJob.author ?? schedule.author ?? undefined };
+}
+
+/** Once now, beside its times. */
+export async function runScheduleNow(
+  firing: Firing,
+  tenant: Tenant,
+  id: string,
+  actor: string,
+): Promise<{ schedule: Schedule; enqueued: Enqueued }> {
+  const result = await firing.db.transaction(async (tx) => {
+    const schedule = await lockSchedule(tx, tenant.schema, id);
+    const newJob = await toScheduledJob(tx, firing, tenant, schedule);
+    const clientRequestId = `schedule:${id}:now:${uuidv7()}`;
+    const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
+    if (enqueued === undefined) throw new Error('nothing was enqueued');
+    await tx.query(
+      `update ${tenant.schema}.schedules set last_fired_at = now(), last_job_id = $2, updated_at = now() where id = $1`,
+      [id, enqueued.job.id],
+    );
+    await recordEvent(tx, tenant.schema, {
+      type: 'schedule.fired',
+      actor,
+      jobId: enqueued.job.id,
+      targetId: enqueued.job.targetId ?? undefined,
+      data: { schedule_id: id, name: schedule.name, by_hand: true },
+    });
+    return { schedule: await mustFindSchedule(tx, tenant.schema, id), enqueued };
+  });
+  firing.onEnqueued?.(tenant, [result.enqueued]);
+  return result;
+}
