@@ -96,6 +96,8 @@ export function toJobIntent(job: SchedulerJob) {
     max_attempts: job.maxAttempts,
     next_retry_at: job.waitsForRetry ? job.runAt : null,
     target_id: job.targetId,
+    tokens_used: job.tokensUsed,
+    token_limit: job.tokenLimit,
     cancel_requested: job.cancelRequested,
     cancel_intent: job.cancelIntent,
     progress: job.progress === null ? null : job.progress / 100,

@@ -1,8 +1,8 @@
-// A worker's sign of life: renews its lease by the database's clock, carries progress, and answers
-// with what people asked of the job.
+// A worker's sign of life: renews its lease by the database's clock, carries progress and usage, and
+// answers with what people, or the token limit, ask of the job.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { saveProgress } from '../jobs/progress.ts';
+import { saveReport } from '../jobs/report.ts';
 import type { Lease, SchedulerJob } from './dialect.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
@@ -11,6 +11,10 @@ export interface Heartbeat extends LeaseHolder {
   /** 0 to 1. */
   progress?: number | undefined;
   message?: string | undefined;
+  /** Of all attempts, absolute. */
+  tokensUsed?: number | undefined;
+  /** What holds for jobs without a limit of their own; 0 means none. */
+  tokenLimit: number;
 }
 
 export async function heartbeat(
@@ -22,11 +26,9 @@ export async function heartbeat(
   if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
   return db.transaction(async (tx) => {
     if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
-    await keepProgress(tx, schema, beat);
-    return {
-      lease: await getLease(tx, schema, beat.leaseId),
-      job: await getSchedulerJob(tx, schema, beat.jobId),
-    };
+    await keepReport(tx, schema, beat);
+    const job = await getSchedulerJob(tx, schema, beat.jobId);
+    return { lease: await getLease(tx, schema, beat.leaseId), job: withinLimit(job, beat.tokenLimit) };
   });
 }
 
@@ -43,11 +45,24 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
 }
 
 /** Writes and tells only what is new: most beats say the same as the one before. */
-async function keepProgress(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
-  if (beat.progress === undefined && beat.message === undefined) return;
+async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
+  if (beat.progress === undefined && beat.message === undefined && beat.tokensUsed === undefined) return;
   const job = await getSchedulerJob(tx, schema, beat.jobId);
   const percent = beat.progress === undefined ? (job.progress ?? 0) : beat.progress * 100;
   const message = beat.message ?? job.progressMessage ?? undefined;
-  if (Math.fround(percent) === job.progress && message === (job.progressMessage ?? undefined)) return;
-  await saveProgress(tx, schema, beat, { percent, message }, `worker:${beat.workerId}`);
+  const moved = Math.fround(percent) !== job.progress || message !== (job.progressMessage ?? undefined);
+  const used = beat.tokensUsed !== undefined && beat.tokensUsed > job.tokensUsed;
+  if (!moved && !used) return;
+  const report = {
+    ...(moved && { progress: { percent, message } }),
+    ...(used && { tokensUsed: beat.tokensUsed ?? 0 }),
+  };
+  await saveReport(tx, schema, beat, report, `worker:${beat.workerId}`);
+}
+
+/** A job that used too much must stop, whether or not a person says so; its release then fails it. */
+function withinLimit(job: SchedulerJob, tokenLimit: number): SchedulerJob {
+  const limit = job.tokenLimit ?? tokenLimit;
+  if (limit === 0 || job.tokensUsed <= limit || job.cancelRequested) return job;
+  return { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

@@ -68,11 +68,13 @@ async function settleRelease(tx: Queryable, schema: Schema, release: Release): P
   };
 }
 
-/** What the worker reports, unless a person's wish or the token limit came first. A success is a success. */
+/** What the worker reports, unless the token limit or a person's wish comes first. Done is done. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
+  const lost = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
+  if (lost.kind === 'fail' && lost.error.code === 'TOKEN_LIMIT') return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
-  const asked = askedOutcome(job, release);
-  if (asked) return asked;
+  // The same rules as for a holder that went silent: what people asked comes first.
+  if (job.cancelIntent !== null) return lost;
   switch (release.status) {
     case 'CANCELED':
       return release.requeue
@@ -85,13 +87,6 @@ function outcomeOf(job: SchedulerJob, release: Release): Outcome {
     default:
       return assertNever(release.status);
   }
-}
-
-/** The same rules as for a holder that went silent: intents and the token limit come first. */
-function askedOutcome(job: SchedulerJob, release: Release): Outcome | undefined {
-  const outcome = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
-  if (job.cancelIntent !== null) return outcome;
-  return outcome.kind === 'fail' && outcome.error.code === 'TOKEN_LIMIT' ? outcome : undefined;
 }
 
 function failure(job: SchedulerJob, release: Release): Outcome {

@@ -1,5 +1,6 @@
 // The conformance kit certifies the reference workers and finds the fault of every mutant.
-import { spawnSync } from 'node:child_process';
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import pLimit from 'p-limit';
 import { describe, expect, test } from 'vitest';
@@ -40,4 +41,27 @@ describe.concurrent('conformance', () => {
     const failed = await failedChecks(typescript('test/support/run-mutant-worker.ts', fault));
     expect(failed).toEqual({ [check]: expect.stringMatching(detail) });
   });
+
+  test('the command says what failed, and by its exit code whether anything did', { timeout }, async ({ expect }) => {
+    const good = await runCommand(typescript('scripts/clients/example-worker.ts'));
+    expect(good.output).toMatch(/^ok {3}drain: .*\n1 of 1 checks passed\n$/s);
+    expect(good.code).toBe(0);
+    const bad = await runCommand(typescript('test/support/run-mutant-worker.ts', 'ignores drain'));
+    expect(bad.output).toMatch(/^FAIL drain: .*claimed after SIGTERM.*0 of 1 checks passed\n$/s);
+    expect(bad.code).toBe(1);
+  });
 });
+
+async function runCommand(worker: string[]): Promise<{ output: string; code: number }> {
+  return limit(async () => {
+    const [program = '', ...args] = typescript('scripts/conformance/main.ts');
+    const options = ['--url', api.app.url, '--key', api.key, '--only', 'drain', '--', ...worker];
+    const kit = spawn(program, [...args, ...options], { stdio: ['ignore', 'pipe', 'inherit'] });
+    let output = '';
+    kit.stdout.on('data', (chunk: Buffer) => {
+      output += chunk.toString();
+    });
+    const [code] = await once(kit, 'close');
+    return { output, code: code as number };
+  });
+}

@@ -85,6 +85,7 @@ function toNewJob(body: z.output<typeof submitBody>): NewJob {
     payload: body.payload ?? {},
     targetId: body.target_id ?? undefined,
     maxAttempts: body.max_attempts,
+    tokenLimit: body.token_limit ?? undefined,
     clientRequestId: body.client_request_id ?? undefined,
     requestHash: body.client_request_id ? requestHash(body) : undefined,
   };

@@ -77,7 +77,7 @@ function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): v
   });
 }
 
-function addHeartbeat(group: RouteGroup, { db }: SchedulerDependencies): void {
+function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/heartbeat`,
@@ -95,6 +95,8 @@ function addHeartbeat(group: RouteGroup, { db }: SchedulerDependencies): void {
         workerId: body.worker_id,
         progress: body.progress ?? undefined,
         message: body.message ?? undefined,
+        tokensUsed: body.tokens_used ?? undefined,
+        tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
       });
       return { lease: toLeaseView(lease), job: toJobIntent(job) };
     },

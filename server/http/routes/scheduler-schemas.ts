@@ -38,6 +38,8 @@ export const jobIntentSchema = z
     max_attempts: z.int(),
     next_retry_at: isoTime.nullable(),
     target_id: z.string().nullable(),
+    tokens_used: z.int(),
+    token_limit: z.int().nullable(),
     cancel_requested: z.boolean().describe('Stop, then release with CANCELED.'),
     cancel_intent: z.enum(['pause', 'cancel']).nullable(),
     progress: share.nullable(),
@@ -88,6 +90,7 @@ export const submitBody = z.strictObject({
   client_request_id: name.nullish().describe('The same request under the same id makes one job.'),
   target_id: targetIdField().nullish().describe('The lane to stand in. Without one the job runs beside all others.'),
   max_attempts: z.int().min(1).max(100).default(1),
+  token_limit: z.int().min(0).nullish().describe('Most tokens over all attempts; 0 means no limit.'),
 });
 
 export const longestWaitSeconds = 60;
@@ -126,6 +129,11 @@ export const heartbeatBody = z.strictObject({
   worker_id: workerId,
   progress: share.nullish(),
   message: note.nullish(),
+  tokens_used: z
+    .int()
+    .min(0)
+    .nullish()
+    .describe('Tokens of the job over all attempts. Above its limit the answer asks to stop, and the job fails.'),
 });
 
 export const releaseBody = z.strictObject({

@@ -210,3 +210,45 @@ test('a result above the limit is refused and the lease lives on', async () => {
   expect((await api.post(`/lease/${lease.lease_id}/release`, huge)).status).toBe(413);
   expect((await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job))).status).toBe(200);
 });
+
+test('a job that used more tokens than it may is told to stop, and fails whatever its worker says', async () => {
+  const { job, lease } = await api.run({ token_limit: 100, max_attempts: 3 });
+  const beat = (tokens_used: number) => api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), tokens_used });
+  expect((await beat(100)).body.job).toMatchObject({ tokens_used: 100, cancel_requested: false });
+  expect((await beat(90)).body.job).toMatchObject({ tokens_used: 100 });
+  expect((await beat(101)).body.job).toMatchObject({ tokens_used: 101, cancel_requested: true });
+  const released = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
+  expect(released.body).toMatchObject({ job: { state: 'FAILED' }, result: { error: { code: 'TOKEN_LIMIT' } } });
+});
+
+test('release, cancel, pause, heartbeat and sweep at once leave one outcome', async () => {
+  const { db, schema } = api.tenant;
+  const sweepSlowly = async (leaseId: string) => {
+    await api.expire(leaseId);
+    await api.sweep();
+  };
+  for (let round = 0; round < 12; round++) {
+    const { job, lease } = await api.run({ addon_id: `storm-${round}`, target_id: `storm-${round}` });
+    await api.submit({ addon_id: `storm-${round}`, target_id: `storm-${round}` });
+    const path = `/lease/${lease.lease_id}`;
+    const [release] = await Promise.all([
+      api.post(`${path}/release`, { ...own(job), status: round % 2 ? 'SUCCEEDED' : 'FAILED' }),
+      api.post(`/jobs/${job.job_id}/cancel`, {}),
+      pauseJob(db, schema, { jobId: job.job_id, actor: 'user:ann' }).catch(() => undefined),
+      api.post(`${path}/heartbeat`, own(job)),
+      ...(round % 3 === 0 ? [sweepSlowly(lease.lease_id)] : []),
+    ]);
+    const ends = (await eventTypes(api.tenant, { id: job.job_id })).filter((type) =>
+      ['job.completed', 'job.failed', 'job.paused', 'job.lease_expired'].includes(type),
+    );
+    const state = await stateOf(job.job_id);
+    expect(state).not.toBe('RUNNING');
+    // A held job may be canceled by the cancel of this round; the attempt itself ends once.
+    expect(ends.length).toBeLessThanOrEqual(1);
+    const { lease: after } = (await api.get(path)).body;
+    expect(after.state).toBe(release.status === 200 ? 'RELEASED' : 'EXPIRED');
+    if (state === 'DONE' || state === 'CANCELED') {
+      expect(await api.claim({ addon_id: `storm-${round}` })).toBeDefined();
+    }
+  }
+});
