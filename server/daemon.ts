@@ -5,9 +5,12 @@ import { Database } from './database/database.ts';
 import { migrateControl } from './database/migrate.ts';
 import { migrateAllTenants } from './database/migrate-tenants.ts';
 import { Notifications, tenantsChanged } from './database/notifications.ts';
+import { EventStreams } from './events/stream.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
 import { controlRoutes } from './http/routes/control.ts';
+import { eventStreamRoutes } from './http/routes/event-stream.ts';
+import { eventRoutes } from './http/routes/events.ts';
 import { jobLogRoutes } from './http/routes/job-logs.ts';
 import { schedulerRoutes } from './http/routes/scheduler.ts';
 import { scheduleRoutes } from './http/routes/schedules.ts';
@@ -22,6 +25,7 @@ import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
 import { OperationRunner } from './maintenance/operation-runner.ts';
 import { pollOnce } from './maintenance/poll.ts';
+import { Sealer } from './maintenance/sealer.ts';
 import { Sweeper } from './maintenance/sweeper.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
 import { claimWithinCapacity } from './scheduler/claim-within-capacity.ts';
@@ -71,6 +75,7 @@ export class Daemon {
   #http: HttpServer;
   #registration: DaemonRegistration;
   #operations: OperationRunner;
+  #streams: EventStreams;
   #background: Service[];
   #started: Service[] = [];
   #migrated = false;
@@ -127,6 +132,7 @@ export class Daemon {
       everyMs: config.sweepIntervalSeconds * 1000,
       wake: (slug) => this.#wakeSlug(slug),
     });
+    this.#streams = this.#createStreams();
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
     this.registry.isTold = () => this.#notifications.connected;
@@ -191,6 +197,7 @@ export class Daemon {
       this.#createLoopWatch(),
       this.#operations,
       this.#schedules,
+      this.#streams,
       ...this.#background,
     ];
   }
@@ -232,6 +239,8 @@ export class Daemon {
     this.#drainEndsAt = Date.now() + graceMs;
     this.metrics.draining.set(1);
     this.#registration.wake();
+    // First, so that readers go to another daemon while jobs here come to their end.
+    await this.#streams.closeAll();
     const result = await this.workers.drain(graceMs);
     this.metrics.drains.inc({ result });
     for (const service of this.#started.reverse()) {
@@ -308,8 +317,20 @@ export class Daemon {
       new Interval(name, seconds * 1000, run, this.#logger);
     return [
       every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers, this.#schedules)),
+      new Sealer({ db, registry, logger: this.#logger }),
       every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
     ];
+  }
+
+  #createStreams(): EventStreams {
+    const { config } = this;
+    const options = {
+      mostReaders: config.streamReadersMax,
+      bufferBytes: config.streamBufferBytes,
+      pollMs: config.streamPollSeconds * 1000,
+      pingMs: config.streamPingSeconds * 1000,
+    };
+    return new EventStreams(this.db, options, this.#logger);
   }
 
   #createLoopWatch(): LoopWatch {
@@ -331,12 +352,15 @@ export class Daemon {
   /** The tenant's own workers, and the remote ones that wait for work here; without a slug, all of them. */
   #wakeHere(slug: string | undefined): void {
     this.workers.wake(slug);
+    this.#streams.wake(slug);
     const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];
     for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
   }
 
   #createHttp(version: string): HttpServer {
     const routes: RouteGroup[] = [
+      eventRoutes({ db: this.db }),
+      eventStreamRoutes({ db: this.db, streams: this.#streams, keys: this.#keys, registry: this.registry }),
       ...controlRoutes({
         db: this.db,
         config: this.config,

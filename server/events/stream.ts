@@ -83,9 +83,10 @@ export class EventStreams implements Service {
     await this.closeAll();
   }
 
-  /** A hint that something was committed for this tenant. Cheap for tenants without readers. */
-  wake(slug: string): void {
-    this.#channels.get(slug)?.feed.wake();
+  /** A hint that something was committed for this tenant, or for any. Cheap for tenants without readers. */
+  wake(slug?: string): void {
+    if (slug !== undefined) this.#channels.get(slug)?.feed.wake();
+    else for (const { feed } of this.#channels.values()) feed.wake();
   }
 
   /** Ends every stream and takes no more; readers come back, to another daemon, with their last id. */

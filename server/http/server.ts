@@ -1,7 +1,7 @@
 // The listening socket as a Service: explicit timeouts against slow clients, a clear word about a
 // taken port, and a stop that lets requests under way finish.
 import { createServer, type Server } from 'node:http';
-import type { AddressInfo } from 'node:net';
+import type { AddressInfo, Socket } from 'node:net';
 import type { Express } from 'express';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
@@ -28,6 +28,7 @@ export class HttpServer implements Service {
   #options: HttpServerOptions;
   #logger: Logger;
   #server: Server | undefined;
+  #sockets = new Set<Socket>();
 
   constructor(app: Express, options: HttpServerOptions, logger: Logger) {
     this.#app = app;
@@ -44,6 +45,10 @@ export class HttpServer implements Service {
       this.#app,
     );
     server.keepAliveTimeout = keepAliveTimeoutMs;
+    server.on('connection', (socket) => {
+      this.#sockets.add(socket);
+      socket.once('close', () => this.#sockets.delete(socket));
+    });
     await listen(server, this.#options);
     server.on('error', (error) => this.#logger.error({ err: error }, 'http server error'));
     this.#server = server;
@@ -67,6 +72,8 @@ export class HttpServer implements Service {
     const idle = setInterval(() => server.closeIdleConnections(), 50);
     const force = setTimeout(() => server.closeAllConnections(), this.#options.stopGraceMs ?? 10_000);
     server.closeIdleConnections();
+    // Opened ahead by a client and never used: to Node these are not idle, and would last the whole grace.
+    for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     await closed;
     clearInterval(idle);
     clearTimeout(force);

@@ -1,0 +1,57 @@
+import { expect, it } from 'vitest';
+import { z } from 'zod';
+import { sealEvents } from '../../../server/events/seal.ts';
+import type { NewJob } from '../../../server/jobs/enqueue.ts';
+import { verifyTenant } from '../../../server/maintenance/verify.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { defineJob } from '../../../server/worker/define-job.ts';
+import { startDaemon } from '../../support/daemon.ts';
+import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
+import { EventReader } from '../../support/sse.ts';
+
+const context = useTenant();
+
+/** Fails on its first attempt if told so. */
+const flaky = defineJob({
+  type: 'test.flaky',
+  payload: z.object({ fails: z.boolean() }),
+  run: async ({ payload, job }) => {
+    if (payload.fails && job.attempt === 1) throw Object.assign(new Error('once'), { recoverable: true });
+    return { ok: true };
+  },
+});
+
+it('tells the life of many jobs on two daemons, live and gap-free, and verification finds nothing wrong', async () => {
+  const { db, schema, tenant } = context;
+  const one = await startDaemon(context, { handlers: [flaky] });
+  const two = await startDaemon(context, { handlers: [flaky] });
+  const { text: key } = await createApiKey(db, { tenantId: tenant.id, name: 'test', scopes: ['read'] });
+  const stream = (id?: string) => EventReader.open(`${one.url}/api/events/stream`, { key, lastEventId: id });
+  const reader = await (await stream()).ready();
+
+  const jobs: NewJob[] = Array.from({ length: 120 }, (_, i) => ({
+    type: 'test.flaky',
+    payload: { fails: i % 10 === 0 },
+    maxAttempts: 2,
+    ...(i % 5 > 0 && { targetId: `lane-${i % 7}` }),
+  }));
+  for (let i = 0; i < jobs.length; i += 10) await one.enqueue(tenant, jobs.slice(i, i + 10), 'test');
+  const ended = ['job:completed', 'job:failed'];
+  await reader.until((r) => r.events.filter((m) => ended.includes(m.event)).length === jobs.length);
+  expect(reader.events.some((m) => m.event === 'job:started')).toBe(true);
+
+  const [row] = await db.query<{ count: string }>(`select count(*) from ${schema}.events`);
+  await eventually(() => expect(reader.events.length).toBe(Number(row?.count)));
+  expect(new Set(reader.events.map((m) => m.data.id)).size).toBe(reader.events.length);
+
+  const stopping = one.stop();
+  await reader.until((r) => r.ended);
+  expect(reader.messages.at(-1)).toMatchObject({ event: 'closed', data: { reason: 'shutdown' } });
+  await stopping;
+  await two.stop();
+  while (!(await sealEvents(db, schema)).complete);
+  const found = await verifyTenant(db, schema);
+  expect(found.faults).toEqual([]);
+  expect(found).toMatchObject({ jobs: { jobs: jobs.length }, lanes: { targets: 7 }, seals: { unsealedEvents: 0 } });
+});
