@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { NewJob } from '../../jobs/enqueue.ts';
+import { QueueLimit } from '../../jobs/queue-limit.ts';
 import { cancelJob } from '../../jobs/stop.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import type { Config } from '../../kernel/config.ts';
@@ -52,6 +53,7 @@ export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
 }
 
 function addSubmit(group: RouteGroup, { db, waiters, wake }: SchedulerDependencies): void {
+  const limit = new QueueLimit(db);
   group.route({
     method: 'post',
     path: `${base}/submit`,
@@ -60,11 +62,13 @@ function addSubmit(group: RouteGroup, { db, waiters, wake }: SchedulerDependenci
     access: 'enqueue',
     body: submitBody,
     answers: { 201: oneJob, 200: oneJob },
-    problems: ['IDEMPOTENCY_CONFLICT'],
+    problems: ['IDEMPOTENCY_CONFLICT', 'QUEUE_FULL'],
     handle: async ({ body, tenant, actor, request }) => {
+      const newJob = toNewJob(body);
+      await limit.admit(tenant, [newJob]);
       const about = { tenant: tenant.slug, type: body.job_type, count: 1, traceparent: request.get('traceparent') };
       const { job, created } = await withEnqueueSpan(about, (traceparent) =>
-        submitJob(db, tenant.schema, { ...toNewJob(body), traceparent }, actor),
+        submitJob(db, tenant.schema, { ...newJob, traceparent }, actor),
       );
       if (created) {
         waiters.wake(tenant.schema, job.queue);

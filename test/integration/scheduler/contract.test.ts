@@ -387,3 +387,13 @@ test('each route wants its scope', async () => {
   expect(await as(reader, 'GET', '/jobs')).toBe(200);
   expect((await api.app.request('GET', '/api/scheduler/jobs')).status).toBe(401);
 });
+
+test('submit keeps to the number of jobs that may wait', async () => {
+  await api.capacity({ max_queued: 0 });
+  await api.app.deps.registry.refresh();
+  const full = await api.post('/jobs/submit', { addon_id: 'full', job_type: 'load30' });
+  expect(full).toMatchObject({ status: 429, body: { code: 'QUEUE_FULL' } });
+  await api.capacity({ max_queued: null });
+  await api.app.deps.registry.refresh();
+  await api.submit({ addon_id: 'full' });
+});

@@ -1,0 +1,72 @@
+import { expect, test } from 'vitest';
+import { statuses } from '../../../server/jobs/states.ts';
+import {
+  eventName,
+  jobStates,
+  type SchedulerJob,
+  statusesOf,
+  toJobIntent,
+  toJobResult,
+  toState,
+} from '../../../server/scheduler/dialect.ts';
+
+const job = (given: Partial<SchedulerJob>): SchedulerJob =>
+  ({
+    status: 'QUEUED',
+    error: null,
+    finishedAt: null,
+    progress: null,
+    progressMessage: null,
+    ...given,
+  }) as SchedulerJob;
+
+test.each([
+  ['PENDING', 'QUEUED'],
+  ['QUEUED', 'QUEUED'],
+  ['PAUSED', 'QUEUED'],
+  ['CLAIMED', 'CLAIMED'],
+  ['PREPARING', 'PREPARING'],
+  ['LEASE_PENDING', 'LEASE_PENDING'],
+  ['RUNNING', 'RUNNING'],
+  ['SUCCESS', 'DONE'],
+  ['PARTIAL', 'DONE'],
+  ['ERROR', 'FAILED'],
+  ['CANCELED', 'CANCELED'],
+] as const)('%s is shown as %s', (status, state) => {
+  expect(toState(job({ status }))).toBe(state);
+  expect(statusesOf(state)).toContain(status);
+});
+
+test.each(['LEASE_EXPIRED', 'TIMEOUT'])('a failure by %s is a TIMEOUT', (code) => {
+  const failed = job({ status: 'ERROR', error: { code, message: '' }, finishedAt: 'now' });
+  expect(toState(failed)).toBe('TIMEOUT');
+  expect(toJobResult(failed)?.status).toBe('TIMEOUT');
+  expect(eventName('job.failed', { error: { code } })).toBe('JOB_TIMEOUT');
+});
+
+test('every state stands for some status, and every status is in some state', () => {
+  const covered = new Set(jobStates.flatMap(statusesOf));
+  expect([...covered].sort()).toEqual([...statuses].sort());
+});
+
+test('a claim is no lease, and a job that waits again has neither', () => {
+  const claim = job({ status: 'CLAIMED', leaseId: 'c', leaseOwner: 'w', leaseKind: 'claim', leaseExpiresAt: 'then' });
+  expect(toJobIntent(claim)).toMatchObject({ lease_id: null, claimed_by: 'w', claim_expires_at: 'then' });
+  const again = job({
+    status: 'PENDING',
+    leaseId: 'l',
+    leaseHolder: 'w',
+    leaseKind: 'remote',
+    runAt: 'later',
+    waitsForRetry: true,
+  });
+  expect(toJobIntent(again)).toMatchObject({ lease_id: null, claimed_by: null, next_retry_at: 'later' });
+  const done = job({ status: 'SUCCESS', leaseId: 'l', leaseHolder: 'w', leaseKind: 'remote', finishedAt: 'now' });
+  expect(toJobIntent(done)).toMatchObject({ lease_id: 'l', claimed_by: 'w' });
+});
+
+test('a paused job says so in its note', () => {
+  const paused = job({ status: 'PAUSED', error: { code: 'PAUSED', message: 'Job was interrupted by user' } });
+  expect(toJobIntent(paused)).toMatchObject({ state: 'QUEUED', note: expect.stringContaining('interrupted by user') });
+  expect(toJobResult(paused)).toBeNull();
+});
