@@ -99,7 +99,7 @@ export function sqlState(error: unknown): string | undefined {
 export function isConnectionError(error: unknown): boolean {
   const state = sqlState(error);
   if (state === undefined)
-    return error instanceof Error && /Connection terminated|timeout|timed out/i.test(error.message);
+    return error instanceof Error && /Connection terminated|not queryable|timeout|timed out/i.test(error.message);
   return /^(08|57P0[1-3])/.test(state) || /^E[A-Z]+$/.test(state);
 }
 
@@ -107,6 +107,11 @@ export function isConnectionError(error: unknown): boolean {
 export function isRetryable(error: unknown): boolean {
   const state = sqlState(error);
   return state === '40001' || state === '40P01';
+}
+
+/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. Later it may. */
+export function isTransient(error: unknown): boolean {
+  return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
 }
 
 /** Retries serialization failures and deadlocks, which Postgres promises rolled back. */

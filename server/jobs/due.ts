@@ -8,14 +8,13 @@ import { become, guard, transitions } from './states.ts';
 interface DueRow {
   id: string;
   target_id: string | null;
-  lane_head: boolean;
   priority: number;
 }
 
 /** Queues up to `limit` due jobs. Returns how many; a full batch means there may be more. */
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
   const due = await db.query<DueRow>(
-    `select id, target_id, lane_head, priority from ${schema}.jobs
+    `select id, target_id, priority from ${schema}.jobs
       where ${guard('becomeDue')} and run_at <= now() order by run_at, id limit $1`,
     [limit],
   );
@@ -51,19 +50,18 @@ async function queueThem(tx: Queryable, schema: Schema, due: DueRow[], actor: st
   );
   const given = due.map((job) => {
     const lane = job.target_id === null ? undefined : lanes.get(job.target_id);
-    if (lane === undefined) return { id: job.id, head: true, rank: null, seq: '0' };
+    if (lane === undefined) return { id: job.id, paused: false, rank: null, seq: '0' };
     lane.next += 1n;
-    const seq = String(lane.next);
-    if (!job.lane_head) return { id: job.id, head: false, rank: 2 + job.priority, seq };
-    // A paused target has no head that could be claimed; the retry goes first when it is resumed.
-    return lane.paused ? { id: job.id, head: false, rank: 1, seq } : { id: job.id, head: true, rank: null, seq };
+    return { id: job.id, paused: lane.paused, rank: 2 + job.priority, seq: String(lane.next) };
   });
   const rows = await tx.query(
     `with given as (
-       select g.id, g.head, g.rank, g.seq
-         from jsonb_to_recordset($1::jsonb) as g(id uuid, head boolean, rank smallint, seq bigint)),
+       select g.id, g.paused, g.rank, g.seq
+         from jsonb_to_recordset($1::jsonb) as g(id uuid, paused boolean, rank smallint, seq bigint)),
      ready as (
-       update ${schema}.jobs j set ${become('becomeDue')}, lane_head = g.head, lane_rank = g.rank, lane_seq = g.seq, updated_at = now()
+       -- A retry keeps its lane; of a paused target, which has no head that could be claimed, it goes first when it is resumed.
+       update ${schema}.jobs j set ${become('becomeDue')}, lane_seq = g.seq, updated_at = now(), lane_head = j.lane_head and not g.paused,
+         lane_rank = case when not j.lane_head then g.rank when g.paused then 1 end
          from given g
         where j.id = any($2::uuid[]) and j.id = g.id and ${guard('becomeDue', 'j')} and j.run_at <= now()
        returning j.id, j.target_id, j.attempt, j.lease_id),

@@ -3,6 +3,7 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
+import { queueDueJobs } from './due.ts';
 import type { JobError } from './job.ts';
 import { lockTargets, promote } from './lane.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
@@ -52,7 +53,9 @@ export async function failOrphans(
   const orphans = rows.filter((row) => row.orphan);
   const waiting = orphans.filter((row) => row.status === 'PENDING');
   const running = orphans.filter((row) => row.status === 'RUNNING');
-  let count = await failThem(db, schema, waiting, 'expire', 'true', error, options.actor);
+  // After an outage everything is long past its time: what can be queued is late, not orphaned.
+  if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
+  let count = await failThem(db, schema, waiting, 'expire', `j.status = 'PENDING'`, error, options.actor);
   count += await failThem(db, schema, running, 'fail', noLease(schema), error, options.actor);
   return { orphans: count, next: rows.length < slice ? undefined : rows.at(-1)?.id };
 }

@@ -17,6 +17,12 @@ export interface JobError {
 
 export type StopIntent = 'pause' | 'cancel';
 
+/** What a job says that ended because somebody asked. */
+export const stoppedByUser: Record<StopIntent, string> = {
+  pause: 'Job was interrupted by user',
+  cancel: 'Job was canceled by user',
+};
+
 export interface CancelDetail {
   reason?: string;
   author?: string;

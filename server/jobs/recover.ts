@@ -6,11 +6,10 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import { backoffMs } from '../kernel/backoff.ts';
-import { attemptsLeft, type Job, type JobRow, toJob } from './job.ts';
+import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from './job.ts';
 import { distinctTargets, lockTargets, promote } from './lane.ts';
 import { type Outcome, settleIn } from './settle.ts';
 import { become, guard, transitions } from './states.ts';
-import { pausedByUser } from './stop.ts';
 
 export interface ExpiredLease {
   id: string;
@@ -105,9 +104,9 @@ export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number):
     return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(job.tokensUsed, limit) } };
   }
   if (job.cancelIntent === 'pause')
-    return { kind: 'stopPaused', message: pausedByUser, by: job.cancelDetail ?? undefined };
+    return { kind: 'stopPaused', message: stoppedByUser.pause, by: job.cancelDetail ?? undefined };
   if (job.cancelIntent === 'cancel')
-    return { kind: 'stopCanceled', message: 'Job was canceled by user', by: job.cancelDetail ?? undefined };
+    return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: job.cancelDetail ?? undefined };
   const error = {
     code: 'LEASE_EXPIRED',
     message: `The lease of ${owner} expired: attempt ${job.attempt} was lost.`,

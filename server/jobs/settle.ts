@@ -4,7 +4,7 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import { assertNever } from '../kernel/errors.ts';
-import type { JobError } from './job.ts';
+import { type CancelDetail, type JobError, type StopIntent, stoppedByUser } from './job.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from './lane.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
 
@@ -52,10 +52,22 @@ export async function settle(
     const alone =
       first !== undefined && items.every((i) => i.targetId === null && i.outcome.kind === first.outcome.kind);
     // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
-    if (alone)
-      return settleKind(db, schema, first.outcome.kind, items, options).then((ids) => toSettled(items, ids, 0));
+    if (alone) return settleAlone(db, schema, first.outcome.kind, items, options);
     return db.transaction((tx) => settleIn(tx, schema, items, options));
   });
+}
+
+async function settleAlone(
+  db: Database,
+  schema: Schema,
+  kind: OutcomeKind,
+  items: Settlement[],
+  options: SettleOptions,
+): Promise<Settled> {
+  const accepted = await settleKind(db, schema, kind, items, options);
+  const left = overruled(items, accepted);
+  if (left.length > 0) accepted.push(...(await db.transaction((tx) => settleAsked(tx, schema, left, options.actor))));
+  return toSettled(items, accepted, 0);
 }
 
 export async function settleIn(
@@ -74,6 +86,8 @@ export async function settleIn(
     );
     ended = undefined;
   }
+  const left = overruled(items, accepted);
+  if (left.length > 0) accepted.push(...(await settleAsked(tx, schema, left, options.actor)));
   if (items.some(goesBack)) await demotePaused(tx, schema, targets);
   const promoted = await promote(tx, schema, targets);
   return toSettled(items, accepted, promoted.length);
@@ -81,6 +95,51 @@ export async function settleIn(
 
 function toSettled(items: Settlement[], accepted: string[], promoted: number): Settled {
   return { accepted: new Set(accepted), runnable: promoted > 0 || items.some(goesBack) };
+}
+
+/**
+ * A pause or cancel that was acknowledged while the attempt came to its end: the job must not start
+ * again, nor hold its lane against a cancel. Only an end of its own and a spent budget come first.
+ */
+const unasked = 'and j.cancel_intent is null';
+const uncanceled = `and j.cancel_intent is distinct from 'cancel'`;
+const unlessAsked: Partial<Record<OutcomeKind, string>> = {
+  retry: unasked,
+  recover: unasked,
+  recoverLater: unasked,
+  giveBack: unasked,
+  stopPaused: uncanceled,
+  fail: `and (j.cancel_intent is distinct from 'cancel' or $2::jsonb -> j.id::text -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
+};
+
+function overruled(items: Settlement[], accepted: string[]): Settlement[] {
+  if (accepted.length === items.length) return [];
+  const done = new Set(accepted);
+  return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !done.has(item.jobId));
+}
+
+/** Ends the attempts the way people asked, where that is why their own outcome was refused. */
+async function settleAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<string[]> {
+  const leases = new Map(items.map((item) => [item.jobId, item.leaseId]));
+  const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
+    `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
+      where id = any($1::uuid[]) and status = 'RUNNING' and cancel_intent is not null order by id for update`,
+    [[...leases.keys()]],
+  );
+  const accepted: string[] = [];
+  for (const intent of ['pause', 'cancel'] as const) {
+    const kind = intent === 'pause' ? 'stopPaused' : 'stopCanceled';
+    const asked = rows.filter((row) => row.intent === intent && leases.get(row.id) === row.lease_id);
+    if (asked.length === 0) continue;
+    const settlements = asked.map((row) => ({
+      jobId: row.id,
+      leaseId: row.lease_id,
+      targetId: null,
+      outcome: { kind, message: stoppedByUser[intent], by: row.detail ?? undefined } as Outcome,
+    }));
+    accepted.push(...(await settleKind(tx, schema, kind, settlements, { actor })));
+  }
+  return accepted;
 }
 
 function goesBack(item: Settlement): boolean {
@@ -162,7 +221,7 @@ async function settleKind(
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
          ${later ? 'from given g' : ''}
-        where ${later ? 'j.id = g.id' : 'j.id = any($1::uuid[])'} and ${guard(transition, 'j')}
+        where ${later ? 'j.id = g.id' : 'j.id = any($1::uuid[])'} and ${guard(transition, 'j')} ${unlessAsked[kind] ?? ''}
           and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
        returning j.id, j.target_id, j.attempt, j.lease_id),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}

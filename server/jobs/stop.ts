@@ -6,11 +6,9 @@ import { insertEvents } from '../events/record.ts';
 import { problem } from '../kernel/errors.ts';
 import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './act.ts';
 import { changeJob } from './change.ts';
-import { holdsLane, type Job, type StopIntent } from './job.ts';
+import { holdsLane, type Job, type StopIntent, stoppedByUser } from './job.ts';
 import { endOpenPhases } from './phases.ts';
 import { allows } from './states.ts';
-
-export const pausedByUser = 'Job was interrupted by user';
 
 export async function pauseJob(db: Database, schema: Schema, request: Request): Promise<Acted> {
   return actOnJob(db, schema, request, async (job) => {
@@ -25,8 +23,8 @@ export async function pauseJob(db: Database, schema: Schema, request: Request): 
           // Paused before its turn, it stands at the front of the line to hold the lane when its turn comes.
           set: `held_since = now(), lease_owner = null, error = $4::jsonb,
             lane_rank = case when b.free or b.lane_head then null else 0 end`,
-          values: [JSON.stringify({ code: 'PAUSED', message: pausedByUser })],
-          data: told(request, { message: pausedByUser }),
+          values: [JSON.stringify({ code: 'PAUSED', message: stoppedByUser.pause })],
+          data: told(request, { message: stoppedByUser.pause }),
         }),
       ),
     );

@@ -1,15 +1,12 @@
 // From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
 
-import { attemptsLeft, type Job, type JobError } from '../jobs/job.ts';
+import { attemptsLeft, type Job, type JobError, stoppedByUser } from '../jobs/job.ts';
 import { tokenLimitMessage } from '../jobs/recover.ts';
 import type { Outcome } from '../jobs/settle.ts';
-import { pausedByUser } from '../jobs/stop.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
-
-export const canceledByUser = 'Job was canceled by user';
 
 /**
  * Undefined: the lease is lost and there is nothing to write. A handler that ended before it was
@@ -46,13 +43,13 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':
-      return { kind: 'stopPaused', message: pausedByUser, by: reason.by };
+      return { kind: 'stopPaused', message: stoppedByUser.pause, by: reason.by };
     case 'canceled':
-      return { kind: 'stopCanceled', message: canceledByUser, by: reason.by };
+      return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
     case 'drained':
       return reason.thenDo === 'requeue'
         ? { kind: 'giveBack', reason: 'drained' }
-        : { kind: 'stopPaused', message: pausedByUser, by: { reason: 'drained' } };
+        : { kind: 'stopPaused', message: stoppedByUser.pause, by: { reason: 'drained' } };
     default:
       return assertNever(reason);
   }

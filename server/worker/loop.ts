@@ -2,7 +2,6 @@
 // It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
-import { queueDueJobs } from '../jobs/due.ts';
 import { type Job, priorityRank } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -10,6 +9,7 @@ import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt } from './attempt.ts';
 import { Batch } from './batch.ts';
+import { DueTimer } from './due-timer.ts';
 import type { Heartbeat } from './heartbeat.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import { Settler } from './settler.ts';
@@ -48,7 +48,6 @@ const mostAhead = 800;
 const returnAfterMs = 1000;
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 2000;
-const longestTimerMs = 2 ** 31 - 1;
 
 export class TenantLoop implements HungryTenant {
   readonly key: string;
@@ -68,9 +67,7 @@ export class TenantLoop implements HungryTenant {
   #backlogged = false;
   #failures = 0;
   #retryTimer: NodeJS.Timeout | undefined;
-  #dueTimer: NodeJS.Timeout | undefined;
-  #dueAt = Number.POSITIVE_INFINITY;
-  #queueing: Promise<unknown> | undefined;
+  readonly #due: DueTimer;
 
   constructor(tenant: Tenant, deps: LoopDependencies) {
     this.key = tenant.slug;
@@ -89,6 +86,13 @@ export class TenantLoop implements HungryTenant {
         this.wake();
       },
     });
+    this.#due = new DueTimer({
+      db: deps.db,
+      schema: tenant.schema,
+      actor: `worker:${deps.workerId}`,
+      onQueued: () => this.wake(),
+      onError: (error) => deps.logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued'),
+    });
   }
 
   /** There may be something to claim. Cheap; many calls of one turn make one claim. */
@@ -103,22 +107,17 @@ export class TenantLoop implements HungryTenant {
 
   /** A PENDING job of this tenant is due in `ms`. */
   dueIn(ms: number): void {
-    const at = performance.now() + ms;
-    if (this.#stopped || at >= this.#dueAt) return;
-    this.#dueAt = at;
-    clearTimeout(this.#dueTimer);
-    this.#dueTimer = setTimeout(() => this.#queueDue(), Math.min(Math.max(1, ms), longestTimerMs));
+    this.#due.dueIn(ms);
   }
 
   /** Stops claiming at once; what runs goes on. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#retryTimer);
-    clearTimeout(this.#dueTimer);
     this.#deps.slots.forget(this.key);
     this.#returnReady('drained');
     await this.#claiming;
-    await this.#queueing;
+    await this.#due.stop();
   }
 
   /** Tells everything that runs to stop. */
@@ -209,6 +208,8 @@ export class TenantLoop implements HungryTenant {
     const old = this.#ready.filter((attempt) => attempt.claimedAt < tooOld);
     this.#ready = this.#ready.filter((attempt) => attempt.claimedAt >= tooOld);
     for (const attempt of old) attempt.giveBack('not started in time');
+    // What runs now is not quick: claiming ahead again would only pass the same jobs to and fro.
+    if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;
     if (this.#ready.length > 0) this.#returnTimer = setTimeout(() => this.#returnOld(), returnAfterMs / 2);
   }
 
@@ -283,15 +284,5 @@ export class TenantLoop implements HungryTenant {
       if (accepted && hasCapacities(this.tenant.settings)) this.wake();
       if (accepted && (outcome.kind === 'retry' || outcome.kind === 'recoverLater')) this.dueIn(outcome.delayMs + 1);
     });
-  }
-
-  #queueDue(): void {
-    this.#dueAt = Number.POSITIVE_INFINITY;
-    if (this.#stopped) return;
-    const actor = `worker:${this.#deps.workerId}`;
-    this.#queueing = queueDueJobs(this.#deps.db, this.tenant.schema, actor).then(
-      () => this.wake(),
-      (error: unknown) => this.#deps.logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued'),
-    );
   }
 }

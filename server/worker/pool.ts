@@ -17,6 +17,7 @@ export class WorkerPool implements Service {
   /** Loops of tenants that were suspended or deleted, and still have running jobs. */
   #leaving = new Set<TenantLoop>();
   #state: 'new' | 'running' | 'draining' | 'stopped' = 'new';
+  #hurried = false;
   #hurry: (() => void) | undefined;
 
   constructor(registry: TenantRegistry, deps: LoopDependencies) {
@@ -76,6 +77,7 @@ export class WorkerPool implements Service {
 
   /** A second signal: the grace is over now. */
   hurry(): void {
+    this.#hurried = true;
     this.#hurry?.();
   }
 
@@ -87,13 +89,11 @@ export class WorkerPool implements Service {
 
   async #waitUntilIdle(timeoutMs: number): Promise<boolean> {
     const deadline = performance.now() + timeoutMs;
-    let hurried = false;
     let reportAt = performance.now() + 5000;
-    while (this.runningCount > 0 && performance.now() < deadline && !hurried) {
+    while (this.runningCount > 0 && performance.now() < deadline && !this.#hurried) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, 20);
         this.#hurry = () => {
-          hurried = true;
           clearTimeout(timer);
           resolve();
         };
@@ -104,6 +104,7 @@ export class WorkerPool implements Service {
       }
     }
     this.#hurry = undefined;
+    this.#hurried = false;
     return this.runningCount === 0;
   }
 

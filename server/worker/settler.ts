@@ -1,6 +1,6 @@
 // Writes the outcomes of a tenant's attempts: all that are ready share one transaction. Tries again
 // while the database is away and the lease can still be trusted; tells who was no longer the owner.
-import { type Database, isConnectionError, sqlState } from '../database/database.ts';
+import { type Database, isConnectionError, isTransient, sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { findJob } from '../jobs/read.ts';
 import { type Settled, type Settlement, settle } from '../jobs/settle.ts';
@@ -31,6 +31,8 @@ export class Settler {
   #options: SettlerOptions;
   #waiting: Entry[] = [];
   #ended: string[] = [];
+  /** Leases with a job whose end could not be written: they run out, so that the sweeper finds that job. */
+  #unwritten = new Set<string>();
   /** One at a time: the outcome that ends a lease must not overtake the others of that lease. */
   #writing = false;
   #scheduled = false;
@@ -47,7 +49,7 @@ export class Settler {
 
   add(item: Settlement, leaseEnded: boolean, done: (accepted: boolean) => void): void {
     this.#waiting.push({ ...item, done });
-    if (leaseEnded) this.#ended.push(item.leaseId);
+    if (leaseEnded && !this.#unwritten.delete(item.leaseId)) this.#ended.push(item.leaseId);
     if (this.#scheduled) return;
     this.#scheduled = true;
     // Everything that ends in this turn of the loop goes into one statement.
@@ -85,7 +87,7 @@ export class Settler {
         await this.#report(batch, settled, attempt > 1);
         return;
       } catch (error) {
-        if (!isConnectionError(error)) return this.#writeSingly(batch, error);
+        if (!isConnectionError(error) && !isTransient(error)) return this.#writeSingly(batch, error);
         this.#options.logger.warn(
           { err: error, jobs: batch.length, attempt },
           'outcomes could not be written; trying again',
@@ -125,7 +127,10 @@ export class Settler {
     }
     if (first === undefined) return;
     this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
-    if (first.outcome.kind === 'fail') return first.done(false);
+    if (first.outcome.kind === 'fail') {
+      this.#unwritten.add(first.leaseId);
+      return first.done(false);
+    }
     const refused = {
       code: 'RESULT_REFUSED',
       message: `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500),

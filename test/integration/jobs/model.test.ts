@@ -1,0 +1,77 @@
+// Random lives of jobs against the real database, compared with the model after every step; then the
+// same verbs all at once, where only the invariants can be said. LEASEHOLD_TEST_MINUTES makes it long.
+import fc from 'fast-check';
+import { expect, test } from 'vitest';
+import { useTenant } from '../../support/database.ts';
+import { EngineDriver, engineCommands } from '../../support/engine-commands.ts';
+import { EngineModel } from '../../support/engine-model.ts';
+import { checkInvariants } from '../../support/invariants.ts';
+
+const context = useTenant();
+const minutes = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0);
+const long = minutes > 0;
+const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? (long ? Date.now() % 2 ** 31 : 20261116));
+const most = { interruptAfterTimeLimit: long ? minutes * 30_000 : 6_000, markInterruptAsFailure: false };
+const timeout = 120_000 + minutes * 120_000;
+
+test(
+  'any sequence of verbs leads where the model says',
+  async () => {
+    await fc.assert(
+      fc.asyncProperty(fc.commands(engineCommands, { maxCommands: long ? 150 : 80, size: 'max' }), async (commands) => {
+        await fc.asyncModelRun(async () => {
+          await clear();
+          return { model: new EngineModel(), real: new EngineDriver(context) };
+        }, [...commands, new Drain()]);
+        await checkInvariants(context);
+      }),
+      { seed, numRuns: long ? 1_000_000 : 12, endOnFailure: long, ...most },
+    );
+  },
+  timeout,
+);
+
+test(
+  'verbs at the same time keep every invariant, and all work drains afterwards',
+  async () => {
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.oneof(...engineCommands), { minLength: 60, maxLength: 120 }),
+        fc.integer({ min: 2, max: 9 }),
+        async (commands, width) => {
+          await clear();
+          const model = new EngineModel();
+          const real = new EngineDriver(context, { racing: true });
+          const waiting = [...commands];
+          const lanes = Array.from({ length: width }, async () => {
+            for (let next = waiting.shift(); next; next = waiting.shift()) await next.run(model, real);
+          });
+          await Promise.all(lanes);
+          await checkInvariants(context);
+          await real.drain();
+          await checkInvariants(context);
+        },
+      ),
+      { seed, numRuns: long ? 1_000_000 : 6, endOnFailure: true, ...most },
+    );
+  },
+  timeout,
+);
+
+async function clear(): Promise<void> {
+  const { db, schema } = context;
+  await db.query(
+    `truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events, ${schema}.phases, ${schema}.job_logs`,
+  );
+}
+
+/** The end of every life: with nothing in its way, all work drains. */
+class Drain implements fc.AsyncCommand<EngineModel, EngineDriver> {
+  check = () => true;
+  toString = () => 'drain';
+  async run(_model: EngineModel, real: EngineDriver): Promise<void> {
+    await real.drain();
+    const left = await real.statuses();
+    for (const status of Object.keys(left)) expect(['SUCCESS', 'PARTIAL', 'CANCELED']).toContain(status);
+  }
+}
