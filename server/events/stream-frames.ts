@@ -23,7 +23,7 @@ export function eventFrame(id: string, event: Event): string {
 }
 
 export type ResetReason = 'unknown_id' | 'history_gone' | 'too_far_behind';
-export type ClosedReason = 'shutdown' | 'key_revoked' | 'tenant_gone';
+export type ClosedReason = 'shutdown' | 'key_revoked';
 
 export function resetFrame(reason: ResetReason, id: string): string {
   return frame('reset', { reason }, id);
