@@ -366,7 +366,7 @@ export class Daemon {
         config: this.config,
         jobTypes: this.#handlers,
         enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
-        wake: (tenant) => this.wake(tenant),
+        wake: (tenant, enqueued) => this.wake(tenant, enqueued),
         wakeOperations: () => this.#operations.wake(),
       }),
       ...schedulerRoutes({

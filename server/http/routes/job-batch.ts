@@ -5,11 +5,12 @@ import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
 import { type LiveDaemon, readFleet } from '../../jobs/fleet.ts';
 import { jobRequest, toNewJob } from '../../jobs/job-request.ts';
 import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/submit.ts';
+import { withEnqueueSpan } from '../../jobs/trace.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
 import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
-import { type CreationContext, type CreationDependencies, idempotencyKey, traceparent } from './job-creation.ts';
+import { type CreationContext, type CreationDependencies, idempotencyKey } from './job-creation.ts';
 
 export const batchLimitBytes = 16 * 1_048_576;
 const longestBatch = 1000;
@@ -42,10 +43,13 @@ export async function createBatch(
   const good = checked.filter((item): item is NewJob => !(item instanceof Problem));
   if (atomic && good.length < checked.length) throw allFaults(checked);
   await deps.admit(context.tenant, good);
-  const enqueued = atomic
-    ? await enqueueAllOrNone(deps.db, context.tenant, good, context.actor)
-    : await deps.enqueueJobs(context.tenant, good, context.actor);
-  if (atomic) deps.wake?.(context.tenant);
+  const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
+    const traced = good.map((job) => ({ ...job, traceparent }));
+    return atomic
+      ? enqueueAllOrNone(deps.db, context.tenant, traced, context.actor)
+      : deps.enqueueJobs(context.tenant, traced, context.actor);
+  });
+  if (atomic) deps.wake?.(context.tenant, enqueued);
   const queue = [...enqueued];
   const results = checked.map((item) => (item instanceof Problem ? refused(item) : made(queue.shift() as Enqueued)));
   const count = (status: number) => results.filter((item) => item.status === status).length;
@@ -53,6 +57,12 @@ export async function createBatch(
   const replayed = count(200);
   const body = { results, created, replayed, failed: results.length - created - replayed };
   return reply(created === results.length ? 201 : 200, body);
+}
+
+function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
+  const types = new Set(jobs.map((job) => job.type));
+  const type = types.size === 1 ? (jobs[0]?.type ?? '') : 'batch';
+  return { tenant: tenant.slug, type, count: jobs.length, traceparent: request.get('traceparent') };
 }
 
 async function checkAll(
@@ -63,7 +73,7 @@ async function checkAll(
   const key = idempotencyKey(request);
   let live: Promise<LiveDaemon[]> | undefined;
   const fleet = () => (live ??= readFleet(deps.db));
-  const common = { tenant, jobTypes: deps.jobTypes, fleet, traceparent: traceparent(request) };
+  const common = { tenant, jobTypes: deps.jobTypes, fleet };
   const check = async (given: unknown, index: number) => {
     try {
       const asked = parseFields(jobRequest, given);

@@ -1,13 +1,14 @@
 // One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
 import type { Request } from 'express';
 import type { Database } from '../../database/database.ts';
-import type { NewJob } from '../../jobs/enqueue.ts';
+import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
 import { readFleet } from '../../jobs/fleet.ts';
 import type { JobRequest } from '../../jobs/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
 import type { JobTypes } from '../../jobs/job-types.ts';
 import { pendingPhases, readPhases } from '../../jobs/read-phases.ts';
 import { type EnqueueJobs, idempotencyConflict } from '../../jobs/submit.ts';
+import { withEnqueueSpan } from '../../jobs/trace.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { jobToApi } from '../present-job.ts';
@@ -18,7 +19,7 @@ export interface JobRouteDependencies {
   jobTypes: JobTypes;
   enqueueJobs: EnqueueJobs;
   /** A hint that a tenant has new work, for jobs that did not go through `enqueueJobs`. */
-  wake?(tenant: Tenant): void;
+  wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
 }
 
 /** And what the routes make for themselves. */
@@ -40,10 +41,13 @@ export async function createJob(
 ): Promise<Reply> {
   const client_request_id = oneKey(asked.client_request_id, idempotencyKey(request));
   const fleet = () => readFleet(deps.db);
-  const known = { tenant, jobTypes: deps.jobTypes, fleet, traceparent: traceparent(request) };
+  const known = { tenant, jobTypes: deps.jobTypes, fleet };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
   await deps.admit(tenant, [newJob]);
-  const [enqueued] = await deps.enqueueJobs(tenant, [newJob], actor);
+  const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
+  const [enqueued] = await withEnqueueSpan(about, (traceparent) =>
+    deps.enqueueJobs(tenant, [{ ...newJob, traceparent }], actor),
+  );
   if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
   if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);
   const { job, kind } = enqueued;
@@ -69,10 +73,4 @@ function oneKey(field: string | undefined, header: string | undefined): string |
     throw invalidFields([{ field: 'client_request_id', message: 'differs from the header Idempotency-Key' }]);
   }
   return field ?? header;
-}
-
-/** W3C trace context, if it is one; anything else is dropped, as the standard asks. */
-export function traceparent(request: Request): string | undefined {
-  const given = request.get('traceparent');
-  return given !== undefined && /^[0-9a-f]{2}-[0-9a-f]{32}-[0-9a-f]{16}-[0-9a-f]{2}$/.test(given) ? given : undefined;
 }
