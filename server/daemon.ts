@@ -1,6 +1,7 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
+import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
 import { Database } from './database/database.ts';
 import { migrateControl } from './database/migrate.ts';
 import { migrateAllTenants } from './database/migrate-tenants.ts';
@@ -18,6 +19,7 @@ import { HttpServer } from './http/server.ts';
 import { claimJobs } from './jobs/claim.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
 import { EnqueueGroup } from './jobs/enqueue-group.ts';
+import { withJobSpan } from './jobs/trace.ts';
 import type { Config } from './kernel/config.ts';
 import { errorMessage } from './kernel/errors.ts';
 import { Interval } from './kernel/interval.ts';
@@ -38,6 +40,7 @@ import { hasCapacities } from './tenants/capacities.ts';
 import { readAllTenants } from './tenants/read.ts';
 import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
+import type { HandlerEnd } from './worker/handler-run.ts';
 import type { HandlerRegistry } from './worker/handlers.ts';
 import { Heartbeat } from './worker/heartbeat.ts';
 import { LoopWatch } from './worker/loop-watch.ts';
@@ -46,6 +49,7 @@ import { WorkerPool } from './worker/pool.ts';
 import { DaemonRegistration } from './worker/registration.ts';
 import { runHandler } from './worker/run-handler.ts';
 import { Slots } from './worker/slots.ts';
+import type { StopReason } from './worker/stop-reason.ts';
 
 export interface DaemonOptions {
   config: Config;
@@ -76,6 +80,7 @@ export class Daemon {
   #registration: DaemonRegistration;
   #operations: OperationRunner;
   #streams: EventStreams;
+  #aftermath: Aftermath;
   #background: Service[];
   #started: Service[] = [];
   #migrated = false;
@@ -133,6 +138,7 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
+    this.#aftermath = createAftermath({ config, db: this.db, registry: this.registry, logger, metrics: this.metrics });
     this.#background = this.#createBackground();
     this.#http = this.#createHttp(options.version);
     this.registry.isTold = () => this.#notifications.connected;
@@ -198,6 +204,7 @@ export class Daemon {
       this.#operations,
       this.#schedules,
       this.#streams,
+      ...this.#aftermath.services,
       ...this.#background,
     ];
   }
@@ -270,7 +277,7 @@ export class Daemon {
       run: (tenant, attempt) => {
         const definition = this.#handlers.get(attempt.job.type);
         if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
-        return runHandler(definition, {
+        const run = {
           db: this.db,
           tenant,
           job: attempt.job,
@@ -284,12 +291,13 @@ export class Daemon {
           get kill() {
             return attempt.kill;
           },
-          stop: (reason) => attempt.stop(reason),
+          stop: (reason: StopReason) => attempt.stop(reason),
           jobTypes: this.#handlers,
-          onEnqueued: (enqueued) => this.wake(tenant, [enqueued]),
-        });
+          onEnqueued: (enqueued: Enqueued) => this.wake(tenant, [enqueued]),
+        };
+        return withJobSpan(attempt.job, tenant.slug, () => runHandler(definition, run), failureOf);
       },
-      observe: observeLoops(this.metrics, this.#logger),
+      observe: observeLoops(this.metrics, this.#logger, (tenant) => this.#aftermath.wake(tenant.slug)),
     });
   }
 
@@ -353,6 +361,7 @@ export class Daemon {
   #wakeHere(slug: string | undefined): void {
     this.workers.wake(slug);
     this.#streams.wake(slug);
+    if (slug !== undefined) this.#aftermath.wake(slug);
     const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];
     for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
   }
@@ -382,6 +391,7 @@ export class Daemon {
         onChange: (tenant) => void this.#schedules.look(tenant).catch(() => {}),
         onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
       }),
+      ...this.#aftermath.routes,
     ];
     const app = createApp({
       config: this.config,
@@ -412,4 +422,8 @@ function isUnavailable(error: unknown): boolean {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
   return /^(E[A-Z]+|08|28|3D000|53|57P)/.test(code) || /timeout|terminated|ECONN/i.test(errorMessage(error));
+}
+
+function failureOf(end: HandlerEnd): string | undefined {
+  return end.kind === 'failed' ? end.error.message : undefined;
 }

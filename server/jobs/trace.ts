@@ -4,6 +4,7 @@
 import {
   context,
   isSpanContextValid,
+  ProxyTracerProvider,
   ROOT_CONTEXT,
   type Span,
   type SpanContext,
@@ -28,12 +29,18 @@ export async function withEnqueueSpan<T>(
   return within(span, () => put(traceparentOf(span.spanContext()) ?? valid(about.traceparent)));
 }
 
-/** Runs one attempt in a consumer's span, a child of the span that enqueued the job. */
-export async function withJobSpan<T>(
+/**
+ * Runs one attempt in a consumer's span, a child of the span that enqueued the job. `failureOf` says
+ * why a run that did not throw is a failure all the same.
+ */
+export function withJobSpan<T>(
   job: Pick<Job, 'id' | 'type' | 'queue' | 'targetId' | 'attempt' | 'traceparent'>,
   tenant: string,
-  run: (span: Span) => Promise<T>,
+  run: () => Promise<T>,
+  failureOf: (value: T) => string | undefined = () => undefined,
 ): Promise<T> {
+  // Thousands of jobs a second pass here, and most daemons have no SDK.
+  if (!isTracing()) return run();
   const options = {
     kind: SpanKind.CONSUMER,
     attributes: {
@@ -46,11 +53,20 @@ export async function withJobSpan<T>(
     },
   };
   const span = tracer().startSpan(`run ${job.type}`, options, parentOf(job.traceparent));
-  return within(span, () => run(span));
+  return within(span, async () => {
+    const value = await run();
+    const failure = failureOf(value);
+    if (failure !== undefined) markFailed(span, failure);
+    return value;
+  });
 }
 
-/** For a run that ended badly without throwing. */
-export function markFailed(span: Span, message: string): void {
+function isTracing(): boolean {
+  const provider = trace.getTracerProvider();
+  return !(provider instanceof ProxyTracerProvider) || provider.getDelegateTracer('leasehold') !== undefined;
+}
+
+function markFailed(span: Span, message: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
 

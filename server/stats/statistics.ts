@@ -48,7 +48,7 @@ export class Statistics implements Service {
       logger,
       visit: (tenant, signal) => this.#visit(tenant, signal),
       busyMs: everyMs,
-      idleMs: everyMs * 30,
+      idleMs: everyMs * 60,
       concurrency: 2,
     });
   }

@@ -50,7 +50,7 @@ export class WebhookDispatcher implements Service {
       logger,
       visit: (tenant, signal) => this.#visit(tenant, signal),
       busyMs: everyMs,
-      idleMs: everyMs * 30,
+      idleMs: everyMs * 60,
       concurrency: 4,
     });
   }

@@ -19,7 +19,8 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
   recoverLater: 'lost',
 };
 
-export function observeLoops(metrics: Metrics, logger: Logger): LoopObserver {
+/** `told` is called for every attempt that ended: there is something to count, and perhaps to send. */
+export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Tenant) => void): LoopObserver {
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
@@ -36,6 +37,7 @@ export function observeLoops(metrics: Metrics, logger: Logger): LoopObserver {
       const kind = outcome === undefined ? 'lost' : outcomes[outcome.kind];
       metrics.outcomes.add(tenant.slug, kind);
       metrics.runSeconds.observe(tenant.slug, kind, seconds);
+      told(tenant);
     },
     abandoned(tenant, job) {
       logger.warn(

@@ -1,0 +1,78 @@
+// What happens after the fact, off the hot path: statistics, webhooks and retention, with their
+// routes. All of them go round the tenants by themselves; a wake-up only makes them look sooner.
+import type { Database } from '../database/database.ts';
+import type { RouteGroup } from '../http/route.ts';
+import { adminWorkerRoutes } from '../http/routes/admin-workers.ts';
+import { statsRoutes } from '../http/routes/stats.ts';
+import { webhookRoutes } from '../http/routes/webhooks.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { RetentionHooks, RetentionReport } from '../maintenance/retention.ts';
+import { createRetention } from '../maintenance/retention-rounds.ts';
+import type { Metrics } from '../stats/metrics.ts';
+import { Statistics } from '../stats/statistics.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+
+export interface AftermathOptions {
+  config: Config;
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  retentionHooks?: RetentionHooks;
+}
+
+export interface Aftermath {
+  services: Service[];
+  routes: RouteGroup[];
+  /** Something happened at this tenant. Cheap enough for every job. */
+  wake(slug: string): void;
+}
+
+export function createAftermath(options: AftermathOptions): Aftermath {
+  const { config, db, registry, logger, metrics, retentionHooks } = options;
+  const statistics = new Statistics({ db, registry, logger, metrics });
+  const webhooks = new WebhookDispatcher({
+    db,
+    registry,
+    logger,
+    workerId: config.workerId,
+    allowPrivate: config.webhookAllowPrivate,
+    concurrency: config.webhookConcurrency,
+    timeoutMs: config.webhookTimeoutSeconds * 1000,
+    maxAttempts: config.webhookMaxAttempts,
+    observe: (tenant, outcome, seconds) => {
+      metrics.webhooks.add(tenant.slug, outcome);
+      metrics.webhookSeconds.observe(tenant.slug, seconds);
+    },
+  });
+  const retention = createRetention({
+    db,
+    registry,
+    logger,
+    config,
+    observe: (tenant, report) => count(metrics, tenant, report),
+    ...(retentionHooks && { hooks: retentionHooks }),
+  });
+  return {
+    services: [statistics, webhooks, retention],
+    routes: [
+      statsRoutes({ db }),
+      webhookRoutes({ db, registry, wake: (slug) => webhooks.wake(slug) }),
+      adminWorkerRoutes({ db }),
+    ],
+    wake: (slug) => {
+      statistics.wake(slug);
+      webhooks.wake(slug);
+    },
+  };
+}
+
+function count(metrics: Metrics, tenant: Tenant, { complete, ...rows }: RetentionReport): void {
+  metrics.sweeps.add(tenant.slug, 'retention');
+  const total = Object.values(rows).reduce((sum, n) => sum + n, 0);
+  metrics.swept.add(tenant.slug, 'retention', total);
+}
