@@ -63,6 +63,7 @@ export interface RequestContext {
   jobTypes: JobTypes;
   /** Asked only about types that this process does not run. */
   fleet(): Promise<LiveDaemon[]>;
+  traceparent?: string | undefined;
 }
 
 /** Checks the type and its payload, and fills in what the type's author and the product chose. */
@@ -90,6 +91,7 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
     webhookUrl: request.webhook_url,
     clientRequestId: request.client_request_id,
     requestHash: request.client_request_id === undefined ? undefined : requestHash(request),
+    traceparent: context.traceparent,
     author: request.author,
     phases: defaults.phases,
   };
