@@ -15,31 +15,31 @@ export const checks: readonly Check[] = [
   {
     name: 'cancel',
     promise: 'sees a cancel with its heartbeat, stops, and releases before its lease would have run out',
-    settings: { ttlSeconds: 10, concurrency: 1 },
+    settings: { ttlSeconds: 15, concurrency: 1 },
     run: seesCancel,
   },
   {
     name: 'lease',
     promise: 'leaves no trace and sends nothing once its lease is lost, told or not',
-    settings: { ttlSeconds: 8, concurrency: 1 },
+    settings: { ttlSeconds: 10, concurrency: 1 },
     run: stopsWithoutLease,
   },
   {
     name: 'drain',
     promise: 'after SIGTERM claims nothing, ends or gives back what runs, and exits with 0',
-    settings: { ttlSeconds: 20, concurrency: 1 },
+    settings: { ttlSeconds: 60, concurrency: 1 },
     run: drains,
   },
   {
     name: 'capacity',
     promise: 'works only under a granted lease, waits as long as it is told, holds no more leases than it may',
-    settings: { ttlSeconds: 20, concurrency: 2 },
+    settings: { ttlSeconds: 60, concurrency: 2 },
     run: keepsToCapacity,
   },
   {
     name: 'restart',
     promise: 'outlives a server that is gone for a while, with its job and without',
-    settings: { ttlSeconds: 15, concurrency: 1 },
+    settings: { ttlSeconds: 30, concurrency: 1 },
     run: survivesRestart,
   },
 ];

@@ -28,7 +28,7 @@ interface JobView {
 }
 
 // Generous: what is slow to start is not wrong.
-export const patienceMs = 30_000;
+export const patienceMs = 60_000;
 
 export class Stage {
   readonly proxy: FaultProxy;

@@ -5,11 +5,23 @@ import { fileURLToPath } from 'node:url';
 import pLimit from 'p-limit';
 import { describe, expect, test } from 'vitest';
 import { certify } from '../../scripts/conformance/certify.ts';
+import { useCompiled } from '../support/compiled.ts';
 import { useScheduler } from '../support/scheduler.ts';
 
 const api = useScheduler();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
-const typescript = (file: string, ...args: string[]) => [process.execPath, '--import', 'tsx', pathTo(file), ...args];
+const compiled = useCompiled([
+  'scripts/clients/leasehold-worker.ts',
+  'scripts/clients/example-worker.ts',
+  'scripts/conformance/main.ts',
+  'scripts/conformance/certify.ts',
+  'scripts/conformance/checks.ts',
+  'scripts/conformance/effects.ts',
+  'scripts/conformance/proxy.ts',
+  'scripts/conformance/stage.ts',
+  'test/support/run-mutant-worker.ts',
+]);
+const typescript = (file: string, ...args: string[]) => [process.execPath, compiled.pathTo(file), ...args];
 const hasPython = spawnSync('python3', ['--version']).status === 0;
 // Most of a run is waiting: two at a time keep two cores busy, more would make workers late.
 const limit = pLimit(2);

@@ -7,6 +7,7 @@ import type { Daemon } from '../../server/daemon.ts';
 import { pauseJob } from '../../server/jobs/stop.ts';
 import { createApiKey } from '../../server/tenants/api-keys/create.ts';
 import { updateTenantSettings } from '../../server/tenants/update-settings.ts';
+import { useCompiled } from '../support/compiled.ts';
 import { type StartDaemon, startDaemon } from '../support/daemon.ts';
 import { useTenant } from '../support/database.ts';
 import { eventually } from '../support/eventually.ts';
@@ -15,13 +16,17 @@ import { eventTypes, reread } from '../support/jobs.ts';
 const context = useTenant();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const hasPython = spawnSync('python3', ['--version']).status === 0;
-const example = [process.execPath, '--import', 'tsx', pathTo('scripts/clients/example-worker.ts')];
+const compiled = useCompiled(['scripts/clients/leasehold-worker.ts', 'scripts/clients/example-worker.ts']);
 const clients = [
-  { name: 'TypeScript', missing: false, command: example },
+  {
+    name: 'TypeScript',
+    missing: false,
+    command: () => [process.execPath, compiled.pathTo('scripts/clients/example-worker.ts')],
+  },
   {
     name: 'Python (needs python3)',
     missing: !hasPython,
-    command: ['python3', pathTo('scripts/clients/leasehold_worker.py')],
+    command: () => ['python3', pathTo('scripts/clients/leasehold_worker.py')],
   },
 ];
 const patient = { timeoutMs: 60_000 };
@@ -41,7 +46,7 @@ function startWorker(command: string[], daemon: Daemon, key: string, queue: stri
     LEASEHOLD_URL: daemon.url,
     LEASEHOLD_KEY: key,
     LEASEHOLD_QUEUE: queue,
-    LEASEHOLD_TTL_SEC: '10',
+    LEASEHOLD_TTL_SEC: '30',
   };
   const worker = spawn(program, args, { env, stdio: 'ignore' });
   onTestFinished(async () => {
@@ -68,7 +73,7 @@ async function submit(daemon: Daemon, key: string, queue: string, seconds: numbe
 describe.each(clients)('$name', ({ name, missing, command }) => {
   test.skipIf(missing)('works, reports, pauses, and drains on SIGTERM', { timeout }, async () => {
     const { daemon, key } = await start();
-    const worker = startWorker(command, daemon, key, name);
+    const worker = startWorker(command(), daemon, key, name);
     const quick = await submit(daemon, key, name, 0.1);
     await eventually(async () => expect((await reread(context, quick)).status).toBe('SUCCESS'), patient);
     expect(await reread(context, quick)).toMatchObject({ result: { counted: 0.1 }, attempt: 1 });
@@ -91,7 +96,7 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
   test.skipIf(missing)('outlives a restart of the daemon', { timeout }, async () => {
     const queue = `${name} restart`;
     const first = await start();
-    startWorker(command, first.daemon, first.key, queue);
+    startWorker(command(), first.daemon, first.key, queue);
     const running = await submit(first.daemon, first.key, queue, 4);
     await eventually(async () => expect((await reread(context, running)).status).toBe('RUNNING'), patient);
     const port = new URL(first.daemon.url).port;
@@ -121,7 +126,7 @@ test("the daemon's own jobs and remote ones share the capacity", { timeout }, as
   onTestFinished(async () => {
     await updateTenantSettings(context.db, context.tenant.slug, { capacity_units: null });
   });
-  const { daemon, key } = await start();
+  const { daemon, key } = await start({ env: { LEASE_SECONDS: '60' } });
   await daemon.registry.refresh();
   const tenant = daemon.registry.bySlug(context.tenant.slug)!;
   const one = { type: 'demo.sleep', payload: { seconds: 0.5 }, costUnits: 6 };

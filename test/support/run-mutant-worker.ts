@@ -27,7 +27,7 @@ const faults: Record<string, Fetch> = {
     const response = await fetch(input, init);
     if (!path.endsWith('/lease/request') || response.status !== 200) return response;
     const body = (await response.json()) as { approved: boolean };
-    return json(body.approved ? body : { approved: true, lease: { lease_id: 'forged', ttl_sec: 20 } });
+    return json(body.approved ? body : { approved: true, lease: { lease_id: 'forged', ttl_sec: 60 } });
   },
   'dies without a server': (input, init) =>
     fetch(input, init).catch((error: Error) => {
