@@ -46,7 +46,7 @@ function startWorker(command: string[], daemon: Daemon, key: string, queue: stri
     LEASEHOLD_URL: daemon.url,
     LEASEHOLD_KEY: key,
     LEASEHOLD_QUEUE: queue,
-    LEASEHOLD_TTL_SEC: '30',
+    LEASEHOLD_TTL_SEC: '15',
   };
   const worker = spawn(program, args, { env, stdio: 'ignore' });
   onTestFinished(async () => {
