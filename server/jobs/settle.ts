@@ -235,7 +235,13 @@ async function settleKind(
        ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
      })})
      select id from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
-    [items.map((i) => i.jobId), JSON.stringify(bare ? {} : entries), options.actor, options.endedLeases ?? [], lease],
+    [
+      items.map((i) => i.jobId),
+      JSON.stringify(bare && oneLease ? {} : entries),
+      options.actor,
+      options.endedLeases ?? [],
+      lease,
+    ],
   );
   return rows.map((row) => row.id);
 }

@@ -52,6 +52,10 @@ export class Attempt {
     return this.#kill.signal;
   }
 
+  get settled(): boolean {
+    return this.#settled;
+  }
+
   /** False for a job that was claimed ahead and has not begun. */
   get started(): boolean {
     return this.#started;

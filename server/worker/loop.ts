@@ -194,6 +194,8 @@ export class TenantLoop implements HungryTenant {
   #startReady(): number {
     const { slots } = this.#deps;
     const granted = slots.take(this, this.#limit);
+    // One that was stopped while it waited has ended already and must not take a slot.
+    this.#ready = this.#ready.filter((attempt) => !attempt.settled);
     const starting = this.#ready.splice(0, granted);
     slots.release(this.key, granted - starting.length);
     for (const attempt of starting) attempt.start();

