@@ -64,7 +64,12 @@ async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> 
       max_attempts: options.maxAttempts,
       author: job.author ?? undefined,
     },
-    { tenant, jobTypes, fleet: () => readFleet(db), traceparent: job.traceparent ?? undefined },
+    { tenant, jobTypes, fleet: () => readFleet(db) },
   );
-  return { ...child, parentId: job.id, clientRequestId: `child:${job.id}:${request.key}` };
+  return {
+    ...child,
+    traceparent: job.traceparent ?? undefined,
+    parentId: job.id,
+    clientRequestId: `child:${job.id}:${request.key}`,
+  };
 }
