@@ -1,0 +1,59 @@
+import { expect, test } from 'vitest';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { TenantRounds, type VisitResult } from '../../../server/tenants/rounds.ts';
+import type { Tenant } from '../../../server/tenants/tenant.ts';
+import { eventually } from '../../support/eventually.ts';
+
+const tenant = (slug: string, status = 'ACTIVE') => ({ id: slug, slug, status }) as Tenant;
+
+function create(tenants: Tenant[], visit: (slug: string) => Promise<VisitResult>, idleMs = 3_600_000) {
+  const visits: string[] = [];
+  const rounds = new TenantRounds({
+    name: 'test',
+    registry: { list: () => tenants },
+    logger: createLogger('silent'),
+    visit: (t) => {
+      visits.push(t.slug);
+      return visit(t.slug);
+    },
+    busyMs: 3_600_000,
+    idleMs,
+    concurrency: 2,
+  });
+  return { rounds, visits };
+}
+
+test('visits each tenant that has a schema, then only those that are woken or due', async () => {
+  const tenants = [tenant('a'), tenant('b', 'SUSPENDED'), tenant('c', 'PROVISIONING'), tenant('d', 'DELETING')];
+  const { rounds, visits } = create(tenants, async () => 'none');
+  await rounds.runOnce();
+  expect(visits.sort()).toEqual(['a', 'b']);
+  await rounds.runOnce();
+  expect(visits).toHaveLength(2);
+  rounds.wake('b');
+  await rounds.runOnce();
+  expect(visits.slice(2)).toEqual(['b']);
+  await rounds.runOnce(true);
+  expect(visits).toHaveLength(5);
+});
+
+test('one tenant that fails does not keep the others from their visit', async () => {
+  const { rounds, visits } = create([tenant('bad'), tenant('good')], async (slug) => {
+    if (slug === 'bad') throw new Error('no');
+    return 'some';
+  });
+  await rounds.runOnce();
+  await rounds.runOnce(true);
+  expect(visits.filter((slug) => slug === 'good')).toHaveLength(2);
+});
+
+test('goes on at once where there is more, and stop awaits the visit under way', async () => {
+  let left = 5;
+  const { rounds, visits } = create([tenant('a')], async () => (--left > 0 ? 'more' : 'none'));
+  await rounds.start();
+  rounds.hurry();
+  await eventually(() => expect(visits).toHaveLength(5));
+  await rounds.stop();
+  rounds.hurry();
+  expect(visits).toHaveLength(5);
+});
