@@ -1,10 +1,11 @@
 // The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust
 // each, and who is to be told when one is lost or a person asked for a stop.
-import { MessageChannel, type MessagePort, receiveMessageOnPort, Worker } from 'node:worker_threads';
+import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../database/identifiers.ts';
 import type { HeldJob, LiveJob } from '../jobs/lease.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { startThread } from '../kernel/thread.ts';
 
 export interface HeartbeatOptions {
   url: string;
@@ -138,7 +139,6 @@ export class Heartbeat implements Service {
   }
 
   #spawn(): void {
-    const source = import.meta.url.endsWith('.ts');
     const { port1, port2 } = new MessageChannel();
     const options: HeartbeatOptions = {
       url: this.#url,
@@ -148,10 +148,9 @@ export class Heartbeat implements Service {
       timeoutMs: Math.max(200, this.#leaseMs / 3),
       pulse: this.#pulse.buffer as SharedArrayBuffer,
     };
-    const thread = new Worker(new URL(source ? './heartbeat-thread.ts' : './heartbeat-thread.js', import.meta.url), {
+    const thread = startThread(new URL('./heartbeat-thread', import.meta.url), {
       workerData: { ...options, inbox: port2 },
       transferList: [port2],
-      execArgv: source ? ['--import', 'tsx'] : [],
     });
     this.#inbox = port1;
     this.#thread = thread;

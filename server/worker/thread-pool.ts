@@ -1,10 +1,9 @@
 // Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
 // memory. A thread that crashes, leaks or does not stop is ended; the daemon and its other jobs go on.
-import { createRequire } from 'node:module';
-import { pathToFileURL } from 'node:url';
-import { type ResourceLimits, Worker } from 'node:worker_threads';
+import type { ResourceLimits, Worker } from 'node:worker_threads';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { startThread } from '../kernel/thread.ts';
 import type { ContextParts } from './context.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
 import { callThread, type ThreadEnd } from './thread-call.ts';
@@ -89,7 +88,9 @@ export class ThreadPool implements Service {
   }
 
   #spawn(): Worker {
-    const thread = startThread({ maxOldGenerationSizeMb: this.#options.memoryMb });
+    const thread = startThread(new URL('./thread-main', import.meta.url), {
+      resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMb },
+    });
     this.#busy.add(thread);
     // Those who run a job hear of it too; without this listener an idle thread's error would end the daemon.
     thread.on('error', (error) => this.#options.logger.error({ err: error }, 'handler thread crashed'));
@@ -136,19 +137,4 @@ export class ThreadPool implements Service {
     this.#busy.add(thread);
     next.resolve(thread);
   }
-}
-
-/** From dist the entry is JavaScript; from source it goes through the same TypeScript loader as handlers do. */
-function startThread(resourceLimits: ResourceLimits): Worker {
-  if (!import.meta.url.endsWith('.ts')) {
-    return new Worker(new URL('./thread-main.js', import.meta.url), { resourceLimits });
-  }
-  const loader = pathToFileURL(
-    createRequire(import.meta.url)
-      .resolve('tsx/esm/api')
-      .replace(/cjs$/, 'mjs'),
-  ).href;
-  const entry = new URL('./thread-main.ts', import.meta.url).href;
-  const code = `import('${loader}').then(({ tsImport }) => tsImport('${entry}', '${import.meta.url}'));`;
-  return new Worker(code, { eval: true, resourceLimits });
 }
