@@ -1,6 +1,6 @@
 // Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
 // memory. A thread that crashes, leaks or does not stop is ended; the daemon and its other jobs go on.
-import type { ResourceLimits, Worker } from 'node:worker_threads';
+import type { Worker } from 'node:worker_threads';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { startThread } from '../kernel/thread.ts';
