@@ -105,7 +105,17 @@ export class Stage {
   }
 
   async ended(jobId: string, states: readonly string[], ms: number, otherwise: string): Promise<void> {
-    await this.until(async () => states.includes((await this.read(jobId)).state), ms, otherwise);
+    await this.until(
+      async () => {
+        // What has exited will not end it any more; what it did before counts.
+        const exited = this.#exit !== undefined;
+        const done = states.includes((await this.read(jobId)).state);
+        if (exited && !done) throw this.failed(otherwise);
+        return done;
+      },
+      ms,
+      otherwise,
+    );
   }
 
   async until(check: () => boolean | Promise<boolean>, ms: number, otherwise: string): Promise<void> {
