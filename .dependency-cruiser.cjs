@@ -1,9 +1,9 @@
-// The layers: main, cli → daemon → demo → http | worker | maintenance → scheduler | schedules | stats → jobs →
+// The layers: main, cli, testing → daemon → demo → http | worker | maintenance → scheduler | schedules | stats → jobs →
 // tenants | events → database → kernel. Imports point down only; nothing goes round in circles.
 
 // A row may import from the rows below it, and a folder from itself.
 const layers = [
-  ['main', 'cli'],
+  ['main', 'cli', 'testing'],
   ['daemon'],
   ['demo'],
   ['http', 'worker', 'maintenance'],

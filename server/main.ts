@@ -1,3 +1,4 @@
+#!/usr/bin/env node
 // The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';

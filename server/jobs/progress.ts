@@ -37,21 +37,6 @@ export async function saveProgress(
   return rows.length > 0;
 }
 
-/** Adds to the job's usage over all attempts. Undefined: lost. */
-export async function addUsage(
-  db: Queryable,
-  schema: Schema,
-  held: HeldJob,
-  tokens: number,
-): Promise<{ tokensUsed: number } | undefined> {
-  const rows = await db.query<{ tokens_used: string }>(
-    `update ${schema}.jobs set tokens_used = tokens_used + $3::bigint, updated_at = now()
-      where id = $1 and lease_id = $2 and status = 'RUNNING' returning tokens_used`,
-    [held.jobId, held.leaseId, tokens],
-  );
-  return rows[0] && { tokensUsed: Number(rows[0].tokens_used) };
-}
-
 export async function saveCheckpoint(db: Queryable, schema: Schema, held: HeldJob, state: unknown): Promise<boolean> {
   const rows = await db.query(
     `update ${schema}.jobs set checkpoint = $3::jsonb, updated_at = now()

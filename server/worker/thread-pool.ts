@@ -88,7 +88,7 @@ export class ThreadPool implements Service {
   }
 
   #spawn(): Worker {
-    const thread = startThread(new URL('./thread-main', import.meta.url), {
+    const thread = startThread(new URL('./handler-thread', import.meta.url), {
       resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMb },
     });
     this.#busy.add(thread);

@@ -1,0 +1,15 @@
+// The package `leasehold`: what the authors of jobs import. Nothing here opens a connection.
+export { z } from 'zod';
+export {
+  type ChildOptions,
+  defineJob,
+  type JobContext,
+  type JobDefinition,
+  type JobInfo,
+  type JobOptions,
+  type Lease,
+  type PhaseDefinition,
+  type RetryOptions,
+} from './worker/define-job.ts';
+export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handler-errors.ts';
+export { JobStopped, type StopReason } from './worker/stop-reason.ts';

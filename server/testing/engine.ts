@@ -1,0 +1,125 @@
+// A whole engine for a test: a real daemon with one tenant, on a Postgres of its own (embedded, or
+// the one that is named), with short times.
+import { randomBytes } from 'node:crypto';
+import { chmod, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { Daemon } from '../daemon.ts';
+import { startEmbeddedPostgres } from '../database/embedded-postgres.ts';
+import type { Job } from '../jobs/job.ts';
+import { type JobRequest, toNewJob } from '../jobs/job-request.ts';
+import { listPhases, type Phase } from '../jobs/phases.ts';
+import { findJob } from '../jobs/read.ts';
+import { resumeJob } from '../jobs/resume.ts';
+import { cancelJob, pauseJob } from '../jobs/stop.ts';
+import { loadConfig } from '../kernel/config.ts';
+import { createLogger } from '../kernel/logger.ts';
+import { createTenant } from '../tenants/provision.ts';
+import type { JobDefinition } from '../worker/define-job.ts';
+import { HandlerRegistry } from '../worker/handlers.ts';
+import { ThreadPool } from '../worker/thread-pool.ts';
+
+export interface EngineOptions {
+  jobs: readonly JobDefinition[];
+  /** A Postgres to use; a tenant of its own is made there. Without it an embedded one is started. */
+  databaseUrl?: string;
+  /** Further settings, by their environment names. */
+  settings?: Record<string, string>;
+}
+
+export interface Engine {
+  /** Where its HTTP API listens, and a key for it. */
+  url: string;
+  key: string;
+  enqueue(type: string, payload?: unknown, request?: Omit<JobRequest, 'type' | 'payload'>): Promise<Job>;
+  job(id: string): Promise<Job & { phases: Phase[] }>;
+  /** Waits until the job is as wanted; by default until it is finished, failed or paused. */
+  wait(id: string, wanted?: (job: Job & { phases: Phase[] }) => boolean): Promise<Job & { phases: Phase[] }>;
+  pause(id: string): Promise<void>;
+  resume(id: string): Promise<void>;
+  cancel(id: string): Promise<void>;
+  stop(): Promise<void>;
+}
+
+const settings = {
+  PORT: '0',
+  LOG_LEVEL: 'silent',
+  HEARTBEAT_INTERVAL_SECONDS: '0.2',
+  LEASE_SECONDS: '5',
+  POLL_INTERVAL_SECONDS: '0.5',
+  CANCEL_GRACE_SECONDS: '2',
+  // Nobody needs it; it only must not be made and kept in the database.
+  ADMIN_API_KEY: randomBytes(24).toString('hex'),
+};
+const resting = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'PAUSED'];
+const longestWaitMs = 60_000;
+
+export async function startEngine(options: EngineOptions): Promise<Engine> {
+  const config = loadConfig({ ...settings, ...options.settings });
+  const logger = createLogger(config.logLevel);
+  const postgres = options.databaseUrl === undefined ? await temporaryPostgres() : undefined;
+  const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });
+  const handlers = new HandlerRegistry(options.jobs, threads);
+  const databaseUrl = options.databaseUrl ?? postgres?.url ?? '';
+  const daemon = new Daemon({ config, databaseUrl, logger, handlers, version: 'test' });
+  const stop = async () => {
+    await daemon.stop(0);
+    await postgres?.stop();
+  };
+  try {
+    await daemon.start();
+    const { tenant, key } = await createTenant(daemon.db, { slug: `test_${randomBytes(6).toString('hex')}` });
+    await daemon.registry.refresh();
+    const by = (jobId: string) => ({ jobId, actor: 'user:test' });
+    const job = async (id: string) => {
+      const found = await findJob(daemon.db, tenant.schema, id);
+      if (found === undefined) throw new Error(`there is no job ${id}`);
+      return { ...found, phases: await listPhases(daemon.db, tenant.schema, id) };
+    };
+    const act = async (work: Promise<unknown>) => {
+      await work;
+      daemon.wake(tenant);
+    };
+    return {
+      url: daemon.url,
+      key: key.text,
+      async enqueue(type, payload = {}, request = {}) {
+        const known = { tenant, jobTypes: handlers, fleet: async () => [] };
+        const [enqueued] = await daemon.enqueue(tenant, [await toNewJob({ type, payload, ...request }, known)], 'test');
+        if (enqueued === undefined) throw new Error('nothing was enqueued');
+        return enqueued.job;
+      },
+      job,
+      async wait(id, wanted = ({ status }) => resting.includes(status)) {
+        const deadline = performance.now() + longestWaitMs;
+        for (;;) {
+          const now = await job(id);
+          if (wanted(now)) return now;
+          if (performance.now() > deadline) throw new Error(`job ${id} is still ${now.status}`);
+          await new Promise((resolve) => setTimeout(resolve, 20));
+        }
+      },
+      pause: (id) => act(pauseJob(daemon.db, tenant.schema, by(id))),
+      resume: (id) => act(resumeJob(daemon.db, tenant.schema, by(id))),
+      cancel: (id) => act(cancelJob(daemon.db, tenant.schema, by(id))),
+      stop,
+    };
+  } catch (error) {
+    await stop();
+    throw error;
+  }
+}
+
+async function temporaryPostgres(): Promise<{ url: string; stop(): Promise<void> }> {
+  const directory = await mkdtemp(join(tmpdir(), 'leasehold-engine-'));
+  // Postgres may run as another user than ours.
+  await chmod(directory, 0o755);
+  const postgres = await startEmbeddedPostgres({ dataDir: join(directory, 'data'), logger: createLogger('silent') });
+  return {
+    url: postgres.url,
+    stop: async () => {
+      await postgres.stop();
+      await rm(directory, { recursive: true, force: true });
+    },
+  };
+}

@@ -1,0 +1,78 @@
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import { runHandler, runPhase, startEngine } from '../../../server/testing/index.ts';
+import { defineJob } from '../../../server/worker/define-job.ts';
+import { Recoverable } from '../../../server/worker/handler-errors.ts';
+import { useDatabase } from '../../support/database.ts';
+
+const context = useDatabase();
+
+const crawl = defineJob({
+  type: 'crawl',
+  payload: z.object({ pages: z.int() }),
+  retry: { attempts: 2 },
+  async run({ payload, progress, log, addUsage, checkpoint, lastCheckpoint, enqueue, job }) {
+    log('starting', { from: lastCheckpoint });
+    progress(50, 'half');
+    await addUsage({ tokens: payload.pages * 10 });
+    await checkpoint({ page: payload.pages });
+    await enqueue('index', { pages: payload.pages });
+    if (job.attempt === 1 && payload.pages > 5) throw new Recoverable('busy', { code: 'BUSY' });
+    return { pages: payload.pages };
+  },
+});
+
+const steps = defineJob({
+  type: 'steps',
+  phases: [
+    { name: 'one', run: ({ progress }) => progress(50) },
+    { name: 'two', run: ({ sleep }) => sleep(100).then(() => 2) },
+    { name: 'three', run: ({ phaseResult }) => Number(phaseResult('two')) + 1 },
+  ],
+});
+
+test('a handler runs against a context that remembers', async () => {
+  const run = await runHandler(crawl, { payload: { pages: 3 }, checkpoint: { page: 1 } });
+  expect(run).toMatchObject({
+    status: 'completed',
+    result: { pages: 3 },
+    tokensUsed: 30,
+    checkpoint: { page: 3 },
+    progress: [{ percent: 50, overall: 50, message: 'half' }],
+    logs: [{ level: 'info', message: 'starting', data: { from: { page: 1 } } }],
+    children: [{ type: 'index', payload: { pages: 3 } }],
+  });
+  expect(await runHandler(crawl, { payload: { pages: 9 } })).toMatchObject({
+    status: 'failed',
+    error: { code: 'BUSY' },
+    recoverable: true,
+  });
+  expect(await runHandler(crawl, { payload: { pages: 9 }, tokenLimit: 50 })).toMatchObject({
+    status: 'stopped',
+    stoppedBy: { kind: 'budgetSpent', used: 90, limit: 50 },
+  });
+});
+
+test('phases run alone or all, and stop when told', async () => {
+  expect(await runPhase(steps, 'three', { phaseResults: { two: 4 } })).toMatchObject({ result: 5 });
+  const all = await runHandler(steps, { phaseResults: { two: 7 } });
+  expect(all).toMatchObject({ status: 'completed', result: { one: null, two: 7, three: 8 } });
+  expect(all.progress[0]?.overall).toBe(17);
+  const stop = new AbortController();
+  const stopped = runHandler(steps, { signal: stop.signal });
+  stop.abort();
+  expect(await stopped).toMatchObject({ status: 'stopped', stoppedBy: { kind: 'canceled' } });
+});
+
+test('a whole job runs on a real engine', async () => {
+  const engine = await startEngine({ jobs: [steps], databaseUrl: context.url });
+  try {
+    const job = await engine.enqueue('steps');
+    const done = await engine.wait(job.id);
+    expect(done).toMatchObject({ status: 'SUCCESS', result: { one: null, two: 2, three: 3 } });
+    expect(done.phases.map((phase) => phase.status)).toEqual(['completed', 'completed', 'completed']);
+    await expect(engine.enqueue('unknown')).rejects.toThrow('unknown');
+  } finally {
+    await engine.stop();
+  }
+});
