@@ -1,10 +1,10 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
-import { setTimeout as delay } from 'node:timers/promises';
 import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
+import { createPeriodic } from './daemon/periodic.ts';
+import { migrateEverySchema, untilDatabaseAnswers } from './daemon/prepare-database.ts';
+import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
-import { migrateControl } from './database/migrate.ts';
-import { migrateAllTenants } from './database/migrate-tenants.ts';
 import { Notifications, tenantsChanged } from './database/notifications.ts';
 import { EventStreams } from './events/stream.ts';
 import { createApp } from './http/app.ts';
@@ -16,40 +16,25 @@ import { jobLogRoutes } from './http/routes/job-logs.ts';
 import { schedulerRoutes } from './http/routes/scheduler.ts';
 import { scheduleRoutes } from './http/routes/schedules.ts';
 import { HttpServer } from './http/server.ts';
-import { claimJobs } from './jobs/claim.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
 import { EnqueueGroup } from './jobs/enqueue-group.ts';
-import { withJobSpan } from './jobs/trace.ts';
 import type { Config } from './kernel/config.ts';
-import { errorMessage } from './kernel/errors.ts';
-import { Interval } from './kernel/interval.ts';
 import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
 import { OperationRunner } from './maintenance/operation-runner.ts';
-import { pollOnce } from './maintenance/poll.ts';
-import { Sealer } from './maintenance/sealer.ts';
-import { Sweeper } from './maintenance/sweeper.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
-import { claimWithinCapacity } from './scheduler/claim-within-capacity.ts';
 import { ScheduleTicker } from './schedules/ticker.ts';
 import { Metrics } from './stats/metrics.ts';
 import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
 import type { NewApiKey } from './tenants/api-keys/key.ts';
 import { KeyVerifier } from './tenants/api-keys/verifier.ts';
-import { hasCapacities } from './tenants/capacities.ts';
-import { readAllTenants } from './tenants/read.ts';
 import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
-import type { HandlerEnd } from './worker/handler-run.ts';
 import type { HandlerRegistry } from './worker/handlers.ts';
 import { Heartbeat } from './worker/heartbeat.ts';
-import { LoopWatch } from './worker/loop-watch.ts';
-import { observeHeartbeat, observeLoops } from './worker/observe.ts';
-import { WorkerPool } from './worker/pool.ts';
+import { observeHeartbeat } from './worker/observe.ts';
+import type { WorkerPool } from './worker/pool.ts';
 import { DaemonRegistration } from './worker/registration.ts';
-import { runHandler } from './worker/run-handler.ts';
-import { Slots } from './worker/slots.ts';
-import type { StopReason } from './worker/stop-reason.ts';
 
 export interface DaemonOptions {
   config: Config;
@@ -120,7 +105,14 @@ export class Daemon {
       logger,
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
     });
-    this.workers = this.#createWorkers();
+    const parts = { config, db: this.db, registry: this.registry, logger, metrics: this.metrics };
+    this.workers = createWorkers({
+      ...parts,
+      handlers,
+      heartbeat: this.#heartbeat,
+      onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
+      onSettled: (tenant) => this.#aftermath.wake(tenant.slug),
+    });
     this.#registration = new DaemonRegistration({
       db: this.db,
       logger,
@@ -138,8 +130,16 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
-    this.#aftermath = createAftermath({ config, db: this.db, registry: this.registry, logger, metrics: this.metrics });
-    this.#background = this.#createBackground();
+    this.#aftermath = createAftermath(parts);
+    this.#background = [
+      createLoopWatch(this.workers, this.metrics, logger),
+      ...createPeriodic({
+        ...parts,
+        workers: this.workers,
+        schedules: this.#schedules,
+        wake: (slug) => this.#wakeSlug(slug),
+      }),
+    ];
     this.#http = this.#createHttp(options.version);
     this.registry.isTold = () => this.#notifications.connected;
     this.#notifications.onWake((slug) => {
@@ -157,7 +157,11 @@ export class Daemon {
     if (this.#state !== 'new') return;
     this.#state = 'starting';
     await this.#startService(this.#http);
-    await this.#untilDatabaseAnswers(() => this.#prepareDatabase());
+    await untilDatabaseAnswers(
+      () => this.#prepareDatabase(),
+      () => this.#state === 'starting',
+      this.#logger,
+    );
     for (const service of this.#services()) {
       if (this.#state !== 'starting') return;
       await this.#startService(service);
@@ -200,7 +204,6 @@ export class Daemon {
       this.workers,
       this.#waiters,
       this.#registration,
-      this.#createLoopWatch(),
       this.#operations,
       this.#schedules,
       this.#streams,
@@ -215,30 +218,9 @@ export class Daemon {
   }
 
   async #prepareDatabase(): Promise<void> {
-    await migrateControl(this.db, this.#logger);
-    const tenants = await readAllTenants(this.db);
-    const schemas = tenants.filter((t) => t.status !== 'DELETING').map((t) => t.schemaName);
-    await migrateAllTenants(this.db, schemas, { concurrency: this.config.migrateConcurrency, logger: this.#logger });
+    await migrateEverySchema(this.db, this.config, this.#logger);
     this.adminKey = await ensureAdminKey(this.db, this.config);
     this.#migrated = true;
-  }
-
-  /** A wrong or unreachable database is said plainly, again and again, and waited for. */
-  async #untilDatabaseAnswers(prepare: () => Promise<void>): Promise<void> {
-    for (let attempt = 1; this.#state === 'starting'; attempt++) {
-      try {
-        return await prepare();
-      } catch (error) {
-        if (!isUnavailable(error)) throw error;
-        const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
-        this.#logger.error(
-          { reason: errorMessage(error), attempt, retryInMs: Math.round(waitMs) },
-          'database cannot be used yet; check DATABASE_URL',
-        );
-        const until = performance.now() + waitMs;
-        while (performance.now() < until && this.#state === 'starting') await delay(50);
-      }
-    }
   }
 
   async #stop(graceMs: number): Promise<void> {
@@ -258,78 +240,6 @@ export class Daemon {
     this.#logger.info({ result }, 'daemon stopped');
   }
 
-  #createWorkers(): WorkerPool {
-    const { config } = this;
-    return new WorkerPool(this.registry, {
-      db: this.db,
-      slots: new Slots(config.workerConcurrency),
-      heartbeat: this.#heartbeat,
-      logger: this.#logger,
-      workerId: config.workerId,
-      leaseSeconds: config.leaseSeconds,
-      cancelGraceMs: config.cancelGraceSeconds * 1000,
-      tenantConcurrency: config.tenantConcurrency,
-      types: () => this.#handlers.types(),
-      claim: (tenant, request) =>
-        hasCapacities(tenant.settings)
-          ? claimWithinCapacity(this.db, tenant.schema, request)
-          : claimJobs(this.db, tenant.schema, request),
-      run: (tenant, attempt) => {
-        const definition = this.#handlers.get(attempt.job.type);
-        if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
-        const run = {
-          db: this.db,
-          tenant,
-          job: attempt.job,
-          leaseId: attempt.leaseId,
-          logger: this.#logger,
-          config,
-          // Getters: a signal that nobody looks at is never made.
-          get signal() {
-            return attempt.signal;
-          },
-          get kill() {
-            return attempt.kill;
-          },
-          stop: (reason: StopReason) => attempt.stop(reason),
-          jobTypes: this.#handlers,
-          onEnqueued: (enqueued: Enqueued) => this.wake(tenant, [enqueued]),
-        };
-        return withJobSpan(attempt.job, tenant.slug, () => runHandler(definition, run), failureOf);
-      },
-      observe: observeLoops(this.metrics, this.#logger, (tenant) => this.#aftermath.wake(tenant.slug)),
-    });
-  }
-
-  /** All periodic tasks, with their intervals. */
-  #createBackground(): Service[] {
-    const { config, db, registry } = this;
-    const sweeper = new Sweeper({
-      db,
-      registry,
-      logger: this.#logger,
-      actor: `sweeper:${config.workerId}`,
-      staleLeaseGraceSeconds: config.staleLeaseGraceSeconds,
-      orphanAfterSeconds: config.orphanAfterSeconds,
-      tokenLimit: config.tokenLimit,
-      wake: (slug) => this.#wakeSlug(slug),
-      observe: {
-        swept: (tenant, kind, count) => {
-          this.metrics.sweeps.add(tenant.slug, kind);
-          this.metrics.swept.add(tenant.slug, kind, count);
-          if (kind === 'leases') this.metrics.zombies.add(tenant.slug, count);
-        },
-      },
-    });
-    const every = (name: string, seconds: number, run: () => Promise<unknown>) =>
-      new Interval(name, seconds * 1000, run, this.#logger);
-    return [
-      every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, this.workers, this.#schedules)),
-      new Sealer({ db, registry, logger: this.#logger }),
-      every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
-    ];
-  }
-
   #createStreams(): EventStreams {
     const { config } = this;
     const options = {
@@ -339,17 +249,6 @@ export class Daemon {
       pingMs: config.streamPingSeconds * 1000,
     };
     return new EventStreams(this.db, options, this.#logger);
-  }
-
-  #createLoopWatch(): LoopWatch {
-    return new LoopWatch({
-      logger: this.#logger,
-      runningTypes: () => this.workers.runningTypes,
-      onBlocked: (seconds) => {
-        this.metrics.loopBlocked.inc();
-        this.metrics.loopBlockedSeconds.inc(seconds);
-      },
-    });
   }
 
   #wakeSlug(slug: string): void {
@@ -415,15 +314,4 @@ export class Daemon {
     });
     return new HttpServer(app, { host: this.config.host, port: this.config.port }, this.#logger);
   }
-}
-
-/** Errors of the way to the database, not of what we asked it. */
-function isUnavailable(error: unknown): boolean {
-  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
-  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
-  return /^(E[A-Z]+|08|28|3D000|53|57P)/.test(code) || /timeout|terminated|ECONN/i.test(errorMessage(error));
-}
-
-function failureOf(end: HandlerEnd): string | undefined {
-  return end.kind === 'failed' ? end.error.message : undefined;
 }

@@ -25,6 +25,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Te
     claimed(tenant: Tenant, jobs: Job[]) {
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
       metrics.jobsClaimed.add(tenant.slug, jobs.length);
+      metrics.running.add(tenant.slug, jobs.length);
       for (const job of jobs) {
         const waitedMs = job.startedAt === null ? 0 : Date.parse(job.startedAt) - Date.parse(job.runAt);
         metrics.waitSeconds.observe(tenant.slug, Math.max(0, waitedMs / 1000));
@@ -36,6 +37,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Te
     settled(tenant, _job, outcome, seconds) {
       const kind = outcome === undefined ? 'lost' : outcomes[outcome.kind];
       metrics.outcomes.add(tenant.slug, kind);
+      metrics.running.add(tenant.slug, -1);
       metrics.runSeconds.observe(tenant.slug, kind, seconds);
       told(tenant);
     },

@@ -1,0 +1,45 @@
+// What must be true of the database before a daemon works: it answers, and every schema is migrated.
+import { setTimeout as delay } from 'node:timers/promises';
+import type { Database } from '../database/database.ts';
+import { migrateControl } from '../database/migrate.ts';
+import { migrateAllTenants } from '../database/migrate-tenants.ts';
+import type { Config } from '../kernel/config.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+import { readAllTenants } from '../tenants/read.ts';
+
+export async function migrateEverySchema(db: Database, config: Config, logger: Logger): Promise<void> {
+  await migrateControl(db, logger);
+  const tenants = await readAllTenants(db);
+  const schemas = tenants.filter((t) => t.status !== 'DELETING').map((t) => t.schemaName);
+  await migrateAllTenants(db, schemas, { concurrency: config.migrateConcurrency, logger });
+}
+
+/** A wrong or unreachable database is said plainly, again and again, and waited for while `wanted`. */
+export async function untilDatabaseAnswers(
+  prepare: () => Promise<void>,
+  wanted: () => boolean,
+  logger: Logger,
+): Promise<void> {
+  for (let attempt = 1; wanted(); attempt++) {
+    try {
+      return await prepare();
+    } catch (error) {
+      if (!isUnavailable(error)) throw error;
+      const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
+      logger.error(
+        { reason: errorMessage(error), attempt, retryInMs: Math.round(waitMs) },
+        'database cannot be used yet; check DATABASE_URL',
+      );
+      const until = performance.now() + waitMs;
+      while (performance.now() < until && wanted()) await delay(50);
+    }
+  }
+}
+
+/** Errors of the way to the database, not of what we asked it. */
+function isUnavailable(error: unknown): boolean {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
+  return /^(E[A-Z]+|08|28|3D000|53|57P)/.test(code) || /timeout|terminated|ECONN/i.test(errorMessage(error));
+}

@@ -1,0 +1,96 @@
+// The daemon's own workers: loops, slots and heartbeat, with the handlers that they run.
+import type { Database } from '../database/database.ts';
+import { claimJobs } from '../jobs/claim.ts';
+import type { Enqueued } from '../jobs/enqueue.ts';
+import { withJobSpan } from '../jobs/trace.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import { claimWithinCapacity } from '../scheduler/claim-within-capacity.ts';
+import type { Metrics } from '../stats/metrics.ts';
+import { hasCapacities } from '../tenants/capacities.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { Attempt } from '../worker/attempt.ts';
+import type { HandlerEnd } from '../worker/handler-run.ts';
+import type { HandlerRegistry } from '../worker/handlers.ts';
+import type { Heartbeat } from '../worker/heartbeat.ts';
+import { LoopWatch } from '../worker/loop-watch.ts';
+import { observeLoops } from '../worker/observe.ts';
+import { WorkerPool } from '../worker/pool.ts';
+import { runHandler } from '../worker/run-handler.ts';
+import { Slots } from '../worker/slots.ts';
+import type { StopReason } from '../worker/stop-reason.ts';
+
+export interface WorkersOptions {
+  config: Config;
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  handlers: HandlerRegistry;
+  heartbeat: Heartbeat;
+  /** A handler put jobs in. */
+  onEnqueued(tenant: Tenant, enqueued: Enqueued[]): void;
+  onSettled(tenant: Tenant): void;
+}
+
+export function createWorkers(options: WorkersOptions): WorkerPool {
+  const { config, db, logger, handlers } = options;
+  return new WorkerPool(options.registry, {
+    db,
+    slots: new Slots(config.workerConcurrency),
+    heartbeat: options.heartbeat,
+    logger,
+    workerId: config.workerId,
+    leaseSeconds: config.leaseSeconds,
+    cancelGraceMs: config.cancelGraceSeconds * 1000,
+    tenantConcurrency: config.tenantConcurrency,
+    types: () => handlers.types(),
+    claim: (tenant, request) =>
+      hasCapacities(tenant.settings)
+        ? claimWithinCapacity(db, tenant.schema, request)
+        : claimJobs(db, tenant.schema, request),
+    run: (tenant, attempt) => runAttempt(options, tenant, attempt),
+    observe: observeLoops(options.metrics, logger, options.onSettled),
+  });
+}
+
+function runAttempt(options: WorkersOptions, tenant: Tenant, attempt: Attempt): Promise<HandlerEnd> {
+  const { handlers, db, config, logger } = options;
+  const definition = handlers.get(attempt.job.type);
+  if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
+  const run = {
+    db,
+    tenant,
+    job: attempt.job,
+    leaseId: attempt.leaseId,
+    logger,
+    config,
+    // Getters: a signal that nobody looks at is never made.
+    get signal() {
+      return attempt.signal;
+    },
+    get kill() {
+      return attempt.kill;
+    },
+    stop: (reason: StopReason) => attempt.stop(reason),
+    jobTypes: handlers,
+    onEnqueued: (enqueued: Enqueued) => options.onEnqueued(tenant, [enqueued]),
+  };
+  return withJobSpan(attempt.job, tenant.slug, () => runHandler(definition, run), failureOf);
+}
+
+function failureOf(end: HandlerEnd): string | undefined {
+  return end.kind === 'failed' ? end.error.message : undefined;
+}
+
+export function createLoopWatch(workers: WorkerPool, metrics: Metrics, logger: Logger): LoopWatch {
+  return new LoopWatch({
+    logger,
+    runningTypes: () => workers.runningTypes,
+    onBlocked: (seconds) => {
+      metrics.loopBlocked.inc();
+      metrics.loopBlockedSeconds.inc(seconds);
+    },
+  });
+}
