@@ -1,0 +1,76 @@
+// Two daemons as real processes: one is killed, or stands still past its lease.
+import { expect, test } from 'vitest';
+import { useTenant } from '../support/database.ts';
+import { checkEffects, useEffects } from '../support/effects.ts';
+import { eventually } from '../support/eventually.ts';
+import { checkInvariants } from '../support/invariants.ts';
+import { addJob, addJobs, reread } from '../support/jobs.ts';
+import { startProcess } from '../support/process.ts';
+
+const context = useTenant();
+const patient = { timeoutMs: 60_000 };
+
+test('jobs of a killed daemon are recovered by the other; the crash costs one attempt', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const first = await startProcess(context, { name: 'killed', env: effects.env });
+  const given = ['a', 'b', 'a', 'b'].map((lane) => ({
+    type: 'work',
+    targetId: `kill-${lane}`,
+    maxAttempts: 2,
+    payload: { until: gate.path },
+  }));
+  const jobs = await addJobs(context, given);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  await startProcess(context, { name: 'survivor', env: effects.env });
+  first.kill('SIGKILL');
+  await first.exited;
+  await eventually(async () => {
+    expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'RUNNING', leaseOwner: 'survivor', attempt: 2 });
+  }, patient);
+  gate.release();
+  await eventually(async () => {
+    for (const job of jobs) expect((await reread(context, job)).status).toBe('SUCCESS');
+  }, patient);
+  const attempts = await Promise.all(jobs.map(async (job) => (await reread(context, job)).attempt));
+  expect(attempts).toEqual([2, 2, 1, 1]);
+  checkEffects(effects.read());
+  await checkInvariants(context);
+}, 180_000);
+
+test('a daemon that stood still past its lease can neither finish nor go on', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const zombie = await startProcess(context, { name: 'zombie', env: effects.env });
+  const job = await addJob(context, {
+    type: 'work',
+    targetId: 'frozen',
+    maxAttempts: 2,
+    payload: { until: gate.path },
+  });
+  const next = await addJob(context, { type: 'work', targetId: 'frozen' });
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(1), patient);
+  zombie.kill('SIGSTOP');
+  await startProcess(context, { name: 'successor', env: effects.env });
+  await eventually(() => {
+    expect(
+      effects
+        .read()
+        .filter((e) => e.kind === 'begin')
+        .map((e) => e.attempt),
+    ).toEqual([1, 2]);
+  }, patient);
+  zombie.kill('SIGCONT');
+  await eventually(async () => expect(await zombie.isReady()).toBe(true), patient);
+  await eventually(() => expect(zombie.output()).toMatch(/lease ran out|lost/), patient);
+  expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'successor', attempt: 2 });
+  gate.release();
+  await eventually(async () => {
+    expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 2 });
+    expect((await reread(context, next)).status).toBe('SUCCESS');
+  }, patient);
+  checkEffects(effects.read());
+  await checkInvariants(context);
+  zombie.kill('SIGTERM');
+  expect(await zombie.exited).toEqual({ code: 0, signal: null });
+}, 180_000);

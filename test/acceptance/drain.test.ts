@@ -1,0 +1,88 @@
+// SIGTERM to a real daemon: what runs may end, what outlasts the grace is paused or given back, and
+// what comes meanwhile waits for the next start.
+import { expect, test } from 'vitest';
+import { useTenant } from '../support/database.ts';
+import { checkEffects, useEffects } from '../support/effects.ts';
+import { eventually } from '../support/eventually.ts';
+import { checkInvariants } from '../support/invariants.ts';
+import { addJob, addJobs, reread } from '../support/jobs.ts';
+import { startProcess } from '../support/process.ts';
+
+const context = useTenant();
+const patient = { timeoutMs: 60_000 };
+const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seconds) });
+
+test('within the grace a running job goes on to its end', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120) } });
+  const job = await addJob(context, { type: 'work', targetId: 'graceful', payload: { until: gate.path } });
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+  daemon.kill('SIGTERM');
+  await eventually(async () => expect(await daemon.isReady()).toBe(false), patient);
+  // Longer than the lease: the heartbeat goes on during the drain.
+  const { leaseExpiresAt } = await reread(context, job);
+  await eventually(async () => {
+    const rows = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
+    expect(rows[0]?.past).toBe(true);
+  }, patient);
+  gate.release();
+  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+}, 180_000);
+
+test('a second signal ends the grace: jobs are paused or given back, and nothing is lost', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const env = { ...effects.env, ...grace(300) };
+  const daemon = await startProcess(context, { name: 'pod', env });
+  const payload = { until: gate.path };
+  const [paused, requeued] = await addJobs(context, [
+    { type: 'work', targetId: 'paused', payload },
+    { type: 'work', targetId: 'requeued', payload, onDrain: 'requeue' },
+  ]);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  daemon.kill('SIGTERM');
+  await eventually(async () => {
+    expect((await daemon.request('GET', '/readyz')).body).toMatchObject({ ready: false, drain: { running: 2 } });
+  }, patient);
+  // A drain takes work in, and leaves it to the next start.
+  const late = await daemon.request('POST', '/api/targets/late/jobs', { type: 'work' });
+  expect(late).toMatchObject({ status: 201, body: { status: 'QUEUED' } });
+  daemon.kill('SIGTERM');
+  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(await reread(context, paused!)).toMatchObject({
+    status: 'PAUSED',
+    error: { message: 'Job was interrupted by user' },
+  });
+  expect(await reread(context, requeued!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  expect(await reread(context, late.body)).toMatchObject({ status: 'QUEUED' });
+  gate.release();
+  const again = await startProcess(context, { name: 'pod', env });
+  await eventually(async () => {
+    expect(await reread(context, requeued!)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+    expect(await reread(context, late.body)).toMatchObject({ status: 'SUCCESS' });
+  }, patient);
+  // A deploy does not end a pause.
+  expect((await reread(context, paused!)).status).toBe('PAUSED');
+  expect((await again.request('POST', `/api/jobs/${paused!.id}/resume`, {})).status).toBe(200);
+  await eventually(async () => expect((await reread(context, paused!)).status).toBe('SUCCESS'), patient);
+  checkEffects(effects.read());
+  await checkInvariants(context);
+}, 240_000);
+
+test('a grace shorter than the job pauses it, also one that does not listen', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('never');
+  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(0.5) } });
+  const payload = { until: gate.path };
+  const jobs = await addJobs(context, [
+    { type: 'work', targetId: 'short', payload },
+    { type: 'stubborn', targetId: 'deaf', payload },
+  ]);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  daemon.kill('SIGTERM');
+  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
+  await checkInvariants(context);
+}, 180_000);

@@ -1,0 +1,44 @@
+// What handlers may do to a real daemon: ignore it, or throw where nobody catches.
+import { expect, test } from 'vitest';
+import { useTenant } from '../support/database.ts';
+import { useEffects } from '../support/effects.ts';
+import { eventually } from '../support/eventually.ts';
+import { checkInvariants } from '../support/invariants.ts';
+import { addJob, addJobs, eventTypes, reread } from '../support/jobs.ts';
+import { startProcess } from '../support/process.ts';
+
+const context = useTenant();
+const patient = { timeoutMs: 60_000 };
+
+test('a handler that ignores its signal is fenced off after its grace; its later writes are refused', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const daemon = await startProcess(context, { env: effects.env });
+  const [job, next] = await addJobs(context, [
+    { type: 'stubborn', targetId: 'deaf', payload: { until: gate.path } },
+    { type: 'work', targetId: 'deaf' },
+  ]);
+  await eventually(() => expect(effects.read()).toHaveLength(1), patient);
+  expect((await daemon.request('POST', `/api/jobs/${job!.id}/cancel`, { reason: 'enough' })).status).toBe(202);
+  await eventually(async () => expect((await reread(context, job!)).status).toBe('CANCELED'), patient);
+  await eventually(async () => expect((await reread(context, next!)).status).toBe('SUCCESS'), patient);
+  gate.release();
+  // The same daemon runs on; what the deaf one reported is nowhere.
+  const after = await addJob(context, { type: 'work', targetId: 'deaf' });
+  await eventually(async () => expect((await reread(context, after)).status).toBe('SUCCESS'), patient);
+  expect(await reread(context, job!)).toMatchObject({ status: 'CANCELED', result: null, progressMessage: null });
+  expect((await eventTypes(context, job!)).at(-1)).toBe('job.canceled');
+  await checkInvariants(context);
+}, 180_000);
+
+test('errors thrown from a timer and rejections that nobody awaits do not end the daemon', async () => {
+  const effects = await useEffects();
+  const daemon = await startProcess(context, { env: effects.env });
+  const jobs = await addJobs(context, [{ type: 'stray' }, { type: 'stray' }]);
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  }, patient);
+  await eventually(() => expect(daemon.output()).toContain('thrown from a timer'), patient);
+  expect(await daemon.isReady()).toBe(true);
+  expect(daemon.child.exitCode).toBe(null);
+}, 180_000);
