@@ -1,0 +1,60 @@
+// A database server of the test's own, durable like a real one, that can be stopped the hard way.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { Database } from '../../server/database/database.ts';
+import { findBinaries } from '../../server/database/embedded-binaries.ts';
+import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../server/database/embedded-cluster.ts';
+import { findRunner } from '../../server/database/embedded-runner.ts';
+import { quoteSchema } from '../../server/database/identifiers.ts';
+import { migrateControl } from '../../server/database/migrate.ts';
+import { createLogger } from '../../server/kernel/logger.ts';
+import type { TenantContext } from './database.ts';
+import { eventually } from './eventually.ts';
+import { defaultSlug, provisionForTest } from './provision.ts';
+
+export interface PrivateServer extends TenantContext {
+  /** `pg_ctl stop -m immediate`, then a start that recovers from the log. */
+  crash(): Promise<void>;
+}
+
+export async function startPrivateServer(): Promise<PrivateServer> {
+  const runner = await findRunner();
+  const base = await mkdtemp(join(runner.ids.uid === undefined ? tmpdir() : '/tmp', 'leasehold-private-'));
+  await runner.own(base);
+  const place = { binaries: await findBinaries(runner), runner, directory: join(base, 'data') };
+  await initCluster(place, 'test', ['--no-sync']);
+  const port = await freePort();
+  // Commits reach the operating system: a crash of the server alone loses none.
+  const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off'];
+  const start = () => spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
+  let postmaster = await start();
+  const stop = async () => {
+    const exited = new Promise((resolve) => postmaster.once('exit', resolve));
+    postmaster.kill('SIGQUIT');
+    await exited;
+  };
+  const url = clusterUrl(port, 'test');
+  const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
+  const answers = () => eventually(() => db.query('select 1'), { timeoutMs: 60_000, everyMs: 100 });
+  onTestFinished(async () => {
+    await db.close();
+    await stop();
+    await rm(base, { recursive: true, force: true });
+  });
+  await answers();
+  await migrateControl(db, createLogger('silent'));
+  const tenant = await provisionForTest(db, defaultSlug);
+  return {
+    db,
+    url,
+    tenant,
+    schema: quoteSchema(tenant.schemaName),
+    crash: async () => {
+      await stop();
+      postmaster = await start();
+      await answers();
+    },
+  };
+}
