@@ -12,6 +12,8 @@ export interface ClaimRequest {
   owner: string;
   limit: number;
   leaseSeconds: number;
+  /** Named by a caller that wants to know it even if the answer is lost. */
+  leaseId?: string | undefined;
   /** Only these job types; undefined takes any. */
   types?: readonly string[] | undefined;
 }
@@ -65,7 +67,7 @@ async function claim(
   filter: string,
   values: unknown[],
 ): Promise<Claimed> {
-  const leaseId = uuidv7();
+  const leaseId = request.leaseId ?? uuidv7();
   const attempt = transition === 'start' ? 'attempt + 1' : 'attempt';
   const startedAt = transition === 'start' ? 'started_at = now(),' : '';
   const rows = await db.query<JobRow>(

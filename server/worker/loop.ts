@@ -1,5 +1,6 @@
 // One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
 // It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
+import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import { type Job, priorityRank } from '../jobs/job.ts';
@@ -11,6 +12,7 @@ import { Attempt } from './attempt.ts';
 import { Batch } from './batch.ts';
 import { DueTimer } from './due-timer.ts';
 import type { Heartbeat } from './heartbeat.ts';
+import { LostClaims } from './lost-claims.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import { Settler } from './settler.ts';
 import type { HungryTenant, Slots } from './slots.ts';
@@ -66,6 +68,7 @@ export class TenantLoop implements HungryTenant {
   #averageMs = Number.POSITIVE_INFINITY;
   #backlogged = false;
   #failures = 0;
+  readonly #lostClaims: LostClaims;
   #retryTimer: NodeJS.Timeout | undefined;
   readonly #due: DueTimer;
 
@@ -73,10 +76,12 @@ export class TenantLoop implements HungryTenant {
     this.key = tenant.slug;
     this.tenant = tenant;
     this.#deps = deps;
+    const actor = `worker:${deps.workerId}`;
+    this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
     this.#settler = new Settler({
       db: deps.db,
       schema: tenant.schema,
-      actor: `worker:${deps.workerId}`,
+      actor,
       logger: deps.logger,
       trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
       onRunnable: () => this.wake(),
@@ -89,7 +94,7 @@ export class TenantLoop implements HungryTenant {
     this.#due = new DueTimer({
       db: deps.db,
       schema: tenant.schema,
-      actor: `worker:${deps.workerId}`,
+      actor,
       onQueued: () => this.wake(),
       onError: (error) => deps.logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued'),
     });
@@ -157,10 +162,13 @@ export class TenantLoop implements HungryTenant {
       const wanted = Math.min(free + this.#ahead() - this.#ready.length, largestClaim);
       // A claim for a few, while many are ready, would cost as much as one for many.
       if (wanted <= 0 || (free === 0 && this.#ready.length > wanted)) return;
+      const leaseId = uuidv7();
       const sentAt = process.hrtime.bigint();
       let claimed: Claimed;
       try {
+        await this.#lostClaims.disown();
         claimed = await this.#deps.claim(this.tenant, {
+          leaseId,
           owner: this.#deps.workerId,
           limit: wanted,
           leaseSeconds: this.#deps.leaseSeconds,
@@ -168,6 +176,7 @@ export class TenantLoop implements HungryTenant {
         });
         this.#failures = 0;
       } catch (error) {
+        this.#lostClaims.add(leaseId, error);
         this.#backOff(error);
         return;
       }

@@ -1,0 +1,75 @@
+// A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
+import { expect, onTestFinished, test } from 'vitest';
+import { isConnectionError } from '../../../server/database/database.ts';
+import { claimJobs } from '../../../server/jobs/claim.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { Heartbeat } from '../../../server/worker/heartbeat.ts';
+import { TenantLoop } from '../../../server/worker/loop.ts';
+import { Slots } from '../../../server/worker/slots.ts';
+import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
+import { checkInvariants } from '../../support/invariants.ts';
+import { addJobs, eventTypes, reread } from '../../support/jobs.ts';
+
+const context = useTenant();
+
+test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
+  const { db, schema } = context;
+  const logger = createLogger('silent');
+  const heartbeat = new Heartbeat({
+    url: context.url,
+    heartbeatSeconds: 1,
+    leaseSeconds: 3600,
+    stallSeconds: 60,
+    logger,
+  });
+  let cuts = 0;
+  const loop = new TenantLoop(context.tenant, {
+    db,
+    slots: new Slots(5),
+    heartbeat,
+    logger,
+    workerId: 'w1',
+    leaseSeconds: 3600,
+    cancelGraceMs: 100,
+    tenantConcurrency: 5,
+    types: () => ['demo.echo'],
+    claim: async (_tenant, request) => {
+      const claimed = await claimJobs(db, schema, request);
+      if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+      return claimed;
+    },
+    run: async () => ({ kind: 'completed', result: null }),
+    observe: { claimed() {}, claimFailed() {}, settled() {}, abandoned() {} },
+  });
+  onTestFinished(() => loop.stopClaiming());
+  const jobs = await addJobs(context, [{ targetId: 'cut' }, { targetId: 'cut' }, {}]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  });
+  expect(await eventTypes(context, jobs[0]!)).toEqual([
+    'job.enqueued',
+    'job.started',
+    'job.requeued',
+    'job.started',
+    'job.completed',
+  ]);
+  await checkInvariants(context);
+});
+
+test('a connection that died between two statements is a lost connection, not a refusal', async () => {
+  const failed = context.db.transaction(async (tx) => {
+    const [row] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid');
+    await context.db.query('select pg_terminate_backend($1)', [row?.pid]);
+    // The news arrives while nothing is asked.
+    await eventually(async () => {
+      const left = await context.db.query('select 1 from pg_stat_activity where pid = $1', [row?.pid]);
+      expect(left).toEqual([]);
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    await tx.query('select 1');
+  });
+  const error = await failed.catch((reason: unknown) => reason);
+  expect([String(error), isConnectionError(error)]).toEqual([String(error), true]);
+});
