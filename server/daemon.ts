@@ -130,7 +130,7 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
-    this.#aftermath = createAftermath(parts);
+    this.#aftermath = createAftermath({ ...parts, underLoad: () => this.workers.underLoad });
     this.#background = [
       createLoopWatch(this.workers, this.metrics, logger),
       ...createPeriodic({

@@ -23,6 +23,7 @@ export interface AftermathOptions {
   logger: Logger;
   metrics: Metrics;
   retentionHooks?: RetentionHooks;
+  underLoad(): boolean;
 }
 
 export interface Aftermath {
@@ -34,12 +35,14 @@ export interface Aftermath {
 
 export function createAftermath(options: AftermathOptions): Aftermath {
   const { config, db, registry, logger, metrics, retentionHooks } = options;
-  const statistics = new Statistics({ db, registry, logger, metrics });
+  const { underLoad } = options;
+  const statistics = new Statistics({ db, registry, logger, metrics, underLoad });
   const webhooks = new WebhookDispatcher({
     db,
     registry,
     logger,
     workerId: config.workerId,
+    underLoad,
     allowPrivate: config.webhookAllowPrivate,
     concurrency: config.webhookConcurrency,
     timeoutMs: config.webhookTimeoutSeconds * 1000,

@@ -31,7 +31,7 @@ export function createPeriodic(options: PeriodicOptions): Service[] {
   return [
     every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, workers, schedules)),
     every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
-    new Sealer({ db, registry, logger }),
+    new Sealer({ db, registry, logger, underLoad: () => workers.underLoad }),
   ];
 }
 

@@ -19,10 +19,6 @@ export function tenantSchemaName(slug: string): string {
   return `tenant_${slug}`;
 }
 
-export function tenantSchema(slug: string): Schema {
-  return quoteSchema(tenantSchemaName(slug));
-}
-
 export function quoteSchema(name: string): Schema {
   if (!/^[a-z][a-z0-9_]{0,62}$/.test(name)) throw new Error(`not a schema name: ${JSON.stringify(name)}`);
   return `"${name}"` as Schema;

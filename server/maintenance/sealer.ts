@@ -17,9 +17,16 @@ export class Sealer implements Service {
   readonly name = 'sealer';
   #db: Database;
   #rounds: TenantRounds;
+  #underLoad: () => boolean;
 
-  constructor(options: { db: Database; registry: Pick<TenantRegistry, 'list'>; logger: Logger }) {
+  constructor(options: {
+    db: Database;
+    registry: Pick<TenantRegistry, 'list'>;
+    logger: Logger;
+    underLoad?: () => boolean;
+  }) {
     this.#db = options.db;
+    this.#underLoad = options.underLoad ?? (() => false);
     this.#rounds = new TenantRounds({
       name: this.name,
       registry: options.registry,
@@ -28,6 +35,7 @@ export class Sealer implements Service {
       busyMs,
       idleMs,
       concurrency: 2,
+      ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
 
@@ -47,7 +55,7 @@ export class Sealer implements Service {
   async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
     let sealed = 0;
     for (let block = 0; block < mostBlocks; block++) {
-      if (signal.aborted) return 'more';
+      if (signal.aborted || (block > 0 && this.#underLoad())) return 'more';
       const { handled, complete } = await sealEvents(this.#db, tenant.schema);
       sealed += handled;
       if (complete) return sealed > 0 ? 'some' : 'none';

@@ -11,6 +11,8 @@ import { rollUpOnce } from './roll-up.ts';
 import { readCounts, readOldestSeconds, type StatusCounts } from './snapshot.ts';
 
 export interface StatisticsOptions {
+  /** Jobs come first: see TenantRounds. */
+  underLoad?: () => boolean;
   db: Database;
   registry: TenantRegistry;
   logger: Logger;
@@ -50,6 +52,7 @@ export class Statistics implements Service {
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 2,
+      ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
 
@@ -74,7 +77,9 @@ export class Statistics implements Service {
   async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
     let handled = 0;
     let complete = false;
+    const { underLoad } = this.#options;
     for (let step = 0; step < stepsPerVisit && !complete && !signal.aborted; step++) {
+      if (step > 0 && underLoad?.() === true) break;
       const followed = await rollUpOnce(this.#options.db, tenant.schema);
       handled += followed.handled;
       complete = followed.complete;

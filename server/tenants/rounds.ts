@@ -22,10 +22,17 @@ export interface RoundsOptions {
   idleMs: number;
   /** Tenants visited at the same time. */
   concurrency: number;
+  /** While this is true, visits rest far longer than they take: jobs come first. */
+  underLoad?(): boolean;
 }
+
+// A visit is followed by this many times its own length of rest: three percent for each who follows.
+const restFactor = 32;
 
 interface Plan {
   dueAt: number;
+  /** Not before this, whatever wakes us. */
+  restUntil: number;
   delayMs: number;
   failing: boolean;
 }
@@ -70,19 +77,27 @@ export class TenantRounds implements Service {
     const limit = pLimit(this.#options.concurrency);
     const now = performance.now();
     const tenants = this.#options.registry.list().filter(hasSchema);
-    const due = tenants.filter(
-      ({ id, slug }) => everybody || this.#woken.has(slug) || (this.#plans.get(id)?.dueAt ?? 0) <= now,
-    );
+    const due = tenants.filter(({ id, slug }) => {
+      const plan = this.#plans.get(id);
+      if (everybody || plan === undefined) return true;
+      return plan.dueAt <= now || (this.#woken.has(slug) && plan.restUntil <= now);
+    });
     this.#woken.clear();
     this.#forgetAllBut(tenants);
     await Promise.all(due.map((tenant) => limit(() => this.#visit(tenant))));
   }
 
   async #visit(tenant: Tenant): Promise<void> {
-    const plan = this.#plans.get(tenant.id) ?? { dueAt: 0, delayMs: this.#options.busyMs, failing: false };
+    const plan = this.#plans.get(tenant.id) ?? {
+      dueAt: 0,
+      restUntil: 0,
+      delayMs: this.#options.busyMs,
+      failing: false,
+    };
     this.#plans.set(tenant.id, plan);
     if (this.#abort.signal.aborted) return;
     let result: VisitResult = 'none';
+    const began = performance.now();
     try {
       result = await this.#options.visit(tenant, this.#abort.signal);
       plan.failing = false;
@@ -93,11 +108,13 @@ export class TenantRounds implements Service {
       plan.failing = true;
     }
     const { busyMs, idleMs } = this.#options;
+    const ended = performance.now();
+    plan.restUntil = this.#options.underLoad?.() === true ? ended + restFactor * (ended - began) : 0;
     plan.delayMs = result === 'none' ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
-    plan.dueAt = performance.now() + plan.delayMs * (0.7 + Math.random() * 0.3);
+    plan.dueAt = Math.max(plan.restUntil, ended + plan.delayMs * (0.7 + Math.random() * 0.3));
     if (plan.delayMs === 0) {
       plan.delayMs = busyMs;
-      this.#interval.wake();
+      if (plan.restUntil === 0) this.#interval.wake();
     }
   }
 

@@ -16,6 +16,8 @@ import { type DeliveryOutcome, settleDelivery } from './settle.ts';
 import { signHeaders } from './sign.ts';
 
 export interface DispatcherOptions {
+  /** Jobs come first: see TenantRounds. */
+  underLoad?: () => boolean;
   db: Database;
   registry: TenantRegistry;
   logger: Logger;
@@ -52,6 +54,7 @@ export class WebhookDispatcher implements Service {
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 4,
+      ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
 

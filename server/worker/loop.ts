@@ -6,6 +6,7 @@ import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import { type Job, priorityRank } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt } from './attempt.ts';
@@ -42,14 +43,14 @@ export interface LoopObserver {
 }
 
 // A statement beyond this size holds its locks longer than it saves.
-const largestClaim = 1000;
+const largestClaim = 2000;
 // Jobs that are about to start are claimed ahead, so that quick ones share statements and commits.
 // They are leased and kept alive like any other; what has not begun in time goes back.
-const aheadMs = 50;
-const mostAhead = 800;
+const aheadMs = 100;
+const mostAhead = 2000;
 const returnAfterMs = 1000;
 // Outcomes that may wait for their commit before the loop stops taking more.
-const largestBacklog = 2000;
+const largestBacklog = 4000;
 
 export class TenantLoop implements HungryTenant {
   readonly key: string;
@@ -66,6 +67,9 @@ export class TenantLoop implements HungryTenant {
   #returnTimer: NodeJS.Timeout | undefined;
   /** How long an attempt takes of late; unknown means long. */
   #averageMs = Number.POSITIVE_INFINITY;
+  readonly #claimRate = new Rate();
+  /** All slots were taken when the loop last looked: the next that ends here makes it look again. */
+  #full = false;
   #backlogged = false;
   #failures = 0;
   readonly #lostClaims: LostClaims;
@@ -115,6 +119,11 @@ export class TenantLoop implements HungryTenant {
     this.#due.dueIn(ms);
   }
 
+  /** Jobs claimed in the last second or so. */
+  get claimsPerSecond(): number {
+    return this.#claimRate.perSecond();
+  }
+
   /** Stops claiming at once; what runs goes on. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
@@ -153,6 +162,7 @@ export class TenantLoop implements HungryTenant {
   async #claimAll(): Promise<void> {
     const types = this.#deps.types();
     if (types.length === 0) return;
+    this.#full = false;
     while (!this.#stopped) {
       const free = this.#startReady();
       if (this.#settler.pending >= largestBacklog) {
@@ -161,7 +171,10 @@ export class TenantLoop implements HungryTenant {
       }
       const wanted = Math.min(free + this.#ahead() - this.#ready.length, largestClaim);
       // A claim for a few, while many are ready, would cost as much as one for many.
-      if (wanted <= 0 || (free === 0 && this.#ready.length > wanted)) return;
+      if (wanted <= 0 || (free === 0 && this.#ready.length > wanted)) {
+        this.#full = true;
+        return;
+      }
       const leaseId = uuidv7();
       const sentAt = process.hrtime.bigint();
       let claimed: Claimed;
@@ -183,7 +196,8 @@ export class TenantLoop implements HungryTenant {
       this.#take(claimed, sentAt);
       if (claimed.jobs.length < wanted) {
         this.#startReady();
-        if (this.#ready.length === 0) this.#deps.slots.forget(this.key);
+        this.#full = this.#ready.length > 0;
+        if (!this.#full) this.#deps.slots.forget(this.key);
         return;
       }
     }
@@ -236,6 +250,7 @@ export class TenantLoop implements HungryTenant {
   #take(claimed: Claimed, sentAt: bigint): void {
     const { heartbeat, observe } = this.#deps;
     observe.claimed(this.tenant, claimed.jobs);
+    this.#claimRate.add(claimed.jobs.length);
     if (claimed.jobs.length === 0) return;
     const batch = new Batch(
       this.tenant.schema,
@@ -277,7 +292,7 @@ export class TenantLoop implements HungryTenant {
     this.running.delete(job.id);
     if (attempt.started) {
       slots.release(this.key, 1);
-      if (this.#ready.length > 0) this.wake();
+      if (this.#full) this.wake();
       const ms = seconds * 1000;
       this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
     }

@@ -8,6 +8,8 @@ import type { Tenant } from '../tenants/tenant.ts';
 import { type LoopDependencies, TenantLoop } from './loop.ts';
 import type { StopReason } from './stop-reason.ts';
 
+const loadJobsPerSecond = 1000;
+
 export class WorkerPool implements Service {
   readonly name = 'workers';
   #registry: TenantRegistry;
@@ -39,6 +41,11 @@ export class WorkerPool implements Service {
 
   get runningTypes(): string[] {
     return [...new Set(this.#all().flatMap((loop) => [...loop.running.values()].map((attempt) => attempt.job.type)))];
+  }
+
+  /** Thousands of jobs a second: whatever only follows them waits. */
+  get underLoad(): boolean {
+    return this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0) > loadJobsPerSecond;
   }
 
   async start(): Promise<void> {

@@ -25,7 +25,7 @@ interface Entry extends Settlement {
 }
 
 // Beyond this a statement grows faster than it gains.
-const largestBatch = 1000;
+const largestBatch = 2000;
 
 export class Settler {
   #options: SettlerOptions;
