@@ -280,6 +280,23 @@ const person = (act: Act) =>
     if (!real.racing) expect(told).toBe(model[act](job));
   });
 
+/** A wish that comes in just before the attempt ends by itself. */
+const askLate = command(
+  'askLate',
+  fc.tuple(pick, fc.constantFrom('pause', 'cancel'), fc.constantFrom(...kinds)),
+  async ([n, act, wanted], model, real) => {
+    const attempt = pickFrom(
+      model.attempts.filter(({ job, lease }) => model.owns(lease, job)),
+      n,
+    );
+    if (attempt === undefined) return;
+    const { job, lease } = attempt;
+    const told = await real.told((by) => acts[act](real.context.db, real.context.schema, { jobId: job.id, ...by }));
+    if (!real.racing) expect(told).toBe(model[act](job));
+    await settleOne(job, lease, wanted, model, real);
+  },
+);
+
 const stopTarget = command('pauseTarget', pickTarget, async (targetId, model, real) => {
   await pauseTarget(real.context.db, real.context.schema, { targetId, actor: 'user:ann' });
   model.pauseTarget(targetId);
@@ -305,6 +322,7 @@ export const engineCommands: fc.Arbitrary<Command>[] = [
   endRunning,
   endRunning,
   endRunning,
+  askLate,
   expireLease,
   sweepNothing,
   due,

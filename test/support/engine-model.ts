@@ -183,6 +183,7 @@ export class EngineModel {
     for (const { id } of jobs) {
       const job = this.jobs.find((known) => known.id === id);
       if (job === undefined) continue;
+      Object.assign(job, { status: 'RUNNING', lease: leaseId });
       lease.jobs.push(job);
       this.attempts.push({ job, lease });
     }
