@@ -55,33 +55,35 @@ CREATE TABLE "tenant_template"."job_logs" (
 --> statement-breakpoint
 CREATE TABLE "tenant_template"."jobs" (
 	"id" uuid PRIMARY KEY NOT NULL,
-	"status" text NOT NULL,
-	"type" text NOT NULL,
-	"queue" text DEFAULT 'default' NOT NULL,
-	"remote" boolean DEFAULT false NOT NULL,
-	"target_id" text,
-	"lane_head" boolean NOT NULL,
-	"lane_rank" smallint,
-	"lane_seq" bigint DEFAULT 0 NOT NULL,
-	"priority" smallint DEFAULT 2 NOT NULL,
 	"created_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"run_at" timestamp with time zone DEFAULT now() NOT NULL,
 	"updated_at" timestamp with time zone DEFAULT now() NOT NULL,
+	"lane_seq" bigint DEFAULT 0 NOT NULL,
+	"tokens_used" bigint DEFAULT 0 NOT NULL,
+	"attempt" integer DEFAULT 0 NOT NULL,
+	"attempt_floor" integer DEFAULT 0 NOT NULL,
+	"max_attempts" integer DEFAULT 1 NOT NULL,
+	"cost_units" integer DEFAULT 1 NOT NULL,
+	"priority" smallint DEFAULT 2 NOT NULL,
+	"lane_head" boolean NOT NULL,
+	"remote" boolean DEFAULT false NOT NULL,
+	"cancel_requested" boolean DEFAULT false NOT NULL,
+	"webhook_sent" boolean DEFAULT false NOT NULL,
+	"status" text NOT NULL,
+	"type" text NOT NULL,
+	"queue" text DEFAULT 'default' NOT NULL,
+	"on_error" text DEFAULT 'block' NOT NULL,
+	"target_id" text,
+	"lane_rank" smallint,
+	"lease_id" uuid,
+	"lease_owner" text,
 	"started_at" timestamp with time zone,
 	"finished_at" timestamp with time zone,
 	"held_since" timestamp with time zone,
 	"expires_at" timestamp with time zone,
 	"stale_at" timestamp with time zone,
-	"attempt" integer DEFAULT 0 NOT NULL,
-	"attempt_floor" integer DEFAULT 0 NOT NULL,
-	"max_attempts" integer DEFAULT 1 NOT NULL,
-	"lease_id" uuid,
-	"lease_owner" text,
-	"cancel_requested" boolean DEFAULT false NOT NULL,
 	"cancel_intent" text,
 	"cancel_detail" jsonb,
-	"cost_units" integer DEFAULT 1 NOT NULL,
-	"tokens_used" bigint DEFAULT 0 NOT NULL,
 	"token_limit" bigint,
 	"progress" real,
 	"progress_message" text,
@@ -92,10 +94,8 @@ CREATE TABLE "tenant_template"."jobs" (
 	"retry" jsonb,
 	"timeout_seconds" real,
 	"constraints" jsonb,
-	"on_error" text DEFAULT 'block' NOT NULL,
 	"on_drain" text,
 	"webhook_url" text,
-	"webhook_sent" boolean DEFAULT false NOT NULL,
 	"client_request_id" text,
 	"request_hash" text,
 	"traceparent" text,
@@ -236,7 +236,7 @@ ALTER TABLE "tenant_template"."phases" ADD CONSTRAINT "phases_job_id_jobs_id_fk"
 CREATE INDEX "events_job_id_seq" ON "tenant_template"."events" USING btree ("job_id","seq") WHERE job_id is not null;--> statement-breakpoint
 CREATE INDEX "jobs_claim_priority_created_at_id" ON "tenant_template"."jobs" USING btree ("priority","created_at","id") WHERE status = 'QUEUED' and lane_head and not remote;--> statement-breakpoint
 CREATE INDEX "jobs_claim_queue_priority_created_at_id" ON "tenant_template"."jobs" USING btree ("queue","priority","created_at","id") WHERE status = 'QUEUED' and lane_head and remote;--> statement-breakpoint
-CREATE UNIQUE INDEX "jobs_target_id_head" ON "tenant_template"."jobs" USING btree ("target_id") WHERE lane_head;--> statement-breakpoint
+CREATE UNIQUE INDEX "jobs_target_id_head" ON "tenant_template"."jobs" USING btree ("target_id") WHERE lane_head and target_id is not null;--> statement-breakpoint
 CREATE INDEX "jobs_target_id_lane_rank_lane_seq" ON "tenant_template"."jobs" USING btree ("target_id","lane_rank","lane_seq") WHERE lane_rank is not null;--> statement-breakpoint
 CREATE INDEX "jobs_run_at" ON "tenant_template"."jobs" USING btree ("run_at") WHERE status = 'PENDING';--> statement-breakpoint
 CREATE INDEX "jobs_expires_at" ON "tenant_template"."jobs" USING btree ("expires_at") WHERE expires_at is not null and status in ('PENDING','QUEUED');--> statement-breakpoint
@@ -250,8 +250,8 @@ CREATE INDEX "leases_released_at" ON "tenant_template"."leases" USING btree ("re
 CREATE INDEX "operations_locked_until" ON "tenant_template"."operations" USING btree ("locked_until") WHERE status = 'running';--> statement-breakpoint
 CREATE UNIQUE INDEX "schedules_name" ON "tenant_template"."schedules" USING btree ("name");--> statement-breakpoint
 CREATE INDEX "schedules_next_at" ON "tenant_template"."schedules" USING btree ("next_at") WHERE paused_at is null and next_at is not null;--> statement-breakpoint
-CREATE INDEX "targets_paused_until" ON "tenant_template"."targets" USING btree ("paused_until") WHERE paused_until is not null;--> statement-breakpoint
 CREATE INDEX "stat_minutes_queue" ON "tenant_template"."stat_minutes" USING btree ("queue") WHERE minute = '-infinity';--> statement-breakpoint
+CREATE INDEX "targets_paused_until" ON "tenant_template"."targets" USING btree ("paused_until") WHERE paused_until is not null;--> statement-breakpoint
 CREATE UNIQUE INDEX "webhook_deliveries_event_xid_event_seq_url" ON "tenant_template"."webhook_deliveries" USING btree ("event_xid","event_seq","url");--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_url" ON "tenant_template"."webhook_deliveries" USING btree ("url") WHERE state = 'disabled';--> statement-breakpoint
 CREATE INDEX "webhook_deliveries_next_at" ON "tenant_template"."webhook_deliveries" USING btree ("next_at") WHERE state = 'pending';--> statement-breakpoint

@@ -50,42 +50,45 @@ export const targets = tenantTemplate.table(
 export const jobs = tenantTemplate.table(
   'jobs',
   {
+    // Fixed width and never null first: Postgres finds those without walking the row.
     id: uuid('id').primaryKey(),
-    status: text('status').notNull(),
-    type: text('type').notNull(),
-    queue: text('queue').notNull().default('default'),
-    /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
-    remote: boolean('remote').notNull().default(false),
-    targetId: text('target_id'),
-    /** The one job of its lane that may be claimed, runs, or holds the lane. Always true without a target. */
-    laneHead: boolean('lane_head').notNull(),
-    /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
-    laneRank: smallint('lane_rank'),
-    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
-    /** 0 URGENT, 1 HIGH, 2 NORMAL, 3 LOW. */
-    priority: smallint('priority').notNull().default(2),
     createdAt: at('created_at').notNull().defaultNow(),
     /** When the job may first run, or run again after a backoff. */
     runAt: at('run_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow(),
+    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
+    tokensUsed: bigintText('tokens_used').notNull().default(sql`0`),
+    attempt: integer('attempt').notNull().default(0),
+    /** Attempts made before the last resume, which grants a fresh set. */
+    attemptFloor: integer('attempt_floor').notNull().default(0),
+    maxAttempts: integer('max_attempts').notNull().default(1),
+    costUnits: integer('cost_units').notNull().default(1),
+    /** 0 URGENT, 1 HIGH, 2 NORMAL, 3 LOW. */
+    priority: smallint('priority').notNull().default(2),
+    /** The one job of its lane that may be claimed, runs, or holds the lane. Always true without a target. */
+    laneHead: boolean('lane_head').notNull(),
+    /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
+    remote: boolean('remote').notNull().default(false),
+    cancelRequested: boolean('cancel_requested').notNull().default(false),
+    webhookSent: boolean('webhook_sent').notNull().default(false),
+    status: text('status').notNull(),
+    type: text('type').notNull(),
+    queue: text('queue').notNull().default('default'),
+    onError: text('on_error').notNull().default('block'),
+    targetId: text('target_id'),
+    /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
+    laneRank: smallint('lane_rank'),
+    leaseId: uuid('lease_id'),
+    leaseOwner: text('lease_owner'),
     startedAt: at('started_at'),
     finishedAt: at('finished_at'),
     /** PAUSED or ERROR since; deadlines stand still meanwhile. */
     heldSince: at('held_since'),
     expiresAt: at('expires_at'),
     staleAt: at('stale_at'),
-    attempt: integer('attempt').notNull().default(0),
-    /** Attempts made before the last resume, which grants a fresh set. */
-    attemptFloor: integer('attempt_floor').notNull().default(0),
-    maxAttempts: integer('max_attempts').notNull().default(1),
-    leaseId: uuid('lease_id'),
-    leaseOwner: text('lease_owner'),
-    cancelRequested: boolean('cancel_requested').notNull().default(false),
     cancelIntent: text('cancel_intent'),
     /** `{ reason, author, at }` of the request on the flag. */
     cancelDetail: jsonb('cancel_detail'),
-    costUnits: integer('cost_units').notNull().default(1),
-    tokensUsed: bigintText('tokens_used').notNull().default(sql`0`),
     tokenLimit: bigintText('token_limit'),
     progress: real('progress'),
     progressMessage: text('progress_message'),
@@ -97,10 +100,8 @@ export const jobs = tenantTemplate.table(
     retry: jsonb('retry'),
     timeoutSeconds: real('timeout_seconds'),
     constraints: jsonb('constraints'),
-    onError: text('on_error').notNull().default('block'),
     onDrain: text('on_drain'),
     webhookUrl: text('webhook_url'),
-    webhookSent: boolean('webhook_sent').notNull().default(false),
     clientRequestId: text('client_request_id'),
     requestHash: text('request_hash'),
     traceparent: text('traceparent'),

@@ -1,2 +1,0 @@
-DROP INDEX "tenant_template"."jobs_target_id_head";--> statement-breakpoint
-CREATE UNIQUE INDEX "jobs_target_id_head" ON "tenant_template"."jobs" USING btree ("target_id") WHERE lane_head and target_id is not null;
