@@ -5,7 +5,7 @@ import { createPeriodic } from './daemon/periodic.ts';
 import { migrateEverySchema, untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
-import { Notifications, tenantsChanged } from './database/notifications.ts';
+import { daemonJoined, Notifications, tenantsChanged } from './database/notifications.ts';
 import { EventStreams } from './events/stream.ts';
 import { createApp } from './http/app.ts';
 import type { RouteGroup } from './http/route.ts';
@@ -141,10 +141,12 @@ export class Daemon {
       }),
     ];
     this.#http = this.#createHttp(options.version);
+    this.#notifications.isHeard = () => !this.#registration.alone;
     this.registry.isTold = () => this.#notifications.connected;
     this.#notifications.onWake((slug) => {
       if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
-      if (slug !== tenantsChanged) this.#wakeHere(slug);
+      if (slug === daemonJoined) this.#registration.joined();
+      else if (slug !== tenantsChanged) this.#wakeHere(slug);
     });
   }
 

@@ -9,6 +9,8 @@ import type { Queryable } from './database.ts';
 export const wakeChannel = 'leasehold_wake';
 /** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
 export const tenantsChanged = '!tenants';
+/** Sent by a daemon that has begun to listen. */
+export const daemonJoined = '!daemon';
 // A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
 const coalesceMs = 15;
 // Postgres refuses payloads of 8000 bytes and more.
@@ -29,6 +31,8 @@ export class Notifications implements Service {
   #reconnectTimer: NodeJS.Timeout | undefined;
   #failures = 0;
   #stopped = true;
+  /** False while this daemon is known to be the only one. */
+  isHeard: () => boolean = () => true;
 
   constructor(options: { url: string; db: Queryable; logger: Logger }) {
     this.#url = options.url;
@@ -48,7 +52,8 @@ export class Notifications implements Service {
 
   /** Tells the other daemons that there may be work for the tenant. Never fails, never blocks. */
   notify(slug: string): void {
-    if (this.#stopped) return;
+    // A commit for nobody would only be in the way of the others.
+    if (this.#stopped || !this.isHeard()) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
   }
@@ -95,6 +100,7 @@ export class Notifications implements Service {
       await client.query(`listen ${wakeChannel}`);
       if (this.#stopped) return await client.end();
       this.#client = client;
+      await client.query('select pg_notify($1, $2)', [wakeChannel, `${this.#sender}:${daemonJoined}`]);
       // What was sent while nobody listened is gone: look everywhere.
       if (this.#failures > 0) this.#wake(undefined);
       this.#failures = 0;

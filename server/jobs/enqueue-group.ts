@@ -11,8 +11,8 @@ interface Waiting {
   reject(error: unknown): void;
 }
 
-// Enough to hide a commit behind the other; more would only make the batches smaller.
-const parallelPerTenant = 2;
+// One commit at a time: those who come meanwhile share the next. A second would only halve the groups.
+const parallelPerTenant = 1;
 const largestGroup = 500;
 
 /** One per daemon. `group.enqueue()` is `enqueue()` with the commit shared; it resolves after that commit. */

@@ -213,7 +213,7 @@ const columns = `id uuid, status text, type text, queue text, remote boolean, ta
   webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
 
 async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], actor: string): Promise<Job[]> {
-  const inserted = await tx.query<JobRow>(
+  const inserted = await tx.query<CreatedRow>(
     `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
      created as (
        insert into ${schema}.jobs (id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
@@ -225,7 +225,7 @@ async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], acto
          parent_id, schedule_id
        from given
        on conflict (client_request_id) where client_request_id is not null do nothing
-       returning *),
+       returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at),
      told as (${insertEvents(schema, {
        source: 'created',
        type: `'${transitions.enqueue.event}'`,
@@ -234,12 +234,48 @@ async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], acto
        to: 'status',
        data: 'null::jsonb',
      })})
-     select * from created`,
+     select id, created_at, run_at, expires_at from created`,
     [JSON.stringify(rows), actor],
   );
-  if (inserted.length === 1) return inserted.map(toJob);
-  const order = new Map(rows.map((row, position) => [row.id, position]));
-  return inserted.map(toJob).sort((a, b) => (order.get(a.id) ?? 0) - (order.get(b.id) ?? 0));
+  const created = new Map(inserted.map((row) => [row.id, row]));
+  return rows.flatMap((row) => {
+    const times = created.get(row.id);
+    return times === undefined ? [] : [toNewbornJob(row, times)];
+  });
+}
+
+/** What only the database knows of a new job; everything else is as it was given. */
+interface CreatedRow {
+  id: string;
+  created_at: string;
+  run_at: string;
+  expires_at: string | null;
+}
+
+function toNewbornJob({ expires_in: _, ...placed }: PlacedJob, times: CreatedRow): Job {
+  return toJob({
+    ...placed,
+    ...times,
+    updated_at: times.created_at,
+    started_at: null,
+    finished_at: null,
+    held_since: null,
+    stale_at: null,
+    attempt: 0,
+    attempt_floor: 0,
+    lease_id: null,
+    lease_owner: null,
+    cancel_requested: false,
+    cancel_intent: null,
+    cancel_detail: null,
+    tokens_used: 0,
+    progress: null,
+    progress_message: null,
+    result: null,
+    error: null,
+    checkpoint: null,
+    webhook_sent: false,
+  });
 }
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {

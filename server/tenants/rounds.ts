@@ -28,6 +28,7 @@ export interface RoundsOptions {
 
 // A visit is followed by this many times its own length of rest: three percent for each who follows.
 const restFactor = 32;
+const leastRestMs = 5000;
 
 interface Plan {
   dueAt: number;
@@ -77,9 +78,11 @@ export class TenantRounds implements Service {
     const limit = pLimit(this.#options.concurrency);
     const now = performance.now();
     const tenants = this.#options.registry.list().filter(hasSchema);
+    const underLoad = this.#options.underLoad?.() === true;
     const due = tenants.filter(({ id, slug }) => {
       const plan = this.#plans.get(id);
-      if (everybody || plan === undefined) return true;
+      if (everybody || (plan === undefined && !underLoad)) return true;
+      if (plan === undefined) return false;
       return plan.dueAt <= now || (this.#woken.has(slug) && plan.restUntil <= now);
     });
     this.#woken.clear();
@@ -109,7 +112,8 @@ export class TenantRounds implements Service {
     }
     const { busyMs, idleMs } = this.#options;
     const ended = performance.now();
-    plan.restUntil = this.#options.underLoad?.() === true ? ended + restFactor * (ended - began) : 0;
+    plan.restUntil =
+      this.#options.underLoad?.() === true ? ended + Math.max(leastRestMs, restFactor * (ended - began)) : 0;
     plan.delayMs = result === 'none' ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
     plan.dueAt = Math.max(plan.restUntil, ended + plan.delayMs * (0.7 + Math.random() * 0.3));
     if (plan.delayMs === 0) {

@@ -26,12 +26,23 @@ export class DaemonRegistration implements Service {
   readonly name = 'registration';
   #options: RegistrationOptions;
   #interval: Interval;
+  #alone = false;
   /** A daemon restarted under its old name is another one. These ids grow with time: the younger keeps the row. */
   #incarnation = uuidv7();
 
   constructor(options: RegistrationOptions) {
     this.#options = options;
     this.#interval = new Interval(this.name, beatMs, () => this.beat(), options.logger);
+  }
+
+  /** No other daemon has been heard of lately. */
+  get alone(): boolean {
+    return this.#alone;
+  }
+
+  /** Another daemon said that it is there. */
+  joined(): void {
+    this.#alone = false;
   }
 
   async start(): Promise<void> {
@@ -73,6 +84,12 @@ export class DaemonRegistration implements Service {
         [...this.#options.types()],
       ],
     );
-    await db.query(`delete from ${controlSchema}.daemons where last_beat_at < now() - interval '1 day'`);
+    const [row] = await db.query<{ others: number }>(
+      `with gone as (delete from ${controlSchema}.daemons where last_beat_at < now() - interval '1 day')
+       select count(*)::int as others from ${controlSchema}.daemons
+        where id <> $1 and last_beat_at > now() - interval '1 minute'`,
+      [workerId],
+    );
+    this.#alone = row?.others === 0;
   }
 }
