@@ -38,11 +38,11 @@ async function main(): Promise<void> {
     await embedded?.stop();
     throw error;
   }
-  await announce(daemon, config, embedded !== undefined);
+  await announce(daemon, config, embedded !== undefined, handlers.types());
 }
 
 /** What a person needs to begin: where, with which key, and one line to paste. */
-async function announce(daemon: Daemon, config: Config, embedded: boolean): Promise<void> {
+async function announce(daemon: Daemon, config: Config, embedded: boolean, types: string[]): Promise<void> {
   const lines = ['', `  Leasehold is running at ${daemon.url}`];
   if (daemon.adminKey !== undefined) {
     lines.push('', `  Admin key (shown once, keep it): ${daemon.adminKey.text}`);
@@ -55,13 +55,19 @@ async function announce(daemon: Daemon, config: Config, embedded: boolean): Prom
       `  Key of tenant "demo": ${key}`,
       '',
       '  Run a job:',
-      `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '{"type":"demo.echo","payload":{"hello":"world"}}'`,
+      `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '${sampleJob(types)}'`,
       '',
       '  See what became of it:',
       `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`,
     );
   }
   process.stdout.write(`${lines.join('\n')}\n\n`);
+}
+
+/** With handlers of one's own there is no demo type: the first of theirs, its payload to be filled in. */
+function sampleJob(types: string[]): string {
+  const type = types.includes('demo.echo') ? 'demo.echo' : types[0];
+  return JSON.stringify({ type, payload: type === 'demo.echo' ? { hello: 'world' } : {} });
 }
 
 function stopOnSignals(daemon: Daemon, embedded: EmbeddedPostgres | undefined, config: Config, logger: Logger): void {

@@ -1,6 +1,8 @@
 // A sample of a call to the outside: the signal ends the request, a busy server is tried again, and
 // the fence travels along so that the receiver can refuse a stale caller.
+import { Agent, fetch } from 'undici';
 import { z } from 'zod';
+import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
 import { defineJob } from '../worker/define-job.ts';
 import { Fatal, Recoverable } from '../worker/handler-errors.ts';
 
@@ -17,10 +19,18 @@ export const httpCall = defineJob({
     await lease.assert();
     const headers: Record<string, string> = { 'x-leasehold-fence': lease.fence };
     if (payload.body !== undefined) headers['content-type'] = 'application/json';
+    // Every tenant may run this sample: it must not reach what only this machine can.
+    const { hostname } = new URL(payload.url);
+    if (isAddressLiteral(hostname) && !isPublicAddress(hostname)) {
+      throw new Fatal('The address is not public', { code: 'ADDRESS_REFUSED' });
+    }
+    const dispatcher = new Agent({ connect: { lookup: publicLookup() } });
     const response = await fetch(payload.url, {
       method: payload.method,
       headers,
       signal,
+      dispatcher,
+      redirect: 'manual',
       ...(payload.body !== undefined && payload.method === 'POST' && { body: JSON.stringify(payload.body) }),
     }).catch((error: Error) => {
       if (signal.aborted) throw error;

@@ -33,6 +33,50 @@ export async function findExpiredLeases(
   );
 }
 
+/** Remote leases whose attempt has run longer than its job allows. Daemons stop their own attempts themselves. */
+export async function findTimedOutLeases(db: Queryable, schema: Schema, limit: number): Promise<ExpiredLease[]> {
+  return db.query<ExpiredLease>(
+    `select l.id, l.kind, l.owner, l.job_ids from ${schema}.leases l
+       join ${schema}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id and j.status = 'RUNNING'
+      where l.state = 'ACTIVE' and l.kind = 'remote' and j.started_at < now() - j.timeout_seconds * interval '1 second'
+      order by l.id limit $1`,
+    [limit],
+  );
+}
+
+/** Ends the attempt of a timed-out remote lease; the worker's later writes are refused. */
+export async function endTimedOutLease(
+  db: Database,
+  schema: Schema,
+  lease: ExpiredLease,
+  options: { actor: string; tokenLimit: number },
+): Promise<Recovered> {
+  return retryConflicts(() =>
+    db.transaction(async (tx) => {
+      const owned = await readOwned(tx, schema, lease);
+      await lockTargets(tx, schema, distinctTargets(owned));
+      const taken = await tx.query(
+        `with e as (select id from ${schema}.leases where id = $1 and state = 'ACTIVE' for update skip locked)
+         update ${schema}.leases l set state = 'EXPIRED', released_at = now(), release_status = 'TIMEOUT'
+           from e where l.id = e.id returning l.id`,
+        [lease.id],
+      );
+      if (taken.length === 0) return { jobs: 0, failed: 0 };
+      return settleLost(tx, schema, lease, owned, options, outcomeOfTimeout);
+    }),
+  );
+}
+
+/** As `outcomeOfLostLease`, with the reason that the time was up. */
+function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number): Outcome {
+  const outcome = outcomeOfLostLease(job, owner, tokenLimit);
+  if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
+  if (outcome.error.code !== 'LEASE_EXPIRED') return outcome;
+  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds} s.` };
+  const again = job.retry?.codes?.includes(error.code) ?? false;
+  return again ? { ...outcome, error } : { kind: 'fail', error };
+}
+
 export interface Recovered {
   /** Jobs that went to somebody else's care: retried, failed, paused, canceled or queued again. */
   jobs: number;
@@ -85,12 +129,13 @@ async function settleLost(
   lease: ExpiredLease,
   jobs: Job[],
   options: { actor: string; tokenLimit: number },
+  decide = outcomeOfLostLease,
 ): Promise<Recovered> {
   const items = jobs.map((job) => ({
     jobId: job.id,
     leaseId: lease.id,
     targetId: job.targetId,
-    outcome: outcomeOfLostLease(job, lease.owner, options.tokenLimit),
+    outcome: decide(job, lease.owner, options.tokenLimit),
   }));
   const settled = await settleIn(tx, schema, items, { actor: options.actor });
   const failed = items.filter((i) => i.outcome.kind === 'fail' && settled.accepted.has(i.jobId)).length;

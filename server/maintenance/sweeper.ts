@@ -3,7 +3,7 @@
 import { type Database, isConnectionError } from '../database/database.ts';
 import { expireWaitingJobs, failOrphans } from '../jobs/expire.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lane.ts';
-import { findExpiredLeases, recoverLease } from '../jobs/recover.ts';
+import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/recover.ts';
 import { resumeDueTargets } from '../jobs/target.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -30,6 +30,10 @@ export interface SweepObserver {
 const questions: Questions = {
   leases: (s) =>
     `exists (select 1 from ${s}.leases where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second')`,
+  timeouts: (s) =>
+    `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
+              where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
+                and j.started_at < now() - j.timeout_seconds * interval '1 second')`,
   expired: (s) =>
     `exists (select 1 from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED') and expires_at < now())`,
   targets: (s) => `exists (select 1 from ${s}.targets where paused_until is not null and paused_until <= now())`,
@@ -62,6 +66,7 @@ export class Sweeper {
     const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
     for (const { tenant, answers } of await survey(db, tenants, questions, [staleLeaseGraceSeconds])) {
       if (answers.leases === true) await this.#attempt(tenant, 'leases', () => this.#sweepLeases(tenant));
+      if (answers.timeouts === true) await this.#attempt(tenant, 'leases', () => this.#sweepTimeouts(tenant));
       if (answers.expired === true) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
       if (answers.targets === true) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
@@ -129,6 +134,17 @@ export class Sweeper {
       }
       if (leases.length < batch) return count;
     }
+  }
+
+  /** Attempts of remote workers that ran longer than their jobs allow. */
+  async #sweepTimeouts(tenant: Tenant): Promise<number> {
+    const { db, actor } = this.#options;
+    const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
+    let count = 0;
+    for (const lease of await findTimedOutLeases(db, tenant.schema, batch)) {
+      count += (await endTimedOutLease(db, tenant.schema, lease, { actor, tokenLimit })).jobs;
+    }
+    return count;
   }
 
   async #sweepExpired(tenant: Tenant): Promise<number> {

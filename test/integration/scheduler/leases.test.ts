@@ -1,6 +1,7 @@
 // What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
 import { expect, test } from 'vitest';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
+import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/recover.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
 import { addTenant } from '../../support/database.ts';
 import { eventTypes } from '../../support/jobs.ts';
@@ -251,4 +252,26 @@ test('release, cancel, pause, heartbeat and sweep at once leave one outcome', as
       expect(await api.claim({ addon_id: `storm-${round}` })).toBeDefined();
     }
   }
+});
+
+test('an attempt that runs longer than its job allows is ended, and its worker refused', async () => {
+  const { job, lease } = await api.run();
+  const { db, schema } = api.tenant;
+  const sweep = async () => {
+    const leases = await findTimedOutLeases(db, schema, 10);
+    for (const found of leases) await endTimedOutLease(db, schema, found, { actor: 'sweeper:test', tokenLimit: 0 });
+    return leases.map((found) => found.id);
+  };
+  expect(await sweep()).toEqual([]);
+  await db.query(
+    `update ${schema}.jobs set timeout_seconds = 5, started_at = now() - interval '6 seconds' where id = $1`,
+    [job.job_id],
+  );
+  expect(await sweep()).toEqual([lease.lease_id]);
+  expect(await api.get(`/jobs/${job.job_id}`)).toMatchObject({
+    body: { job: { state: 'TIMEOUT' }, result: { error: { code: 'TIMEOUT' } } },
+  });
+  const release = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
+  expect(release.status).toBe(409);
+  expect(await stateOf(job.job_id)).toBe('TIMEOUT');
 });
