@@ -8,7 +8,8 @@ export default defineConfig({
     globalSetup: ['test/support/global-setup.ts'],
     setupFiles: ['test/support/leaks.ts'],
     // The smallest machines of CI have two cores, and each worker brings Postgres backends along.
-    maxWorkers: 2,
+    // Many tests wait for processes, leases and signals more than they compute.
+    maxWorkers: 3,
     testTimeout: 30_000,
     hookTimeout: 60_000,
     teardownTimeout: 30_000,
