@@ -22,6 +22,7 @@ import type { Config } from './kernel/config.ts';
 import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
 import { OperationRunner } from './maintenance/operation-runner.ts';
+import type { RetentionHooks } from './maintenance/retention.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
 import { ScheduleTicker } from './schedules/ticker.ts';
 import { Metrics } from './stats/metrics.ts';
@@ -43,6 +44,8 @@ export interface DaemonOptions {
   logger: Logger;
   handlers: HandlerRegistry;
   version: string;
+  /** Called after a finished job became stale, and after it was deleted. */
+  retentionHooks?: RetentionHooks;
 }
 
 export class Daemon {
@@ -130,7 +133,11 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
-    this.#aftermath = createAftermath({ ...parts, underLoad: () => this.workers.underLoad });
+    this.#aftermath = createAftermath({
+      ...parts,
+      underLoad: () => this.workers.underLoad,
+      ...(options.retentionHooks && { retentionHooks: options.retentionHooks }),
+    });
     this.#background = [
       createLoopWatch(this.workers, this.metrics, logger),
       ...createPeriodic({
