@@ -49,7 +49,7 @@ export function createAftermath(options: AftermathOptions): Aftermath {
     maxAttempts: config.webhookMaxAttempts,
     observe: (tenant, outcome, seconds) => {
       metrics.webhooks.add(tenant.slug, outcome);
-      metrics.webhookSeconds.observe(tenant.slug, seconds);
+      metrics.webhookSeconds.of(tenant.slug).observe(seconds);
     },
   });
   const retention = createRetention({

@@ -2,7 +2,7 @@
 // known not to have happened. Callers own their SQL; this file owns connections and errors.
 import pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
-import { typeParsers } from './timestamps.ts';
+import { createTypeParsers } from './timestamps.ts';
 
 export interface Queryable {
   query<R extends object = Record<string, unknown>>(text: string, values?: unknown[]): Promise<R[]>;
@@ -32,7 +32,7 @@ export class Database implements Queryable {
       connectionTimeoutMillis: 10_000,
       keepAlive: true,
       application_name: options.applicationName ?? 'leasehold',
-      types: typeParsers,
+      types: createTypeParsers(),
     });
     // Without a listener a dropped idle connection ends the process.
     this.pool.on('error', (error) => options.logger.warn({ err: error }, 'idle database connection lost'));

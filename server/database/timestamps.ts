@@ -3,13 +3,27 @@
 import pg from 'pg';
 
 const timestamptzOid = 1184;
+// Created, due and started at, and one to spare.
+const remembered = 4;
 
-export const typeParsers: pg.CustomTypesConfig = {
-  getTypeParser(oid: number, format?: 'text' | 'binary') {
-    if (oid === timestamptzOid && format !== 'binary') return toIso as never;
-    return pg.types.getTypeParser(oid, format as 'text') as never;
-  },
-};
+/** One per pool or client: it remembers a few texts, because rows of one answer mostly share their times. */
+export function createTypeParsers(): pg.CustomTypesConfig {
+  const recent: { text: string; iso: string }[] = [];
+  let oldest = 0;
+  const toIsoOnce = (text: string): string => {
+    for (const known of recent) if (known.text === text) return known.iso;
+    const iso = toIso(text);
+    recent[oldest] = { text, iso };
+    oldest = (oldest + 1) % remembered;
+    return iso;
+  };
+  return {
+    getTypeParser(oid: number, format?: 'text' | 'binary') {
+      if (oid === timestamptzOid && format !== 'binary') return toIsoOnce as never;
+      return pg.types.getTypeParser(oid, format as 'text') as never;
+    },
+  };
+}
 
 /** `2026-01-02 03:04:05.123456+02` → `2026-01-02T01:04:05.123456Z`. */
 export function toIso(text: string): string {

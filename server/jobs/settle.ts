@@ -199,16 +199,17 @@ async function settleKind(
   options: SettleOptions,
 ): Promise<string[]> {
   const transition: TransitionName = kind;
+  const lease = items[0]?.leaseId;
+  const oneLease = items.every((item) => item.leaseId === lease);
+  const bare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
   const entries: Record<string, object> = {};
   let told = false;
-  for (const item of items) {
+  // With one fence and no results there is nothing to look up.
+  for (const item of bare && oneLease ? [] : items) {
     const own = entryOf(item.outcome);
     told ||= own.told !== undefined;
     entries[item.jobId] = { lease: item.leaseId, ...own };
   }
-  const lease = items[0]?.leaseId;
-  const oneLease = items.every((item) => item.leaseId === lease);
-  const bare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
   // Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
   const later = kind === 'retry' || kind === 'recoverLater';
   const given = `given as (
@@ -237,7 +238,7 @@ async function settleKind(
      select id from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
     [
       items.map((i) => i.jobId),
-      JSON.stringify(bare && oneLease ? {} : entries),
+      JSON.stringify(entries),
       options.actor,
       options.endedLeases ?? [],
       lease,

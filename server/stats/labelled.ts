@@ -91,9 +91,9 @@ export class LabelledHistogram<V extends string> {
     this.#children = new Children(options.perTenant, label, (of) => histogram.labels(of));
   }
 
-  observe(tenant: string, ...rest: [...Labels<V>, seconds: number]): void {
-    const label = typeof rest[0] === 'string' ? rest[0] : undefined;
-    this.#children.of(tenant, label).observe(rest.at(-1) as number);
+  /** The labelled child, for whoever has many to observe. */
+  of(tenant: string, ...rest: Labels<V>): Histogram.Internal<string> {
+    return this.#children.of(tenant, rest[0]);
   }
 }
 

@@ -6,9 +6,8 @@ import { decideOutcome } from './decide-outcome.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
-export interface AttemptOptions {
-  job: Job;
-  leaseId: string;
+/** What all attempts of a claim share: who runs them and who is told. */
+export interface Executor {
   cancelGraceMs: number;
   run(attempt: Attempt): Promise<HandlerEnd>;
   /** Called exactly once; undefined when the lease was lost and nothing may be written. */
@@ -25,7 +24,7 @@ export class Attempt {
   readonly leaseId: string;
   readonly claimedAt = performance.now();
   startedAt = this.claimedAt;
-  readonly #options: AttemptOptions;
+  readonly #executor: Executor;
   // Made when first asked for: most attempts end before anybody looks.
   #controller: AbortController | undefined;
   #kill: AbortController | undefined;
@@ -35,10 +34,10 @@ export class Attempt {
   #started = false;
   #settled = false;
 
-  constructor(options: AttemptOptions) {
-    this.job = options.job;
-    this.leaseId = options.leaseId;
-    this.#options = options;
+  constructor(job: Job, leaseId: string, executor: Executor) {
+    this.job = job;
+    this.leaseId = leaseId;
+    this.#executor = executor;
   }
 
   get signal(): AbortSignal {
@@ -70,7 +69,7 @@ export class Attempt {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
       this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
     }
-    this.#options.run(this).then(
+    this.#executor.run(this).then(
       (end) => this.#finish(end),
       (error: unknown) => this.#finish(crashed(error)),
     );
@@ -98,20 +97,20 @@ export class Attempt {
     }
     if (!first) return;
     this.#controller?.abort(reason);
-    this.#grace = setTimeout(() => this.#abandon(), this.#options.cancelGraceMs);
+    this.#grace = setTimeout(() => this.#abandon(), this.#executor.cancelGraceMs);
   }
 
   /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
   giveBack(reason: string): void {
     if (this.#started || this.#settled) return;
     this.#settled = true;
-    this.#options.settle(this, { kind: 'giveBack', reason });
+    this.#executor.settle(this, { kind: 'giveBack', reason });
   }
 
   #abandon(): void {
     if (this.#settled) return;
     this.#kill?.abort(this.#reason);
-    this.#options.onAbandoned?.(this);
+    this.#executor.onAbandoned?.(this);
     this.#finish(undefined);
   }
 
@@ -120,7 +119,7 @@ export class Attempt {
     this.#settled = true;
     clearTimeout(this.#timeout);
     clearTimeout(this.#grace);
-    this.#options.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
+    this.#executor.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
   }
 }
 

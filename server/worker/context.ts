@@ -1,5 +1,5 @@
-// What a handler is given. Everything behind it is made on first use: a job that uses nothing pays
-// nothing. Its functions may be taken apart: `({ payload, progress, sleep }) => …`.
+// What a handler is given. Everything behind it, its functions too, is made when it is asked for: a
+// job that uses nothing pays nothing. They may be taken apart: `({ payload, progress, sleep }) => …`.
 import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from './define-job.ts';
 import type { Effects, PhaseScope } from './effects.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
@@ -64,37 +64,53 @@ export class Context implements JobContext {
     return this.#log;
   }
 
-  progress = (percent: number, message?: string): void => {
-    const value = Number(percent);
-    if (Number.isNaN(value)) throw new TypeError('progress needs a number from 0 to 100');
-    this.#parts.effects().progress(Math.min(100, Math.max(0, value)), message, this.#parts.phase);
-  };
+  get progress() {
+    return (percent: number, message?: string): void => {
+      const value = Number(percent);
+      if (Number.isNaN(value)) throw new TypeError('progress needs a number from 0 to 100');
+      this.#parts.effects().progress(Math.min(100, Math.max(0, value)), message, this.#parts.phase);
+    };
+  }
 
-  phaseResult = (name: string): unknown => this.#parts.results[name];
+  get phaseResult() {
+    return (name: string): unknown => this.#parts.results[name];
+  }
 
-  phaseResults = (): Record<string, unknown> => ({ ...this.#parts.results });
+  get phaseResults() {
+    return (): Record<string, unknown> => ({ ...this.#parts.results });
+  }
 
-  addUsage = async ({ tokens }: { tokens: number }): Promise<void> => {
-    if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
-    await this.#parts.effects().addUsage(tokens);
-    throwIfStopped(this.#parts.signal);
-  };
+  get addUsage() {
+    return async ({ tokens }: { tokens: number }): Promise<void> => {
+      if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
+      await this.#parts.effects().addUsage(tokens);
+      throwIfStopped(this.#parts.signal);
+    };
+  }
 
-  sleep = (ms: number): Promise<void> => sleep(ms, this.#parts.signal);
+  get sleep() {
+    return (ms: number): Promise<void> => sleep(ms, this.#parts.signal);
+  }
 
-  enqueue = async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
-    throwIfStopped(this.#parts.signal);
-    const { phase } = this.#parts;
-    this.#children += 1;
-    const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
-    return this.#parts
-      .effects()
-      .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
-  };
+  get enqueue() {
+    return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
+      throwIfStopped(this.#parts.signal);
+      const { phase } = this.#parts;
+      this.#children += 1;
+      const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
+      return this.#parts
+        .effects()
+        .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+    };
+  }
 
-  checkpoint = (state: unknown): Promise<void> => this.#parts.effects().checkpoint(state);
+  get checkpoint() {
+    return (state: unknown): Promise<void> => this.#parts.effects().checkpoint(state);
+  }
 
-  markPartial = (reason: string): void => this.#parts.onPartial(String(reason));
+  get markPartial() {
+    return (reason: string): void => this.#parts.onPartial(String(reason));
+  }
 }
 
 /** The same signal, with an Error for a reason: what fetch and friends then reject with can be read. */

@@ -2,7 +2,7 @@
 // main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import pg from 'pg';
-import { typeParsers } from '../database/timestamps.ts';
+import { createTypeParsers } from '../database/timestamps.ts';
 import { type HeldJob, type LiveRow, renewStatement, toLiveJobs } from '../jobs/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 
@@ -115,7 +115,7 @@ async function connect(): Promise<pg.Client> {
     connectionTimeoutMillis: options.timeoutMs,
     keepAlive: true,
     application_name: 'leasehold-heartbeat',
-    types: typeParsers,
+    types: createTypeParsers(),
   });
   fresh.on('error', () => {});
   fresh.on('end', () => {

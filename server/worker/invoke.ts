@@ -3,7 +3,7 @@ import { Context, type ContextParts } from './context.ts';
 import type { JobDefinition } from './define-job.ts';
 import { Fatal } from './handler-errors.ts';
 
-export async function invokeHere(definition: JobDefinition, parts: ContextParts): Promise<unknown> {
+export function invokeHere(definition: JobDefinition, parts: ContextParts): unknown {
   const context = new Context(parts);
   const { phase } = parts;
   if (phase === undefined) return definition.run?.(context);

@@ -4,12 +4,12 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import { type Job, priorityRank } from '../jobs/job.ts';
-import type { Outcome } from '../jobs/settle.ts';
+import type { Outcome, Settlement } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { Attempt } from './attempt.ts';
+import { Attempt, type Executor } from './attempt.ts';
 import { Batch } from './batch.ts';
 import { DueTimer } from './due-timer.ts';
 import type { Heartbeat } from './heartbeat.ts';
@@ -34,11 +34,24 @@ export interface LoopDependencies {
   observe: LoopObserver;
 }
 
+/** `outcome` is undefined if it was not accepted: the job was no longer ours. */
+export interface EndedAttempt {
+  outcome: Outcome | undefined;
+  seconds: number;
+}
+
+/** What is to be written of an attempt, and what is to be done once it is. */
+interface Ending extends Settlement {
+  seconds: number;
+  /** The claim that ends with this attempt. */
+  lastOf: Batch | undefined;
+}
+
 /** What the loop tells to whoever counts. */
 export interface LoopObserver {
   claimed(tenant: Tenant, jobs: Job[]): void;
   claimFailed(tenant: Tenant): void;
-  settled(tenant: Tenant, job: Job, outcome: Outcome | undefined, seconds: number): void;
+  settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
   abandoned(tenant: Tenant, job: Job): void;
 }
 
@@ -57,7 +70,7 @@ export class TenantLoop implements HungryTenant {
   tenant: Tenant;
   readonly running = new Map<string, Attempt>();
   readonly #deps: LoopDependencies;
-  readonly #settler: Settler;
+  readonly #settler: Settler<Ending>;
   #claiming: Promise<void> | undefined;
   #again = false;
   #woken = false;
@@ -89,6 +102,7 @@ export class TenantLoop implements HungryTenant {
       logger: deps.logger,
       trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
       onRunnable: () => this.wake(),
+      onSettled: (items, accepted) => this.#onSettled(items, accepted),
       onWritten: () => {
         if (!this.#backlogged) return;
         this.#backlogged = false;
@@ -148,6 +162,8 @@ export class TenantLoop implements HungryTenant {
     if (this.#stopped) return;
     if (this.#claiming !== undefined) {
       this.#again = true;
+      // What is ready does not wait for the answer of the next claim.
+      this.#deps.slots.release(this.key, this.#startReady());
       return;
     }
     this.#claiming = this.#claimAll().finally(() => {
@@ -259,15 +275,14 @@ export class TenantLoop implements HungryTenant {
     );
     heartbeat.hold(batch, sentAt);
     const waiting = this.#ready.length > 0;
+    const executor: Executor = {
+      cancelGraceMs: this.#deps.cancelGraceMs,
+      run: (attempt) => this.#deps.run(this.tenant, attempt),
+      settle: (attempt, outcome) => this.#settle(batch, attempt, outcome),
+      onAbandoned: (attempt) => observe.abandoned(this.tenant, attempt.job),
+    };
     for (const job of claimed.jobs) {
-      const attempt = new Attempt({
-        job,
-        leaseId: claimed.leaseId,
-        cancelGraceMs: this.#deps.cancelGraceMs,
-        run: (self) => this.#deps.run(this.tenant, self),
-        settle: (self, outcome) => this.#settle(batch, self, outcome),
-        onAbandoned: (self) => observe.abandoned(this.tenant, self.job),
-      });
+      const attempt = new Attempt(job, claimed.leaseId, executor);
       batch.add(attempt);
       this.running.set(job.id, attempt);
       this.#ready.push(attempt);
@@ -292,23 +307,34 @@ export class TenantLoop implements HungryTenant {
     this.running.delete(job.id);
     if (attempt.started) {
       slots.release(this.key, 1);
-      if (this.#full) this.wake();
+      if (this.#full || this.#ready.length > 0) this.wake();
       const ms = seconds * 1000;
       this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
     }
     if (outcome === undefined) {
-      observe.settled(this.tenant, job, undefined, seconds);
+      observe.settled(this.tenant, [{ outcome, seconds }]);
       if (last) heartbeat.drop(batch);
       return;
     }
-    const item = { jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome };
-    this.#settler.add(item, last, (accepted) => {
+    const lastOf = last ? batch : undefined;
+    this.#settler.add(
+      { jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome, seconds, lastOf },
+      last,
+    );
+  }
+
+  #onSettled(items: Ending[], accepted: (item: Ending) => boolean): void {
+    const { heartbeat, observe } = this.#deps;
+    const ended: EndedAttempt[] = [];
+    for (const item of items) {
       // Until its outcome is written the job is still ours to keep alive.
-      if (last) heartbeat.drop(batch);
-      observe.settled(this.tenant, job, accepted ? outcome : undefined, seconds);
-      // What ended made room for what did not fit.
-      if (accepted && hasCapacities(this.tenant.settings)) this.wake();
-      if (accepted && (outcome.kind === 'retry' || outcome.kind === 'recoverLater')) this.dueIn(outcome.delayMs + 1);
-    });
+      if (item.lastOf !== undefined) heartbeat.drop(item.lastOf);
+      const outcome = accepted(item) ? item.outcome : undefined;
+      ended.push({ outcome, seconds: item.seconds });
+      if (outcome?.kind === 'retry' || outcome?.kind === 'recoverLater') this.dueIn(outcome.delayMs + 1);
+    }
+    observe.settled(this.tenant, ended);
+    // What ended made room for what did not fit.
+    if (hasCapacities(this.tenant.settings)) this.wake();
   }
 }

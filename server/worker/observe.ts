@@ -5,7 +5,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../stats/metrics.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { HeartbeatListeners } from './heartbeat.ts';
-import type { LoopObserver } from './loop.ts';
+import type { EndedAttempt, LoopObserver } from './loop.ts';
 
 const outcomes: Record<Outcome['kind'], JobOutcome> = {
   complete: 'completed',
@@ -19,26 +19,51 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
   recoverLater: 'lost',
 };
 
-/** `told` is called for every attempt that ended: there is something to count, and perhaps to send. */
+/** How long each waited, by the database's clock. Jobs of a batch mostly share their times. */
+function waited(jobs: Job[]): number[] {
+  let last: Job | undefined;
+  let seconds = 0;
+  return jobs.map((job) => {
+    if (last === undefined || job.runAt !== last.runAt || job.startedAt !== last.startedAt) {
+      const waitedMs = job.startedAt === null ? 0 : Date.parse(job.startedAt) - Date.parse(job.runAt);
+      seconds = Math.max(0, waitedMs / 1000);
+      last = job;
+    }
+    return seconds;
+  });
+}
+
+function byOutcome(ended: readonly EndedAttempt[]): Map<JobOutcome, number[]> {
+  const groups = new Map<JobOutcome, number[]>();
+  for (const { outcome, seconds } of ended) {
+    const kind = outcome === undefined ? 'lost' : outcomes[outcome.kind];
+    const group = groups.get(kind);
+    if (group) group.push(seconds);
+    else groups.set(kind, [seconds]);
+  }
+  return groups;
+}
+
+/** `told` is called when attempts have ended: there is something to count, and perhaps to send. */
 export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Tenant) => void): LoopObserver {
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
       metrics.jobsClaimed.add(tenant.slug, jobs.length);
       metrics.running.add(tenant.slug, jobs.length);
-      for (const job of jobs) {
-        const waitedMs = job.startedAt === null ? 0 : Date.parse(job.startedAt) - Date.parse(job.runAt);
-        metrics.waitSeconds.observe(tenant.slug, Math.max(0, waitedMs / 1000));
-      }
+      const wait = metrics.waitSeconds.of(tenant.slug);
+      for (const seconds of waited(jobs)) wait.observe(seconds);
     },
     claimFailed(tenant) {
       metrics.claims.add(tenant.slug, 'error');
     },
-    settled(tenant, _job, outcome, seconds) {
-      const kind = outcome === undefined ? 'lost' : outcomes[outcome.kind];
-      metrics.outcomes.add(tenant.slug, kind);
-      metrics.running.add(tenant.slug, -1);
-      metrics.runSeconds.observe(tenant.slug, kind, seconds);
+    settled(tenant, ended) {
+      metrics.running.add(tenant.slug, -ended.length);
+      for (const [kind, seconds] of byOutcome(ended)) {
+        metrics.outcomes.add(tenant.slug, kind, seconds.length);
+        const run = metrics.runSeconds.of(tenant.slug, kind);
+        for (const one of seconds) run.observe(one);
+      }
       told(tenant);
     },
     abandoned(tenant, job) {

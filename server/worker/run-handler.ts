@@ -26,10 +26,14 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun): Pr
 async function runCode(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Promise<HandlerEnd> {
   try {
     const parts = createParts(definition, run, effects);
-    const invoke = definition.isolate ?? ((given) => invokeHere(definition, given));
+    const { isolate } = definition;
+    const invoke: Invoke =
+      isolate === undefined
+        ? (given) => invokeHere(definition, given)
+        : (given, killer) => isolate(given, killer.kill);
     const { phases } = definition;
     if (phases === undefined) return await runOnce(invoke, run, parts);
-    return await runPhases({ phases, run, parts, isolated: definition.isolate !== undefined, invoke });
+    return await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });
   } catch (error) {
     const recoverable = isRecoverable(error, run.job, definition.retry);
     return { kind: 'failed', error: toJobError(error), recoverable };
@@ -41,14 +45,14 @@ async function runOnce(invoke: Invoke, run: HandlerRun, parts: ContextParts): Pr
   parts.onPartial = (reason) => {
     partial = reason;
   };
-  const stored = toStorable(await invoke(parts, run.kill), run.config.resultLimitBytes, 'The result');
+  const stored = toStorable(await invoke(parts, run), run.config.resultLimitBytes, 'The result');
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
   if (partial === undefined) return { kind: 'completed', result: stored.value };
   return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: partial } };
 }
 
 function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): ContextParts {
-  const { job, tenant, leaseId, signal } = run;
+  const { job, tenant, leaseId } = run;
   return {
     job: {
       id: job.id,
@@ -64,7 +68,9 @@ function createParts(definition: JobDefinition, run: HandlerRun, effects: () => 
     leaseId,
     stored: job,
     payload: parsePayload(definition, job.payload),
-    signal,
+    get signal() {
+      return run.signal;
+    },
     lastCheckpoint: parseCheckpoint(definition, job.checkpoint),
     results: {},
     effects,

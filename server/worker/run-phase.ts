@@ -16,8 +16,11 @@ export type PhaseEnd =
   | { status: 'stopped' }
   | { status: 'lost' };
 
-/** Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. */
-export type Invoke = (parts: ContextParts, kill: AbortSignal) => Promise<unknown>;
+/**
+ * Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. The
+ * kill signal is looked up when it is needed: one that nobody looks at is never made.
+ */
+export type Invoke = (parts: ContextParts, killer: { readonly kill: AbortSignal }) => unknown;
 
 export interface PhaseRun {
   phase: PhaseDefinition;
@@ -57,7 +60,7 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
     const onPartial = (reason: string) => {
       partial = reason;
     };
-    const value = await invoke({ ...parts, signal: limit.signal, onPartial }, limit.kill);
+    const value = await invoke({ ...parts, signal: limit.signal, onPartial }, limit);
     const error = resultFault(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };
     const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);

@@ -8,7 +8,7 @@ import { transitions } from '../jobs/states.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 
-export interface SettlerOptions {
+export interface SettlerOptions<T extends Settlement> {
   db: Database;
   schema: Schema;
   actor: string;
@@ -17,20 +17,20 @@ export interface SettlerOptions {
   trustedForMs(leaseId: string): number;
   /** A lane moved on: there may be something to claim. */
   onRunnable(): void;
+  /** Called once for each item, in batches; those that are not accepted were no longer ours. */
+  onSettled(items: T[], accepted: (item: T) => boolean): void;
   onWritten(): void;
-}
-
-interface Entry extends Settlement {
-  done(accepted: boolean): void;
 }
 
 // Beyond this a statement grows faster than it gains.
 const largestBatch = 2000;
+const longRun = 100;
 
-export class Settler {
-  #options: SettlerOptions;
-  #waiting: Entry[] = [];
-  #ended: string[] = [];
+export class Settler<T extends Settlement> {
+  #options: SettlerOptions<T>;
+  #waiting: T[] = [];
+  /** Each the last of its lease, which ends with it. */
+  #lastOfLease = new Set<T>();
   /** Leases with a job whose end could not be written: they run out, so that the sweeper finds that job. */
   #unwritten = new Set<string>();
   /** One at a time: the outcome that ends a lease must not overtake the others of that lease. */
@@ -38,7 +38,7 @@ export class Settler {
   #scheduled = false;
   #idle: (() => void)[] = [];
 
-  constructor(options: SettlerOptions) {
+  constructor(options: SettlerOptions<T>) {
     this.#options = options;
   }
 
@@ -47,9 +47,9 @@ export class Settler {
     return this.#waiting.length;
   }
 
-  add(item: Settlement, leaseEnded: boolean, done: (accepted: boolean) => void): void {
-    this.#waiting.push({ ...item, done });
-    if (leaseEnded && !this.#unwritten.delete(item.leaseId)) this.#ended.push(item.leaseId);
+  add(item: T, leaseEnded: boolean): void {
+    this.#waiting.push(item);
+    if (leaseEnded && !this.#unwritten.delete(item.leaseId)) this.#lastOfLease.add(item);
     if (this.#scheduled) return;
     this.#scheduled = true;
     // Everything that ends in this turn of the loop goes into one statement.
@@ -70,8 +70,8 @@ export class Settler {
       for (const resolve of this.#idle.splice(0)) resolve();
       return;
     }
-    const batch = this.#waiting.splice(0, largestBatch);
-    const ended = this.#waiting.length === 0 ? this.#ended.splice(0) : [];
+    const batch = this.#waiting.splice(0, this.#batchSize());
+    const ended = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
     this.#writing = true;
     void this.#write(batch, ended).finally(() => {
       this.#writing = false;
@@ -80,7 +80,17 @@ export class Settler {
     });
   }
 
-  async #write(batch: Entry[], ended: string[]): Promise<void> {
+  /** A long run of one lease goes by itself: one fence for all is cheaper than one for each. */
+  #batchSize(): number {
+    const waiting = this.#waiting;
+    const most = Math.min(waiting.length, largestBatch);
+    const leaseId = waiting[0]?.leaseId;
+    let run = 1;
+    while (run < most && waiting[run]?.leaseId === leaseId) run += 1;
+    return run >= longRun ? run : most;
+  }
+
+  async #write(batch: T[], ended: string[]): Promise<void> {
     for (let attempt = 1; ; attempt++) {
       try {
         const settled = await this.#settle(batch, ended);
@@ -93,7 +103,7 @@ export class Settler {
           'outcomes could not be written; trying again',
         );
         const trusted = Math.max(...batch.map((item) => this.#options.trustedForMs(item.leaseId)));
-        if (trusted <= 0) return lose(batch);
+        if (trusted <= 0) return this.#options.onSettled(batch, () => false);
         await new Promise((resolve) => setTimeout(resolve, Math.min(50 * 2 ** attempt, 1000, trusted)));
       }
     }
@@ -105,12 +115,14 @@ export class Settler {
   }
 
   /** After a lost answer, "zero rows" may mean that the first try took effect: the stored outcome tells. */
-  async #report(batch: Entry[], settled: Settled, replayed: boolean): Promise<void> {
-    for (const item of batch) {
-      const accepted = settled.accepted.has(item.jobId) || (replayed && (await this.#isStored(item)));
-      item.done(accepted);
+  async #report(batch: T[], { accepted, runnable }: Settled, replayed: boolean): Promise<void> {
+    if (replayed) {
+      for (const item of batch) {
+        if (!accepted.has(item.jobId) && (await this.#isStored(item))) accepted.add(item.jobId);
+      }
     }
-    if (settled.runnable) this.#options.onRunnable();
+    this.#options.onSettled(batch, (item) => accepted.has(item.jobId));
+    if (runnable) this.#options.onRunnable();
   }
 
   async #isStored(item: Settlement): Promise<boolean> {
@@ -119,7 +131,7 @@ export class Settler {
   }
 
   /** One outcome that Postgres refuses must not take the others down with it. */
-  async #writeSingly(batch: Entry[], error: unknown): Promise<void> {
+  async #writeSingly(batch: T[], error: unknown): Promise<void> {
     const [first] = batch;
     if (batch.length > 1) {
       for (const item of batch) await this.#write([item], []);
@@ -129,7 +141,7 @@ export class Settler {
     this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
     if (first.outcome.kind === 'fail') {
       this.#unwritten.add(first.leaseId);
-      return first.done(false);
+      return this.#options.onSettled([first], () => false);
     }
     const refused = {
       code: 'RESULT_REFUSED',
@@ -137,8 +149,4 @@ export class Settler {
     };
     await this.#write([{ ...first, outcome: { kind: 'fail', error: refused } }], []);
   }
-}
-
-function lose(batch: Entry[]): void {
-  for (const item of batch) item.done(false);
 }

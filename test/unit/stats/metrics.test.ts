@@ -7,8 +7,8 @@ test('counts without a tenant label unless asked for one', async () => {
   plain.outcomes.add('acme', 'completed');
   plain.outcomes.add('other', 'completed', 2);
   plain.jobsClaimed.add('acme', 5);
-  plain.waitSeconds.observe('acme', 0.2);
-  plain.runSeconds.observe('acme', 'failed', 3);
+  plain.waitSeconds.of('acme').observe(0.2);
+  plain.runSeconds.of('acme', 'failed').observe(3);
   const text = await plain.registry.metrics();
   expect(text).toContain('leasehold_job_attempts_total{outcome="completed"} 3');
   expect(text).toContain('leasehold_jobs_claimed_total 5');
