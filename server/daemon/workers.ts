@@ -11,7 +11,7 @@ import { hasCapacities } from '../tenants/capacities.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Attempt } from '../worker/attempt.ts';
-import type { HandlerEnd } from '../worker/handler-run.ts';
+import type { HandlerEnd, HandlerRun } from '../worker/handler-run.ts';
 import type { HandlerRegistry } from '../worker/handlers.ts';
 import type { Heartbeat } from '../worker/heartbeat.ts';
 import { LoopWatch } from '../worker/loop-watch.ts';
@@ -56,28 +56,63 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
 }
 
 function runAttempt(options: WorkersOptions, tenant: Tenant, attempt: Attempt): Promise<HandlerEnd> {
-  const { handlers, db, config, logger } = options;
-  const definition = handlers.get(attempt.job.type);
+  const definition = options.handlers.get(attempt.job.type);
   if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
-  const run = {
-    db,
-    tenant,
-    job: attempt.job,
-    leaseId: attempt.leaseId,
-    logger,
-    config,
-    // Getters: a signal that nobody looks at is never made.
-    get signal() {
-      return attempt.signal;
-    },
-    get kill() {
-      return attempt.kill;
-    },
-    stop: (reason: StopReason) => attempt.stop(reason),
-    jobTypes: handlers,
-    onEnqueued: (enqueued: Enqueued) => options.onEnqueued(tenant, [enqueued]),
-  };
+  const run = new AttemptRun(options, tenant, attempt);
   return withJobSpan(attempt.job, tenant.slug, () => runHandler(definition, run), failureOf);
+}
+
+/** Getters: a signal that nobody looks at is never made. */
+class AttemptRun implements HandlerRun {
+  readonly tenant: Tenant;
+  readonly #options: WorkersOptions;
+  readonly #attempt: Attempt;
+
+  constructor(options: WorkersOptions, tenant: Tenant, attempt: Attempt) {
+    this.tenant = tenant;
+    this.#options = options;
+    this.#attempt = attempt;
+  }
+
+  get db() {
+    return this.#options.db;
+  }
+
+  get logger() {
+    return this.#options.logger;
+  }
+
+  get config() {
+    return this.#options.config;
+  }
+
+  get jobTypes() {
+    return this.#options.handlers;
+  }
+
+  get job() {
+    return this.#attempt.job;
+  }
+
+  get leaseId() {
+    return this.#attempt.leaseId;
+  }
+
+  get signal() {
+    return this.#attempt.signal;
+  }
+
+  get kill() {
+    return this.#attempt.kill;
+  }
+
+  stop(reason: StopReason): void {
+    this.#attempt.stop(reason);
+  }
+
+  onEnqueued(enqueued: Enqueued): void {
+    this.#options.onEnqueued(this.tenant, [enqueued]);
+  }
 }
 
 function failureOf(end: HandlerEnd): string | undefined {

@@ -21,13 +21,15 @@ export interface EventSelect {
   actor: string;
   from: string;
   to: string;
+  /** Where the source has no `lease_id` of its own. */
+  lease?: string;
   data?: string;
 }
 
 /** `insert into … select`, to be used as a CTE beside the change that it tells. */
 export function insertEvents(schema: Schema, e: EventSelect): string {
   return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${e.type}, id, target_id, ${e.from}, ${e.to}, attempt, lease_id, ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
+    select ${e.type}, id, target_id, ${e.from}, ${e.to}, attempt, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
 }
 
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {

@@ -90,8 +90,9 @@ async function claim(
        source: 'claimed',
        type: `'${transitions[transition].event}'`,
        actor: `'worker:' || $3`,
-       from: `'QUEUED'`,
-       to: 'status',
+       from: `'${transitions[transition].from[0]}'`,
+       to: `'${transitions[transition].to}'`,
+       lease: '$1::uuid',
      })})
      select * from claimed`,
     [
@@ -104,24 +105,28 @@ async function claim(
       ...values,
     ],
   );
-  const jobs = rows.map((row) => toClaimedJob(row, request.owner));
+  const common = { status: transitions[transition].to, leaseId, leaseOwner: request.owner };
+  const jobs = rows.map((row) => toClaimedJob(row, common));
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs };
 }
 
-// Only what a worker needs: a claim's answer is the widest row stream of the product.
-const claimedColumns = `id, status, type, queue, target_id, priority, created_at, run_at, started_at, attempt, attempt_floor,
-  max_attempts, lease_id, cost_units, tokens_used, token_limit, payload, checkpoint, retry, timeout_seconds, constraints,
-  on_error, on_drain, traceparent, expires_at, author`;
+// Only what a worker needs, and null for what is usual: a claim's answer is the widest stream of the product.
+const claimedColumns = `id, type, target_id, priority, created_at, nullif(run_at, created_at) as run_at, started_at, attempt,
+  nullif(attempt_floor, 0) as attempt_floor, nullif(max_attempts, 1) as max_attempts, nullif(cost_units, 1) as cost_units,
+  nullif(tokens_used, 0) as tokens_used, nullif(queue, 'default') as queue, nullif(on_error, 'block') as on_error,
+  token_limit, payload, checkpoint, retry, timeout_seconds, constraints, on_drain, traceparent, expires_at, author, parent_id`;
+
+type Common = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;
 
 /** A job as its new holder sees it; what only readers of the API ask for is left empty. */
-function toClaimedJob(row: JobRow, owner: string): Job {
+function toClaimedJob(row: JobRow, { status, leaseId, leaseOwner }: Common): Job {
   return {
     id: row.id as string,
-    status: row.status as Job['status'],
+    status,
     type: row.type as string,
-    queue: row.queue as string,
+    queue: (row.queue ?? 'default') as string,
     remote: false,
     targetId: row.target_id as string | null,
     laneHead: true,
@@ -129,7 +134,7 @@ function toClaimedJob(row: JobRow, owner: string): Job {
     laneSeq: '0',
     priority: priorities[row.priority as number] as Job['priority'],
     createdAt: row.created_at as string,
-    runAt: row.run_at as string,
+    runAt: (row.run_at ?? row.created_at) as string,
     updatedAt: row.started_at as string,
     startedAt: row.started_at as string | null,
     finishedAt: null,
@@ -137,16 +142,16 @@ function toClaimedJob(row: JobRow, owner: string): Job {
     expiresAt: row.expires_at as string | null,
     staleAt: null,
     attempt: row.attempt as number,
-    attemptFloor: row.attempt_floor as number,
-    maxAttempts: row.max_attempts as number,
-    leaseId: row.lease_id as string,
-    leaseOwner: owner,
+    attemptFloor: (row.attempt_floor ?? 0) as number,
+    maxAttempts: (row.max_attempts ?? 1) as number,
+    leaseId,
+    leaseOwner,
     leaseExpiresAt: null,
     cancelRequested: false,
     cancelIntent: null,
     cancelDetail: null,
-    costUnits: row.cost_units as number,
-    tokensUsed: Number(row.tokens_used),
+    costUnits: (row.cost_units ?? 1) as number,
+    tokensUsed: Number(row.tokens_used ?? 0),
     tokenLimit: row.token_limit === null ? null : Number(row.token_limit),
     progress: null,
     progressMessage: null,
@@ -157,7 +162,7 @@ function toClaimedJob(row: JobRow, owner: string): Job {
     retry: row.retry as Job['retry'],
     timeoutSeconds: row.timeout_seconds as number | null,
     constraints: row.constraints as Job['constraints'],
-    onError: row.on_error as Job['onError'],
+    onError: (row.on_error ?? 'block') as Job['onError'],
     onDrain: row.on_drain as Job['onDrain'],
     webhookUrl: null,
     webhookSent: false,
@@ -165,7 +170,7 @@ function toClaimedJob(row: JobRow, owner: string): Job {
     requestHash: null,
     traceparent: row.traceparent as string | null,
     author: row.author as string | null,
-    parentId: null,
+    parentId: row.parent_id as string | null,
     scheduleId: null,
   };
 }

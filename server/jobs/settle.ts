@@ -2,6 +2,7 @@
 // Many outcomes of a tenant are settled in one transaction; zero rows for a job means it was lost.
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { encodeUuids } from '../database/uuid-array.ts';
 import { insertEvents } from '../events/record.ts';
 import { assertNever } from '../kernel/errors.ts';
 import { type CancelDetail, type JobError, type StopIntent, stoppedByUser } from './job.ts';
@@ -237,7 +238,7 @@ async function settleKind(
      })})
      select id from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
     [
-      items.map((i) => i.jobId),
+      encodeUuids(items.map((item) => item.jobId)),
       JSON.stringify(entries),
       options.actor,
       options.endedLeases ?? [],
