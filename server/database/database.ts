@@ -2,10 +2,12 @@
 // known not to have happened. Callers own their SQL; this file owns connections and errors.
 import pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
+import { isStatementGone, Statements } from './statements.ts';
 import { createTypeParsers } from './timestamps.ts';
 
 export interface Queryable {
-  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[]): Promise<R[]>;
+  /** `often`: one of the few statements that run all the time; it is parsed once per connection. */
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], often?: 'often'): Promise<R[]>;
 }
 
 export interface DatabaseOptions {
@@ -21,6 +23,7 @@ export class Database implements Queryable {
   readonly url: string;
   readonly pool: pg.Pool;
   #statementTimeoutMs: number;
+  readonly #statements = new WeakMap<pg.PoolClient, Statements>();
 
   constructor(options: DatabaseOptions) {
     this.url = options.url;
@@ -36,11 +39,18 @@ export class Database implements Queryable {
     });
     // Without a listener a dropped idle connection ends the process.
     this.pool.on('error', (error) => options.logger.warn({ err: error }, 'idle database connection lost'));
-    this.pool.on('connect', (client) => client.on('error', () => {}));
+    this.pool.on('connect', (client) => {
+      client.on('error', () => {});
+      this.#statements.set(client, new Statements(client));
+    });
   }
 
-  async query<R extends object = Record<string, unknown>>(text: string, values: unknown[] = []): Promise<R[]> {
-    return this.#withClient(this.#statementTimeoutMs, (client) => run<R>(client, text, values));
+  async query<R extends object = Record<string, unknown>>(
+    text: string,
+    values: unknown[] = [],
+    often?: 'often',
+  ): Promise<R[]> {
+    return this.#withClient(this.#statementTimeoutMs, (client) => this.#run<R>(client, text, values, often));
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
@@ -48,7 +58,7 @@ export class Database implements Queryable {
     return this.#withClient(timeoutMs, async (client) => {
       await client.query('BEGIN');
       try {
-        const result = await work({ query: (text, values = []) => run(client, text, values) });
+        const result = await work({ query: (text, values = [], often) => this.#run(client, text, values, often) });
         await client.query('COMMIT');
         return result;
       } catch (error) {
@@ -60,6 +70,18 @@ export class Database implements Queryable {
 
   async close(): Promise<void> {
     if (!this.pool.ended) await this.pool.end();
+  }
+
+  async #run<R extends object>(
+    client: pg.PoolClient,
+    text: string,
+    values: unknown[],
+    often: 'often' | undefined,
+  ): Promise<R[]> {
+    const statements = often === undefined ? undefined : this.#statements.get(client);
+    const result =
+      statements === undefined ? await client.query<R>(text, values) : await statements.query<R>(text, values);
+    return result.rows;
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
@@ -77,18 +99,13 @@ export class Database implements Queryable {
     try {
       return await work(client);
     } catch (error) {
-      broken = timedOut || isConnectionError(error);
+      broken = timedOut || isConnectionError(error) || isStatementGone(error);
       throw error;
     } finally {
       clearTimeout(timer);
       client.release(broken);
     }
   }
-}
-
-async function run<R extends object>(client: pg.PoolClient, text: string, values: unknown[]): Promise<R[]> {
-  const result = await client.query<R>(text, values);
-  return result.rows;
 }
 
 export function sqlState(error: unknown): string | undefined {
@@ -106,7 +123,7 @@ export function isConnectionError(error: unknown): boolean {
 /** The transaction surely did not happen and may be tried again. */
 export function isRetryable(error: unknown): boolean {
   const state = sqlState(error);
-  return state === '40001' || state === '40P01';
+  return state === '40001' || state === '40P01' || isStatementGone(error);
 }
 
 /** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. Later it may. */

@@ -32,7 +32,7 @@ export interface Claimed {
 
 /** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
 export async function claimJobs(db: Queryable, schema: Schema, request: ClaimRequest): Promise<Claimed> {
-  return claim(db, schema, request, 'start', 'local', 'not remote', []);
+  return claim(db, schema, request, local(schema, 'not remote'), []);
 }
 
 /** Takes those of `jobIds` that can be claimed: the caller has chosen, e.g. what fits its capacity. */
@@ -42,7 +42,29 @@ export async function claimChosenJobs(
   request: ClaimRequest,
   jobIds: readonly string[],
 ): Promise<Claimed> {
-  return claim(db, schema, request, 'start', 'local', 'not remote and id = any($7::uuid[])', [jobIds]);
+  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])'), [jobIds]);
+}
+
+/**
+ * Takes the next in line of each lane that has just lost its head: what `promote` and a claim would do
+ * together, with one write instead of two. The targets must be locked.
+ */
+export async function claimNext(
+  tx: Queryable,
+  schema: Schema,
+  request: ClaimRequest,
+  targetIds: readonly string[],
+): Promise<Claimed> {
+  const picked = `select n.id from ${schema}.targets t
+      cross join lateral (
+        select j.id, j.status, j.type, j.remote from ${schema}.jobs j
+         where j.target_id = t.id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
+     where t.id = any($7::text[]) and t.paused_at is null and ${guard('start', 'n')} and not n.remote
+       and ($6::text[] is null or n.type = any($6::text[])) and $5::bigint is not null
+       and not exists (select 1 from ${schema}.jobs h where h.target_id = t.id and h.lane_head)
+     limit $2`;
+  const by: Claim = { transition: 'start', kind: 'local', picked, writes: 'lane_head = true, lane_rank = null,' };
+  return claim(tx, schema, request, by, [targetIds]);
 }
 
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
@@ -51,40 +73,55 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
     and not exists (select 1 from jsonb_each(constraints) as c(name, wanted)
                      where right(c.name, 9) = '_required' and c.wanted = 'true'::jsonb and ($9::jsonb -> c.name) is distinct from 'true'::jsonb)`;
   // A batch shares its claim, which only expires; each job gets a lease of its own when it is granted one.
-  return claim(db, schema, request, 'claim', 'claim', filter, [
+  const by: Claim = { transition: 'claim', kind: 'claim', picked: heads(schema, 'claim', filter), writes: '' };
+  return claim(db, schema, request, by, [
     request.queue,
     request.maxCostUnits ?? 2_147_483_647,
     JSON.stringify(request.met ?? {}),
   ]);
 }
 
+interface Claim {
+  transition: 'start' | 'claim';
+  kind: 'local' | 'claim';
+  /** Selects the ids of the jobs to take. */
+  picked: string;
+  /** What is written to them beside what every claim writes. */
+  writes: string;
+}
+
+function local(schema: Schema, filter: string): Claim {
+  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', filter), writes: '' };
+}
+
+/** The heads that can be claimed, in claim order; those that others are at are stepped around. */
+function heads(schema: Schema, transition: 'start' | 'claim', filter: string): string {
+  return `select id from ${schema}.jobs
+        where ${guard(transition)} and lane_head and ${filter}
+          and ($6::text[] is null or type = any($6::text[]))
+          and (target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint)))
+        order by priority, created_at, id limit $2 for update skip locked`;
+}
+
 async function claim(
   db: Queryable,
   schema: Schema,
   request: ClaimRequest,
-  transition: 'start' | 'claim',
-  kind: 'local' | 'claim',
-  filter: string,
+  { transition, kind, picked, writes }: Claim,
   values: unknown[],
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
-  const attempt = transition === 'start' ? 'attempt + 1' : 'attempt';
-  const startedAt = transition === 'start' ? 'started_at = now(),' : '';
+  const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
   const rows = await db.query<JobRow>(
-    `with picked as (
-       select id from ${schema}.jobs
-        where ${guard(transition)} and lane_head and ${filter}
-          and ($6::text[] is null or type = any($6::text[]))
-          and (target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint)))
-        order by priority, created_at, id limit $2 for update skip locked),
+    `with picked as (${picked}),
      taken as (
        insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
        select $1::uuid, '${kind}', $3, ids, $4::real, at + $4::float8 * interval '1 second'
          from (select array_agg(id) as ids, now() as at from picked) as p where ids is not null),
      claimed as (
-       update ${schema}.jobs set ${become(transition)}, lease_id = $1::uuid, lease_owner = $3, attempt = ${attempt},
-         cancel_requested = false, cancel_intent = null, cancel_detail = null, ${startedAt} updated_at = now()
-        where id = any(array(select id from picked))
+       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = $1::uuid, lease_owner = $3, ${starts}
+         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
+        where id = any(array(select id from picked)) and ${guard(transition)}
        returning ${claimedColumns}),
      told as (${insertEvents(schema, {
        source: 'claimed',
@@ -104,6 +141,7 @@ async function claim(
       request.types ?? null,
       ...values,
     ],
+    'often',
   );
   const common = { status: transitions[transition].to, leaseId, leaseOwner: request.owner };
   const jobs = rows.map((row) => toClaimedJob(row, common));

@@ -198,6 +198,7 @@ async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, numb
   const heads = await tx.query<{ target_id: string }>(
     `select target_id from ${schema}.jobs where target_id = any($1::text[]) and lane_head`,
     [ids],
+    'often',
   );
   const taken = new Set(heads.map((row) => row.target_id));
   for (const row of locked) {
@@ -236,6 +237,7 @@ async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], acto
      })})
      select id, created_at, run_at, expires_at from created`,
     [JSON.stringify(rows), actor],
+    'often',
   );
   const created = new Map(inserted.map((row) => [row.id, row]));
   return rows.flatMap((row) => {

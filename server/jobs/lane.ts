@@ -6,9 +6,11 @@ import type { Schema } from '../database/identifiers.ts';
 
 export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
   if (targetIds.length === 0) return;
-  await tx.query(`select id from ${schema}.targets where id = any($1::text[]) order by id for no key update`, [
-    targetIds,
-  ]);
+  await tx.query(
+    `select id from ${schema}.targets where id = any($1::text[]) order by id for no key update`,
+    [targetIds],
+    'often',
+  );
 }
 
 export interface NumberedLane {
@@ -31,6 +33,7 @@ export async function takeLaneNumbers(
      update ${schema}.targets t set lane_seq = t.lane_seq + w.count from wanted w where t.id = w.id
      returning t.id, t.lane_seq, t.paused_at`,
     [targetIds, counts],
+    'often',
   );
 }
 
@@ -56,6 +59,7 @@ export async function promote(tx: Queryable, schema: Schema, targetIds: readonly
       where id = any(array(select id from next where id is not null))
      returning id, target_id, status, remote`,
     [targetIds],
+    'often',
   );
 }
 

@@ -5,6 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { encodeUuids } from '../database/uuid-array.ts';
 import { insertEvents } from '../events/record.ts';
 import { assertNever } from '../kernel/errors.ts';
+import { type Claimed, type ClaimRequest, claimNext } from './claim.ts';
 import { type CancelDetail, type JobError, type StopIntent, stoppedByUser } from './job.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from './lane.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
@@ -32,6 +33,8 @@ export interface Settlement {
 export interface Settled {
   /** Job ids whose outcome was accepted. All others were no longer ours. */
   accepted: Set<string>;
+  /** The next jobs of the lanes that moved on, if they were asked for. */
+  claimed: Claimed | undefined;
   /** A lane moved on or a job went back: there may be something to claim. */
   runnable: boolean;
 }
@@ -40,6 +43,8 @@ export interface SettleOptions {
   actor: string;
   /** Leases of which nothing is left to settle: they are released in the same transaction. */
   endedLeases?: string[];
+  /** Takes the next jobs of the lanes that move on, in the same transaction. */
+  claimNext?: ClaimRequest | undefined;
 }
 
 export async function settle(
@@ -68,7 +73,7 @@ async function settleAlone(
   const accepted = await settleKind(db, schema, kind, items, options);
   const left = overruled(items, accepted);
   if (left.length > 0) accepted.push(...(await db.transaction((tx) => settleAsked(tx, schema, left, options.actor))));
-  return toSettled(items, accepted, 0);
+  return { accepted: new Set(accepted), claimed: undefined, runnable: items.some(goesBack) };
 }
 
 export async function settleIn(
@@ -90,12 +95,14 @@ export async function settleIn(
   const left = overruled(items, accepted);
   if (left.length > 0) accepted.push(...(await settleAsked(tx, schema, left, options.actor)));
   if (items.some(goesBack)) await demotePaused(tx, schema, targets);
-  const promoted = await promote(tx, schema, targets);
-  return toSettled(items, accepted, promoted.length);
-}
-
-function toSettled(items: Settlement[], accepted: string[], promoted: number): Settled {
-  return { accepted: new Set(accepted), runnable: promoted > 0 || items.some(goesBack) };
+  const claimed = options.claimNext && (await claimNext(tx, schema, options.claimNext, targets));
+  const taken = new Set(claimed?.jobs.map((job) => job.targetId));
+  const promoted = await promote(
+    tx,
+    schema,
+    targets.filter((id) => !taken.has(id)),
+  );
+  return { accepted: new Set(accepted), claimed, runnable: promoted.length > 0 || items.some(goesBack) };
 }
 
 /**
@@ -244,6 +251,7 @@ async function settleKind(
       options.endedLeases ?? [],
       lease,
     ],
+    'often',
   );
   return rows.map((row) => row.id);
 }

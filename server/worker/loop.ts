@@ -3,7 +3,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
-import { type Job, priorityRank } from '../jobs/job.ts';
+import type { Job } from '../jobs/job.ts';
 import type { Outcome, Settlement } from '../jobs/settle.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Rate } from '../kernel/rate.ts';
@@ -14,6 +14,7 @@ import { Batch } from './batch.ts';
 import { DueTimer } from './due-timer.ts';
 import type { Heartbeat } from './heartbeat.ts';
 import { LostClaims } from './lost-claims.ts';
+import { ReadyJobs } from './ready.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import { Settler } from './settler.ts';
 import type { HungryTenant, Slots } from './slots.ts';
@@ -57,11 +58,6 @@ export interface LoopObserver {
 
 // A statement beyond this size holds its locks longer than it saves.
 const largestClaim = 2000;
-// Jobs that are about to start are claimed ahead, so that quick ones share statements and commits.
-// They are leased and kept alive like any other; what has not begun in time goes back.
-const aheadMs = 100;
-const mostAhead = 2000;
-const returnAfterMs = 1000;
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 4000;
 
@@ -71,19 +67,15 @@ export class TenantLoop implements HungryTenant {
   readonly running = new Map<string, Attempt>();
   readonly #deps: LoopDependencies;
   readonly #settler: Settler<Ending>;
+  readonly #ready = new ReadyJobs();
   #claiming: Promise<void> | undefined;
-  #again = false;
-  #woken = false;
+  #scheduled = false;
   #stopped = false;
-  /** Claimed ahead, in the order in which they will start. */
-  #ready: Attempt[] = [];
-  #returnTimer: NodeJS.Timeout | undefined;
-  /** How long an attempt takes of late; unknown means long. */
-  #averageMs = Number.POSITIVE_INFINITY;
+  /** Something happened since the last claim was sent, or it took all that it asked for. */
+  #mayBeMore = false;
+  /** The last claim took all that it asked for: other jobs wait for the slots of this tenant. */
+  #othersWait = false;
   readonly #claimRate = new Rate();
-  /** All slots were taken when the loop last looked: the next that ends here makes it look again. */
-  #full = false;
-  #backlogged = false;
   #failures = 0;
   readonly #lostClaims: LostClaims;
   #retryTimer: NodeJS.Timeout | undefined;
@@ -101,12 +93,19 @@ export class TenantLoop implements HungryTenant {
       actor,
       logger: deps.logger,
       trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
+      nextClaim: () => this.#nextClaim(),
+      onClaimed: (claimed, sentAt) => {
+        this.#take(claimed, sentAt);
+        this.#startReady();
+      },
+      onClaimLost: (leaseId, error) => {
+        this.#lostClaims.add(leaseId, error);
+        this.wake();
+      },
       onRunnable: () => this.wake(),
       onSettled: (items, accepted) => this.#onSettled(items, accepted),
       onWritten: () => {
-        if (!this.#backlogged) return;
-        this.#backlogged = false;
-        this.wake();
+        if (this.#mayBeMore) this.#schedule();
       },
     });
     this.#due = new DueTimer({
@@ -120,12 +119,12 @@ export class TenantLoop implements HungryTenant {
 
   /** There may be something to claim. Cheap; many calls of one turn make one claim. */
   wake(): void {
-    if (this.#stopped || this.#woken) return;
-    this.#woken = true;
-    setImmediate(() => {
-      this.#woken = false;
-      this.#pump();
-    });
+    this.#mayBeMore = true;
+    this.#schedule();
+  }
+
+  onSlotFree(): void {
+    this.#schedule();
   }
 
   /** A PENDING job of this tenant is due in `ms`. */
@@ -143,7 +142,7 @@ export class TenantLoop implements HungryTenant {
     this.#stopped = true;
     clearTimeout(this.#retryTimer);
     this.#deps.slots.forget(this.key);
-    this.#returnReady('drained');
+    this.#ready.returnAll('drained');
     await this.#claiming;
     await this.#due.stop();
   }
@@ -158,100 +157,102 @@ export class TenantLoop implements HungryTenant {
     await this.#settler.idle();
   }
 
+  #schedule(): void {
+    if (this.#stopped || this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#pump();
+    });
+  }
+
   #pump(): void {
     if (this.#stopped) return;
-    if (this.#claiming !== undefined) {
-      this.#again = true;
-      // What is ready does not wait for the answer of the next claim.
-      this.#deps.slots.release(this.key, this.#startReady());
-      return;
-    }
+    // What is ready does not wait for the answer of a claim.
+    this.#startReady();
+    if (this.#claiming !== undefined || !this.#mayBeMore) return;
     this.#claiming = this.#claimAll().finally(() => {
       this.#claiming = undefined;
-      if (this.#again) {
-        this.#again = false;
-        this.wake();
-      }
+      // Woken after the last look.
+      if (this.#mayBeMore && this.#retryTimer === undefined && this.#wanted() > 0) this.#schedule();
     });
   }
 
   async #claimAll(): Promise<void> {
     const types = this.#deps.types();
-    if (types.length === 0) return;
-    this.#full = false;
-    while (!this.#stopped) {
-      const free = this.#startReady();
-      if (this.#settler.pending >= largestBacklog) {
-        this.#backlogged = true;
+    if (types.length === 0) {
+      this.#mayBeMore = false;
+      return;
+    }
+    while (this.#mayBeMore && !this.#stopped) {
+      const wanted = this.#wanted();
+      if (wanted === 0) {
+        this.#othersWait = true;
+        this.#deps.slots.wait(this);
         return;
       }
-      const wanted = Math.min(free + this.#ahead() - this.#ready.length, largestClaim);
-      // A claim for a few, while many are ready, would cost as much as one for many.
-      if (wanted <= 0 || (free === 0 && this.#ready.length > wanted)) {
-        this.#full = true;
-        return;
-      }
-      const leaseId = uuidv7();
+      const request = this.#request(wanted, types);
       const sentAt = process.hrtime.bigint();
+      this.#mayBeMore = false;
       let claimed: Claimed;
       try {
         await this.#lostClaims.disown();
-        claimed = await this.#deps.claim(this.tenant, {
-          leaseId,
-          owner: this.#deps.workerId,
-          limit: wanted,
-          leaseSeconds: this.#deps.leaseSeconds,
-          types,
-        });
+        claimed = await this.#deps.claim(this.tenant, request);
         this.#failures = 0;
       } catch (error) {
-        this.#lostClaims.add(leaseId, error);
+        this.#lostClaims.add(request.leaseId, error);
         this.#backOff(error);
         return;
       }
+      this.#othersWait = claimed.jobs.length >= wanted;
+      if (this.#othersWait) this.#mayBeMore = true;
       this.#take(claimed, sentAt);
-      if (claimed.jobs.length < wanted) {
-        this.#startReady();
-        this.#full = this.#ready.length > 0;
-        if (!this.#full) this.#deps.slots.forget(this.key);
-        return;
-      }
+      this.#startReady();
     }
+  }
+
+  #request(limit: number, types: readonly string[]): ClaimRequest & { leaseId: string } {
+    const { workerId, leaseSeconds } = this.#deps;
+    return { leaseId: uuidv7(), owner: workerId, limit, leaseSeconds, types };
+  }
+
+  /** The next jobs of lanes that move on may be taken with the outcomes, unless others come first. */
+  #nextClaim(): (ClaimRequest & { leaseId: string }) | undefined {
+    if (this.#stopped || this.#mayBeMore || this.#othersWait || hasCapacities(this.tenant.settings)) return undefined;
+    if (this.#deps.slots.rivalsOf(this.key) > 0) return undefined;
+    const room = this.#room();
+    return room > 0 ? this.#request(room, this.#deps.types()) : undefined;
   }
 
   get #limit(): number {
     return Math.min(this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency, this.#deps.tenantConcurrency);
   }
 
-  /** How many jobs this tenant's slots will begin within the next moment, beyond those that are free. */
-  #ahead(): number {
-    if (this.#averageMs > aheadMs || this.tenant.settings.capacity_units !== undefined) return 0;
-    return Math.min(mostAhead, Math.floor((this.#limit * aheadMs) / Math.max(1, this.#averageMs)));
+  /** How many jobs could be taken: for the free slots, and for those that come free within a moment. */
+  #room(): number {
+    const ahead = this.tenant.settings.capacity_units === undefined ? this.#ready.ahead(this.#limit) : 0;
+    return Math.min(this.#deps.slots.freeFor(this.key, this.#limit) + ahead - this.#ready.size, largestClaim);
   }
 
-  /** Starts what is ready, as far as slots go. Returns how many slots are still free. */
-  #startReady(): number {
+  /** How many to claim now; 0 means that it is not the time. */
+  #wanted(): number {
+    if (this.#settler.pending >= largestBacklog) return 0;
+    const room = this.#room();
+    // A claim for a few, while many are ready, would cost as much as one for many.
+    return room > 0 && this.#ready.size <= room ? room : 0;
+  }
+
+  /** Starts what is ready, as far as slots go. */
+  #startReady(): void {
     const { slots } = this.#deps;
-    const granted = slots.take(this, this.#limit);
-    // One that was stopped while it waited has ended already and must not take a slot.
-    this.#ready = this.#ready.filter((attempt) => !attempt.settled);
-    const starting = this.#ready.splice(0, granted);
+    if (this.#ready.size === 0) {
+      if (!this.#mayBeMore) slots.forget(this.key);
+      return;
+    }
+    const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
+    const starting = this.#ready.take(granted);
     slots.release(this.key, granted - starting.length);
     for (const attempt of starting) attempt.start();
-    if (this.#ready.length > 0) this.#returnTimer ??= setTimeout(() => this.#returnOld(), returnAfterMs);
-    return granted - starting.length;
-  }
-
-  /** Slots did not come free as expected: others may run these jobs. */
-  #returnOld(): void {
-    this.#returnTimer = undefined;
-    const tooOld = performance.now() - returnAfterMs / 2;
-    const old = this.#ready.filter((attempt) => attempt.claimedAt < tooOld);
-    this.#ready = this.#ready.filter((attempt) => attempt.claimedAt >= tooOld);
-    for (const attempt of old) attempt.giveBack('not started in time');
-    // What runs now is not quick: claiming ahead again would only pass the same jobs to and fro.
-    if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;
-    if (this.#ready.length > 0) this.#returnTimer = setTimeout(() => this.#returnOld(), returnAfterMs / 2);
   }
 
   #backOff(error: unknown): void {
@@ -260,7 +261,11 @@ export class TenantLoop implements HungryTenant {
     this.#deps.logger.warn({ err: error, tenant: this.key, delayMs: Math.round(delay) }, 'claim failed');
     this.#deps.observe.claimFailed(this.tenant);
     clearTimeout(this.#retryTimer);
-    if (!this.#stopped) this.#retryTimer = setTimeout(() => this.wake(), delay);
+    if (this.#stopped) return;
+    this.#retryTimer = setTimeout(() => {
+      this.#retryTimer = undefined;
+      this.wake();
+    }, delay);
   }
 
   #take(claimed: Claimed, sentAt: bigint): void {
@@ -274,29 +279,20 @@ export class TenantLoop implements HungryTenant {
       claimed.jobs.map((job) => job.id),
     );
     heartbeat.hold(batch, sentAt);
-    const waiting = this.#ready.length > 0;
     const executor: Executor = {
       cancelGraceMs: this.#deps.cancelGraceMs,
       run: (attempt) => this.#deps.run(this.tenant, attempt),
       settle: (attempt, outcome) => this.#settle(batch, attempt, outcome),
       onAbandoned: (attempt) => observe.abandoned(this.tenant, attempt.job),
     };
-    for (const job of claimed.jobs) {
-      const attempt = new Attempt(job, claimed.leaseId, executor);
+    const attempts = claimed.jobs.map((job) => new Attempt(job, claimed.leaseId, executor));
+    for (const attempt of attempts) {
       batch.add(attempt);
-      this.running.set(job.id, attempt);
-      this.#ready.push(attempt);
+      this.running.set(attempt.job.id, attempt);
     }
-    // An urgent job does not wait behind what was claimed before it.
-    if (waiting) this.#ready.sort((a, b) => priorityRank(a.job.priority) - priorityRank(b.job.priority));
+    this.#ready.add(attempts);
     // The claim may have been answered after the loop was stopped.
-    if (this.#stopped) this.#returnReady('drained');
-  }
-
-  #returnReady(reason: string): void {
-    clearTimeout(this.#returnTimer);
-    this.#returnTimer = undefined;
-    for (const attempt of this.#ready.splice(0)) attempt.giveBack(reason);
+    if (this.#stopped) this.#ready.returnAll('drained');
   }
 
   #settle(batch: Batch, attempt: Attempt, outcome: Outcome | undefined): void {
@@ -307,9 +303,8 @@ export class TenantLoop implements HungryTenant {
     this.running.delete(job.id);
     if (attempt.started) {
       slots.release(this.key, 1);
-      if (this.#full || this.#ready.length > 0) this.wake();
-      const ms = seconds * 1000;
-      this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
+      this.#ready.observe(seconds * 1000);
+      if (this.#mayBeMore || this.#ready.size > 0) this.#schedule();
     }
     if (outcome === undefined) {
       observe.settled(this.tenant, [{ outcome, seconds }]);

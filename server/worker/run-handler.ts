@@ -28,9 +28,7 @@ async function runCode(definition: JobDefinition, run: HandlerRun, effects: () =
     const parts = createParts(definition, run, effects);
     const { isolate } = definition;
     const invoke: Invoke =
-      isolate === undefined
-        ? (given) => invokeHere(definition, given)
-        : (given, killer) => isolate(given, killer.kill);
+      isolate === undefined ? (given) => invokeHere(definition, given) : (given, killer) => isolate(given, killer.kill);
     const { phases } = definition;
     if (phases === undefined) return await runOnce(invoke, run, parts);
     return await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });

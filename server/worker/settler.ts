@@ -2,6 +2,7 @@
 // while the database is away and the lease can still be trusted; tells who was no longer the owner.
 import { type Database, isConnectionError, isTransient, sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import { findJob } from '../jobs/read.ts';
 import { type Settled, type Settlement, settle } from '../jobs/settle.ts';
 import { transitions } from '../jobs/states.ts';
@@ -15,6 +16,12 @@ export interface SettlerOptions<T extends Settlement> {
   logger: Logger;
   /** Milliseconds for which the lease may still be trusted. */
   trustedForMs(leaseId: string): number;
+  /** The request with which the next jobs of lanes that move on are taken, if they may be. */
+  nextClaim(): (ClaimRequest & { leaseId: string }) | undefined;
+  /** Those jobs; `sentAt` is the monotonic time before they were asked for. */
+  onClaimed(claimed: Claimed, sentAt: bigint): void;
+  /** Whether it took any is not known. */
+  onClaimLost(leaseId: string, error: unknown): void;
   /** A lane moved on: there may be something to claim. */
   onRunnable(): void;
   /** Called once for each item, in batches; those that are not accepted were no longer ours. */
@@ -92,11 +99,15 @@ export class Settler<T extends Settlement> {
 
   async #write(batch: T[], ended: string[]): Promise<void> {
     for (let attempt = 1; ; attempt++) {
+      const claimNext = batch.some((item) => item.targetId !== null) ? this.#options.nextClaim() : undefined;
+      const sentAt = process.hrtime.bigint();
       try {
-        const settled = await this.#settle(batch, ended);
+        const settled = await this.#settle(batch, ended, claimNext);
         await this.#report(batch, settled, attempt > 1);
+        if (settled.claimed !== undefined) this.#options.onClaimed(settled.claimed, sentAt);
         return;
       } catch (error) {
+        if (claimNext !== undefined) this.#options.onClaimLost(claimNext.leaseId, error);
         if (!isConnectionError(error) && !isTransient(error)) return this.#writeSingly(batch, error);
         this.#options.logger.warn(
           { err: error, jobs: batch.length, attempt },
@@ -109,9 +120,9 @@ export class Settler<T extends Settlement> {
     }
   }
 
-  #settle(items: Settlement[], endedLeases: string[]): Promise<Settled> {
+  #settle(items: Settlement[], endedLeases: string[], claimNext: ClaimRequest | undefined): Promise<Settled> {
     const { db, schema, actor } = this.#options;
-    return settle(db, schema, items, { actor, endedLeases });
+    return settle(db, schema, items, { actor, endedLeases, claimNext });
   }
 
   /** After a lost answer, "zero rows" may mean that the first try took effect: the stored outcome tells. */

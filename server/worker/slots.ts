@@ -4,7 +4,7 @@
 export interface HungryTenant {
   readonly key: string;
   /** Called when it may ask again. */
-  wake(): void;
+  onSlotFree(): void;
 }
 
 export class Slots {
@@ -25,21 +25,34 @@ export class Slots {
     return this.#running.get(key) ?? 0;
   }
 
-  /** Takes up to `tenantLimit` slots in all for the tenant; 0 means wait for `wake()`. */
-  take(tenant: HungryTenant, tenantLimit: number): number {
-    this.#hungry.delete(tenant.key);
-    const own = this.runningOf(tenant.key);
+  /** How many tenants beside this one wait for slots. */
+  rivalsOf(key: string): number {
+    return this.#hungry.size - (this.#hungry.has(key) ? 1 : 0);
+  }
+
+  /** How many the tenant could take now, to have `tenantLimit` in all at most. */
+  freeFor(key: string, tenantLimit: number): number {
     const free = this.total - this.#used;
-    const rivals = this.#hungry.size;
-    const share = rivals === 0 ? free : Math.ceil(free / (rivals + 1));
-    const granted = Math.max(0, Math.min(share, tenantLimit - own));
+    const share = Math.ceil(free / (this.rivalsOf(key) + 1));
+    return Math.max(0, Math.min(share, tenantLimit - this.runningOf(key)));
+  }
+
+  /** Takes what is free for the tenant; 0 means wait for `onSlotFree()`. */
+  take(tenant: HungryTenant, tenantLimit: number): number {
+    const granted = this.freeFor(tenant.key, tenantLimit);
     if (granted === 0) {
-      this.#hungry.set(tenant.key, tenant);
+      this.wait(tenant);
       return 0;
     }
+    this.#hungry.delete(tenant.key);
     this.#used += granted;
-    this.#running.set(tenant.key, own + granted);
+    this.#running.set(tenant.key, this.runningOf(tenant.key) + granted);
     return granted;
+  }
+
+  /** It has something to claim and no slot for it. */
+  wait(tenant: HungryTenant): void {
+    this.#hungry.set(tenant.key, tenant);
   }
 
   release(key: string, count: number): void {
@@ -48,7 +61,7 @@ export class Slots {
     const left = this.runningOf(key) - count;
     if (left > 0) this.#running.set(key, left);
     else this.#running.delete(key);
-    this.#wakeHungry();
+    this.#tellHungry();
   }
 
   /** A tenant that has nothing to claim, or is stopped, is no rival. */
@@ -56,9 +69,9 @@ export class Slots {
     this.#hungry.delete(key);
   }
 
-  #wakeHungry(): void {
+  #tellHungry(): void {
     if (this.#hungry.size === 0) return;
     const byLeast = [...this.#hungry.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
-    for (const tenant of byLeast) tenant.wake();
+    for (const tenant of byLeast) tenant.onSlotFree();
   }
 }

@@ -1,0 +1,78 @@
+// Named statements of one connection: what is sent often is parsed once. Bounded, because every
+// tenant has its own texts; and only on a connection of our own, because a pooler in transaction mode
+// hands each statement to another server process.
+import type pg from 'pg';
+
+// A server process keeps some 100 kB for each.
+const mostNamed = 50;
+const mostSeen = 200;
+const usesBeforeNaming = 3;
+
+export class Statements {
+  readonly #client: pg.PoolClient;
+  readonly #names = new Map<string, string>();
+  readonly #seen = new Map<string, number>();
+  #direct = false;
+  #count = 0;
+
+  constructor(client: pg.PoolClient) {
+    this.#client = client;
+    this.#findOut();
+  }
+
+  /** Sends it under a name if it is worth one. */
+  async query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
+    const name = this.#direct ? await this.#nameOf(text) : undefined;
+    return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
+  }
+
+  async #nameOf(text: string): Promise<string | undefined> {
+    const known = this.#names.get(text);
+    if (known !== undefined) {
+      // The least recently used comes first.
+      this.#names.delete(text);
+      this.#names.set(text, known);
+      return known;
+    }
+    if (!this.#isFrequent(text)) return undefined;
+    if (this.#names.size >= mostNamed) await this.#forgetOldest();
+    this.#count += 1;
+    const name = `lh_${this.#count}`;
+    this.#names.set(text, name);
+    return name;
+  }
+
+  #isFrequent(text: string): boolean {
+    const uses = (this.#seen.get(text) ?? 0) + 1;
+    this.#seen.delete(text);
+    if (uses >= usesBeforeNaming) return true;
+    this.#seen.set(text, uses);
+    if (this.#seen.size > mostSeen) this.#seen.delete(this.#seen.keys().next().value as string);
+    return false;
+  }
+
+  async #forgetOldest(): Promise<void> {
+    const [text, name] = this.#names.entries().next().value as [string, string];
+    this.#names.delete(text);
+    await this.#client.query(`deallocate ${name}`);
+    const { connection } = this.#client as unknown as { connection: { parsedStatements: Record<string, string> } };
+    delete connection.parsedStatements[name];
+  }
+
+  /** Behind a pooler the process that answers is not the one that greeted. */
+  #findOut(): void {
+    const { processID } = this.#client as unknown as { processID: number };
+    this.#client.query<{ pid: number }>('select pg_backend_pid() as pid').then(
+      ({ rows }) => {
+        this.#direct = rows[0]?.pid === processID;
+      },
+      () => {},
+    );
+  }
+}
+
+/** The server does not know the name any more, or what it stands for has changed: nothing was done. */
+export function isStatementGone(error: unknown): boolean {
+  if (!(error instanceof Error) || !('code' in error)) return false;
+  return error.code === '26000' || (error.code === '0A000' && error.message.includes('cached plan'));
+}
