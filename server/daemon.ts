@@ -188,8 +188,11 @@ export class Daemon {
 
   /** Puts jobs in and wakes whoever may run them. */
   async enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
-    const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor);
-    this.wake(tenant, enqueued);
+    const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor, (given) =>
+      this.workers.reserve(tenant.slug, given),
+    );
+    if (enqueued.every((one) => one.kind === 'created' && one.started)) this.#tell(tenant.slug);
+    else this.wake(tenant, enqueued);
     return enqueued;
   }
 
@@ -268,10 +271,15 @@ export class Daemon {
   /** The tenant's own workers, and the remote ones that wait for work here; without a slug, all of them. */
   #wakeHere(slug: string | undefined): void {
     this.workers.wake(slug);
-    this.#streams.wake(slug);
-    if (slug !== undefined) this.#aftermath.wake(slug);
+    this.#tell(slug);
     const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];
     for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
+  }
+
+  /** Those who follow the events. */
+  #tell(slug: string | undefined): void {
+    this.#streams.wake(slug);
+    if (slug !== undefined) this.#aftermath.wake(slug);
   }
 
   #createHttp(version: string): HttpServer {

@@ -21,7 +21,8 @@ export interface EventSelect {
   actor: string;
   from: string;
   to: string;
-  /** Where the source has no `lease_id` of its own. */
+  /** Where the source has no `attempt` or `lease_id` of its own, or another one. */
+  attempt?: string;
   lease?: string;
   data?: string;
 }
@@ -29,7 +30,13 @@ export interface EventSelect {
 /** `insert into … select`, to be used as a CTE beside the change that it tells. */
 export function insertEvents(schema: Schema, e: EventSelect): string {
   return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${e.type}, id, target_id, ${e.from}, ${e.to}, attempt, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
+    ${selectEvents(e)}`;
+}
+
+/** More rows for the same insert: `union all` of this. They follow those before them. */
+export function selectEvents(e: EventSelect): string {
+  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid,
+      ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
 }
 
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {

@@ -2,11 +2,12 @@
 // the next ones gather. A request that Postgres refuses fails alone.
 import { type Database, isConnectionError } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Enqueued, enqueue, type NewJob } from './enqueue.ts';
+import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
 
 interface Waiting {
   jobs: NewJob[];
   actor: string;
+  reserve: Reserve | undefined;
   resolve(enqueued: Enqueued[]): void;
   reject(error: unknown): void;
 }
@@ -24,14 +25,14 @@ export class EnqueueGroup {
     this.#db = db;
   }
 
-  enqueue(schema: Schema, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
+  enqueue(schema: Schema, jobs: NewJob[], actor: string, reserve?: Reserve): Promise<Enqueued[]> {
     return new Promise((resolve, reject) => {
       let line = this.#tenants.get(schema);
       if (line === undefined) {
         line = { waiting: [], active: 0 };
         this.#tenants.set(schema, line);
       }
-      line.waiting.push({ jobs, actor, resolve, reject });
+      line.waiting.push({ jobs, actor, reserve, resolve, reject });
       if (line.waiting.length === 1) setImmediate(() => this.#pump(schema));
     });
   }
@@ -58,6 +59,7 @@ export class EnqueueGroup {
         schema,
         group.flatMap((w) => w.jobs),
         first.actor,
+        first.reserve,
       );
       let position = 0;
       for (const waiting of group) {

@@ -3,7 +3,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents } from '../events/record.ts';
+import { insertJobs, type PlacedJob, type Reservation } from './insert-jobs.ts';
 import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
 import { promote, takeLaneNumbers } from './lane.ts';
 import { insertPhases } from './phases.ts';
@@ -41,24 +41,56 @@ export interface NewJob {
 }
 
 export type Enqueued =
-  | { kind: 'created'; job: Job }
+  /** `started`: it began to run with the commit that brought it. The job is as it was put in all the same. */
+  | { kind: 'created'; job: Job; started?: boolean }
   | { kind: 'replayed'; job: Job }
   /** The key was used for another request; `job` is what that one made. */
   | { kind: 'conflict'; job: Job };
 
-/** All of `newJobs` or none; results in the order given. */
-export async function enqueue(db: Database, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
+export type Reserve = (jobs: readonly NewJob[]) => Reservation | undefined;
+
+/** All of `newJobs` or none; results in the order given. Where `reserve` has slots, they start at once. */
+export async function enqueue(
+  db: Database,
+  schema: Schema,
+  newJobs: NewJob[],
+  actor: string,
+  reserve?: Reserve,
+): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
     const plain = newJobs.every(
       (job) => job.targetId === undefined && job.runAt === undefined && job.phases === undefined,
     );
     if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
+      const reservation = reserve?.(newJobs);
+      if (reservation !== undefined) return enqueueStarted(db, schema, newJobs, actor, reservation);
       const inserted = await insertJobs(db, schema, newJobs.map(withoutLane), actor);
       return inserted.map((job) => ({ kind: 'created', job }));
     }
     return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor));
   });
+}
+
+async function enqueueStarted(
+  db: Database,
+  schema: Schema,
+  newJobs: NewJob[],
+  actor: string,
+  reservation: Reservation,
+): Promise<Enqueued[]> {
+  try {
+    const jobs = await insertJobs(db, schema, newJobs.map(withoutLane), actor, reservation);
+    const { leaseId, owner: leaseOwner } = reservation;
+    const status = transitions.start.to;
+    reservation.started(
+      jobs.map((job) => ({ ...job, status, attempt: 1, startedAt: job.createdAt, leaseId, leaseOwner })),
+    );
+    return jobs.map((job) => ({ kind: 'created', job, started: true }));
+  } catch (error) {
+    reservation.failed(error);
+    throw error;
+  }
 }
 
 /** The same inside a transaction of the caller's. */
@@ -87,15 +119,6 @@ function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, 
     const id = placed[position]?.id;
     return phases !== undefined && id !== undefined && inserted.has(id) ? [{ id, phases }] : [];
   });
-}
-
-interface PlacedJob {
-  [column: string]: unknown;
-  id: string;
-  status: string;
-  target_id: string | null;
-  client_request_id: string | null;
-  request_hash: string | null;
 }
 
 function withoutLane(job: NewJob): PlacedJob {
@@ -206,78 +229,6 @@ async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, numb
     lanes.set(row.id, { seq: first, free: row.paused_at === null && !taken.has(row.id) });
   }
   return lanes;
-}
-
-const columns = `id uuid, status text, type text, queue text, remote boolean, target_id text, lane_head boolean,
-  lane_rank smallint, lane_seq bigint, priority smallint, payload jsonb, run_at timestamptz, max_attempts int, retry jsonb,
-  timeout_seconds real, expires_in float8, token_limit bigint, cost_units int, constraints jsonb, on_error text, on_drain text,
-  webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
-
-async function insertJobs(tx: Queryable, schema: Schema, rows: PlacedJob[], actor: string): Promise<Job[]> {
-  const inserted = await tx.query<CreatedRow>(
-    `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
-     created as (
-       insert into ${schema}.jobs (id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
-         created_at, updated_at, run_at, max_attempts, retry, timeout_seconds, expires_at, token_limit, cost_units, constraints,
-         on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author, parent_id, schedule_id)
-       select id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
-         at, at, coalesce(run_at, at), max_attempts, retry, timeout_seconds, at + expires_in * interval '1 second', token_limit,
-         cost_units, constraints, on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author,
-         parent_id, schedule_id
-       from given
-       on conflict (client_request_id) where client_request_id is not null do nothing
-       returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at),
-     told as (${insertEvents(schema, {
-       source: 'created',
-       type: `'${transitions.enqueue.event}'`,
-       actor: '$2',
-       from: 'null',
-       to: 'status',
-       data: 'null::jsonb',
-     })})
-     select id, created_at, run_at, expires_at from created`,
-    [JSON.stringify(rows), actor],
-    'often',
-  );
-  const created = new Map(inserted.map((row) => [row.id, row]));
-  return rows.flatMap((row) => {
-    const times = created.get(row.id);
-    return times === undefined ? [] : [toNewbornJob(row, times)];
-  });
-}
-
-/** What only the database knows of a new job; everything else is as it was given. */
-interface CreatedRow {
-  id: string;
-  created_at: string;
-  run_at: string;
-  expires_at: string | null;
-}
-
-function toNewbornJob({ expires_in: _, ...placed }: PlacedJob, times: CreatedRow): Job {
-  return toJob({
-    ...placed,
-    ...times,
-    updated_at: times.created_at,
-    started_at: null,
-    finished_at: null,
-    held_since: null,
-    stale_at: null,
-    attempt: 0,
-    attempt_floor: 0,
-    lease_id: null,
-    lease_owner: null,
-    cancel_requested: false,
-    cancel_intent: null,
-    cancel_detail: null,
-    tokens_used: 0,
-    progress: null,
-    progress_message: null,
-    result: null,
-    error: null,
-    checkpoint: null,
-    webhook_sent: false,
-  });
 }
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {

@@ -1,59 +1,30 @@
 // One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
 // It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
 import { v7 as uuidv7 } from 'uuid';
-import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import type { NewJob } from '../jobs/enqueue.ts';
+import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Outcome, Settlement } from '../jobs/settle.ts';
-import type { Logger } from '../kernel/logger.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt, type Executor } from './attempt.ts';
 import { Batch } from './batch.ts';
 import { DueTimer } from './due-timer.ts';
-import type { Heartbeat } from './heartbeat.ts';
+import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';
 import { ReadyJobs } from './ready.ts';
-import type { HandlerEnd } from './run-handler.ts';
+import { Reservations } from './reservations.ts';
 import { Settler } from './settler.ts';
-import type { HungryTenant, Slots } from './slots.ts';
+import type { HungryTenant } from './slots.ts';
 import type { StopReason } from './stop-reason.ts';
-
-export interface LoopDependencies {
-  db: Database;
-  slots: Slots;
-  heartbeat: Heartbeat;
-  logger: Logger;
-  workerId: string;
-  leaseSeconds: number;
-  cancelGraceMs: number;
-  tenantConcurrency: number;
-  types(): readonly string[];
-  claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;
-  run(tenant: Tenant, attempt: Attempt): Promise<HandlerEnd>;
-  observe: LoopObserver;
-}
-
-/** `outcome` is undefined if it was not accepted: the job was no longer ours. */
-export interface EndedAttempt {
-  outcome: Outcome | undefined;
-  seconds: number;
-}
 
 /** What is to be written of an attempt, and what is to be done once it is. */
 interface Ending extends Settlement {
   seconds: number;
   /** The claim that ends with this attempt. */
   lastOf: Batch | undefined;
-}
-
-/** What the loop tells to whoever counts. */
-export interface LoopObserver {
-  claimed(tenant: Tenant, jobs: Job[]): void;
-  claimFailed(tenant: Tenant): void;
-  settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
-  abandoned(tenant: Tenant, job: Job): void;
 }
 
 // A statement beyond this size holds its locks longer than it saves.
@@ -75,6 +46,7 @@ export class TenantLoop implements HungryTenant {
   #mayBeMore = false;
   /** The last claim took all that it asked for: other jobs wait for the slots of this tenant. */
   #othersWait = false;
+  readonly #reservations: Reservations;
   readonly #claimRate = new Rate();
   #failures = 0;
   readonly #lostClaims: LostClaims;
@@ -87,6 +59,7 @@ export class TenantLoop implements HungryTenant {
     this.#deps = deps;
     const actor = `worker:${deps.workerId}`;
     this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
+    this.#reservations = new Reservations((count) => deps.slots.release(this.key, count));
     this.#settler = new Settler({
       db: deps.db,
       schema: tenant.schema,
@@ -98,10 +71,7 @@ export class TenantLoop implements HungryTenant {
         this.#take(claimed, sentAt);
         this.#startReady();
       },
-      onClaimLost: (leaseId, error) => {
-        this.#lostClaims.add(leaseId, error);
-        this.wake();
-      },
+      onClaimLost: (leaseId, error) => this.#loseClaim(leaseId, error),
       onRunnable: () => this.wake(),
       onSettled: (items, accepted) => this.#onSettled(items, accepted),
       onWritten: () => {
@@ -137,6 +107,32 @@ export class TenantLoop implements HungryTenant {
     return this.#claimRate.perSecond();
   }
 
+  /** Slots for jobs that are about to be put in, so that they start with the commit that brings them. */
+  reserve(jobs: readonly NewJob[]): Reservation | undefined {
+    const { slots } = this.#deps;
+    const types = this.#deps.types();
+    const ours = jobs.every((job) => !job.remote && types.includes(job.type));
+    if (!ours || this.#claiming !== undefined || this.#ready.size > 0 || !this.#nothingWaits) return undefined;
+    if (slots.freeFor(this.key, this.#limit) < jobs.length) return undefined;
+    const { leaseId, owner, leaseSeconds } = this.#request(jobs.length, types);
+    const sentAt = process.hrtime.bigint();
+    const end = this.#reservations.begin(slots.take(this, slots.runningOf(this.key) + jobs.length));
+    return {
+      leaseId,
+      owner,
+      leaseSeconds,
+      started: (started) => {
+        end();
+        this.#take({ leaseId, jobs: started }, sentAt);
+        this.#startReady();
+      },
+      failed: (error) => {
+        end();
+        this.#loseClaim(leaseId, error);
+      },
+    };
+  }
+
   /** Stops claiming at once; what runs goes on. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
@@ -144,6 +140,7 @@ export class TenantLoop implements HungryTenant {
     this.#deps.slots.forget(this.key);
     this.#ready.returnAll('drained');
     await this.#claiming;
+    await this.#reservations.idle();
     await this.#due.stop();
   }
 
@@ -218,10 +215,15 @@ export class TenantLoop implements HungryTenant {
 
   /** The next jobs of lanes that move on may be taken with the outcomes, unless others come first. */
   #nextClaim(): (ClaimRequest & { leaseId: string }) | undefined {
-    if (this.#stopped || this.#mayBeMore || this.#othersWait || hasCapacities(this.tenant.settings)) return undefined;
-    if (this.#deps.slots.rivalsOf(this.key) > 0) return undefined;
+    if (!this.#nothingWaits) return undefined;
     const room = this.#room();
     return room > 0 ? this.#request(room, this.#deps.types()) : undefined;
+  }
+
+  /** As far as is known: whoever comes by now may be taken, none comes before. */
+  get #nothingWaits(): boolean {
+    if (this.#stopped || this.#mayBeMore || this.#othersWait || hasCapacities(this.tenant.settings)) return false;
+    return this.#deps.slots.rivalsOf(this.key) === 0;
   }
 
   get #limit(): number {
@@ -266,6 +268,11 @@ export class TenantLoop implements HungryTenant {
       this.#retryTimer = undefined;
       this.wake();
     }, delay);
+  }
+
+  #loseClaim(leaseId: string, error: unknown): void {
+    this.#lostClaims.add(leaseId, error);
+    this.wake();
   }
 
   #take(claimed: Claimed, sentAt: bigint): void {

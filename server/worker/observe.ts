@@ -5,7 +5,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../stats/metrics.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { HeartbeatListeners } from './heartbeat.ts';
-import type { EndedAttempt, LoopObserver } from './loop.ts';
+import type { EndedAttempt, LoopObserver } from './loop-dependencies.ts';
 
 const outcomes: Record<Outcome['kind'], JobOutcome> = {
   complete: 'completed',

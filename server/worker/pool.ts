@@ -1,11 +1,14 @@
 // All worker loops of a daemon: one per active tenant, made and ended as tenants come and go.
 // Owns the drain: stop claiming, wait, then stop what is left.
+import type { NewJob } from '../jobs/enqueue.ts';
+import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type LoopDependencies, TenantLoop } from './loop.ts';
+import { TenantLoop } from './loop.ts';
+import type { LoopDependencies } from './loop-dependencies.ts';
 import type { StopReason } from './stop-reason.ts';
 
 const loadJobsPerSecond = 1000;
@@ -58,6 +61,11 @@ export class WorkerPool implements Service {
   wake(slug: string | undefined): void {
     if (slug === undefined) for (const loop of this.#loops.values()) loop.wake();
     else this.#loops.get(slug)?.wake();
+  }
+
+  /** Slots for jobs that are about to be put in, if none would come before them. */
+  reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined {
+    return this.#loops.get(slug)?.reserve(jobs);
   }
 
   dueIn(slug: string, ms: number): void {

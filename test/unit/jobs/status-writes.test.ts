@@ -31,11 +31,13 @@ test('every update of a job that changes its status takes it from become()', () 
   expect(transitions).toBeGreaterThan(6);
 });
 
-test('only enqueue inserts jobs', () => {
+test('one statement inserts jobs, and enqueue alone uses it', () => {
   const inserting = files.filter((file) =>
     /insert into \$\{[^}]*\}\.jobs\b/i.test(readFileSync(join(root, file), 'utf8')),
   );
-  expect(inserting).toEqual([join('jobs', 'enqueue.ts')]);
+  expect(inserting).toEqual([join('jobs', 'insert-jobs.ts')]);
+  const using = files.filter((file) => /\binsertJobs\(/.test(readFileSync(join(root, file), 'utf8')));
+  expect(using.sort()).toEqual([join('jobs', 'enqueue.ts'), join('jobs', 'insert-jobs.ts')]);
 });
 
 test('only become() and the phases make an assignment of a status', () => {

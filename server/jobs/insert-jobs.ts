@@ -1,0 +1,137 @@
+// The one statement that puts jobs in, placed as they are, with their events: waiting, or, where a
+// daemon keeps slots for them, running from the start.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { insertEvents, selectEvents } from '../events/record.ts';
+import { type Job, toJob } from './job.ts';
+import { transitions } from './states.ts';
+
+/** A row for the insert: columns of `jobs`, and `expires_in`. */
+export interface PlacedJob {
+  [column: string]: unknown;
+  id: string;
+  status: string;
+  target_id: string | null;
+  client_request_id: string | null;
+  request_hash: string | null;
+}
+
+/** Slots that a daemon keeps for jobs which are about to be put in. */
+export interface Reservation {
+  leaseId: string;
+  owner: string;
+  leaseSeconds: number;
+  /** They are RUNNING under that lease. */
+  started(jobs: Job[]): void;
+  /** They are not, or nobody knows. */
+  failed(error: unknown): void;
+}
+
+const columns = `id uuid, status text, type text, queue text, remote boolean, target_id text, lane_head boolean,
+  lane_rank smallint, lane_seq bigint, priority smallint, payload jsonb, run_at timestamptz, max_attempts int, retry jsonb,
+  timeout_seconds real, expires_in float8, token_limit bigint, cost_units int, constraints jsonb, on_error text, on_drain text,
+  webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
+
+/** With a reservation they are enqueued and started in one go. */
+export async function insertJobs(
+  tx: Queryable,
+  schema: Schema,
+  rows: PlacedJob[],
+  actor: string,
+  reservation?: Reservation,
+): Promise<Job[]> {
+  const told = insertEvents(schema, {
+    source: 'created',
+    type: `'${transitions.enqueue.event}'`,
+    actor: '$2',
+    from: 'null',
+    to: 'status',
+    ...(reservation && startedWith.enqueued),
+  });
+  const inserted = await tx.query<CreatedRow>(
+    `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
+     created as (
+       insert into ${schema}.jobs (id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
+         created_at, updated_at, run_at, max_attempts, retry, timeout_seconds, expires_at, token_limit, cost_units, constraints,
+         on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author, parent_id, schedule_id
+         ${reservation ? startedWith.columns : ''})
+       select id, ${reservation ? `'${transitions.start.to}'` : 'status'}, type, queue, remote, target_id, lane_head, lane_rank,
+         lane_seq, priority, payload, at, at, coalesce(run_at, at), max_attempts, retry, timeout_seconds,
+         at + expires_in * interval '1 second', token_limit, cost_units, constraints, on_error, on_drain, webhook_url,
+         client_request_id, request_hash, traceparent, author, parent_id, schedule_id ${reservation ? startedWith.values : ''}
+       from given
+       on conflict (client_request_id) where client_request_id is not null do nothing
+       returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${reservation ? ', payload' : ''}),
+     ${reservation ? startedWith.lease(schema) : ''}
+     told as (${told} ${reservation ? `union all ${startedWith.event}` : ''})
+     select * from created`,
+    [
+      JSON.stringify(rows),
+      actor,
+      ...(reservation ? [reservation.leaseId, reservation.owner, reservation.leaseSeconds] : []),
+    ],
+    'often',
+  );
+  const created = new Map(inserted.map((row) => [row.id, row]));
+  return rows.flatMap((row) => {
+    const found = created.get(row.id);
+    return found === undefined ? [] : [toNewbornJob(row, found)];
+  });
+}
+
+/** What the insert of jobs that start at once has beside that of others. */
+const startedWith = {
+  columns: ', attempt, started_at, lease_id, lease_owner',
+  values: ', 1, at, $3::uuid, $4::text',
+  enqueued: { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null' },
+  event: selectEvents({
+    source: 'created',
+    type: `'${transitions.start.event}'`,
+    actor: `'worker:' || $4::text`,
+    from: `'${transitions.enqueue.to}'`,
+    to: 'status',
+  }),
+  lease: (schema: Schema) => `taken as (
+       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+       select $3::uuid, 'local', $4::text, ids, $5::real, at + $5::float8 * interval '1 second'
+         from (select array_agg(id) as ids, now() as at from created) as c where ids is not null),`,
+};
+
+/** What only the database knows of a new job; everything else is as it was given. */
+interface CreatedRow {
+  id: string;
+  created_at: string;
+  run_at: string;
+  expires_at: string | null;
+  /** As Postgres stored it; only for a job that starts at once. */
+  payload?: unknown;
+}
+
+function toNewbornJob({ expires_in: _, ...placed }: PlacedJob, created: CreatedRow): Job {
+  return toJob({
+    ...placed,
+    payload: created.payload ?? placed.payload,
+    created_at: created.created_at,
+    run_at: created.run_at,
+    expires_at: created.expires_at,
+    updated_at: created.created_at,
+    started_at: null,
+    finished_at: null,
+    held_since: null,
+    stale_at: null,
+    attempt: 0,
+    attempt_floor: 0,
+    lease_id: null,
+    lease_owner: null,
+    cancel_requested: false,
+    cancel_intent: null,
+    cancel_detail: null,
+    tokens_used: 0,
+    progress: null,
+    progress_message: null,
+    result: null,
+    error: null,
+    checkpoint: null,
+    webhook_sent: false,
+  });
+}

@@ -1,0 +1,40 @@
+// What a tenant's loop is given by whoever composes it, and what it tells them.
+import type { Database } from '../database/database.ts';
+import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import type { Job } from '../jobs/job.ts';
+import type { Outcome } from '../jobs/settle.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { Attempt } from './attempt.ts';
+import type { Heartbeat } from './heartbeat.ts';
+import type { HandlerEnd } from './run-handler.ts';
+import type { Slots } from './slots.ts';
+
+export interface LoopDependencies {
+  db: Database;
+  slots: Slots;
+  heartbeat: Heartbeat;
+  logger: Logger;
+  workerId: string;
+  leaseSeconds: number;
+  cancelGraceMs: number;
+  tenantConcurrency: number;
+  types(): readonly string[];
+  claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;
+  run(tenant: Tenant, attempt: Attempt): Promise<HandlerEnd>;
+  observe: LoopObserver;
+}
+
+/** `outcome` is undefined if it was not accepted: the job was no longer ours. */
+export interface EndedAttempt {
+  outcome: Outcome | undefined;
+  seconds: number;
+}
+
+/** What the loop tells to whoever counts. */
+export interface LoopObserver {
+  claimed(tenant: Tenant, jobs: Job[]): void;
+  claimFailed(tenant: Tenant): void;
+  settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
+  abandoned(tenant: Tenant, job: Job): void;
+}
