@@ -15,7 +15,9 @@ export function encodeUuids(ids: readonly string[]): Buffer {
   let offset = 20;
   for (const id of ids) {
     buffer.writeInt32BE(uuidBytes, offset);
-    const written = buffer.write(id.replaceAll('-', ''), offset + 4, 'hex');
+    const digits = id.replaceAll('-', '');
+    // What is too long for the buffer's end would be cut off unseen.
+    const written = digits.length === uuidBytes * 2 ? buffer.write(digits, offset + 4, 'hex') : 0;
     if (written !== uuidBytes) throw new TypeError(`not a uuid: ${id}`);
     offset += 4 + uuidBytes;
   }
