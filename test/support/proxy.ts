@@ -1,4 +1,5 @@
-// A TCP proxy before the database that can cut connections, or swallow everything and say nothing.
+// A TCP proxy before the database that can cut connections, or swallow everything and say nothing, or
+// greet like a pooler does: with a process id that is not the one of the process that answers.
 import { connect, createServer, type Server, type Socket } from 'node:net';
 import { onTestFinished } from 'vitest';
 
@@ -14,7 +15,12 @@ export interface Proxy {
   connections(): number;
 }
 
-export async function startProxy(databaseUrl: string): Promise<Proxy> {
+export interface ProxyOptions {
+  /** Greets with a process id of its own. */
+  asPooler?: boolean;
+}
+
+export async function startProxy(databaseUrl: string, { asPooler = false }: ProxyOptions = {}): Promise<Proxy> {
   const target = new URL(databaseUrl);
   const pairs = new Set<[Socket, Socket]>();
   let dark = false;
@@ -23,7 +29,8 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
     const pair: [Socket, Socket] = [near, far];
     pairs.add(pair);
     near.on('data', (data) => dark || far.write(data));
-    far.on('data', (data) => dark || near.write(data));
+    const disguise = asPooler ? disguiseProcess() : (data: Buffer) => data;
+    far.on('data', (data) => dark || near.write(disguise(data)));
     for (const socket of pair) {
       socket.on('error', () => {});
       socket.on('close', () => {
@@ -55,5 +62,29 @@ export async function startProxy(databaseUrl: string): Promise<Proxy> {
     },
     cut,
     connections: () => pairs.size,
+  };
+}
+
+const keyData = 'K'.charCodeAt(0);
+
+/** Changes the process id in the server's greeting; what comes after it passes untouched. */
+function disguiseProcess(): (data: Buffer) => Buffer {
+  let greeted = false;
+  let held: Buffer = Buffer.alloc(0);
+  return (data) => {
+    if (greeted) return data;
+    // Messages are a type, a length that counts itself, and a body; one may come in pieces.
+    held = Buffer.concat([held, data]);
+    let at = 0;
+    while (!greeted && held.length >= at + 5 && held.length >= at + 1 + held.readInt32BE(at + 1)) {
+      if (held[at] === keyData) {
+        greeted = true;
+        held.writeInt32BE(held.readInt32BE(at + 5) + 1, at + 5);
+      }
+      at += 1 + held.readInt32BE(at + 1);
+    }
+    const whole = held.subarray(0, greeted ? held.length : at);
+    held = held.subarray(whole.length);
+    return whole;
   };
 }
