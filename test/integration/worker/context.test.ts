@@ -160,6 +160,24 @@ test('children are made once, however often the parent runs', async () => {
   ]);
 });
 
+test('a child knows its parent; a job that no other made has none', async () => {
+  const definition = defineJob({
+    type: 'test.family',
+    payload: z.object({ parentless: z.boolean() }),
+    async run({ job, payload, enqueue }) {
+      if (payload.parentless) await enqueue('test.family', { parentless: false });
+      return job.parentId;
+    },
+  });
+  const parent = await runJob(context, definition, { payload: { parentless: true } });
+  expect(parent.end).toEqual({ kind: 'completed', result: null });
+  const [made] = await context.db.query<{ id: string }>(`select id from ${context.schema}.jobs where parent_id = $1`, [
+    parent.job.id,
+  ]);
+  const child = await (await startClaimed(context, definition, made!.id)).end;
+  expect(child.end).toEqual({ kind: 'completed', result: parent.job.id });
+});
+
 test('a checkpoint is what the next attempt starts from', async () => {
   const seen: unknown[] = [];
   const definition = defineJob({

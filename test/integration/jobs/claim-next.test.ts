@@ -1,0 +1,279 @@
+// Settling the head of a lane and starting the next in line, as one transaction: what it starts, what
+// it must leave alone, and that nothing of it is ever half done.
+import { v7 as uuidv7 } from 'uuid';
+import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
+import type { ClaimRequest } from '../../../server/jobs/claim.ts';
+import { queueDueJobs } from '../../../server/jobs/due.ts';
+import { expireWaitingJobs } from '../../../server/jobs/expire.ts';
+import type { Job } from '../../../server/jobs/job.ts';
+import { resumeJob } from '../../../server/jobs/resume.ts';
+import { type Outcome, type Settled, settle, settleIn } from '../../../server/jobs/settle.ts';
+import { pauseJob } from '../../../server/jobs/stop.ts';
+import { pauseTarget } from '../../../server/jobs/target.ts';
+import { useTenant } from '../../support/database.ts';
+import { checkInvariants } from '../../support/invariants.ts';
+import { addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
+
+const context = useTenant();
+const error = { code: 'HANDLER_ERROR', message: 'no' };
+const complete: Outcome = { kind: 'complete', result: null };
+let number = 0;
+const newTarget = () => `next-${++number}`;
+
+/** A lane whose head runs; the others wait in line. */
+async function startLane(...others: Parameters<typeof addJobs>[1]): Promise<{ targetId: string; jobs: Job[] }> {
+  const targetId = newTarget();
+  const added = await addJobs(
+    context,
+    [{}, ...others].map((job) => ({ ...job, targetId })),
+  );
+  const { jobs } = await claim(context);
+  expect(jobs.map((job) => job.id)).toEqual([added[0]?.id]);
+  return { targetId, jobs: [jobs[0]!, ...added.slice(1)] };
+}
+
+interface Finish {
+  outcome?: Outcome;
+  next?: Partial<ClaimRequest>;
+}
+
+function settlements(jobs: readonly Job[], outcome: Outcome) {
+  return jobs.map((job) => ({ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }));
+}
+
+function request(next: Partial<ClaimRequest> = {}): ClaimRequest {
+  return { owner: 'w2', limit: 100, leaseSeconds: 15, ...next };
+}
+
+async function finishAndTake(jobs: readonly Job[], { outcome = complete, next }: Finish = {}): Promise<Settled> {
+  const options = { actor: 'worker:w1', claimNext: request(next) };
+  return settle(context.db, context.schema, settlements(jobs, outcome), options);
+}
+
+const taken = ({ claimed }: Settled) => claimed?.jobs.map((job) => job.id);
+
+async function leasesOf(job: Pick<Job, 'id'>): Promise<unknown[]> {
+  return context.db.query(`select id, kind, owner, job_ids from ${context.schema}.leases where $1 = any(job_ids)`, [
+    job.id,
+  ]);
+}
+
+beforeEach(async () => {
+  const { db, schema } = context;
+  await db.query(`truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events cascade`);
+});
+
+afterEach(() => checkInvariants(context));
+
+test('the next in line starts with the end of the one before, under the lease of the request', async () => {
+  const { targetId, jobs } = await startLane({}, {});
+  const leaseId = uuidv7();
+  const settled = await finishAndTake([jobs[0]!], { next: { leaseId, types: ['demo.echo'] } });
+  expect(settled.accepted).toEqual(new Set([jobs[0]!.id]));
+  expect(settled.claimed).toMatchObject({
+    leaseId,
+    jobs: [{ id: jobs[1]!.id, status: 'RUNNING', attempt: 1, leaseId, leaseOwner: 'w2', targetId, type: 'demo.echo' }],
+  });
+  // Nothing was left to claim: its lane is taken.
+  expect(settled.runnable).toBe(false);
+  expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'SUCCESS', laneHead: false });
+  const next = await reread(context, jobs[1]!);
+  expect(next).toMatchObject({ status: 'RUNNING', laneHead: true, laneRank: null, attempt: 1, leaseId });
+  expect(next.startedAt).not.toBeNull();
+  expect(await leasesOf(next)).toEqual([{ id: leaseId, kind: 'local', owner: 'w2', job_ids: [next.id] }]);
+  expect(await eventTypes(context, next)).toEqual(['job.enqueued', 'job.started']);
+  const [started] = await context.db.query(
+    `select actor, from_status, to_status, lease_id, attempt from ${context.schema}.events where job_id = $1 and type = 'job.started'`,
+    [next.id],
+  );
+  expect(started).toEqual({
+    actor: 'worker:w2',
+    from_status: 'QUEUED',
+    to_status: 'RUNNING',
+    lease_id: leaseId,
+    attempt: 1,
+  });
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('the end of one and the start of the next are one transaction', async () => {
+  const { jobs } = await startLane({});
+  await finishAndTake([jobs[0]!]);
+  const rows = await context.db.query(
+    `select distinct xid from ${context.schema}.events
+      where (job_id = $1 and type = 'job.completed') or (job_id = $2 and type = 'job.started')`,
+    [jobs[0]!.id, jobs[1]!.id],
+  );
+  expect(rows).toHaveLength(1);
+});
+
+test('a lane goes on to its end this way, urgent ones first, then in the order they came', async () => {
+  const { jobs } = await startLane({ priority: 'LOW' }, {}, { priority: 'URGENT' }, {});
+  const [first, low, normal, urgent, late] = jobs;
+  const order: (string | undefined)[] = [];
+  for (let running: Job | undefined = first; running; ) {
+    order.push(running.id);
+    const { claimed } = await finishAndTake([running]);
+    running = claimed?.jobs[0];
+  }
+  expect(order).toEqual([first, urgent, normal, late, low].map((job) => job?.id));
+});
+
+test('several lanes go on at once, and share the lease', async () => {
+  const lanes = [await startLane({}), await startLane({}), await startLane()];
+  const settled = await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
+  expect(taken(settled)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
+  for (const { jobs } of lanes.slice(0, 2)) {
+    expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'RUNNING', leaseId: settled.claimed?.leaseId });
+  }
+  const [lease] = await leasesOf(lanes[0]!.jobs[1]!);
+  expect(await leasesOf(lanes[1]!.jobs[1]!)).toEqual([lease]);
+});
+
+test('no more start than were asked for; the others become heads, for anybody to claim', async () => {
+  const lanes = [await startLane({}, {}), await startLane({}, {}), await startLane({}, {})];
+  const settled = await finishAndTake(
+    lanes.map(({ jobs }) => jobs[0]!),
+    { next: { limit: 2 } },
+  );
+  expect(settled.claimed?.jobs).toHaveLength(2);
+  expect(settled.runnable).toBe(true);
+  const nexts = await Promise.all(lanes.map(({ jobs }) => reread(context, jobs[1]!)));
+  expect(nexts.map((job) => job.status).sort()).toEqual(['QUEUED', 'RUNNING', 'RUNNING']);
+  const left = nexts.find((job) => job.status === 'QUEUED')!;
+  expect(left).toMatchObject({ laneHead: true, laneRank: null, leaseId: null, attempt: 0 });
+  expect(await leasesOf(left)).toEqual([]);
+  expect((await claim(context)).jobs.map((job) => job.id)).toEqual([left.id]);
+});
+
+test('a job of a type that is not handled is left to others, as the head of its lane', async () => {
+  const { jobs } = await startLane({ type: 'elsewhere' }, {});
+  const settled = await finishAndTake([jobs[0]!], { next: { types: ['demo.echo', 'demo.sleep'] } });
+  expect([taken(settled), settled.runnable]).toEqual([[], true]);
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, laneRank: null });
+  // Nor is one behind it taken in its place.
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('a job for remote workers is left to them, as the head of its lane', async () => {
+  const { jobs } = await startLane({ remote: true }, {});
+  expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, remote: true });
+  expect(await leasesOf(jobs[1]!)).toEqual([]);
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('a paused target starts nothing more', async () => {
+  const { targetId, jobs } = await startLane({});
+  await pauseTarget(context.db, context.schema, { targetId, actor: 'user:ann' });
+  const settled = await finishAndTake([jobs[0]!]);
+  expect([taken(settled), settled.runnable]).toEqual([[], false]);
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false, attempt: 0 });
+});
+
+test('a paused job that waits to hold the lane gets it, and holds', async () => {
+  const { jobs } = await startLane({}, {});
+  await pauseJob(context.db, context.schema, { jobId: jobs[2]!.id, actor: 'user:ann' });
+  expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'PAUSED', laneHead: true, laneRank: null });
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('a failed job that waits to hold the lane gets it, and holds', async () => {
+  const { jobs } = await startLane({}, {});
+  await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
+    jobs[2]!.id,
+  ]);
+  expect(await expireWaitingJobs(context.db, context.schema, 'sweeper:test')).toBe(1);
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: false, laneRank: 0 });
+  expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
+  expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: true, laneRank: null });
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('a resumed job goes first', async () => {
+  const { jobs } = await startLane({ priority: 'URGENT' }, { priority: 'LOW' });
+  await pauseJob(context.db, context.schema, { jobId: jobs[2]!.id, actor: 'user:ann' });
+  await resumeJob(context.db, context.schema, { jobId: jobs[2]!.id, actor: 'user:ann' });
+  expect(taken(await finishAndTake([jobs[0]!]))).toEqual([jobs[2]!.id]);
+});
+
+test.each<[string, Outcome, object]>([
+  ['failed and blocks', { kind: 'fail', error }, { status: 'ERROR', laneHead: true }],
+  ['waits for its retry', { kind: 'retry', error, delayMs: 3_600_000 }, { status: 'PENDING', laneHead: true }],
+  ['was paused', { kind: 'stopPaused', message: 'paused' }, { status: 'PAUSED', laneHead: true }],
+  ['was given back', { kind: 'giveBack', reason: 'drained' }, { status: 'QUEUED', laneHead: true, attempt: 0 }],
+])('a lane whose head %s stays with it', async (_what, outcome, expected) => {
+  const { jobs } = await startLane({});
+  expect(taken(await finishAndTake([jobs[0]!], { outcome }))).toEqual([]);
+  expect(await reread(context, jobs[0]!)).toMatchObject(expected);
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false, attempt: 0 });
+  expect(await leasesOf(jobs[1]!)).toEqual([]);
+});
+
+test('a failure that holds nothing lets the next one start', async () => {
+  const targetId = newTarget();
+  const [first, second] = await addJobs(context, [{ targetId, onError: 'continue' }, { targetId }]);
+  const { jobs } = await claim(context);
+  expect(taken(await finishAndTake(jobs, { outcome: { kind: 'fail', error } }))).toEqual([second!.id]);
+  expect(await reread(context, first!)).toMatchObject({ status: 'ERROR', laneHead: false });
+});
+
+test('an outcome that is no longer ours starts nothing', async () => {
+  const { jobs } = await startLane({});
+  const settled = await finishAndTake([{ ...jobs[0]!, leaseId: uuidv7() }]);
+  expect([settled.accepted.size, taken(settled)]).toEqual([0, []]);
+  expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'RUNNING', laneHead: true });
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
+});
+
+test('a due retry keeps its lane: nothing that waits goes first, however urgent', async () => {
+  const { jobs } = await startLane({ priority: 'URGENT' });
+  await context.db.query(`update ${context.schema}.jobs set max_attempts = 2 where id = $1`, [jobs[0]!.id]);
+  await finishAndTake([jobs[0]!], { outcome: { kind: 'retry', error, delayMs: 0 } });
+  expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'PENDING', laneHead: true, laneRank: null });
+  expect((await claim(context)).jobs).toEqual([]);
+  expect(await queueDueJobs(context.db, context.schema, 'worker:w1')).toBe(1);
+  expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'QUEUED', laneHead: true, laneRank: null });
+  const again = await claim(context);
+  expect(again.jobs.map((job) => [job.id, job.attempt])).toEqual([[jobs[0]!.id, 2]]);
+  expect(taken(await finishAndTake(again.jobs))).toEqual([jobs[1]!.id]);
+});
+
+/** Everything that a settle with a claim writes. */
+async function everything(): Promise<unknown> {
+  const { db, schema } = context;
+  return {
+    jobs: await db.query(`select * from ${schema}.jobs order by id`),
+    targets: await db.query(`select * from ${schema}.targets order by id`),
+    leases: await db.query(`select * from ${schema}.leases order by id`),
+    events: await db.query(`select * from ${schema}.events order by seq`),
+  };
+}
+
+test('a crash after the claim and before the commit leaves everything as it was', async () => {
+  const { jobs } = await startLane({}, {});
+  const before = await everything();
+  const crashed = context.db.transaction(async (tx) => {
+    const options = { actor: 'worker:w1', endedLeases: [jobs[0]!.leaseId as string], claimNext: request() };
+    const settled = await settleIn(tx, context.schema, settlements([jobs[0]!], complete), options);
+    expect(taken(settled)).toEqual([jobs[1]!.id]);
+    throw new Error('crash');
+  });
+  await expect(crashed).rejects.toThrow('crash');
+  expect(await everything()).toEqual(before);
+  expect(taken(await finishAndTake([jobs[0]!]))).toEqual([jobs[1]!.id]);
+});
+
+test('a claim that fails takes the outcome back with it', async () => {
+  const { db, schema } = context;
+  const { jobs } = await startLane({});
+  const before = await everything();
+  await db.query(`alter table ${schema}.leases add constraint nobody check (owner <> 'nobody')`);
+  onTestFinished(() => db.query(`alter table ${schema}.leases drop constraint if exists nobody`).then(() => {}));
+  await expect(finishAndTake([jobs[0]!], { next: { owner: 'nobody' } })).rejects.toThrow('nobody');
+  expect(await everything()).toEqual(before);
+  // Without the claim the outcome is good.
+  await finish(context, jobs[0]!);
+  expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true });
+});

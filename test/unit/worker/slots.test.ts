@@ -1,0 +1,120 @@
+// The slots of a daemon: nobody starves, nobody takes what others wait for, and asking costs nothing.
+import { expect, test } from 'vitest';
+import { type HungryTenant, Slots } from '../../../server/worker/slots.ts';
+
+/** A tenant that notes when it was told to ask again. */
+function tenant(key: string, told: string[] = []): HungryTenant {
+  return { key, onSlotFree: () => told.push(key) };
+}
+
+test('a tenant alone takes all there is, up to its own limit', () => {
+  const slots = new Slots(10);
+  expect(slots.take(tenant('a'), 4)).toBe(4);
+  // The limit counts what it has already.
+  expect(slots.take(tenant('a'), 4)).toBe(0);
+  expect(slots.take(tenant('a'), 100)).toBe(6);
+  expect([slots.used, slots.runningOf('a')]).toEqual([10, 10]);
+});
+
+test('while others wait nobody takes more than its share', () => {
+  const slots = new Slots(9);
+  slots.wait(tenant('b'));
+  slots.wait(tenant('c'));
+  expect(slots.take(tenant('a'), 100)).toBe(3);
+  expect(slots.take(tenant('b'), 100)).toBe(3);
+  expect(slots.take(tenant('c'), 100)).toBe(3);
+  expect(slots.used).toBe(9);
+});
+
+test('a share is rounded up, so that the last slot is taken too', () => {
+  const slots = new Slots(1);
+  slots.wait(tenant('b'));
+  slots.wait(tenant('c'));
+  expect(slots.take(tenant('a'), 100)).toBe(1);
+});
+
+test('who gets nothing waits; who gets something waits no longer', () => {
+  const slots = new Slots(2);
+  expect(slots.take(tenant('a'), 2)).toBe(2);
+  expect(slots.rivalsOf('a')).toBe(0);
+  expect(slots.take(tenant('b'), 2)).toBe(0);
+  expect(slots.rivalsOf('a')).toBe(1);
+  slots.release('a', 1);
+  expect(slots.take(tenant('b'), 2)).toBe(1);
+  expect(slots.rivalsOf('a')).toBe(0);
+});
+
+test('nobody is a rival of itself', () => {
+  const slots = new Slots(2);
+  slots.wait(tenant('a'));
+  slots.wait(tenant('b'));
+  slots.wait(tenant('b'));
+  expect([slots.rivalsOf('a'), slots.rivalsOf('b'), slots.rivalsOf('c')]).toEqual([1, 1, 2]);
+  slots.forget('b');
+  expect([slots.rivalsOf('a'), slots.rivalsOf('b')]).toEqual([0, 1]);
+});
+
+test('a freed slot is told to all that wait, first to the one that runs least', () => {
+  const slots = new Slots(6);
+  const told: string[] = [];
+  slots.take(tenant('busy'), 3);
+  slots.take(tenant('calm'), 1);
+  slots.take(tenant('rest'), 2);
+  for (const key of ['busy', 'calm', 'idle']) expect(slots.take(tenant(key, told), 100)).toBe(0);
+  expect(told).toEqual([]);
+  slots.release('rest', 1);
+  expect(told).toEqual(['idle', 'calm', 'busy']);
+  slots.forget('calm');
+  slots.release('rest', 1);
+  expect(told.slice(3)).toEqual(['idle', 'busy']);
+});
+
+test('who has what it asked for is not told', () => {
+  const slots = new Slots(2);
+  const told: string[] = [];
+  slots.take(tenant('a', told), 1);
+  slots.take(tenant('b', told), 1);
+  slots.release('a', 1);
+  expect(told).toEqual([]);
+});
+
+test('a release of nothing tells nobody', () => {
+  const slots = new Slots(1);
+  const told: string[] = [];
+  slots.take(tenant('a'), 1);
+  slots.take(tenant('b', told), 1);
+  slots.release('a', 0);
+  expect([told, slots.used]).toEqual([[], 1]);
+});
+
+test('to ask what is free changes nothing', () => {
+  const slots = new Slots(4);
+  slots.take(tenant('a'), 2);
+  slots.wait(tenant('b'));
+  for (let n = 0; n < 3; n++) {
+    expect(slots.freeFor('c', 100)).toBe(1);
+    expect(slots.freeFor('b', 100)).toBe(2);
+    expect(slots.freeFor('a', 2)).toBe(0);
+  }
+  expect([slots.used, slots.runningOf('a'), slots.runningOf('b'), slots.runningOf('c')]).toEqual([2, 2, 0, 0]);
+  // Neither became a rival by asking, nor ceased to be one.
+  expect([slots.rivalsOf('a'), slots.rivalsOf('b')]).toEqual([1, 0]);
+});
+
+test('a limit below what already runs gives nothing, and takes nothing back', () => {
+  const slots = new Slots(4);
+  slots.take(tenant('a'), 3);
+  expect(slots.freeFor('a', 1)).toBe(0);
+  expect(slots.take(tenant('a'), 1)).toBe(0);
+  expect(slots.runningOf('a')).toBe(3);
+});
+
+test('what was released can be taken again', () => {
+  const slots = new Slots(3);
+  slots.take(tenant('a'), 3);
+  slots.release('a', 2);
+  expect([slots.used, slots.runningOf('a')]).toEqual([1, 1]);
+  slots.release('a', 1);
+  expect([slots.used, slots.runningOf('a')]).toEqual([0, 0]);
+  expect(slots.take(tenant('b'), 100)).toBe(3);
+});
