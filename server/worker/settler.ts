@@ -56,7 +56,7 @@ export class Settler<T extends Settlement> {
 
   add(item: T, leaseEnded: boolean): void {
     this.#waiting.push(item);
-    if (leaseEnded && !this.#unwritten.delete(item.leaseId)) this.#lastOfLease.add(item);
+    if (leaseEnded) this.#lastOfLease.add(item);
     if (this.#scheduled) return;
     this.#scheduled = true;
     // Everything that ends in this turn of the loop goes into one statement.
@@ -78,10 +78,13 @@ export class Settler<T extends Settlement> {
       return;
     }
     const batch = this.#waiting.splice(0, this.#batchSize());
-    const ended = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
+    const last = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
+    // Looked at now, not when it came in: the one before it may have been refused since.
+    const ended = last.filter((leaseId) => !this.#unwritten.has(leaseId));
     this.#writing = true;
     void this.#write(batch, ended).finally(() => {
       this.#writing = false;
+      for (const leaseId of last) this.#unwritten.delete(leaseId);
       this.#options.onWritten();
       this.#pump();
     });
