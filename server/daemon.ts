@@ -33,6 +33,7 @@ import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
 import type { HandlerRegistry } from './worker/handlers.ts';
 import { Heartbeat } from './worker/heartbeat.ts';
+import type { LoopWatch } from './worker/loop-watch.ts';
 import { observeHeartbeat } from './worker/observe.ts';
 import type { WorkerPool } from './worker/pool.ts';
 import { DaemonRegistration } from './worker/registration.ts';
@@ -69,6 +70,7 @@ export class Daemon {
   #operations: OperationRunner;
   #streams: EventStreams;
   #aftermath: Aftermath;
+  #loopWatch: LoopWatch;
   #background: Service[];
   #started: Service[] = [];
   #migrated = false;
@@ -115,6 +117,7 @@ export class Daemon {
       heartbeat: this.#heartbeat,
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
       onSettled: (tenant) => this.#aftermath.wake(tenant.slug),
+      onClaimed: () => this.#loopWatch.stir(),
     });
     this.#registration = new DaemonRegistration({
       db: this.db,
@@ -129,7 +132,6 @@ export class Daemon {
       db: this.db,
       registry: this.registry,
       logger,
-      everyMs: config.sweepIntervalSeconds * 1000,
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
@@ -138,18 +140,22 @@ export class Daemon {
       underLoad: () => this.workers.underLoad,
       ...(options.retentionHooks && { retentionHooks: options.retentionHooks }),
     });
+    this.#loopWatch = createLoopWatch(this.workers, this.metrics, logger);
     this.#background = [
-      createLoopWatch(this.workers, this.metrics, logger),
+      this.#loopWatch,
       ...createPeriodic({
         ...parts,
         workers: this.workers,
         schedules: this.#schedules,
+        operations: this.#operations,
+        followers: this.#aftermath.followers,
         wake: (slug) => this.#wakeSlug(slug),
       }),
     ];
     this.#http = this.#createHttp(options.version);
     this.#notifications.isHeard = () => !this.#registration.alone;
     this.registry.isTold = () => this.#notifications.connected;
+    this.#notifications.onLost = () => this.registry.hurry();
     this.#notifications.onWake((slug) => {
       if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
       if (slug === daemonJoined) this.#registration.joined();
@@ -329,6 +335,7 @@ export class Daemon {
       routes,
       version,
     });
-    return new HttpServer(app, { host: this.config.host, port: this.config.port }, this.#logger);
+    const onRequest = () => this.#loopWatch.stir();
+    return new HttpServer(app, { host: this.config.host, port: this.config.port, onRequest }, this.#logger);
   }
 }

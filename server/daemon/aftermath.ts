@@ -1,5 +1,5 @@
 // What happens after the fact, off the hot path: statistics, webhooks and retention, with their
-// routes. All of them go round the tenants by themselves; a wake-up only makes them look sooner.
+// routes. The daemon's watch tells them where there is something to do; a wake-up, that it is now.
 import type { Database } from '../database/database.ts';
 import type { RouteGroup } from '../http/route.ts';
 import { adminWorkerRoutes } from '../http/routes/admin-workers.ts';
@@ -8,6 +8,7 @@ import { webhookRoutes } from '../http/routes/webhooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import type { Followers } from '../maintenance/followers.ts';
 import type { RetentionHooks, RetentionReport } from '../maintenance/retention.ts';
 import { createRetention } from '../maintenance/retention-rounds.ts';
 import type { Metrics } from '../stats/metrics.ts';
@@ -29,6 +30,7 @@ export interface AftermathOptions {
 export interface Aftermath {
   services: Service[];
   routes: RouteGroup[];
+  followers: Omit<Followers, 'seals'>;
   /** Something happened at this tenant. Cheap enough for every job. */
   wake(slug: string): void;
 }
@@ -36,13 +38,14 @@ export interface Aftermath {
 export function createAftermath(options: AftermathOptions): Aftermath {
   const { config, db, registry, logger, metrics, retentionHooks } = options;
   const { underLoad } = options;
-  const statistics = new Statistics({ db, registry, logger, metrics, underLoad });
+  const statistics = new Statistics({ db, registry, logger, metrics, underLoad, watched: true });
   const webhooks = new WebhookDispatcher({
     db,
     registry,
     logger,
     workerId: config.workerId,
     underLoad,
+    watched: true,
     allowPrivate: config.webhookAllowPrivate,
     concurrency: config.webhookConcurrency,
     timeoutMs: config.webhookTimeoutSeconds * 1000,
@@ -62,6 +65,7 @@ export function createAftermath(options: AftermathOptions): Aftermath {
   });
   return {
     services: [statistics, webhooks, retention],
+    followers: { statistics, webhooks },
     routes: [
       statsRoutes({ db }),
       webhookRoutes({ db, registry, wake: (slug) => webhooks.wake(slug) }),

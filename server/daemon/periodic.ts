@@ -1,12 +1,14 @@
-// The periodic tasks, each with its interval: one table to see what a daemon does by itself.
+// What a daemon does by itself, each task with its interval: one table to see it all.
 import type { Database } from '../database/database.ts';
 import type { Config } from '../kernel/config.ts';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { pollOnce } from '../maintenance/poll.ts';
+import { createFollowerWatch, type Followers } from '../maintenance/followers.ts';
+import type { OperationRunner } from '../maintenance/operation-runner.ts';
+import { createPoll } from '../maintenance/poll.ts';
 import { Sealer } from '../maintenance/sealer.ts';
 import { Sweeper } from '../maintenance/sweeper.ts';
+import { Watch } from '../maintenance/watch.ts';
 import type { ScheduleTicker } from '../schedules/ticker.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -20,26 +22,33 @@ export interface PeriodicOptions {
   metrics: Metrics;
   workers: WorkerPool;
   schedules: ScheduleTicker;
+  operations: OperationRunner;
+  followers: Omit<Followers, 'seals'>;
   wake(slug: string): void;
 }
 
+/** One look serves all of them: an idle daemon sends one statement every few seconds. */
 export function createPeriodic(options: PeriodicOptions): Service[] {
-  const { config, db, registry, logger, workers, schedules } = options;
-  const sweeper = createSweeper(options);
-  const every = (name: string, seconds: number, run: () => Promise<unknown>) =>
-    new Interval(name, seconds * 1000, run, logger);
-  return [
-    every('poll', config.pollIntervalSeconds, () => pollOnce(db, registry, workers, schedules)),
-    every('sweep', config.sweepIntervalSeconds, () => sweeper.runOnce()),
-    new Sealer({ db, registry, logger, underLoad: () => workers.underLoad }),
+  const { config, db, registry, logger, workers, schedules, operations, followers } = options;
+  const pollMs = config.pollIntervalSeconds * 1000;
+  const sweepMs = config.sweepIntervalSeconds * 1000;
+  const sealer = new Sealer({ db, registry, logger, watched: true, underLoad: () => workers.underLoad });
+  const watchers = [
+    createPoll(pollMs, workers, schedules),
+    createFollowerWatch(sweepMs, { ...followers, seals: sealer }),
+    operations.watcher(sweepMs),
+    createSweeper(options, sweepMs),
   ];
+  return [sealer, new Watch({ db, registry, logger, watchers })];
 }
 
-function createSweeper({ config, db, registry, logger, metrics, wake }: PeriodicOptions): Sweeper {
+function createSweeper(options: PeriodicOptions, everyMs: number): Sweeper {
+  const { config, db, registry, logger, metrics, wake } = options;
   return new Sweeper({
     db,
     registry,
     logger,
+    everyMs,
     actor: `sweeper:${config.workerId}`,
     staleLeaseGraceSeconds: config.staleLeaseGraceSeconds,
     orphanAfterSeconds: config.orphanAfterSeconds,

@@ -32,6 +32,8 @@ export interface WorkersOptions {
   /** A handler put jobs in. */
   onEnqueued(tenant: Tenant, enqueued: Enqueued[]): void;
   onSettled(tenant: Tenant): void;
+  /** Jobs were claimed and will start. */
+  onClaimed(): void;
 }
 
 export function createWorkers(options: WorkersOptions): WorkerPool {
@@ -51,7 +53,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
         ? claimWithinCapacity(db, tenant.schema, request)
         : claimJobs(db, tenant.schema, request),
     run: (tenant, attempt) => runAttempt(options, tenant, attempt),
-    observe: observeLoops(options.metrics, logger, options.onSettled),
+    observe: observeLoops(options.metrics, logger, { settled: options.onSettled, claimed: options.onClaimed }),
   });
 }
 
@@ -123,6 +125,8 @@ export function createLoopWatch(workers: WorkerPool, metrics: Metrics, logger: L
   return new LoopWatch({
     logger,
     runningTypes: () => workers.runningTypes,
+    isRunning: () => workers.runningCount > 0,
+    onDelay: (ms) => metrics.loopDelay.add(ms),
     onBlocked: (seconds) => {
       metrics.loopBlocked.inc();
       metrics.loopBlockedSeconds.inc(seconds);

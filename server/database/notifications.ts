@@ -33,6 +33,8 @@ export class Notifications implements Service {
   #stopped = true;
   /** False while this daemon is known to be the only one. */
   isHeard: () => boolean = () => true;
+  /** Called when wake-ups no longer arrive. */
+  onLost: () => void = () => {};
 
   constructor(options: { url: string; db: Queryable; logger: Logger }) {
     this.#url = options.url;
@@ -115,6 +117,7 @@ export class Notifications implements Service {
     if (this.#stopped || (this.#client !== undefined && this.#client !== client)) return;
     this.#client = undefined;
     if (this.#reconnectTimer !== undefined) return;
+    if (this.#failures === 0) this.onLost();
     this.#failures += 1;
     const delay = Math.min(250 * 2 ** Math.min(this.#failures, 6), 10_000) * (0.5 + Math.random() / 2);
     this.#reconnectTimer = setTimeout(() => {

@@ -102,7 +102,8 @@ export function readStatement(schema: Schema): string {
       select ${columns} from ${schema}.events e
         where (e.xid, e.seq) > ${behind} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
     select until::text as until,
-           exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot)) as moved,
+           exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
+             or exists (select 1 from ${schema}.events e where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot)))) as moved,
            pg_snapshot_xmax(present) < pg_snapshot_xmax($1::pg_snapshot) as ahead,
            ${eventColumns
              .split(', ')

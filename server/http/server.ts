@@ -13,6 +13,7 @@ export interface HttpServerOptions {
   stopGraceMs?: number;
   /** How long a client may take to send its headers. */
   headersTimeoutMs?: number;
+  onRequest?(): void;
 }
 
 // Slow-header clients are cut off; bodies are at most a few megabytes. Streams are not concerned:
@@ -44,6 +45,8 @@ export class HttpServer implements Service {
       { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
       this.#app,
     );
+    const { onRequest } = this.#options;
+    if (onRequest !== undefined) server.on('request', onRequest);
     server.keepAliveTimeout = keepAliveTimeoutMs;
     server.on('connection', (socket) => {
       this.#sockets.add(socket);

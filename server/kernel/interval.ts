@@ -1,4 +1,5 @@
 // A periodic task: one run at a time, jittered, survives its own errors, stop awaits the run.
+// Its period may change from run to run; with an infinite one it sleeps until it is called.
 import type { Logger } from './logger.ts';
 import type { Service } from './service.ts';
 
@@ -7,17 +8,18 @@ const longestTimerMs = 2 ** 31 - 1;
 
 export class Interval implements Service {
   readonly name: string;
-  #everyMs: number;
+  #everyMs: () => number;
   #run: () => Promise<unknown>;
   #logger: Logger;
   #timer: NodeJS.Timeout | undefined;
+  #dueAt = Number.POSITIVE_INFINITY;
   #running: Promise<void> | undefined;
   #again = false;
   #stopped = true;
 
-  constructor(name: string, everyMs: number, run: () => Promise<unknown>, logger: Logger) {
+  constructor(name: string, everyMs: number | (() => number), run: () => Promise<unknown>, logger: Logger) {
     this.name = name;
-    this.#everyMs = everyMs;
+    this.#everyMs = typeof everyMs === 'number' ? () => everyMs : everyMs;
     this.#run = run;
     this.#logger = logger;
   }
@@ -35,20 +37,40 @@ export class Interval implements Service {
       this.#again = true;
       return;
     }
-    clearTimeout(this.#timer);
+    this.#clear();
     this.#running = this.#once();
+  }
+
+  /** Run within this time, if no run is due before. Behind a run under way its period counts. */
+  within(ms: number): void {
+    if (this.#stopped || this.#running || performance.now() + ms >= this.#dueAt) return;
+    this.#sleep(ms);
   }
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#timer);
+    this.#clear();
     await this.#running;
   }
 
   #schedule(): void {
     if (this.#stopped) return;
-    const delay = Math.min(this.#everyMs * (0.9 + Math.random() * 0.2), longestTimerMs);
+    const everyMs = this.#everyMs();
+    if (everyMs === Number.POSITIVE_INFINITY) this.#clear();
+    else this.#sleep(everyMs * (0.9 + Math.random() * 0.2));
+  }
+
+  #sleep(ms: number): void {
+    this.#clear();
+    const delay = Math.min(ms, longestTimerMs);
+    this.#dueAt = performance.now() + delay;
     this.#timer = setTimeout(() => this.wake(), delay);
+  }
+
+  #clear(): void {
+    clearTimeout(this.#timer);
+    this.#timer = undefined;
+    this.#dueAt = Number.POSITIVE_INFINITY;
   }
 
   async #once(): Promise<void> {

@@ -8,20 +8,24 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Questions, survey } from './survey.ts';
+import { type Answer, type Questions, survey } from './survey.ts';
+import type { Watcher } from './watch.ts';
 
 export interface OperationRunnerOptions {
   db: Database;
   registry: Pick<TenantRegistry, 'active'>;
   logger: Logger;
-  everyMs: number;
+  /** Time between two looks that the runner takes by itself; without it the daemon's watch tells it. */
+  everyMs?: number;
   /** Lanes may have moved on, or jobs were resumed. */
   wake(slug: string): void;
 }
 
 const questions: Questions = {
-  waiting: (s) =>
-    `exists (select 1 from ${s}.operations where status = 'running' and (locked_until is null or locked_until < now()))`,
+  // True: nobody is at it; false: somebody is; null: there is none.
+  operation_waits: (s) =>
+    `(select locked_until is null or locked_until < now() from ${s}.operations
+       where status = 'running' order by locked_until nulls first limit 1)`,
 };
 // An operation is no reason to take the connections that workers and requests need.
 const tenantsAtOnce = 2;
@@ -34,7 +38,12 @@ export class OperationRunner implements Service {
 
   constructor(options: OperationRunnerOptions) {
     this.#options = options;
-    this.#interval = new Interval(this.name, options.everyMs, () => this.runOnce(), options.logger);
+    this.#interval = new Interval(
+      this.name,
+      options.everyMs ?? Number.POSITIVE_INFINITY,
+      () => this.runOnce(),
+      options.logger,
+    );
   }
 
   async start(): Promise<void> {
@@ -53,11 +62,25 @@ export class OperationRunner implements Service {
 
   async runOnce(): Promise<void> {
     const { db, registry } = this.#options;
-    const found = await survey(db, registry.active(), questions, []);
+    await this.#finishAll(await survey(db, registry.active(), questions));
+  }
+
+  /** What it wants to know from the watch: those of a daemon that died are found so. */
+  watcher(everyMs: number): Watcher {
+    return {
+      name: this.name,
+      everyMs,
+      suspended: false,
+      questions,
+      rests: ({ operation_waits }) => operation_waits === null,
+      hear: (found) => this.#finishAll(found),
+    };
+  }
+
+  async #finishAll(found: Answer[]): Promise<void> {
     const limit = pLimit(tenantsAtOnce);
-    await Promise.all(
-      found.filter(({ answers }) => answers.waiting === true).map(({ tenant }) => limit(() => this.#finish(tenant))),
-    );
+    const waiting = found.filter(({ answers }) => answers.operation_waits === true);
+    await Promise.all(waiting.map(({ tenant }) => limit(() => this.#finish(tenant))));
   }
 
   async #finish(tenant: Tenant): Promise<void> {

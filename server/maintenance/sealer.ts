@@ -23,6 +23,8 @@ export class Sealer implements Service {
     db: Database;
     registry: Pick<TenantRegistry, 'list'>;
     logger: Logger;
+    /** Somebody wakes it where there is something to seal: see TenantRounds. */
+    watched?: boolean;
     underLoad?: () => boolean;
   }) {
     this.#db = options.db;
@@ -35,6 +37,7 @@ export class Sealer implements Service {
       busyMs,
       idleMs,
       concurrency: 2,
+      watched: options.watched ?? false,
       ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
@@ -47,6 +50,11 @@ export class Sealer implements Service {
     await this.#rounds.stop();
   }
 
+  /** There are events to seal. */
+  wake(slug: string): void {
+    this.#rounds.wake(slug);
+  }
+
   /** One round over all tenants. */
   async runOnce(): Promise<void> {
     await this.#rounds.runOnce(true);
@@ -56,9 +64,9 @@ export class Sealer implements Service {
     let sealed = 0;
     for (let block = 0; block < mostBlocks; block++) {
       if (signal.aborted || (block > 0 && this.#underLoad())) return 'more';
-      const { handled, complete } = await sealEvents(this.#db, tenant.schema);
+      const { handled, complete, busy } = await sealEvents(this.#db, tenant.schema);
       sealed += handled;
-      if (complete) return sealed > 0 ? 'some' : 'none';
+      if (complete) return sealed > 0 ? 'some' : busy ? 'none' : 'rest';
     }
     return 'more';
   }

@@ -3,52 +3,54 @@
 import { type Queryable, sqlState } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
-/** name → SQL over `${schema}`, a boolean or a number. */
+/** name → SQL over `${schema}`. */
 export type Questions = Record<string, (schema: string) => string>;
+
+export type Answers = Record<string, boolean | number | string | null>;
 
 export interface Answer {
   tenant: Tenant;
-  answers: Record<string, boolean | number | null>;
+  answers: Answers;
 }
 
 // Planning time grows with the number of tables in a statement; fifty stay within milliseconds.
 const chunkSize = 50;
 const undefinedTable = '42P01';
 
-export async function survey(
-  db: Queryable,
-  tenants: readonly Tenant[],
-  questions: Questions,
-  values: unknown[],
-): Promise<Answer[]> {
+export async function survey(db: Queryable, tenants: readonly Tenant[], questions: Questions): Promise<Answer[]> {
   const all: Answer[] = [];
   for (let i = 0; i < tenants.length; i += chunkSize) {
-    all.push(...(await askChunk(db, tenants.slice(i, i + chunkSize), questions, values)));
+    all.push(...(await askChunk(db, tenants.slice(i, i + chunkSize), questions)));
   }
   return all;
 }
 
-async function askChunk(
-  db: Queryable,
-  tenants: readonly Tenant[],
-  questions: Questions,
-  values: unknown[],
-): Promise<Answer[]> {
+async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Questions): Promise<Answer[]> {
   const selects = tenants.map((tenant, i) => {
     const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema)} as ${name}`);
     return `select ${i}::int as position, ${columns.join(', ')}`;
   });
   try {
-    const rows = await db.query<Record<string, boolean | number | null>>(selects.join('\nunion all\n'), values);
+    const rows = await db.query<Answers>(selects.join('\nunion all\n'));
     return rows.map(({ position, ...answers }) => ({ tenant: tenants[position as number] as Tenant, answers }));
   } catch (error) {
     // A tenant was deleted meanwhile, or the cluster does not join tenants: ask each alone.
     if (tenants.length > 1) {
       const single: Answer[] = [];
-      for (const tenant of tenants) single.push(...(await askChunk(db, [tenant], questions, values)));
+      for (const tenant of tenants) single.push(...(await askChunk(db, [tenant], questions)));
       return single;
     }
     if (sqlState(error) === undefinedTable) return [];
     throw error;
   }
+}
+
+/** SQL: milliseconds from now, by the database's clock, until `time`. */
+export function msUntil(time: string): string {
+  return `extract(epoch from (${time} - now()))::float8 * 1000`;
+}
+
+/** The answer to a question for the milliseconds until the next of something; infinite if there is none. */
+export function msOf(answer: Answers[string] | undefined): number {
+  return typeof answer === 'number' ? answer : Number.POSITIVE_INFINITY;
 }

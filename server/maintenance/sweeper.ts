@@ -8,7 +8,8 @@ import { resumeDueTargets } from '../jobs/target.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Questions, survey } from './survey.ts';
+import { type Answer, type Answers, msOf, msUntil, type Questions, survey } from './survey.ts';
+import type { Watcher } from './watch.ts';
 
 export interface SweeperOptions {
   db: Database;
@@ -18,6 +19,7 @@ export interface SweeperOptions {
   staleLeaseGraceSeconds: number;
   orphanAfterSeconds: number;
   tokenLimit: number;
+  everyMs: number;
   /** There may be something to claim now. */
   wake(slug: string): void;
   observe: SweepObserver;
@@ -28,15 +30,16 @@ export interface SweepObserver {
 }
 
 const questions: Questions = {
-  leases: (s) =>
-    `exists (select 1 from ${s}.leases where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second')`,
+  lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
   timeouts: (s) =>
     `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
               where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
                 and j.started_at < now() - j.timeout_seconds * interval '1 second')`,
-  expired: (s) =>
-    `exists (select 1 from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED') and expires_at < now())`,
-  targets: (s) => `exists (select 1 from ${s}.targets where paused_until is not null and paused_until <= now())`,
+  expires_ms: (s) =>
+    `(select ${msUntil('expires_at')} from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED')
+       order by expires_at limit 1)`,
+  resumes_ms: (s) =>
+    `(select ${msUntil('paused_until')} from ${s}.targets where paused_until is not null order by paused_until limit 1)`,
 };
 
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -50,29 +53,57 @@ interface RepairPosition {
   lanesFrom: string;
 }
 
-export class Sweeper {
+export class Sweeper implements Watcher {
+  readonly name = 'sweep';
+  readonly suspended = true;
+  readonly questions = questions;
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
-  #nextRepair = 0;
+  /** Tenants of which something was heard since their last repair, the longest waiting first. */
+  #unrepaired = new Set<string>();
   #passes = 0;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
   }
 
+  get everyMs(): number {
+    return this.#options.everyMs;
+  }
+
   /** One pass over all tenants. Suspended ones too: their expired leases must not hold lanes for ever. */
   async runOnce(): Promise<void> {
-    const { db, registry, staleLeaseGraceSeconds } = this.#options;
-    const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
-    for (const { tenant, answers } of await survey(db, tenants, questions, [staleLeaseGraceSeconds])) {
-      if (answers.leases === true) await this.#attempt(tenant, 'leases', () => this.#sweepLeases(tenant));
+    await this.hear(await survey(this.#options.db, this.#tenants(), questions));
+  }
+
+  /** A lease may end at any time without an event: its holder falls silent. */
+  rests({ lease_ms, expires_ms, resumes_ms }: Answers, restMs: number): boolean {
+    return lease_ms === null && msOf(expires_ms) > restMs && msOf(resumes_ms) > restMs;
+  }
+
+  async hear(found: Answer[]): Promise<void> {
+    const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
+    for (const { tenant, answers } of found) {
+      if (msOf(answers.lease_ms) < -graceMs) await this.#attempt(tenant, 'leases', () => this.#sweepLeases(tenant));
       if (answers.timeouts === true) await this.#attempt(tenant, 'leases', () => this.#sweepTimeouts(tenant));
-      if (answers.expired === true) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
-      if (answers.targets === true) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
+      if (msOf(answers.expires_ms) < 0) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
+      if (msOf(answers.resumes_ms) <= 0) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
-    if (this.#passes++ % passesPerRepair !== 0) return;
-    const repaired = tenants[this.#nextRepair++ % Math.max(1, tenants.length)];
-    if (repaired !== undefined) await this.repair(repaired);
+    for (const { tenant } of found) this.#unrepaired.add(tenant.id);
+    if (this.#passes++ % passesPerRepair === 0) await this.#repairNext();
+  }
+
+  async #repairNext(): Promise<void> {
+    const tenants = new Map(this.#tenants().map((tenant) => [tenant.id, tenant]));
+    for (const id of this.#unrepaired) {
+      this.#unrepaired.delete(id);
+      const tenant = tenants.get(id);
+      if (tenant !== undefined) return this.repair(tenant);
+    }
+  }
+
+  #tenants(): Tenant[] {
+    return this.#options.registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
   }
 
   /** Looks at one slice of the tenant for orphans and for lanes without a head. */

@@ -38,13 +38,16 @@ interface Group {
 export class ClaimWaiters implements Service {
   readonly name = 'claim-waiters';
   #interval: Interval;
+  #pollMs: number;
   #groups = new Map<string, Group>();
   /** Wake-ups per tenant: a claim that found nothing looks again if there was one meanwhile. */
   #wakes = new Map<string, number>();
   #stopped = false;
 
   constructor(pollMs: number, logger: Logger) {
-    this.#interval = new Interval(this.name, pollMs, async () => this.#pollAll(), logger);
+    this.#pollMs = pollMs;
+    const period = () => (this.#groups.size > 0 ? pollMs : Number.POSITIVE_INFINITY);
+    this.#interval = new Interval(this.name, period, async () => this.#pollAll(), logger);
   }
 
   async start(): Promise<void> {
@@ -113,6 +116,7 @@ export class ClaimWaiters implements Service {
       const timer = setTimeout(waiter.giveUp, claim.waitMs);
       claim.signal.addEventListener('abort', waiter.giveUp);
       group.waiters.add(waiter);
+      this.#interval.within(this.#pollMs);
     });
   }
 

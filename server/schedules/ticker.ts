@@ -7,8 +7,9 @@ import type { Tenant } from '../tenants/tenant.ts';
 import { type Firing, fireDueSchedules } from './fire.ts';
 import { nextFiringInMs } from './read.ts';
 
-// Beyond this the poll will say it again in time; the timers of far-off schedules are not kept.
-const farMs = 60_000;
+// Beyond this the poll, which comes round every minute, will say it again in time; the timers of
+// far-off schedules are not kept.
+const farMs = 180_000;
 
 export class ScheduleTicker implements Service {
   readonly name = 'schedules';

@@ -1,10 +1,10 @@
 // Everything that this daemon measures, for Prometheus. One object, made by the composition root;
 // the others call its members. Labels are few and bounded: never a job, a target or an address; a
 // tenant only if METRICS_PER_TENANT says so.
-import { type IntervalHistogram, monitorEventLoopDelay } from 'node:perf_hooks';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import type { Service } from '../kernel/service.ts';
 import { LabelledCounter, LabelledGauge, LabelledHistogram, type MetricOptions } from './labelled.ts';
+import { LoopDelay } from './loop-delay.ts';
 
 export type JobOutcome = 'completed' | 'partial' | 'failed' | 'retried' | 'paused' | 'canceled' | 'given_back' | 'lost';
 export type ClaimResult = 'some' | 'none' | 'error';
@@ -59,7 +59,7 @@ export class Metrics implements Service {
   readonly queueJobs: LabelledGauge<string>;
   readonly oldestSeconds: LabelledGauge<never>;
 
-  #loopDelay: IntervalHistogram | undefined;
+  readonly loopDelay: LoopDelay;
   #defaults = false;
 
   constructor(options: MetricsOptions) {
@@ -102,20 +102,18 @@ export class Metrics implements Service {
     this.oldestSeconds = new LabelledGauge(at, 'queue_oldest_seconds', 'Age of the oldest job that waits to be taken.');
     gauge(at, 'build_info', 'Always 1; the version is the label.', ['version']).set({ version: options.version }, 1);
     this.#addPools(at, options.pools);
-    this.#addLoopDelay(at);
+    this.loopDelay = new LoopDelay(this.registry);
   }
 
-  /** Process metrics and the watch of the event loop; the rest works without. */
+  /** Process metrics; the rest works without. */
   async start(): Promise<void> {
-    if (!this.#defaults) collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: 100 });
+    if (this.#defaults) return;
     this.#defaults = true;
-    this.#loopDelay ??= monitorEventLoopDelay({ resolution: 100 });
-    this.#loopDelay.enable();
+    collectDefaultMetrics({ register: this.registry, eventLoopMonitoringPrecision: never });
+    this.loopDelay.replaceDefaults(this.registry);
   }
 
-  async stop(): Promise<void> {
-    this.#loopDelay?.disable();
-  }
+  async stop(): Promise<void> {}
 
   #addPools(at: MetricOptions, pools: MetricsOptions['pools']): void {
     if (pools === undefined) return;
@@ -133,26 +131,10 @@ export class Metrics implements Service {
       },
     });
   }
-
-  #addLoopDelay(at: MetricOptions): void {
-    const read = () => this.#loopDelay;
-    new Gauge({
-      name: 'leasehold_event_loop_delay_seconds',
-      help: 'Delay of the event loop since the last scrape.',
-      labelNames: ['quantile'],
-      registers: [at.registry],
-      collect() {
-        const delay = read();
-        if (delay === undefined || delay.count === 0) return;
-        this.set({ quantile: '0.5' }, delay.percentile(50) / 1e9);
-        this.set({ quantile: '0.99' }, delay.percentile(99) / 1e9);
-        this.set({ quantile: '1' }, delay.max / 1e9);
-        delay.reset();
-      },
-    });
-  }
 }
 
+// Milliseconds between two looks of Node's monitor, which cannot be left out and is not used.
+const never = 2 ** 31 - 1;
 const webhookBuckets = [0.05, 0.1, 0.25, 0.5, 1, 2.5, 5, 10, 30];
 
 function counter<L extends string = never>(at: MetricOptions, name: string, help: string, labelNames: L[] = []) {

@@ -19,6 +19,8 @@ export interface StatisticsOptions {
   metrics: Metrics;
   /** Time between rounds; an idle tenant is visited less often unless it is woken. */
   everyMs?: number;
+  /** Somebody wakes it where something happened, whichever daemon did it: see TenantRounds. */
+  watched?: boolean;
   gaugesMs?: number;
 }
 
@@ -37,6 +39,8 @@ export class Statistics implements Service {
   #options: StatisticsOptions;
   #rounds: TenantRounds;
   #depths = new Map<string, Depth>();
+  /** Tenants whose gauges may be behind. */
+  #stale = new Set<string>();
   #gaugesMs: number;
 
   constructor(options: StatisticsOptions) {
@@ -52,6 +56,7 @@ export class Statistics implements Service {
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 2,
+      watched: options.watched ?? false,
       ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
@@ -66,6 +71,7 @@ export class Statistics implements Service {
 
   /** Something happened at this tenant. */
   wake(slug: string): void {
+    this.#stale.add(slug);
     this.#rounds.wake(slug);
   }
 
@@ -77,20 +83,26 @@ export class Statistics implements Service {
   async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
     let handled = 0;
     let complete = false;
+    let busy = false;
     const { underLoad } = this.#options;
     for (let step = 0; step < stepsPerVisit && !complete && !signal.aborted; step++) {
       if (step > 0 && underLoad?.() === true) break;
       const followed = await rollUpOnce(this.#options.db, tenant.schema);
       handled += followed.handled;
-      complete = followed.complete;
+      ({ complete, busy } = followed);
     }
+    if (handled > 0 || busy) this.#stale.add(tenant.slug);
     const depth = this.#depths.get(tenant.slug);
     if (depth === undefined || performance.now() - depth.readAt >= this.#gaugesMs) await this.#readDepth(tenant);
-    return handled > 0 || !complete ? 'some' : 'none';
+    if (handled > 0 || !complete) return 'some';
+    // What waits grows older without an event.
+    const waits = (this.#depths.get(tenant.slug)?.counts.QUEUED ?? 0) > 0;
+    return busy || waits || this.#stale.has(tenant.slug) ? 'none' : 'rest';
   }
 
   async #readDepth(tenant: Tenant): Promise<void> {
     const { db } = this.#options;
+    this.#stale.delete(tenant.slug);
     const counts = await readCounts(db, tenant.schema);
     const oldestSeconds = counts.QUEUED === 0 ? 0 : await readOldestSeconds(db, tenant.schema);
     this.#depths.set(tenant.slug, { counts, oldestSeconds, readAt: performance.now() });
@@ -106,6 +118,7 @@ export class Statistics implements Service {
     for (const [slug, { counts, oldestSeconds }] of this.#depths) {
       if (registry.bySlug(slug) === undefined) {
         this.#depths.delete(slug);
+        this.#stale.delete(slug);
         continue;
       }
       oldest = Math.max(oldest, oldestSeconds);

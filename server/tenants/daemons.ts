@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 
-// Six beats.
+// Three beats of an idle one.
 const lostAfter = 30;
 
 export interface DaemonRow {
@@ -20,7 +20,7 @@ export interface DaemonRow {
   job_types: string[];
 }
 
-/** `lost`: silent for six beats. It crashed, or it cannot reach the database. */
+/** `lost`: silent for half a minute. It crashed, or it cannot reach the database. */
 export async function listDaemons(db: Queryable, lostAfterSeconds = lostAfter): Promise<DaemonRow[]> {
   return db.query<DaemonRow>(
     `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types,

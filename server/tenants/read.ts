@@ -32,13 +32,13 @@ export async function readTenantPage(db: Queryable, limit: number, afterSlug = '
   return rows.map(toTenant);
 }
 
-/** Changes whenever any tenant is added, changed or removed, whatever the order of their commits. */
+/** SQL. Changes whenever any tenant is added, changed or removed, whatever the order of their commits. */
+export const tenantsFingerprint = `select count(*)::text || ':' ||
+    coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text as fingerprint
+  from ${controlSchema}.tenants`;
+
 export async function readTenantsFingerprint(db: Queryable): Promise<string> {
-  const rows = await db.query<{ fingerprint: string }>(
-    `select count(*)::text || ':' || coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text
-         as fingerprint
-       from ${controlSchema}.tenants`,
-  );
+  const rows = await db.query<{ fingerprint: string }>(tenantsFingerprint);
   return rows[0]?.fingerprint ?? '';
 }
 

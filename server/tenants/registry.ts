@@ -1,5 +1,5 @@
-// All tenants in memory. One cheap query a second tells whether any changed; only then are the
-// rows read again. A database that is away leaves the last known state in place.
+// All tenants in memory. A wake-up, or whoever asks the database anyway, tells that one changed; only
+// then are the rows read again. A database that is away leaves the last known state in place.
 import type { Queryable } from '../database/database.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
@@ -34,7 +34,8 @@ export class TenantRegistry implements Service {
   constructor(db: Queryable, logger: Logger, everyMs = refreshMs) {
     this.#db = db;
     this.#logger = logger;
-    this.#interval = new Interval(this.name, everyMs, () => this.#tick(), logger);
+    const period = () => (this.isTold() ? refreshWhenToldMs : everyMs);
+    this.#interval = new Interval(this.name, period, () => this.#tick(), logger);
   }
 
   /** Has read the tenants once, unless the database is away; then goes on trying. */
@@ -80,8 +81,24 @@ export class TenantRegistry implements Service {
     return this.#reading;
   }
 
+  /** Somebody read the tenants' fingerprint along with something else. */
+  heard(fingerprint: string): void {
+    this.#readAt = performance.now();
+    if (fingerprint !== this.#fingerprint) void this.#tryRefresh();
+  }
+
+  /** Changes may have been missed. */
+  hurry(): void {
+    this.#readAt = Number.NEGATIVE_INFINITY;
+    this.#interval.wake();
+  }
+
   async #tick(): Promise<void> {
     if (this.isTold() && performance.now() - this.#readAt < refreshWhenToldMs) return;
+    await this.#tryRefresh();
+  }
+
+  async #tryRefresh(): Promise<void> {
     try {
       await this.refresh();
       if (this.#failing) this.#logger.info('tenants can be read again');

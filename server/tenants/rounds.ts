@@ -1,5 +1,5 @@
-// Visits every tenant again and again: soon where there was something to do, ever more rarely where
-// there was not. A thousand idle tenants then cost a few queries a second, and none a timer of its own.
+// Visits tenants again and again: soon where there was something to do, ever more rarely where there
+// was not. If somebody watches the tenants, those at rest are visited only when they are woken.
 import pLimit from 'p-limit';
 import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
@@ -8,8 +8,8 @@ import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from './registry.ts';
 import type { Tenant } from './tenant.ts';
 
-/** `more`: come back at once; `some`: something was done; `none`: nothing was there. */
-export type VisitResult = 'more' | 'some' | 'none';
+/** `more`: come back at once; `some`: something was done; `none`: nothing was there; `rest`: nor will there be by itself. */
+export type VisitResult = 'more' | 'some' | 'none' | 'rest';
 
 export interface RoundsOptions {
   name: string;
@@ -22,6 +22,8 @@ export interface RoundsOptions {
   idleMs: number;
   /** Tenants visited at the same time. */
   concurrency: number;
+  /** Somebody wakes a tenant whenever there is something to do: tenants at rest, and new ones, are left to that. */
+  watched?: boolean;
   /** While this is true, visits rest far longer than they take: jobs come first. */
   underLoad?(): boolean;
 }
@@ -45,11 +47,17 @@ export class TenantRounds implements Service {
   #plans = new Map<string, Plan>();
   #woken = new Set<string>();
   #abort = new AbortController();
+  #ranAt = Number.NEGATIVE_INFINITY;
 
   constructor(options: RoundsOptions) {
     this.name = options.name;
     this.#options = options;
-    this.#interval = new Interval(options.name, options.busyMs, () => this.runOnce(), options.logger);
+    this.#interval = new Interval(
+      options.name,
+      () => this.#nextMs(),
+      () => this.runOnce(),
+      options.logger,
+    );
   }
 
   async start(): Promise<void> {
@@ -66,6 +74,7 @@ export class TenantRounds implements Service {
   /** Something happened at this tenant: a hint, it would be found without. */
   wake(slug: string): void {
     this.#woken.add(slug);
+    this.#interval.within(Math.max(this.#options.busyMs / 4, this.#ranAt + this.#options.busyMs - performance.now()));
   }
 
   /** Do not wait for the next round. */
@@ -78,11 +87,13 @@ export class TenantRounds implements Service {
     const limit = pLimit(this.#options.concurrency);
     const now = performance.now();
     const tenants = this.#options.registry.list().filter(hasSchema);
+    this.#ranAt = now;
+    const { watched = false } = this.#options;
     const underLoad = this.#options.underLoad?.() === true;
     const due = tenants.filter(({ id, slug }) => {
       const plan = this.#plans.get(id);
-      if (everybody || (plan === undefined && !underLoad)) return true;
-      if (plan === undefined) return false;
+      if (everybody) return true;
+      if (plan === undefined) return !underLoad && (!watched || this.#woken.has(slug));
       return plan.dueAt <= now || (this.#woken.has(slug) && plan.restUntil <= now);
     });
     this.#woken.clear();
@@ -114,12 +125,28 @@ export class TenantRounds implements Service {
     const ended = performance.now();
     plan.restUntil =
       this.#options.underLoad?.() === true ? ended + Math.max(leastRestMs, restFactor * (ended - began)) : 0;
-    plan.delayMs = result === 'none' ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
+    if (result === 'rest' && this.#options.watched) {
+      plan.delayMs = busyMs;
+      // A wake-up during a rest under load is not kept.
+      plan.dueAt = plan.restUntil > 0 ? plan.restUntil : Number.POSITIVE_INFINITY;
+      return;
+    }
+    const nothing = result === 'none' || result === 'rest';
+    plan.delayMs = nothing ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
     plan.dueAt = Math.max(plan.restUntil, ended + plan.delayMs * (0.7 + Math.random() * 0.3));
     if (plan.delayMs === 0) {
       plan.delayMs = busyMs;
       if (plan.restUntil === 0) this.#interval.wake();
     }
+  }
+
+  /** Until the next visit that is due; tenants without a plan are looked for all the time, unless they are watched. */
+  #nextMs(): number {
+    const { busyMs, watched } = this.#options;
+    if (!watched || this.#woken.size > 0) return busyMs;
+    let dueAt = Number.POSITIVE_INFINITY;
+    for (const plan of this.#plans.values()) dueAt = Math.min(dueAt, plan.dueAt);
+    return Math.max(busyMs, dueAt - performance.now());
   }
 
   #forgetAllBut(tenants: readonly Tenant[]): void {

@@ -29,6 +29,8 @@ export interface DispatcherOptions {
   observe?: (tenant: Tenant, outcome: DeliveryOutcome, seconds: number) => void;
   /** Time between rounds; an idle tenant is visited less often unless it is woken. */
   everyMs?: number;
+  /** Somebody wakes it where there is something to send: see TenantRounds. */
+  watched?: boolean;
   lookup?: LookupFunction;
 }
 
@@ -54,6 +56,7 @@ export class WebhookDispatcher implements Service {
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 4,
+      watched: options.watched ?? false,
       ...(options.underLoad && { underLoad: options.underLoad }),
     });
   }
@@ -84,16 +87,18 @@ export class WebhookDispatcher implements Service {
     const { db } = this.#options;
     let handled = 0;
     let complete = false;
+    let busy = false;
     for (let step = 0; step < mostSteps && !complete && !signal.aborted; step++) {
       const followed = await fillOutboxOnce(db, tenant);
       handled += followed.handled;
-      complete = followed.complete;
+      ({ complete, busy } = followed);
     }
     const limit = this.#freeSlots(tenant);
     const taken = limit === 0 || signal.aborted ? [] : await this.#take(tenant, limit);
     for (const delivery of taken) this.#begin(tenant, delivery);
     if (!complete) return 'more';
-    return handled > 0 || taken.length > 0 || limit === 0 ? 'some' : 'none';
+    if (handled > 0 || taken.length > 0 || limit === 0) return 'some';
+    return busy ? 'none' : 'rest';
   }
 
   /** A quarter of all slots for one tenant, at least one. */

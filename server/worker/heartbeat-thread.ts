@@ -18,12 +18,15 @@ let pulseSeenAt = performance.now();
 let client: pg.Client | undefined;
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
+let beating = false;
 
 port.on('message', (message: ToThread) => {
   switch (message.kind) {
     case 'hold': {
+      if (held.size === 0) pulseSeenAt = performance.now();
       const leases = held.get(message.schema) ?? new Map<string, string[]>();
       held.set(message.schema, leases.set(message.leaseId, message.jobIds));
+      if (timer === undefined && !beating) schedule();
       break;
     }
     case 'drop': {
@@ -44,15 +47,14 @@ port.on('message', (message: ToThread) => {
   }
 });
 
-schedule();
-
+/** Without leases there is nothing to renew: the thread sleeps until it is told of one. */
 function schedule(): void {
-  if (stopped) return;
   clearTimeout(timer);
+  timer = undefined;
+  if (stopped || held.size === 0) return;
   timer = setTimeout(() => void beat(), options.intervalMs * (0.9 + Math.random() * 0.1));
 }
 
-let beating = false;
 async function beat(): Promise<void> {
   if (beating) return;
   beating = true;

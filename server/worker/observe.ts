@@ -44,10 +44,17 @@ function byOutcome(ended: readonly EndedAttempt[]): Map<JobOutcome, number[]> {
   return groups;
 }
 
-/** `told` is called when attempts have ended: there is something to count, and perhaps to send. */
-export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Tenant) => void): LoopObserver {
+export interface LoopsTold {
+  /** Called when attempts have ended: there is something to count, and perhaps to send. */
+  settled(tenant: Tenant): void;
+  /** Called for every claim that found jobs. */
+  claimed(): void;
+}
+
+export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold): LoopObserver {
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
+      if (jobs.length > 0) told.claimed();
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
       metrics.jobsClaimed.add(tenant.slug, jobs.length);
       metrics.running.add(tenant.slug, jobs.length);
@@ -64,7 +71,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: (tenant: Te
         const run = metrics.runSeconds.of(tenant.slug, kind);
         for (const one of seconds) run.observe(one);
       }
-      told(tenant);
+      told.settled(tenant);
     },
     abandoned(tenant, job) {
       logger.warn(

@@ -19,20 +19,24 @@ export interface RegistrationOptions {
   draining(): boolean;
 }
 
-// Readers take a daemon for dead after half a minute: six beats may be lost.
+// Readers take a daemon for dead after half a minute: some beats may be lost. While there is nothing
+// new to tell, every other one is left out.
 const beatMs = 5_000;
+const quietBeatMs = 9_000;
 
 export class DaemonRegistration implements Service {
   readonly name = 'registration';
   #options: RegistrationOptions;
   #interval: Interval;
   #alone = false;
+  #told = '';
+  #toldAt = Number.NEGATIVE_INFINITY;
   /** A daemon restarted under its old name is another one. These ids grow with time: the younger keeps the row. */
   #incarnation = uuidv7();
 
   constructor(options: RegistrationOptions) {
     this.#options = options;
-    this.#interval = new Interval(this.name, beatMs, () => this.beat(), options.logger);
+    this.#interval = new Interval(this.name, beatMs, () => this.#beatIfDue(), options.logger);
   }
 
   /** No other daemon has been heard of lately. */
@@ -65,31 +69,33 @@ export class DaemonRegistration implements Service {
 
   async beat(): Promise<void> {
     const { db, workerId, version } = this.#options;
-    await db.query(
-      `insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
-       values ($1, $2, $3, $4, $5, $6, $7, $8)
-       on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
-         version = excluded.version, draining = excluded.draining, running = excluded.running,
-         job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
-         started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
-       where daemons.incarnation <= excluded.incarnation`,
-      [
-        workerId,
-        this.#incarnation,
-        hostname(),
-        process.pid,
-        version,
-        this.#options.draining(),
-        this.#options.running(),
-        [...this.#options.types()],
-      ],
-    );
+    const state = this.#state();
     const [row] = await db.query<{ others: number }>(
-      `with gone as (delete from ${controlSchema}.daemons where last_beat_at < now() - interval '1 day')
+      `with told as (
+         insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
+           version = excluded.version, draining = excluded.draining, running = excluded.running,
+           job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
+           started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
+         where daemons.incarnation <= excluded.incarnation),
+       gone as (delete from ${controlSchema}.daemons where id <> $1 and last_beat_at < now() - interval '1 day')
        select count(*)::int as others from ${controlSchema}.daemons
         where id <> $1 and last_beat_at > now() - interval '1 minute'`,
-      [workerId],
+      [workerId, this.#incarnation, hostname(), process.pid, version, state.draining, state.running, state.types],
     );
     this.#alone = row?.others === 0;
+    this.#told = JSON.stringify(state);
+    this.#toldAt = performance.now();
+  }
+
+  async #beatIfDue(): Promise<void> {
+    if (performance.now() - this.#toldAt < quietBeatMs && JSON.stringify(this.#state()) === this.#told) return;
+    await this.beat();
+  }
+
+  #state() {
+    const { draining, running, types } = this.#options;
+    return { draining: draining(), running: running(), types: [...types()] };
   }
 }

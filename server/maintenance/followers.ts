@@ -1,0 +1,50 @@
+// Tells those who follow the event log where there is something new for them, so that none of them
+// has to visit every tenant: an event may come from a daemon that is gone.
+import { sealsFollower } from '../events/seal.ts';
+import { msOf, msUntil } from './survey.ts';
+import type { Watcher } from './watch.ts';
+
+interface Follower {
+  wake(slug: string): void;
+}
+
+export interface Followers {
+  statistics: Follower;
+  webhooks: Follower;
+  seals: Follower;
+}
+
+export function createFollowerWatch(everyMs: number, { statistics, webhooks, seals }: Followers): Watcher {
+  return {
+    name: 'followers',
+    everyMs,
+    suspended: true,
+    questions: {
+      followers: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasSeenAll(s)})`,
+      delivery_ms: (s) =>
+        `(select ${msUntil('next_at')} from ${s}.webhook_deliveries where state = 'pending' order by next_at limit 1)`,
+    },
+    rests: ({ followers, delivery_ms }, restMs) => upToDate(followers).size >= 3 && msOf(delivery_ms) > restMs,
+    hear(found) {
+      for (const { tenant, answers, stirred } of found) {
+        const seen = upToDate(answers.followers);
+        // What another daemon has counted is still to be shown here.
+        if (stirred || !seen.has('statistics')) statistics.wake(tenant.slug);
+        if (!seen.has('webhooks') || msOf(answers.delivery_ms) <= 0) webhooks.wake(tenant.slug);
+        if (!seen.has(sealsFollower)) seals.wake(tenant.slug);
+      }
+    },
+  };
+}
+
+/** No event is outside its snapshot, and it is not in the middle of a large read. */
+function hasSeenAll(schema: string): string {
+  const seen = `split_part(f.snapshot, '|', 1)::pg_snapshot`;
+  return `strpos(f.snapshot, '|') = 0
+    and not exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax(${seen}))
+    and not exists (select 1 from ${schema}.events e where e.xid = any(array(select pg_snapshot_xip(${seen}))))`;
+}
+
+function upToDate(followers: unknown): Set<string> {
+  return new Set(typeof followers === 'string' ? followers.split(',') : []);
+}
