@@ -1,7 +1,7 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
 import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
-import { createPeriodic } from './daemon/periodic.ts';
+import { createPeriodic, type Periodic } from './daemon/periodic.ts';
 import { migrateEverySchema, untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
@@ -71,7 +71,7 @@ export class Daemon {
   #streams: EventStreams;
   #aftermath: Aftermath;
   #loopWatch: LoopWatch;
-  #background: Service[];
+  #periodic: Periodic;
   #started: Service[] = [];
   #migrated = false;
   #state: 'new' | 'starting' | 'running' | 'stopping' | 'stopped' = 'new';
@@ -141,21 +141,23 @@ export class Daemon {
       ...(options.retentionHooks && { retentionHooks: options.retentionHooks }),
     });
     this.#loopWatch = createLoopWatch(this.workers, this.metrics, logger);
-    this.#background = [
-      this.#loopWatch,
-      ...createPeriodic({
-        ...parts,
-        workers: this.workers,
-        schedules: this.#schedules,
-        operations: this.#operations,
-        followers: this.#aftermath.followers,
-        wake: (slug) => this.#wakeSlug(slug),
-      }),
-    ];
+    this.#periodic = createPeriodic({
+      ...parts,
+      workers: this.workers,
+      schedules: this.#schedules,
+      operations: this.#operations,
+      followers: this.#aftermath.followers,
+      retention: this.#aftermath.retention,
+      wake: (slug) => this.#wakeSlug(slug),
+      isTold: () => this.#notifications.connected,
+    });
     this.#http = this.#createHttp(options.version);
     this.#notifications.isHeard = () => !this.#registration.alone;
     this.registry.isTold = () => this.#notifications.connected;
-    this.#notifications.onLost = () => this.registry.hurry();
+    this.#notifications.onLost = () => {
+      this.registry.hurry();
+      this.#periodic.watch.stir();
+    };
     this.#notifications.onWake((slug) => {
       if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
       if (slug === daemonJoined) this.#registration.joined();
@@ -226,7 +228,8 @@ export class Daemon {
       this.#schedules,
       this.#streams,
       ...this.#aftermath.services,
-      ...this.#background,
+      this.#loopWatch,
+      ...this.#periodic.services,
     ];
   }
 
@@ -276,6 +279,7 @@ export class Daemon {
 
   /** The tenant's own workers, and the remote ones that wait for work here; without a slug, all of them. */
   #wakeHere(slug: string | undefined): void {
+    this.#periodic.watch.stir();
     this.workers.wake(slug);
     this.#tell(slug);
     const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];

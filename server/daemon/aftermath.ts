@@ -11,6 +11,7 @@ import type { Service } from '../kernel/service.ts';
 import type { Followers } from '../maintenance/followers.ts';
 import type { RetentionHooks, RetentionReport } from '../maintenance/retention.ts';
 import { createRetention } from '../maintenance/retention-rounds.ts';
+import type { Watcher } from '../maintenance/watch.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -31,6 +32,7 @@ export interface Aftermath {
   services: Service[];
   routes: RouteGroup[];
   followers: Omit<Followers, 'seals'>;
+  retention: Watcher;
   /** Something happened at this tenant. Cheap enough for every job. */
   wake(slug: string): void;
 }
@@ -64,7 +66,8 @@ export function createAftermath(options: AftermathOptions): Aftermath {
     ...(retentionHooks && { hooks: retentionHooks }),
   });
   return {
-    services: [statistics, webhooks, retention],
+    services: [statistics, webhooks, retention.service],
+    retention: retention.watcher,
     followers: { statistics, webhooks },
     routes: [
       statsRoutes({ db }),

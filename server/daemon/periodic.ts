@@ -8,7 +8,7 @@ import type { OperationRunner } from '../maintenance/operation-runner.ts';
 import { createPoll } from '../maintenance/poll.ts';
 import { Sealer } from '../maintenance/sealer.ts';
 import { Sweeper } from '../maintenance/sweeper.ts';
-import { Watch } from '../maintenance/watch.ts';
+import { Watch, type Watcher } from '../maintenance/watch.ts';
 import type { ScheduleTicker } from '../schedules/ticker.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -24,11 +24,19 @@ export interface PeriodicOptions {
   schedules: ScheduleTicker;
   operations: OperationRunner;
   followers: Omit<Followers, 'seals'>;
+  retention: Watcher;
   wake(slug: string): void;
+  /** Wake-ups of other daemons arrive. */
+  isTold(): boolean;
+}
+
+export interface Periodic {
+  services: Service[];
+  watch: Watch;
 }
 
 /** One look serves all of them: an idle daemon sends one statement every few seconds. */
-export function createPeriodic(options: PeriodicOptions): Service[] {
+export function createPeriodic(options: PeriodicOptions): Periodic {
   const { config, db, registry, logger, workers, schedules, operations, followers } = options;
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
@@ -38,8 +46,10 @@ export function createPeriodic(options: PeriodicOptions): Service[] {
     createFollowerWatch(sweepMs, { ...followers, seals: sealer }),
     operations.watcher(sweepMs),
     createSweeper(options, sweepMs),
+    options.retention,
   ];
-  return [sealer, new Watch({ db, registry, logger, watchers })];
+  const watch = new Watch({ db, registry, logger, watchers, isTold: options.isTold });
+  return { services: [sealer, watch], watch };
 }
 
 function createSweeper(options: PeriodicOptions, everyMs: number): Sweeper {

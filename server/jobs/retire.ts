@@ -21,8 +21,8 @@ interface RetiredRow {
   status: Status;
 }
 
-// The predicate of the index, word for word. A job that failed without a lane, or left it, holds nobody up.
-const over = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
+// SQL: the predicate of the index, word for word. A job that failed without a lane, or left it, holds nobody up.
+export const over = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
 /** Marks up to `limit` jobs that ended longer ago than this. One short statement; call it again for more. */
 export async function markStaleJobs(

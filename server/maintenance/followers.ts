@@ -20,13 +20,16 @@ export function createFollowerWatch(everyMs: number, { statistics, webhooks, sea
     everyMs,
     suspended: true,
     questions: {
+      written: (s) => `exists (select 1 from ${s}.events)`,
       followers: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasSeenAll(s)})`,
       delivery_ms: (s) =>
         `(select ${msUntil('next_at')} from ${s}.webhook_deliveries where state = 'pending' order by next_at limit 1)`,
     },
-    rests: ({ followers, delivery_ms }, restMs) => upToDate(followers).size >= 3 && msOf(delivery_ms) > restMs,
+    rests: ({ written, followers, delivery_ms }, restMs) =>
+      written === false || (upToDate(followers).size >= 3 && msOf(delivery_ms) > restMs),
     hear(found) {
       for (const { tenant, answers, stirred } of found) {
+        if (answers.written === false) continue;
         const seen = upToDate(answers.followers);
         // What another daemon has counted is still to be shown here.
         if (stirred || !seen.has('statistics')) statistics.wake(tenant.slug);
@@ -37,10 +40,10 @@ export function createFollowerWatch(everyMs: number, { statistics, webhooks, sea
   };
 }
 
-/** No event is outside its snapshot, and it is not in the middle of a large read. */
+/** No event is outside its snapshot, it is not in the middle of a large read, and not ahead of a restored database. */
 function hasSeenAll(schema: string): string {
   const seen = `split_part(f.snapshot, '|', 1)::pg_snapshot`;
-  return `strpos(f.snapshot, '|') = 0
+  return `strpos(f.snapshot, '|') = 0 and pg_snapshot_xmax(${seen}) <= pg_snapshot_xmax(pg_current_snapshot())
     and not exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax(${seen}))
     and not exists (select 1 from ${schema}.events e where e.xid = any(array(select pg_snapshot_xip(${seen}))))`;
 }

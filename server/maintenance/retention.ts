@@ -41,7 +41,7 @@ export interface RetentionReport {
 // Some 20 ms each; a run is then at most a few seconds, and the next one goes on.
 const defaultBatch = 500;
 const defaultMostBatches = 40;
-const secondsPerDay = 86_400;
+export const secondsPerDay = 86_400;
 // Charts go back this far.
 const leastDaysOfMinutes = 32;
 
@@ -51,7 +51,7 @@ export async function runRetentionOnce(
   options: RetentionOptions,
 ): Promise<RetentionReport> {
   const { schema } = tenant;
-  const { staleAfterSeconds, deleteAfterSeconds, eventDays } = termsOf(tenant, options.config);
+  const { staleAfterSeconds, staleForSeconds, eventDays, minuteDays } = termsOf(tenant, options.config);
   const { actor, hooks, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
   const run = (kind: Exclude<keyof RetentionReport, 'complete'>, step: () => Promise<number>) =>
@@ -62,14 +62,13 @@ export async function runRetentionOnce(
     return tell(jobs, tenant, options, hooks?.onStale?.bind(hooks));
   });
   await run('deleted', async () => {
-    const staleForSeconds = Math.max(0, deleteAfterSeconds - staleAfterSeconds);
     const jobs = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit });
     return tell(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
   });
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', eventDays, limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
-  await run('minutes', () => deleteOldMinutes(db, schema, Math.max(eventDays, leastDaysOfMinutes), limit));
+  await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
   if (!options.signal?.aborted) {
     const pruned = await pruneEvents(db, schema, { olderThanSeconds: eventDays * secondsPerDay });
     report.events = pruned.events;
@@ -89,12 +88,17 @@ const nothing: RetentionReport = {
   complete: true,
 };
 
-function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
+/** How long what is kept, for this tenant. */
+export function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
   const own = tenant.settings.retention;
+  const staleAfterSeconds = own?.stale_after_seconds ?? config.retentionStaleAfterSeconds;
+  const deleteAfterSeconds = own?.delete_after_seconds ?? config.retentionDeleteAfterSeconds;
+  const eventDays = own?.event_days ?? config.retentionEventDays;
   return {
-    staleAfterSeconds: own?.stale_after_seconds ?? config.retentionStaleAfterSeconds,
-    deleteAfterSeconds: own?.delete_after_seconds ?? config.retentionDeleteAfterSeconds,
-    eventDays: own?.event_days ?? config.retentionEventDays,
+    staleAfterSeconds,
+    staleForSeconds: Math.max(0, deleteAfterSeconds - staleAfterSeconds),
+    eventDays,
+    minuteDays: Math.max(eventDays, leastDaysOfMinutes),
   };
 }
 

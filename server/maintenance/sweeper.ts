@@ -90,7 +90,7 @@ export class Sweeper implements Watcher {
       if (msOf(answers.resumes_ms) <= 0) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
     for (const { tenant } of found) this.#unrepaired.add(tenant.id);
-    if (this.#passes++ % passesPerRepair === 0) await this.#repairNext();
+    if (++this.#passes % passesPerRepair === 0) await this.#repairNext();
   }
 
   async #repairNext(): Promise<void> {

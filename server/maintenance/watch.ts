@@ -19,7 +19,9 @@ export interface Watcher {
   /** Suspended tenants too. */
   readonly suspended: boolean;
   /** Nothing of this tenant's comes up within `restMs` unless an event is written. */
-  rests(answers: Answers, restMs: number): boolean;
+  rests(answers: Answers, restMs: number, tenant: Tenant): boolean;
+  /** How long a tenant at rest is left out; a minute, or some periods, if it does not say. */
+  readonly restMs?: number;
   /** The answers of those who do not rest; while it is at work it is not called again. */
   hear(found: Heard[]): Promise<void> | void;
 }
@@ -34,11 +36,15 @@ export interface WatchOptions {
   registry: Pick<TenantRegistry, 'list' | 'heard'>;
   logger: Logger;
   watchers: readonly Watcher[];
+  /** True while wake-ups of other daemons arrive here: then `stir` is called when there is something to do. */
+  isTold?(): boolean;
 }
 
 // Of what leaves no event (a hand in the database) an idle tenant's daemons learn this late.
 const longestRestMs = 60_000;
 const periodsOfRest = 12;
+// While all tenants rest and wake-ups arrive. A lease that is taken meanwhile is known before it can run out.
+const periodsBetweenQuietLooks = 2;
 
 interface Duty {
   watcher: Watcher;
@@ -55,12 +61,19 @@ export class Watch implements Service {
   #interval: Interval;
   #everyMs: number;
   #marks = new Marks();
+  #quiet = false;
 
   constructor(options: WatchOptions) {
     this.#options = options;
     this.#duties = options.watchers.map((watcher) => ({ watcher, dueAt: 0, busy: undefined, rests: new Map() }));
     this.#everyMs = Math.min(...options.watchers.map((watcher) => watcher.everyMs));
-    this.#interval = new Interval(this.name, this.#everyMs, () => this.look(), options.logger);
+    const periods = () => (this.#quiet && options.isTold?.() === true ? periodsBetweenQuietLooks : 1);
+    this.#interval = new Interval(
+      this.name,
+      () => this.#everyMs * periods(),
+      () => this.look(),
+      options.logger,
+    );
   }
 
   async start(): Promise<void> {
@@ -73,6 +86,13 @@ export class Watch implements Service {
     await Promise.all(this.#duties.map((duty) => duty.busy));
   }
 
+  /** Something happens, or wake-ups no longer arrive: the next look is not put off. */
+  stir(): void {
+    if (!this.#quiet) return;
+    this.#quiet = false;
+    this.#interval.within(this.#everyMs);
+  }
+
   /** One look, for all whose time has come. What they begin goes on behind it. */
   async look(): Promise<void> {
     const { db, registry } = this.#options;
@@ -83,6 +103,7 @@ export class Watch implements Service {
     const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
     await this.#readMarks(tenants);
     const asked = tenants.filter((tenant) => due.some((duty) => this.#wants(duty, tenant, now)));
+    this.#quiet = asked.length === 0;
     const questions = Object.assign({}, ...due.map((duty) => duty.watcher.questions)) as Questions;
     const answers = await survey(db, asked, questions);
     for (const duty of due) {
@@ -116,11 +137,11 @@ export class Watch implements Service {
 
   #tell(duty: Duty, answers: Answer[], now: number): void {
     const { watcher, rests } = duty;
-    const restMs = Math.min(longestRestMs, periodsOfRest * watcher.everyMs);
+    const restMs = watcher.restMs ?? Math.min(longestRestMs, periodsOfRest * watcher.everyMs);
     const found = answers.map(({ tenant, answers: said }) => {
       const mark = this.#marks.of(tenant);
       const stirred = rests.get(tenant.id)?.mark !== mark || mark === undefined;
-      const mayRest = this.#marks.isSettled(tenant) && watcher.rests(said, 2 * restMs);
+      const mayRest = this.#marks.isSettled(tenant) && watcher.rests(said, 2 * restMs, tenant);
       // Not all at the same time again.
       const until = mayRest ? now + restMs * (0.7 + Math.random() * 0.3) : 0;
       rests.set(tenant.id, { until, mark });

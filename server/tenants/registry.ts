@@ -11,7 +11,7 @@ import type { Tenant } from './tenant.ts';
 // A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
 // while none can arrive, by asking every second.
 const refreshMs = 1000;
-const refreshWhenToldMs = 10_000;
+const refreshWhenToldMs = 15_000;
 
 export type TenantsListener = (tenants: readonly Tenant[]) => void;
 

@@ -55,7 +55,8 @@ export class WorkerPool implements Service {
     if (this.#state !== 'new') return;
     this.#state = 'running';
     this.#registry.onChange((tenants) => this.#follow(tenants));
-    this.#follow(this.#registry.list());
+    // At the start the daemon's first look at all tenants tells who has something to claim.
+    this.#follow(this.#registry.list(), false);
   }
 
   wake(slug: string | undefined): void {
@@ -123,7 +124,7 @@ export class WorkerPool implements Service {
     return this.runningCount === 0;
   }
 
-  #follow(tenants: readonly Tenant[]): void {
+  #follow(tenants: readonly Tenant[], wake = true): void {
     if (this.#state !== 'running') return;
     const active = new Map(tenants.filter((t) => t.status === 'ACTIVE').map((t) => [t.slug, t]));
     for (const [slug, loop] of this.#loops) {
@@ -135,7 +136,8 @@ export class WorkerPool implements Service {
       if (this.#loops.has(slug)) continue;
       const loop = new TenantLoop(tenant, this.#deps);
       this.#loops.set(slug, loop);
-      loop.wake();
+      // Its first jobs may have been announced before it was known here.
+      if (wake) loop.wake();
     }
   }
 
