@@ -9,14 +9,16 @@ interface Row {
   tenants: string;
   /** On a cluster the numbers are taken on other nodes: nothing can be said. */
   sharded: boolean;
+  /** Every transaction before this one is over. */
   xmin: string;
-  xmax: string;
+  /** If asked for: a transaction behind all that have begun to write. */
+  latest: string | null;
   marks: string | null;
 }
 
 interface Mark {
   number: string;
-  /** Transactions before this one may still hold events under numbers that were seen. Undefined: not yet known. */
+  /** Transactions up to this one may still hold events under numbers that were seen. Undefined: not yet known. */
   awaited: bigint | undefined;
   settled: boolean;
 }
@@ -37,7 +39,7 @@ export class Marks {
     // Of tenants that are gone, too, there were marks.
     if (this.#marks.size > 2 * names.length) this.forget();
     for (let i = 0; i === 0 || i < names.length; i += chunkSize) {
-      const [row] = await db.query<Row>(statement, [names.slice(i, i + chunkSize)]);
+      const [row] = await db.query<Row>(statement, [names.slice(i, i + chunkSize), this.#asksForLatest()]);
       if (row === undefined) throw new Error('the marks of the tenants were not told');
       fingerprint = row.tenants;
       this.#take(i, row, changed);
@@ -81,16 +83,21 @@ export class Marks {
 
   /**
    * The number is taken before the commit, and just before the transaction has an id: those under way
-   * one look after the number last changed are awaited, then it says all.
+   * one look after the number last changed are awaited, then it says all. (How far the ids have come can
+   * only be told by taking one: a snapshot's xmax is behind those that are under way.)
    */
-  #settle(name: string, { xmin, xmax }: Row): void {
+  #settle(name: string, { xmin, latest }: Row): void {
     const mark = this.#marks.get(name);
-    if (mark !== undefined) {
-      mark.awaited ??= BigInt(xmax);
-      if (BigInt(xmin) < mark.awaited) return;
-      mark.settled = true;
-    }
+    if (mark === undefined) return;
+    if (mark.awaited === undefined && latest !== null) mark.awaited = BigInt(latest);
+    if (mark.awaited === undefined || BigInt(xmin) <= mark.awaited) return;
+    mark.settled = true;
     this.#unsettled.delete(name);
+  }
+
+  #asksForLatest(): boolean {
+    for (const name of this.#unsettled) if (this.#marks.get(name)?.awaited === undefined) return true;
+    return false;
   }
 }
 
@@ -100,7 +107,7 @@ function parse(marks: string | null): string[][] {
 
 const statement = `select (${tenantsFingerprint}) as tenants,
     exists (select 1 from pg_extension where extname = 'citus') as sharded,
-    pg_snapshot_xmin(pg_current_snapshot())::text as xmin, pg_snapshot_xmax(pg_current_snapshot())::text as xmax,
+    pg_snapshot_xmin(pg_current_snapshot())::text as xmin, case when $2 then pg_current_xact_id()::text end as latest,
     (select string_agg(n.nspname || ' ' || coalesce(pg_sequence_last_value(c.oid), 0), ',')
        from pg_namespace n join pg_class c on c.relnamespace = n.oid and c.relname = 'events_seq_seq' and c.relkind = 'S'
       where n.nspname = any($1::text[])) as marks`;

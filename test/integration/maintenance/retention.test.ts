@@ -2,8 +2,11 @@ import { expect, test } from 'vitest';
 import { resumeJob } from '../../../server/jobs/resume.ts';
 import type { RetiredJob } from '../../../server/jobs/retire.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
+import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
+import { createRetention } from '../../../server/maintenance/retention-rounds.ts';
+import { survey } from '../../../server/maintenance/survey.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts } from '../../../server/stats/snapshot.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
@@ -168,4 +171,29 @@ test('deliveries, leases, operations and minutes age out; present counts and wha
   expect(await retain(where)).toMatchObject({ deliveries: 1, leases: 1, operations: 1, minutes: 2, complete: true });
   expect(await where.db.query(`select 1 from ${s}.leases`)).toHaveLength(2);
   expect(await where.db.query(`select 1 from ${s}.stat_minutes`)).toHaveLength(4);
+});
+
+test('only where something has come to its age is anything retired, and it is known how long there is rest', async () => {
+  const where = await newTenant();
+  const { watcher, service } = createRetention({
+    db: where.db,
+    registry: { list: () => [where.tenant] } as never,
+    logger: createLogger('silent'),
+    config: { ...loadConfig({}), retentionStaleAfterSeconds: 3600 },
+  });
+  const ask = async () => {
+    const [said] = await survey(where.db, [where.tenant], watcher.questions);
+    if (said === undefined) throw new Error('nothing was said');
+    await watcher.hear([{ ...said, stirred: true }]);
+    await service.runOnce();
+    return watcher.rests(said.answers, 1000, where.tenant);
+  };
+  expect(await ask()).toBe(true);
+  const job = await addJob(where);
+  await finish(where, (await claim(where)).jobs[0]!);
+  expect(await ask()).toBe(true);
+  expect((await eventTypes(where, job)).at(-1)).toBe('job.completed');
+  await age(where, '2 hours');
+  expect(await ask()).toBe(false);
+  expect((await eventTypes(where, job)).at(-1)).toBe('job.stale');
 });

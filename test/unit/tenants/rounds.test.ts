@@ -6,7 +6,7 @@ import { eventually } from '../../support/eventually.ts';
 
 const tenant = (slug: string, status = 'ACTIVE') => ({ id: slug, slug, status }) as Tenant;
 
-function create(tenants: Tenant[], visit: (slug: string) => Promise<VisitResult>, idleMs = 3_600_000) {
+function create(tenants: Tenant[], visit: (slug: string) => Promise<VisitResult>, watched = false) {
   const visits: string[] = [];
   const rounds = new TenantRounds({
     name: 'test',
@@ -17,8 +17,9 @@ function create(tenants: Tenant[], visit: (slug: string) => Promise<VisitResult>
       return visit(t.slug);
     },
     busyMs: 3_600_000,
-    idleMs,
+    idleMs: 3_600_000,
     concurrency: 2,
+    watched,
   });
   return { rounds, visits };
 }
@@ -56,4 +57,22 @@ test('goes on at once where there is more, and stop awaits the visit under way',
   await rounds.stop();
   rounds.hurry();
   expect(visits).toHaveLength(5);
+});
+
+test('if somebody watches, only those who are woken are visited, and again while there is something to do', async () => {
+  let result: VisitResult = 'rest';
+  const { rounds, visits } = create([tenant('a'), tenant('b')], async () => result, true);
+  await rounds.runOnce();
+  expect(visits).toEqual([]);
+  rounds.wake('b');
+  await rounds.runOnce();
+  await rounds.runOnce();
+  expect(visits).toEqual(['b']);
+  result = 'more';
+  rounds.wake('a');
+  await rounds.runOnce();
+  result = 'rest';
+  await rounds.runOnce();
+  await rounds.runOnce();
+  expect(visits).toEqual(['b', 'a', 'a']);
 });
