@@ -103,7 +103,7 @@ export function readStatement(schema: Schema): string {
         where (e.xid, e.seq) > ${behind} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
     select until::text as until,
            exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
-             or exists (select 1 from ${schema}.events e where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot)))) as moved,
+             or ${hasLateEvents(schema, '$1::pg_snapshot')} as moved,
            pg_snapshot_xmax(present) < pg_snapshot_xmax($1::pg_snapshot) as ahead,
            ${eventColumns
              .split(', ')
@@ -113,4 +113,11 @@ export function readStatement(schema: Schema): string {
     union all
     select null, false, false, ${eventColumns} from (
       select * from late union all select * from fresh order by xid, seq limit $5) as e`;
+}
+
+/** SQL: whether a transaction that was under way in the snapshot wrote an event. A probe of the primary key for each. */
+export function hasLateEvents(schema: string, snapshot: string): string {
+  return `exists (select 1 from pg_snapshot_xip(${snapshot}) as open(xid) cross join lateral (
+    select 1 from ${schema}.events e where (e.xid, e.seq) > (open.xid, -1) and e.xid <= open.xid
+     order by e.xid, e.seq limit 1) as late)`;
 }
