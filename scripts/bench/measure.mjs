@@ -28,8 +28,10 @@ const tools = {
     await ask('vacuum analyze');
     await ask('checkpoint');
   },
+  /** Without those of autovacuum, which comes when it likes. */
   transactions: async () => {
-    const [row] = await ask(`select (xact_commit + xact_rollback)::int as count,
+    const [row] = await ask(`select (xact_commit + xact_rollback)::int
+        - (select sum(autovacuum_count + autoanalyze_count)::int from pg_stat_all_tables) as count,
       (select count(*)::int from pg_stat_activity where backend_type = 'client backend'
           and datname = current_database() and pid <> pg_backend_pid()) as connections
       from pg_stat_database where datname = current_database()`);

@@ -87,7 +87,7 @@ export const workloads = {
     async run(system, { options, transactions }) {
       await system.reset({});
       const worker = await system.startWorker({ concurrency: options.concurrency, handler: () => {} });
-      await sleep(3000);
+      await sleep(12_000); // until then the server's counters still tell of the start
       const idle = await measureIdle(options.seconds, transactions);
       await worker.stop();
       return idle;

@@ -40,7 +40,7 @@ const settings = {
     5,
     0.05,
     3600,
-    'Time between two shared safety polls for work that no wake-up announced.',
+    'Time between two shared safety polls for work that no wake-up announced. Tenants at rest are left out.',
   ),
   LOOP_STALL_SECONDS: number(
     60,
