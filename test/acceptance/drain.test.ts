@@ -71,6 +71,20 @@ test('a second signal ends the grace: jobs are paused or given back, and nothing
   await checkInvariants(context);
 }, 240_000);
 
+test('a second signal right behind the first ends the grace as well', async () => {
+  const effects = await useEffects();
+  const gate = effects.gate('never');
+  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(300) } });
+  const job = await addJob(context, { type: 'work', targetId: 'early', payload: { until: gate.path } });
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+  // Two of the same kind may become one on their way; these arrive both, before the drain has begun.
+  daemon.kill('SIGTERM');
+  daemon.kill('SIGINT');
+  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(daemon.output()).toContain('shutting down at once');
+  expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
+}, 180_000);
+
 test('a grace shorter than the job pauses it, also one that does not listen', async () => {
   const effects = await useEffects();
   const gate = effects.gate('never');

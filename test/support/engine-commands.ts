@@ -4,112 +4,18 @@ import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
 import { expect } from 'vitest';
 import { claimJobs } from '../../server/jobs/claim.ts';
-import { queueDueJobs } from '../../server/jobs/due.ts';
 import { enqueue, type NewJob } from '../../server/jobs/enqueue.ts';
 import { priorities } from '../../server/jobs/job.ts';
 import { renewLeases } from '../../server/jobs/lease.ts';
-import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
 import { resolveJob, resumeJob } from '../../server/jobs/resume.ts';
 import { type Outcome, settle } from '../../server/jobs/settle.ts';
 import { cancelJob, pauseJob, skipJob } from '../../server/jobs/stop.ts';
 import { pauseTarget, resumeTarget } from '../../server/jobs/target.ts';
-import { Problem } from '../../server/kernel/errors.ts';
-import type { TenantContext } from './database.ts';
-import type { EngineModel, ModelJob, ModelLease, NewModelJob, Told } from './engine-model.ts';
+import type { EngineDriver } from './engine-driver.ts';
+import type { EngineModel, ModelJob, ModelLease, NewModelJob } from './engine-model.ts';
 
-const firstId = '00000000-0000-0000-0000-000000000000';
 const error = { code: 'X', message: 'x' };
 const hourMs = 3_600_000;
-const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
-
-/** The real engine. `racing`: others act at the same time, so that the model has no say. */
-export class EngineDriver {
-  readonly context: TenantContext;
-  readonly racing: boolean;
-
-  constructor(context: TenantContext, { racing = false } = {}) {
-    this.context = context;
-    this.racing = racing;
-  }
-
-  /** Says what a person was told; anything but a refusal is a failure of the test. */
-  async told(act: (by: { actor: string; author: string }) => Promise<{ done: boolean }>): Promise<Told> {
-    try {
-      return (await act({ actor: 'user:ann', author: 'ann' })).done ? 'done' : 'asked';
-    } catch (error) {
-      if (error instanceof Problem && error.httpStatus < 500) return 'refused';
-      throw error;
-    }
-  }
-
-  async compare(model: EngineModel): Promise<void> {
-    if (this.racing) return;
-    const { db, schema } = this.context;
-    const rows = await db.query(
-      `select id, status, lane_head as head, lane_rank as rank, attempt, attempt_floor as floor, cancel_intent as intent,
-              case when status = 'RUNNING' then lease_id end as lease from ${schema}.jobs order by id`,
-    );
-    const expected = model.jobs.map(({ id, status, head, rank, attempt, floor, intent, lease }) => {
-      return { id, status, head, rank, attempt, floor, intent, lease: status === 'RUNNING' ? lease : null };
-    });
-    expect(rows).toEqual(expected.sort((a, b) => (a.id < b.id ? -1 : 1)));
-  }
-
-  async statuses(): Promise<Record<string, number>> {
-    const { db, schema } = this.context;
-    const rows = await db.query<{ status: string; n: number }>(
-      `select status, count(*)::int as n from ${schema}.jobs group by status`,
-    );
-    return Object.fromEntries(rows.map((row) => [row.status, row.n]));
-  }
-
-  async expireLease(leaseId: string): Promise<void> {
-    const { db, schema } = this.context;
-    await db.query(`update ${schema}.leases set expires_at = now() - interval '1 s' where id = $1`, [leaseId]);
-  }
-
-  async sweepLeases(): Promise<void> {
-    const { db, schema } = this.context;
-    for (const lease of await findExpiredLeases(db, schema, 0, firstId, 100))
-      await recoverLease(db, schema, lease, sweep);
-  }
-
-  async makeDue(jobId?: string): Promise<void> {
-    const { db, schema } = this.context;
-    await db.query(
-      `update ${schema}.jobs set run_at = now() - interval '1 s' where status = 'PENDING' and ($1::uuid is null or id = $1)`,
-      [jobId ?? null],
-    );
-    await queueDueJobs(db, schema, 'worker:test');
-  }
-
-  /** Takes everything out of the way; then claims and finishes until nothing is left. */
-  async drain(): Promise<void> {
-    const { db, schema } = this.context;
-    const by = { actor: 'user:ann' };
-    await db.query(`update ${schema}.leases set expires_at = now() - interval '1 s'`);
-    await this.sweepLeases();
-    for (const { id } of await db.query<{ id: string }>(
-      `select id from ${schema}.targets where paused_at is not null`,
-    )) {
-      await resumeTarget(db, schema, { targetId: id, ...by });
-    }
-    for (;;) {
-      await this.makeDue();
-      const held = await db.query<{ id: string }>(`select id from ${schema}.jobs where status in ('PAUSED', 'ERROR')`);
-      for (const { id } of held) await resumeJob(db, schema, { jobId: id, ...by });
-      const { jobs, leaseId } = await claimJobs(db, schema, { owner: 'drain', limit: 1000, leaseSeconds: 60 });
-      if (jobs.length === 0) break;
-      const items = jobs.map(({ id, targetId }) => {
-        return { jobId: id, leaseId, targetId, outcome: { kind: 'complete' as const, result: null } };
-      });
-      const { accepted } = await settle(db, schema, items, { actor: 'worker:drain', endedLeases: [leaseId] });
-      expect(accepted.size).toBe(jobs.length);
-    }
-    const left = Object.keys(await this.statuses()).filter((s) => !['SUCCESS', 'PARTIAL', 'CANCELED'].includes(s));
-    expect(left).toEqual([]);
-  }
-}
 
 type Command = fc.AsyncCommand<EngineModel, EngineDriver>;
 type Run<T> = (given: T, model: EngineModel, real: EngineDriver) => Promise<void>;
@@ -197,6 +103,7 @@ const beat = command('beat', pick, async (n, model, real) => {
 });
 
 const kinds = ['complete', 'completePartly', 'retry', 'fail', 'stopPaused', 'stopCanceled', 'giveBack'] as const;
+type Kind = (typeof kinds)[number];
 
 /** Of any attempt that ever was: most are zombies by then, and refused. */
 const end = command('end', fc.tuple(pick, fc.constantFrom(...kinds)), async ([n, wanted], model, real) => {
@@ -214,22 +121,73 @@ const endRunning = command('finish', fc.tuple(pick, fc.constantFrom(...kinds)), 
   if (attempt) await settleOne(attempt.job, attempt.lease, wanted, model, real);
 });
 
+/**
+ * Some attempts end in one transaction that also takes the next of the lanes that they free, for a
+ * worker with so much room that runs such jobs or does not. Which lanes go first is not promised.
+ */
+const endAndTake = command(
+  'finishAndTake',
+  fc.record({
+    picks: fc.array(fc.tuple(pick, fc.constantFrom(...kinds)), { minLength: 1, maxLength: 4 }),
+    limit: fc.integer({ min: 1, max: 3 }),
+    handled: fc.nat(4).map((n) => n > 0),
+  }),
+  async ({ picks, limit, handled }, model, real) => {
+    const owned = model.attempts.filter(({ job, lease }) => real.racing || model.owns(lease, job));
+    const chosen = new Map<ModelJob, { lease: ModelLease; kind: Kind }>();
+    for (const [n, wanted] of picks) {
+      const attempt = pickFrom(owned, n);
+      if (attempt === undefined) return;
+      chosen.set(attempt.job, { lease: attempt.lease, kind: possible(wanted, attempt.job, model, real) });
+    }
+    const heads = new Map([...chosen.keys()].map(({ target }) => [target, model.startable(target)]));
+    const items = [...chosen].map(([job, { lease, kind }]) => {
+      return { jobId: job.id, leaseId: lease.id, targetId: job.target, outcome: outcomes[kind] };
+    });
+    const request = {
+      owner: 'next',
+      limit,
+      leaseSeconds: 3600,
+      leaseId: uuidv7(),
+      types: [handled ? 'test' : 'other'],
+    };
+    const { db, schema } = real.context;
+    const { accepted, claimed } = await settle(db, schema, items, { actor: 'worker:test', claimNext: request });
+    if (real.racing) return void (claimed && model.adopt(claimed));
+    // Each kind of outcome is one statement; what the model does one by one leads to the same lanes.
+    for (const [job, { lease, kind }] of chosen) expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
+    const next = [...heads].flatMap(([target, before]) => {
+      const head = model.startable(target);
+      const freed = head !== undefined && head !== before && !chosen.has(head);
+      return handled && freed ? [head] : [];
+    });
+    const taken = claimed?.jobs.map(({ id }) => next.find((job) => job.id === id)) ?? [];
+    expect(taken).not.toContain(undefined);
+    expect(taken).toHaveLength(Math.min(limit, next.length));
+    model.start(taken as ModelJob[], request.leaseId);
+  },
+);
+
+/** The worker retries only while attempts are left. */
+function possible(wanted: Kind, job: ModelJob, model: EngineModel, real: EngineDriver): Kind {
+  return wanted === 'retry' && (real.racing || !model.hasAttemptsLeft(job)) ? 'fail' : wanted;
+}
+
 async function settleOne(
   job: ModelJob,
   lease: ModelLease,
-  wanted: (typeof kinds)[number],
+  wanted: Kind,
   model: EngineModel,
   real: EngineDriver,
 ): Promise<void> {
-  // The worker retries only while attempts are left.
-  const kind = wanted === 'retry' && (real.racing || !model.hasAttemptsLeft(job)) ? 'fail' : wanted;
+  const kind = possible(wanted, job, model, real);
   const item = { jobId: job.id, leaseId: lease.id, targetId: job.target, outcome: outcomes[kind] };
   const { accepted } = await settle(real.context.db, real.context.schema, [item], { actor: 'worker:test' });
   if (real.racing) return;
   expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
 }
 
-const outcomes: Record<(typeof kinds)[number], Outcome> = {
+const outcomes: Record<Kind, Outcome> = {
   complete: { kind: 'complete', result: { ok: true } },
   completePartly: { kind: 'completePartly', result: 1, error },
   retry: { kind: 'retry', error, delayMs: hourMs },
@@ -321,7 +279,9 @@ export const engineCommands: fc.Arbitrary<Command>[] = [
   end,
   endRunning,
   endRunning,
-  endRunning,
+  endAndTake,
+  endAndTake,
+  endAndTake,
   askLate,
   expireLease,
   sweepNothing,

@@ -75,7 +75,12 @@ export class EngineModel {
   }
 
   claim(limit: number, leaseId: string): void {
-    const lease: ModelLease = { id: leaseId, jobs: this.claimable(limit), ended: false };
+    this.start(this.claimable(limit), leaseId);
+  }
+
+  /** These were taken together. */
+  start(jobs: ModelJob[], leaseId: string): void {
+    const lease: ModelLease = { id: leaseId, jobs, ended: false };
     if (lease.jobs.length === 0) return;
     this.leases.push(lease);
     for (const job of lease.jobs) {
@@ -97,6 +102,12 @@ export class EngineModel {
     if (!this.owns(lease, job)) return false;
     this.#end(job, this.#overruled(job, kind));
     return true;
+  }
+
+  /** The head of a target's lane, if somebody could start it now. */
+  startable(target: string | null): ModelJob | undefined {
+    if (target === null) return undefined;
+    return this.jobs.find((job) => job.target === target && job.head && job.status === 'QUEUED');
   }
 
   expire(lease: ModelLease): void {

@@ -3,7 +3,8 @@
 import fc from 'fast-check';
 import { expect, test } from 'vitest';
 import { useTenant } from '../../support/database.ts';
-import { EngineDriver, engineCommands } from '../../support/engine-commands.ts';
+import { engineCommands } from '../../support/engine-commands.ts';
+import { EngineDriver } from '../../support/engine-driver.ts';
 import { EngineModel } from '../../support/engine-model.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 

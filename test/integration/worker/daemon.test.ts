@@ -76,3 +76,13 @@ test('a drain pauses what outlasts its grace and leaves the rest queued', async 
   expect(await reread(context, two!.job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
   expect((await reread(context, late)).status).toBe('QUEUED');
 });
+
+test('a second stop ends the grace, also one that comes before the drain has begun', async () => {
+  const daemon = await startDaemon(context);
+  const [job] = await daemon.enqueue(context.tenant, [{ type: 'demo.sleep', payload: { seconds: 600 } }], 'test');
+  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('RUNNING'));
+  const stopped = daemon.stop(3_600_000);
+  expect(daemon.workers.draining).toBe(false);
+  await Promise.all([stopped, daemon.stop()]);
+  expect(await reread(context, job!.job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
+});
