@@ -59,12 +59,18 @@ export class Statements {
     delete connection.parsedStatements[name];
   }
 
-  /** Behind a pooler the process that answers is not the one that greeted. */
+  /**
+   * Behind a pooler the process that answers is not the one that greeted. Where it is, only parsing is
+   * saved: a plan that is kept goes on reading the whole of a table that was small when it was made, and
+   * tries the locks of lanes before it looks whether their jobs are wanted.
+   */
   #findOut(): void {
     const { processID } = this.#client as unknown as { processID: number };
-    this.#client.query<{ pid: number }>('select pg_backend_pid() as pid').then(
+    const text = `select pid = $1 as direct, case when pid = $1 then set_config('plan_cache_mode', 'force_custom_plan', false) end
+                    from (select pg_backend_pid() as pid) as p`;
+    this.#client.query<{ direct: boolean }>(text, [processID]).then(
       ({ rows }) => {
-        this.#direct = rows[0]?.pid === processID;
+        this.#direct = rows[0]?.direct === true;
       },
       () => {},
     );

@@ -121,10 +121,22 @@ test('a name whose columns have changed fails once, and another try succeeds', a
   expect(await retryConflicts(look)).toEqual([{ a: 1, b: null, c: null }]);
 });
 
+test('a statement is parsed once, and planned for what it is given', async () => {
+  const db = await openOne();
+  await use(db, numbered(1), 20);
+  const plans = await db.query(
+    'select generic_plans::int as kept, custom_plans::int as made from pg_prepared_statements where statement = $1',
+    [numbered(1)],
+  );
+  expect(plans).toEqual([{ kept: 0, made: 18 }]);
+});
+
 test('behind a pooler nothing is named', async () => {
   const pooled = await openOne((await startProxy(context.url, { asPooler: true })).url);
   await use(pooled, numbered(1), 10);
   expect(await named(pooled)).toEqual([]);
+  // Nor is anything set on a connection that others will use.
+  expect(await pooled.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'auto' }]);
   // Through a proxy that only passes on, the process is the one that greeted.
   const direct = await openOne((await startProxy(context.url)).url);
   await use(direct, numbered(1), 10);
