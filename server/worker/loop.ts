@@ -16,6 +16,7 @@ import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';
 import { ReadyJobs } from './ready.ts';
 import { Reservations } from './reservations.ts';
+import { RetryTimer } from './retry-timer.ts';
 import { Settler } from './settler.ts';
 import type { HungryTenant } from './slots.ts';
 import type { StopReason } from './stop-reason.ts';
@@ -48,9 +49,8 @@ export class TenantLoop implements HungryTenant {
   #othersWait = false;
   readonly #reservations: Reservations;
   readonly #claimRate = new Rate();
-  #failures = 0;
   readonly #lostClaims: LostClaims;
-  #retryTimer: NodeJS.Timeout | undefined;
+  readonly #retry = new RetryTimer(() => this.wake());
   readonly #due: DueTimer;
 
   constructor(tenant: Tenant, deps: LoopDependencies) {
@@ -136,7 +136,7 @@ export class TenantLoop implements HungryTenant {
   /** Stops claiming at once; what runs goes on. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#retryTimer);
+    this.#retry.stop();
     this.#deps.slots.forget(this.key);
     this.#ready.returnAll('drained');
     await this.#claiming;
@@ -171,7 +171,7 @@ export class TenantLoop implements HungryTenant {
     this.#claiming = this.#claimAll().finally(() => {
       this.#claiming = undefined;
       // Woken after the last look.
-      if (this.#mayBeMore && this.#retryTimer === undefined && this.#wanted() > 0) this.#schedule();
+      if (this.#mayBeMore && !this.#retry.waiting && this.#wanted() > 0) this.#schedule();
     });
   }
 
@@ -195,7 +195,7 @@ export class TenantLoop implements HungryTenant {
       try {
         await this.#lostClaims.disown();
         claimed = await this.#deps.claim(this.tenant, request);
-        this.#failures = 0;
+        this.#retry.reset();
       } catch (error) {
         this.#lostClaims.add(request.leaseId, error);
         this.#backOff(error);
@@ -258,16 +258,9 @@ export class TenantLoop implements HungryTenant {
   }
 
   #backOff(error: unknown): void {
-    this.#failures += 1;
-    const delay = Math.min(100 * 2 ** this.#failures, 10_000) * (0.5 + Math.random() / 2);
-    this.#deps.logger.warn({ err: error, tenant: this.key, delayMs: Math.round(delay) }, 'claim failed');
+    const delayMs = this.#retry.begin();
+    this.#deps.logger.warn({ err: error, tenant: this.key, delayMs }, 'claim failed');
     this.#deps.observe.claimFailed(this.tenant);
-    clearTimeout(this.#retryTimer);
-    if (this.#stopped) return;
-    this.#retryTimer = setTimeout(() => {
-      this.#retryTimer = undefined;
-      this.wake();
-    }, delay);
   }
 
   #loseClaim(leaseId: string, error: unknown): void {
