@@ -46,8 +46,8 @@ export async function claimChosenJobs(
 }
 
 /**
- * Takes the next in line of each lane that has just lost its head: what `promote` and a claim would do
- * together, with one write instead of two. The targets must be locked.
+ * Takes the next in line of each of these lanes: what `promote` and a claim would do together, with one
+ * write instead of two. The targets must be locked, without a head, and not paused.
  */
 export async function claimNext(
   tx: Queryable,
@@ -55,13 +55,12 @@ export async function claimNext(
   request: ClaimRequest,
   targetIds: readonly string[],
 ): Promise<Claimed> {
-  const picked = `select n.id from ${schema}.targets t
+  const picked = `select n.id from unnest($7::text[]) as t(id)
       cross join lateral (
         select j.id, j.status, j.type, j.remote from ${schema}.jobs j
          where j.target_id = t.id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
-     where t.id = any($7::text[]) and t.paused_at is null and ${guard('start', 'n')} and not n.remote
-       and ($6::text[] is null or n.type = any($6::text[])) and $5::bigint is not null
-       and not exists (select 1 from ${schema}.jobs h where h.target_id = t.id and h.lane_head)
+     where ${guard('start', 'n')} and not n.remote and ($6::text[] is null or n.type = any($6::text[]))
+       and $5::bigint is not null
      limit $2`;
   const by: Claim = { transition: 'start', kind: 'local', picked, writes: 'lane_head = true, lane_rank = null,' };
   return claim(tx, schema, request, by, [targetIds]);
@@ -221,8 +220,8 @@ function byClaimOrder(a: Job, b: Job): number {
 }
 
 /** Advisory locks are one space per database: the schema is the seed of a target's hash. */
-function advisoryKey(schema: Schema): string {
-  let hash = 5381n;
-  for (const char of schema) hash = (hash * 33n + BigInt(char.charCodeAt(0))) & 0x7fff_ffff_ffff_ffffn;
-  return String(hash);
+function advisoryKey(schema: Schema): number {
+  let hash = 5381;
+  for (let i = 0; i < schema.length; i++) hash = (Math.imul(hash, 33) + schema.charCodeAt(i)) | 0;
+  return hash;
 }

@@ -4,13 +4,16 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 
-export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
-  if (targetIds.length === 0) return;
-  await tx.query(
-    `select id from ${schema}.targets where id = any($1::text[]) order by id for no key update`,
+/** Returns which of them are paused. */
+export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<Set<string>> {
+  if (targetIds.length === 0) return new Set();
+  const rows = await tx.query<{ id: string | null }>(
+    `select case when paused_at is not null then id end as id from ${schema}.targets where id = any($1::text[])
+      order by targets.id for no key update`,
     [targetIds],
     'often',
   );
+  return new Set(rows.flatMap(({ id }) => (id === null ? [] : [id])));
 }
 
 export interface NumberedLane {

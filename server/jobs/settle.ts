@@ -83,7 +83,7 @@ export async function settleIn(
   options: SettleOptions,
 ): Promise<Settled> {
   const targets = distinctTargets(items);
-  await lockTargets(tx, schema, targets);
+  const paused = await lockTargets(tx, schema, targets);
   const accepted: string[] = [];
   let ended = options.endedLeases;
   for (const [kind, group] of groupByKind(items)) {
@@ -95,7 +95,9 @@ export async function settleIn(
   const left = overruled(items, accepted);
   if (left.length > 0) accepted.push(...(await settleAsked(tx, schema, left, options.actor)));
   if (items.some(goesBack)) await demotePaused(tx, schema, targets);
-  const claimed = options.claimNext && (await claimNext(tx, schema, options.claimNext, targets));
+  const free = options.claimNext ? freedLanes(items, accepted).filter((id) => !paused.has(id)) : [];
+  const claimed =
+    options.claimNext && free.length > 0 ? await claimNext(tx, schema, options.claimNext, free) : undefined;
   const taken = new Set(claimed?.jobs.map((job) => job.targetId));
   const promoted = await promote(
     tx,
@@ -103,6 +105,14 @@ export async function settleIn(
     targets.filter((id) => !taken.has(id)),
   );
   return { accepted: new Set(accepted), claimed, runnable: promoted.length > 0 || items.some(goesBack) };
+}
+
+/** Lanes that have surely lost their heads: whoever completes leaves, whatever people asked meanwhile. */
+function freedLanes(items: Settlement[], accepted: string[]): string[] {
+  const done = new Set(accepted);
+  return items.flatMap(({ jobId, targetId, outcome: { kind } }) =>
+    targetId !== null && done.has(jobId) && (kind === 'complete' || kind === 'completePartly') ? [targetId] : [],
+  );
 }
 
 /**

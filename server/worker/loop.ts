@@ -17,7 +17,7 @@ import { LostClaims } from './lost-claims.ts';
 import { ReadyJobs } from './ready.ts';
 import { Reservations } from './reservations.ts';
 import { RetryTimer } from './retry-timer.ts';
-import { Settler } from './settler.ts';
+import { Settlers } from './settlers.ts';
 import type { HungryTenant } from './slots.ts';
 import type { StopReason } from './stop-reason.ts';
 
@@ -38,7 +38,7 @@ export class TenantLoop implements HungryTenant {
   tenant: Tenant;
   readonly running = new Map<string, Attempt>();
   readonly #deps: LoopDependencies;
-  readonly #settler: Settler<Ending>;
+  readonly #settlers: Settlers<Ending>;
   readonly #ready = new ReadyJobs();
   #claiming: Promise<void> | undefined;
   #scheduled = false;
@@ -60,7 +60,7 @@ export class TenantLoop implements HungryTenant {
     const actor = `worker:${deps.workerId}`;
     this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
     this.#reservations = new Reservations((count) => deps.slots.release(this.key, count));
-    this.#settler = new Settler({
+    this.#settlers = new Settlers({
       db: deps.db,
       schema: tenant.schema,
       actor,
@@ -151,7 +151,7 @@ export class TenantLoop implements HungryTenant {
 
   /** All outcomes known so far are written. */
   async flushed(): Promise<void> {
-    await this.#settler.idle();
+    await this.#settlers.idle();
   }
 
   #schedule(): void {
@@ -238,7 +238,7 @@ export class TenantLoop implements HungryTenant {
 
   /** How many to claim now; 0 means that it is not the time. */
   #wanted(): number {
-    if (this.#settler.pending >= largestBacklog) return 0;
+    if (this.#settlers.pending >= largestBacklog) return 0;
     const room = this.#room();
     // A claim for a few, while many are ready, would cost as much as one for many.
     return room > 0 && this.#ready.size <= room ? room : 0;
@@ -312,7 +312,7 @@ export class TenantLoop implements HungryTenant {
       return;
     }
     const lastOf = last ? batch : undefined;
-    this.#settler.add(
+    this.#settlers.add(
       { jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome, seconds, lastOf },
       last,
     );

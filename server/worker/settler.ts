@@ -41,7 +41,7 @@ export class Settler<T extends Settlement> {
   /** Leases with a job whose end could not be written: they run out, so that the sweeper finds that job. */
   #unwritten = new Set<string>();
   /** One at a time: the outcome that ends a lease must not overtake the others of that lease. */
-  #writing = false;
+  #writing = 0;
   #scheduled = false;
   #idle: (() => void)[] = [];
 
@@ -52,6 +52,11 @@ export class Settler<T extends Settlement> {
   /** How many outcomes wait for the next write. */
   get pending(): number {
     return this.#waiting.length;
+  }
+
+  /** How many are not written yet. */
+  get load(): number {
+    return this.#waiting.length + this.#writing;
   }
 
   add(item: T, leaseEnded: boolean): void {
@@ -67,12 +72,12 @@ export class Settler<T extends Settlement> {
   }
 
   async idle(): Promise<void> {
-    if (this.#waiting.length === 0 && !this.#writing) return;
+    if (this.load === 0) return;
     await new Promise<void>((resolve) => this.#idle.push(resolve));
   }
 
   #pump(): void {
-    if (this.#writing) return;
+    if (this.#writing > 0) return;
     if (this.#waiting.length === 0) {
       for (const resolve of this.#idle.splice(0)) resolve();
       return;
@@ -81,9 +86,9 @@ export class Settler<T extends Settlement> {
     const last = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
     // Looked at now, not when it came in: the one before it may have been refused since.
     const ended = last.filter((leaseId) => !this.#unwritten.has(leaseId));
-    this.#writing = true;
+    this.#writing = batch.length;
     void this.#write(batch, ended).finally(() => {
-      this.#writing = false;
+      this.#writing = 0;
       for (const leaseId of last) this.#unwritten.delete(leaseId);
       this.#options.onWritten();
       this.#pump();
