@@ -4,6 +4,10 @@ ALTER TABLE "tenant_template"."jobs" DROP CONSTRAINT "jobs_finished";--> stateme
 ALTER TABLE "tenant_template"."jobs" DROP CONSTRAINT "jobs_terminal_leaves_lane";--> statement-breakpoint
 ALTER TABLE "tenant_template"."jobs" DROP CONSTRAINT "jobs_in_line";--> statement-breakpoint
 ALTER TABLE "tenant_template"."jobs" DROP CONSTRAINT "jobs_held";--> statement-breakpoint
+ALTER TABLE "tenant_template"."job_logs" DROP CONSTRAINT "job_logs_job_id_jobs_id_fk";
+--> statement-breakpoint
+ALTER TABLE "tenant_template"."phases" DROP CONSTRAINT "phases_job_id_jobs_id_fk";
+--> statement-breakpoint
 ALTER TABLE "tenant_template"."jobs" ADD CONSTRAINT "jobs_shape" CHECK (case
         when status in ('SUCCESS','PARTIAL','CANCELED')
           then finished_at is not null and held_since is null and lane_rank is null and (target_id is null or not lane_head)

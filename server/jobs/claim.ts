@@ -55,6 +55,7 @@ export async function claimNext(
   request: ClaimRequest,
   targetIds: readonly string[],
 ): Promise<Claimed> {
+  if (targetIds.length === 0) return { leaseId: request.leaseId ?? uuidv7(), jobs: [] };
   const picked = `select n.id from unnest($7::text[]) as t(id)
       cross join lateral (
         select j.id, j.status, j.type, j.remote from ${schema}.jobs j

@@ -60,6 +60,8 @@ export async function deleteStaleJobs(
      gone as (
        delete from ${schema}.jobs where id = any(array(select id from old))
        returning id, type, queue, target_id, status, attempt, lease_id),
+     phases_gone as (delete from ${schema}.phases where job_id = any(array(select id from gone))),
+     logs_gone as (delete from ${schema}.job_logs where job_id = any(array(select id from gone))),
      told as (${insertEvents(schema, {
        source: 'gone',
        type: `'job.deleted'`,

@@ -70,10 +70,10 @@ async function settleAlone(
   items: Settlement[],
   options: SettleOptions,
 ): Promise<Settled> {
-  const accepted = await settleKind(db, schema, kind, items, options);
-  const left = overruled(items, accepted);
-  if (left.length > 0) accepted.push(...(await db.transaction((tx) => settleAsked(tx, schema, left, options.actor))));
-  return { accepted: new Set(accepted), claimed: undefined, runnable: items.some(goesBack) };
+  const written = await settleKind(db, schema, kind, items, options);
+  const left = overruled(items, written);
+  if (left.length > 0) written.push(...(await db.transaction((tx) => settleAsked(tx, schema, left, options.actor))));
+  return { accepted: idsOf(written), claimed: undefined, runnable: items.some(goesBack) };
 }
 
 export async function settleIn(
@@ -84,35 +84,38 @@ export async function settleIn(
 ): Promise<Settled> {
   const targets = distinctTargets(items);
   const paused = await lockTargets(tx, schema, targets);
-  const accepted: string[] = [];
+  const written: Written[] = [];
   let ended = options.endedLeases;
   for (const [kind, group] of groupByKind(items)) {
-    accepted.push(
+    written.push(
       ...(await settleKind(tx, schema, kind, group, { actor: options.actor, ...(ended && { endedLeases: ended }) })),
     );
     ended = undefined;
   }
-  const left = overruled(items, accepted);
-  if (left.length > 0) accepted.push(...(await settleAsked(tx, schema, left, options.actor)));
+  const left = overruled(items, written);
+  if (left.length > 0) written.push(...(await settleAsked(tx, schema, left, options.actor)));
   if (items.some(goesBack)) await demotePaused(tx, schema, targets);
-  const free = options.claimNext ? freedLanes(items, accepted).filter((id) => !paused.has(id)) : [];
-  const claimed =
-    options.claimNext && free.length > 0 ? await claimNext(tx, schema, options.claimNext, free) : undefined;
+  const accepted = idsOf(written);
+  const leaving = new Set(written.filter((row) => !row.lane_head).map((row) => row.id));
+  const free = distinctTargets(items.filter((item) => leaving.has(item.jobId))).filter((id) => !paused.has(id));
+  const claimed = options.claimNext && (await claimNext(tx, schema, options.claimNext, free));
   const taken = new Set(claimed?.jobs.map((job) => job.targetId));
   const promoted = await promote(
     tx,
     schema,
     targets.filter((id) => !taken.has(id)),
   );
-  return { accepted: new Set(accepted), claimed, runnable: promoted.length > 0 || items.some(goesBack) };
+  return { accepted, claimed, runnable: promoted.length > 0 || items.some(goesBack) };
 }
 
-/** Lanes that have surely lost their heads: whoever completes leaves, whatever people asked meanwhile. */
-function freedLanes(items: Settlement[], accepted: string[]): string[] {
-  const done = new Set(accepted);
-  return items.flatMap(({ jobId, targetId, outcome: { kind } }) =>
-    targetId !== null && done.has(jobId) && (kind === 'complete' || kind === 'completePartly') ? [targetId] : [],
-  );
+/** A job whose outcome was accepted. Without `lane_head` it has left its lane. */
+interface Written {
+  id: string;
+  lane_head: boolean;
+}
+
+function idsOf(written: Written[]): Set<string> {
+  return new Set(written.map((row) => row.id));
 }
 
 /**
@@ -130,21 +133,21 @@ const unlessAsked: Partial<Record<OutcomeKind, string>> = {
   fail: `and (j.cancel_intent is distinct from 'cancel' or $2::jsonb -> j.id::text -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
 };
 
-function overruled(items: Settlement[], accepted: string[]): Settlement[] {
-  if (accepted.length === items.length) return [];
-  const done = new Set(accepted);
+function overruled(items: Settlement[], written: Written[]): Settlement[] {
+  if (written.length === items.length) return [];
+  const done = idsOf(written);
   return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !done.has(item.jobId));
 }
 
 /** Ends the attempts the way people asked, where that is why their own outcome was refused. */
-async function settleAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<string[]> {
+async function settleAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<Written[]> {
   const leases = new Map(items.map((item) => [item.jobId, item.leaseId]));
   const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
     `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
       where id = any($1::uuid[]) and status = 'RUNNING' and cancel_intent is not null order by id for update`,
     [[...leases.keys()]],
   );
-  const accepted: string[] = [];
+  const written: Written[] = [];
   for (const intent of ['pause', 'cancel'] as const) {
     const kind = intent === 'pause' ? 'stopPaused' : 'stopCanceled';
     const asked = rows.filter((row) => row.intent === intent && leases.get(row.id) === row.lease_id);
@@ -155,9 +158,9 @@ async function settleAsked(tx: Queryable, schema: Schema, items: Settlement[], a
       targetId: null,
       outcome: { kind, message: stoppedByUser[intent], by: row.detail ?? undefined } as Outcome,
     }));
-    accepted.push(...(await settleKind(tx, schema, kind, settlements, { actor })));
+    written.push(...(await settleKind(tx, schema, kind, settlements, { actor })));
   }
-  return accepted;
+  return written;
 }
 
 function goesBack(item: Settlement): boolean {
@@ -215,7 +218,7 @@ async function settleKind(
   kind: OutcomeKind,
   items: Settlement[],
   options: SettleOptions,
-): Promise<string[]> {
+): Promise<Written[]> {
   const transition: TransitionName = kind;
   const lease = items[0]?.leaseId;
   const oneLease = items.every((item) => item.leaseId === lease);
@@ -234,7 +237,7 @@ async function settleKind(
        select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
-  const rows = await tx.query<{ id: string }>(
+  return tx.query<Written>(
     `with ${later ? given : ''}
      settled as (
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
@@ -242,7 +245,7 @@ async function settleKind(
          ${later ? 'from given g' : ''}
         where ${later ? 'j.id = g.id' : 'j.id = any($1::uuid[])'} and ${guard(transition, 'j')} ${unlessAsked[kind] ?? ''}
           and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
-       returning j.id, j.target_id, j.attempt, j.lease_id),
+       returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
      told as (${insertEvents(schema, {
@@ -253,7 +256,7 @@ async function settleKind(
        to: `'${transitions[transition].to}'`,
        ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
      })})
-     select id from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
+     select id, lane_head from settled where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
     [
       encodeUuids(items.map((item) => item.jobId)),
       JSON.stringify(entries),
@@ -263,7 +266,6 @@ async function settleKind(
     ],
     'often',
   );
-  return rows.map((row) => row.id);
 }
 
 function isEmpty(outcome: Outcome): boolean {
