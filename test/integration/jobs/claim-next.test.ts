@@ -176,6 +176,7 @@ test('a paused job that waits to hold the lane gets it, and holds', async () => 
   await pauseJob(context.db, context.schema, { jobId: jobs[2]!.id, actor: 'user:ann' });
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'PAUSED', laneHead: true, laneRank: null });
+  expect(await leasesOf(jobs[2]!)).toEqual([]);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 
@@ -188,6 +189,7 @@ test('a failed job that waits to hold the lane gets it, and holds', async () => 
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: false, laneRank: 0 });
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: true, laneRank: null });
+  expect(await leasesOf(jobs[2]!)).toEqual([]);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
 

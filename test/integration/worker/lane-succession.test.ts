@@ -1,5 +1,6 @@
 // Lanes as a daemon runs them: the next job starts with the commit that ends the one before, and that
 // neither lets a lane hog the slots, nor breaks its order, nor outlives a drain.
+import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
 import type { Priority } from '../../../server/jobs/job.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
@@ -23,7 +24,7 @@ async function unfinished(): Promise<number> {
 }
 
 /** A handler that ends when the test says so: one job after the other, then all. */
-function createGate() {
+function createGate(leastMs = 0) {
   const begun: string[] = [];
   const open: (() => void)[] = [];
   let free = false;
@@ -31,7 +32,9 @@ function createGate() {
     type: 'gated',
     async run({ job }) {
       begun.push(job.id);
-      if (!free) await new Promise<void>((resolve) => open.push(resolve));
+      if (free) return;
+      if (leastMs > 0) await delay(leastMs);
+      await new Promise<void>((resolve) => open.push(resolve));
     },
   });
   const release = () => open.shift()?.();
@@ -71,15 +74,16 @@ test('a daemon takes the next job of a lane with the outcome of the one before',
 });
 
 test('an urgent job of another lane does not wait until the lanes that run are empty', async () => {
-  const { gated, begun, open, release, releaseAll } = createGate();
+  // Too long to be claimed ahead of their slots.
+  const { gated, begun, open, release, releaseAll } = createGate(150);
   const busy = ['a', 'b', 'c', 'd'];
   await addJobs(
     context,
-    busy.flatMap((targetId) => lane(targetId, 30, 'gated')),
+    busy.flatMap((targetId) => lane(targetId, 20, 'gated')),
   );
-  const env = { WORKER_CONCURRENCY: '2', TENANT_CONCURRENCY: '2' };
+  const env = { WORKER_CONCURRENCY: '2', TENANT_CONCURRENCY: '2', POLL_INTERVAL_SECONDS: '3600' };
   const daemon = await startDaemon(context, { handlers: [gated], env });
-  for (let n = 0; n < 10; n++) {
+  for (let n = 0; n < 6; n++) {
     await eventually(() => expect(open).toHaveLength(2), patient);
     release();
   }
@@ -91,13 +95,15 @@ test('an urgent job of another lane does not wait until the lanes that run are e
     [{ type: 'gated', payload: {}, targetId: 'hurry', priority }],
     'test',
   );
+  // The daemon has looked, and found no slot for it.
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
   while (!begun.includes(urgent!.job.id)) {
     await eventually(() => expect(open).toHaveLength(2), patient);
     release();
     await eventually(() => expect(open).toHaveLength(2), patient);
   }
-  // Those that ran, and what was claimed before it came.
-  expect(begun.indexOf(urgent!.job.id) - before).toBeLessThanOrEqual(4);
+  // A job or two may have been claimed before it came.
+  expect(begun.indexOf(urgent!.job.id) - before).toBeLessThanOrEqual(2);
   releaseAll();
   await eventually(async () => expect(await unfinished()).toBe(0), patient);
 });

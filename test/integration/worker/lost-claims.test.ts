@@ -1,6 +1,6 @@
 // A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
 import { expect, onTestFinished, test } from 'vitest';
-import { isConnectionError } from '../../../server/database/database.ts';
+import { type Database, isConnectionError } from '../../../server/database/database.ts';
 import { claimJobs } from '../../../server/jobs/claim.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Heartbeat } from '../../../server/worker/heartbeat.ts';
@@ -13,8 +13,9 @@ import { addJobs, eventTypes, reread } from '../../support/jobs.ts';
 
 const context = useTenant();
 
-test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
-  const { db, schema } = context;
+type Claim = ConstructorParameters<typeof TenantLoop>[1]['claim'];
+
+function startLoop(db: Database, claim: Claim): TenantLoop {
   const logger = createLogger('silent');
   const heartbeat = new Heartbeat({
     url: context.url,
@@ -23,7 +24,6 @@ test('jobs of a claim whose answer was lost go back and run, without paying an a
     stallSeconds: 60,
     logger,
   });
-  let cuts = 0;
   const loop = new TenantLoop(context.tenant, {
     db,
     slots: new Slots(5),
@@ -34,27 +34,55 @@ test('jobs of a claim whose answer was lost go back and run, without paying an a
     cancelGraceMs: 100,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
-    claim: async (_tenant, request) => {
-      const claimed = await claimJobs(db, schema, request);
-      if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
-      return claimed;
-    },
+    claim,
     run: async () => ({ kind: 'completed', result: null }),
     observe: { claimed() {}, claimFailed() {}, settled() {}, abandoned() {} },
   });
   onTestFinished(() => loop.stopClaiming());
+  return loop;
+}
+
+const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
+
+test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
+  const { db, schema } = context;
+  let cuts = 0;
+  const loop = startLoop(db, async (_tenant, request) => {
+    const claimed = await claimJobs(db, schema, request);
+    if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+    return claimed;
+  });
   const jobs = await addJobs(context, [{ targetId: 'cut' }, { targetId: 'cut' }, {}]);
   loop.wake();
   await eventually(async () => {
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
   });
-  expect(await eventTypes(context, jobs[0]!)).toEqual([
-    'job.enqueued',
-    'job.started',
-    'job.requeued',
-    'job.started',
-    'job.completed',
-  ]);
+  expect(await eventTypes(context, jobs[0]!)).toEqual(goneAndBack);
+  await checkInvariants(context);
+});
+
+test('a job that was taken with an outcome whose answer was lost goes back and runs; the outcome stands', async () => {
+  const { db, schema } = context;
+  let cuts = 0;
+  // The first transaction is that of the first outcome, which takes the next of its lane along.
+  const cutting = new Proxy(db, {
+    get: (target, name) => {
+      if (name !== 'transaction') return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
+      return async (...args: Parameters<Database['transaction']>) => {
+        const result = await target.transaction(...args);
+        if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+        return result;
+      };
+    },
+  });
+  const loop = startLoop(cutting, (_tenant, request) => claimJobs(db, schema, request));
+  const jobs = await addJobs(context, [{ targetId: 'next' }, { targetId: 'next' }, { targetId: 'next' }]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  });
+  expect(await eventTypes(context, jobs[0]!)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
+  expect(await eventTypes(context, jobs[1]!)).toEqual(goneAndBack);
   await checkInvariants(context);
 });
 
