@@ -29,7 +29,8 @@ export class Settlers<T extends Settlement> {
   }
 
   async idle(): Promise<void> {
-    await Promise.all([this.#first.idle(), this.#second.idle()]);
+    // What one of them takes with its last outcome may go back through the other.
+    while (this.#first.load + this.#second.load > 0) await Promise.all([this.#first.idle(), this.#second.idle()]);
   }
 
   #choose(): Settler<T> {

@@ -1,17 +1,19 @@
 // Outcomes that Postgres refuses: each is refused by itself, and a job whose end cannot be written at all
 // is left to its lease, which runs out.
+import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Job } from '../../../server/jobs/job.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
 import type { Outcome, Settlement } from '../../../server/jobs/settle.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
-import { Settler } from '../../../server/worker/settler.ts';
+import { Settler, type SettlerOptions } from '../../../server/worker/settler.ts';
+import { Settlers } from '../../../server/worker/settlers.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
-import { addJob, addJobs, claim, eventTypes, expireLease, reread } from '../../support/jobs.ts';
+import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../support/jobs.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -41,7 +43,12 @@ interface Written {
 function createSettler(): Written {
   const reported: string[] = [];
   const meanwhile: (() => void)[] = [];
-  const settler = new Settler<Settlement>({
+  const settler = new Settler<Settlement>(settlerOptions(reported, meanwhile));
+  return { settler, reported, meanwhile };
+}
+
+function settlerOptions(reported: string[], meanwhile: (() => void)[]): SettlerOptions<Settlement> {
+  return {
     db: context.db,
     schema: context.schema,
     actor: 'worker:w1',
@@ -58,8 +65,7 @@ function createSettler(): Written {
       for (const item of items) reported.push(`${accepted(item) ? '' : '-'}${item.jobId}`);
     },
     onWritten() {},
-  });
-  return { settler, reported, meanwhile };
+  };
 }
 
 function ending(job: Job, outcome: Outcome): Settlement {
@@ -145,6 +151,46 @@ test.each(['with it', 'while it is written', 'after it'])(
     await checkInvariants(context);
   },
 );
+
+test('two settlers are idle when what one of them took has gone back through the other', async () => {
+  const { db, schema } = context;
+  const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
+  const { jobs } = await claim(context);
+  const reported: string[] = [];
+  const settlers: Settlers<Settlement> = new Settlers({
+    ...settlerOptions(reported, []),
+    nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
+    // As when a drain has begun meanwhile.
+    onClaimed: ({ jobs: taken }) => {
+      for (const job of taken) settlers.add(ending(job, { kind: 'giveBack', reason: 'drained' }), true);
+    },
+  });
+  let idle: Promise<void> | undefined;
+  await db.transaction(async (tx) => {
+    // The second settler waits for this lock; the first has enough to do to need it, and ends before it.
+    await tx.query(`select id from ${schema}.targets where id = 'two' for update`);
+    const leaseId = uuidv7();
+    const lost = Array.from({ length: 100 }, () => ({
+      jobId: uuidv7(),
+      leaseId,
+      targetId: null,
+      outcome: complete(null),
+    }));
+    for (const [n, item] of lost.entries()) settlers.add(item, n === 99);
+    settlers.add(ending(jobs[0]!, complete(1)), true);
+    await eventually(() => expect(reported).toHaveLength(100));
+    idle = settlers.idle();
+  });
+  await idle;
+  expect(await reread(context, next!)).toMatchObject({
+    status: 'QUEUED',
+    attempt: 0,
+    laneHead: true,
+    leaseOwner: null,
+  });
+  expect(await eventTypes(context, next!)).toEqual(['job.enqueued', 'job.started', 'job.requeued']);
+  await finish(context, (await claim(context)).jobs[0]!);
+});
 
 test('a daemon that cannot write the end of a job leaves it to the sweeper, and it runs again', async () => {
   const lift = await refuse(anyEndOf('unwritable'));
