@@ -84,9 +84,10 @@ export const workloads = {
     title: 'an idle worker: transactions per second',
     better: 'lower',
     options: { seconds: 30 },
-    async run(system, { options, transactions }) {
+    async run(system, { options, calm, transactions }) {
       await system.reset({});
       const worker = await system.startWorker({ concurrency: options.concurrency, handler: () => {} });
+      await calm();
       await sleep(12_000); // until then the server's counters still tell of the start
       const idle = await measureIdle(options.seconds, transactions);
       await worker.stop();
@@ -100,7 +101,7 @@ export const W7 = {
   title: 'idle tenants in one process: transactions/s',
   better: 'lower',
   options: { tenants: 50, seconds: 30, concurrency: 1, jobs: 100 },
-  async run(open, { options, transactions }) {
+  async run(open, { options, calm, transactions }) {
     const shared = {};
     const systems = [];
     for (let i = 0; i < options.tenants; i++) {
@@ -112,6 +113,7 @@ export const W7 = {
     for (const system of systems) {
       workers.push(await system.startWorker({ concurrency: options.concurrency, handler: () => {} }));
     }
+    await calm();
     await sleep(35_000); // pools close idle connections after ten to thirty seconds
     const idle = await measureIdle(options.seconds, transactions);
     const perJob = await transactionsPerJob(systems[0], options.jobs, idle.value, transactions);
