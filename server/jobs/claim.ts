@@ -5,7 +5,8 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
-import { type Job, type JobRow, priorities, priorityRank } from './job.ts';
+import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
+import { type Job, priorityRank } from './job.ts';
 import { become, guard, transitions } from './states.ts';
 
 export interface ClaimRequest {
@@ -112,7 +113,7 @@ async function claim(
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
   const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
-  const rows = await db.query<JobRow>(
+  const rows = await db.query<ClaimedRow>(
     `with picked as (${picked}),
      taken as (
        insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
@@ -122,7 +123,7 @@ async function claim(
        update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = $1::uuid, lease_owner = $3, ${starts}
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
         where id = any(array(select id from picked)) and ${guard(transition)}
-       returning ${claimedColumns}),
+       returning ${returningClaimed}),
      told as (${insertEvents(schema, {
        source: 'claimed',
        type: `'${transitions[transition].event}'`,
@@ -131,7 +132,7 @@ async function claim(
        to: `'${transitions[transition].to}'`,
        lease: '$1::uuid',
      })})
-     select * from claimed`,
+     ${selectClaimed(transition === 'start')}`,
     [
       leaseId,
       request.limit,
@@ -143,74 +144,10 @@ async function claim(
     ],
     'often',
   );
-  const common = { status: transitions[transition].to, leaseId, leaseOwner: request.owner };
-  const jobs = rows.map((row) => toClaimedJob(row, common));
+  const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: request.owner });
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs };
-}
-
-// Only what a worker needs, and null for what is usual: a claim's answer is the widest stream of the product.
-const claimedColumns = `id, type, target_id, priority, created_at, nullif(run_at, created_at) as run_at, started_at, attempt,
-  nullif(attempt_floor, 0) as attempt_floor, nullif(max_attempts, 1) as max_attempts, nullif(cost_units, 1) as cost_units,
-  nullif(tokens_used, 0) as tokens_used, nullif(queue, 'default') as queue, nullif(on_error, 'block') as on_error,
-  token_limit, payload, checkpoint, retry, timeout_seconds, constraints, on_drain, traceparent, expires_at, author, parent_id`;
-
-type Common = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;
-
-/** A job as its new holder sees it; what only readers of the API ask for is left empty. */
-function toClaimedJob(row: JobRow, { status, leaseId, leaseOwner }: Common): Job {
-  return {
-    id: row.id as string,
-    status,
-    type: row.type as string,
-    queue: (row.queue ?? 'default') as string,
-    remote: false,
-    targetId: row.target_id as string | null,
-    laneHead: true,
-    laneRank: null,
-    laneSeq: '0',
-    priority: priorities[row.priority as number] as Job['priority'],
-    createdAt: row.created_at as string,
-    runAt: (row.run_at ?? row.created_at) as string,
-    updatedAt: row.started_at as string,
-    startedAt: row.started_at as string | null,
-    finishedAt: null,
-    heldSince: null,
-    expiresAt: row.expires_at as string | null,
-    staleAt: null,
-    attempt: row.attempt as number,
-    attemptFloor: (row.attempt_floor ?? 0) as number,
-    maxAttempts: (row.max_attempts ?? 1) as number,
-    leaseId,
-    leaseOwner,
-    leaseExpiresAt: null,
-    cancelRequested: false,
-    cancelIntent: null,
-    cancelDetail: null,
-    costUnits: (row.cost_units ?? 1) as number,
-    tokensUsed: Number(row.tokens_used ?? 0),
-    tokenLimit: row.token_limit === null ? null : Number(row.token_limit),
-    progress: null,
-    progressMessage: null,
-    payload: row.payload,
-    result: null,
-    error: null,
-    checkpoint: row.checkpoint,
-    retry: row.retry as Job['retry'],
-    timeoutSeconds: row.timeout_seconds as number | null,
-    constraints: row.constraints as Job['constraints'],
-    onError: (row.on_error ?? 'block') as Job['onError'],
-    onDrain: row.on_drain as Job['onDrain'],
-    webhookUrl: null,
-    webhookSent: false,
-    clientRequestId: null,
-    requestHash: null,
-    traceparent: row.traceparent as string | null,
-    author: row.author as string | null,
-    parentId: row.parent_id as string | null,
-    scheduleId: null,
-  };
 }
 
 function byClaimOrder(a: Job, b: Job): number {
