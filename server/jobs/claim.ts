@@ -33,7 +33,7 @@ export interface Claimed {
 
 /** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
 export async function claimJobs(db: Queryable, schema: Schema, request: ClaimRequest): Promise<Claimed> {
-  return claim(db, schema, request, local(schema, 'not remote'), []);
+  return claim(db, schema, request, local(schema, 'not remote', 'true'), []);
 }
 
 /** Takes those of `jobIds` that can be claimed: the caller has chosen, e.g. what fits its capacity. */
@@ -43,7 +43,7 @@ export async function claimChosenJobs(
   request: ClaimRequest,
   jobIds: readonly string[],
 ): Promise<Claimed> {
-  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])'), [jobIds]);
+  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])', 'true'), [jobIds]);
 }
 
 /**
@@ -59,22 +59,27 @@ export async function claimNext(
   if (targetIds.length === 0) return { leaseId: request.leaseId ?? uuidv7(), jobs: [] };
   const picked = `select n.id from unnest($7::text[]) as t(id)
       cross join lateral (
-        select j.id, j.status, j.type, j.remote from ${schema}.jobs j
+        select j.id, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
          where j.target_id = t.id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
      where ${guard('start', 'n')} and not n.remote and ($6::text[] is null or n.type = any($6::text[]))
        and $5::bigint is not null
-     limit $2`;
+     order by n.priority, n.created_at, n.id limit $2`;
   const by: Claim = { transition: 'start', kind: 'local', picked, writes: 'lane_head = true, lane_rank = null,' };
   return claim(tx, schema, request, by, [targetIds]);
 }
 
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
 export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
-  const filter = `remote and queue = $7 and cost_units <= $8
+  const wanted = `cost_units <= $8
     and not exists (select 1 from jsonb_each(constraints) as c(name, wanted)
                      where right(c.name, 9) = '_required' and c.wanted = 'true'::jsonb and ($9::jsonb -> c.name) is distinct from 'true'::jsonb)`;
   // A batch shares its claim, which only expires; each job gets a lease of its own when it is granted one.
-  const by: Claim = { transition: 'claim', kind: 'claim', picked: heads(schema, 'claim', filter), writes: '' };
+  const by: Claim = {
+    transition: 'claim',
+    kind: 'claim',
+    picked: heads(schema, 'claim', 'remote and queue = $7', wanted),
+    writes: '',
+  };
   return claim(db, schema, request, by, [
     request.queue,
     request.maxCostUnits ?? 2_147_483_647,
@@ -91,16 +96,20 @@ interface Claim {
   writes: string;
 }
 
-function local(schema: Schema, filter: string): Claim {
-  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', filter), writes: '' };
+function local(schema: Schema, found: string, wanted: string): Claim {
+  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', found, wanted), writes: '' };
 }
 
-/** The heads that can be claimed, in claim order; those that others are at are stepped around. */
-function heads(schema: Schema, transition: 'start' | 'claim', filter: string): string {
+/**
+ * The heads that can be claimed, in claim order; those that others are at are stepped around. `found` is
+ * what the index knows, `wanted` the rest: only what is wanted may be locked, whatever the plan.
+ */
+function heads(schema: Schema, transition: 'start' | 'claim', found: string, wanted: string): string {
   return `select id from ${schema}.jobs
-        where ${guard(transition)} and lane_head and ${filter}
-          and ($6::text[] is null or type = any($6::text[]))
-          and (target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint)))
+        where ${guard(transition)} and lane_head and ${found}
+          and case when ($6::text[] is null or type = any($6::text[])) and ${wanted}
+              then target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
+              else false end
         order by priority, created_at, id limit $2 for update skip locked`;
 }
 

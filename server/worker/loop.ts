@@ -149,9 +149,12 @@ export class TenantLoop implements HungryTenant {
     for (const attempt of [...this.running.values()]) attempt.stop(reasonFor(attempt.job));
   }
 
-  /** All outcomes known so far are written. */
+  /** All outcomes known so far are written, and claims whose answers were lost are given back. */
   async flushed(): Promise<void> {
     await this.#settlers.idle();
+    await this.#lostClaims.disown().catch((error: unknown) => {
+      this.#deps.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be given back');
+    });
   }
 
   #schedule(): void {
@@ -308,7 +311,10 @@ export class TenantLoop implements HungryTenant {
     }
     if (outcome === undefined) {
       observe.settled(this.tenant, [{ outcome, seconds }]);
-      if (last) heartbeat.drop(batch);
+      if (last) {
+        heartbeat.drop(batch);
+        this.#settlers.forget(batch.leaseId);
+      }
       return;
     }
     const lastOf = last ? batch : undefined;

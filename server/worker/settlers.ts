@@ -28,6 +28,11 @@ export class Settlers<T extends Settlement> {
     settler.add(item, leaseEnded);
   }
 
+  /** The lease ended without a last outcome. */
+  forget(leaseId: string): void {
+    this.#byLease.delete(leaseId);
+  }
+
   async idle(): Promise<void> {
     // What one of them takes with its last outcome may go back through the other.
     while (this.#first.load + this.#second.load > 0) await Promise.all([this.#first.idle(), this.#second.idle()]);
