@@ -1,6 +1,6 @@
 // Turns route definitions into Express handlers: authenticate, authorize, read the body, validate,
 // call, answer. In this order, so that a stranger's body is never even read.
-import type { Express, NextFunction, Request, RequestHandler, Response } from 'express';
+import type { Express, IRoute, NextFunction, Request, RequestHandler, Response } from 'express';
 import { problem } from '../kernel/errors.ts';
 import { type Authenticate, authorize, callerOf } from './authenticate.ts';
 import { readJsonBody } from './body.ts';
@@ -9,15 +9,17 @@ import { validateInput } from './validate.ts';
 
 export function mountRoutes(app: Express, groups: readonly RouteGroup[], authenticate: Authenticate): void {
   const definitions = groups.flatMap((group) => group.definitions).sort(bySpecificity);
-  const methods = new Map<string, Set<string>>();
+  // One Express route per path: the path is compiled once for all its methods.
+  const paths = new Map<string, { route: IRoute; methods: Set<string> }>();
   for (const definition of definitions) {
     const path = expressPath(definition.path);
-    const taken = methods.get(path) ?? new Set<string>();
-    if (taken.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
-    methods.set(path, taken.add(definition.method));
-    app[definition.method](path, ...handlersOf(definition, authenticate));
+    const { route, methods } = paths.get(path) ?? { route: app.route(path), methods: new Set<string>() };
+    paths.set(path, { route, methods });
+    if (methods.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
+    methods.add(definition.method);
+    route[definition.method](...handlersOf(definition, authenticate));
   }
-  for (const [path, allowed] of methods) app.all(path, refuseMethod(allowed));
+  for (const { route, methods } of paths.values()) route.all(refuseMethod(methods));
 }
 
 function handlersOf(definition: RouteDefinition, authenticate: Authenticate): RequestHandler[] {
@@ -76,7 +78,9 @@ function refuseMethod(allowed: Set<string>): RequestHandler {
 
 /** Literal segments come before parameters: `/jobs/bulk` must not be read as a job's id. */
 function bySpecificity(a: RouteDefinition, b: RouteDefinition): number {
-  return specificity(a.path).localeCompare(specificity(b.path));
+  const [first, second] = [specificity(a.path), specificity(b.path)];
+  if (first === second) return 0;
+  return first < second ? -1 : 1;
 }
 
 function specificity(path: string): string {
