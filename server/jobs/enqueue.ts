@@ -7,7 +7,7 @@ import { insertJobs, type PlacedJob, type Reservation } from './insert-jobs.ts';
 import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
 import { promote, takeLaneNumbers } from './lane.ts';
 import { insertPhases } from './phases.ts';
-import { transitions } from './states.ts';
+import { type Status, transitions } from './states.ts';
 
 export interface NewJob {
   type: string;
@@ -104,13 +104,13 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
 
   const existing = await findByRequestIds(tx, schema, missing);
   // A replay may have been placed as the head of a lane that it never entered.
-  const lanes = missing.flatMap((row) => (row.target_id === null ? [] : [row.target_id]));
+  const lanes = missing.flatMap((row) => (row.target_id === undefined ? [] : [row.target_id]));
   await promote(tx, schema, [...new Set(lanes)].sort());
   return placed.map((row) => {
     const created = inserted.get(row.id);
     if (created) return { kind: 'created', job: created };
     const job = existing.get(row.client_request_id as string) as Job;
-    return { kind: job.requestHash === row.request_hash ? 'replayed' : 'conflict', job };
+    return { kind: job.requestHash === (row.request_hash ?? null) ? 'replayed' : 'conflict', job };
   });
 }
 
@@ -122,39 +122,39 @@ function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, 
 }
 
 function withoutLane(job: NewJob): PlacedJob {
-  return place(job, 'QUEUED', true, null, '0');
+  return place(job, 'QUEUED', true, undefined, '0');
 }
 
-function place(job: NewJob, status: string, head: boolean, rank: number | null, seq: string): PlacedJob {
+function place(job: NewJob, status: Status, head: boolean, rank: number | undefined, seq: string): PlacedJob {
   return {
     id: job.id ?? uuidv7(),
     status,
     type: job.type,
     queue: job.queue ?? 'default',
     remote: job.remote ?? false,
-    target_id: job.targetId ?? null,
+    target_id: job.targetId,
     lane_head: head,
     lane_rank: rank,
     lane_seq: seq,
     priority: priorityRank(job.priority ?? 'NORMAL'),
     payload: job.payload ?? {},
-    run_at: job.runAt ?? null,
+    run_at: job.runAt,
     max_attempts: job.maxAttempts ?? 1,
-    retry: job.retry ?? null,
-    timeout_seconds: job.timeoutSeconds ?? null,
-    expires_in: job.expiresInSeconds ?? null,
-    token_limit: job.tokenLimit ?? null,
+    retry: job.retry,
+    timeout_seconds: job.timeoutSeconds,
+    expires_in: job.expiresInSeconds,
+    token_limit: job.tokenLimit,
     cost_units: job.costUnits ?? 1,
-    constraints: job.constraints ?? null,
+    constraints: job.constraints,
     on_error: job.onError ?? 'block',
-    on_drain: job.onDrain ?? null,
-    webhook_url: job.webhookUrl ?? null,
-    client_request_id: job.clientRequestId ?? null,
-    request_hash: job.requestHash ?? null,
-    traceparent: job.traceparent ?? null,
-    author: job.author ?? null,
-    parent_id: job.parentId ?? null,
-    schedule_id: job.scheduleId ?? null,
+    on_drain: job.onDrain,
+    webhook_url: job.webhookUrl,
+    client_request_id: job.clientRequestId,
+    request_hash: job.requestHash,
+    traceparent: job.traceparent,
+    author: job.author,
+    parent_id: job.parentId,
+    schedule_id: job.scheduleId,
   };
 }
 
@@ -176,14 +176,14 @@ async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], futur
   return jobs.map((job, position) => {
     const status = future.has(position) ? 'PENDING' : 'QUEUED';
     const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
-    if (lane === undefined) return place(job, status, true, null, '0');
+    if (lane === undefined) return place(job, status, true, undefined, '0');
     lane.seq += 1n;
     const seq = String(lane.seq);
     // Not in line before it is due.
-    if (status === 'PENDING') return place(job, status, false, null, seq);
+    if (status === 'PENDING') return place(job, status, false, undefined, seq);
     if (lane.free) {
       lane.free = false;
-      return place(job, status, true, null, seq);
+      return place(job, status, true, undefined, seq);
     }
     return place(job, status, false, 2 + priorityRank(job.priority ?? 'NORMAL'), seq);
   });

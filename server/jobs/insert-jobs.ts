@@ -3,17 +3,39 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents, selectEvents } from '../events/record.ts';
-import { type Job, toJob } from './job.ts';
-import { transitions } from './states.ts';
+import { type Job, priorities, type RetryPolicy } from './job.ts';
+import { type Status, transitions } from './states.ts';
 
-/** A row for the insert: columns of `jobs`, and `expires_in`. */
+/** A row for the insert: columns of `jobs`, and `expires_in`. What is undefined is null there. */
 export interface PlacedJob {
-  [column: string]: unknown;
   id: string;
-  status: string;
-  target_id: string | null;
-  client_request_id: string | null;
-  request_hash: string | null;
+  status: Status;
+  type: string;
+  queue: string;
+  remote: boolean;
+  target_id: string | undefined;
+  lane_head: boolean;
+  lane_rank: number | undefined;
+  lane_seq: string;
+  priority: number;
+  payload: unknown;
+  run_at: string | undefined;
+  max_attempts: number;
+  retry: RetryPolicy | undefined;
+  timeout_seconds: number | undefined;
+  expires_in: number | undefined;
+  token_limit: number | undefined;
+  cost_units: number;
+  constraints: Record<string, unknown> | undefined;
+  on_error: Job['onError'];
+  on_drain: 'pause' | 'requeue' | undefined;
+  webhook_url: string | undefined;
+  client_request_id: string | undefined;
+  request_hash: string | undefined;
+  traceparent: string | undefined;
+  author: string | undefined;
+  parent_id: string | undefined;
+  schedule_id: string | undefined;
 }
 
 /** Slots that a daemon keeps for jobs which are about to be put in. */
@@ -107,31 +129,56 @@ interface CreatedRow {
   payload?: unknown;
 }
 
-function toNewbornJob({ expires_in: _, ...placed }: PlacedJob, created: CreatedRow): Job {
-  return toJob({
-    ...placed,
-    payload: created.payload ?? placed.payload,
-    created_at: created.created_at,
-    run_at: created.run_at,
-    expires_at: created.expires_at,
-    updated_at: created.created_at,
-    started_at: null,
-    finished_at: null,
-    held_since: null,
-    stale_at: null,
+function toNewbornJob(placed: PlacedJob, created: CreatedRow): Job {
+  return {
+    id: placed.id,
+    status: placed.status,
+    type: placed.type,
+    queue: placed.queue,
+    remote: placed.remote,
+    targetId: placed.target_id ?? null,
+    laneHead: placed.lane_head,
+    laneRank: placed.lane_rank ?? null,
+    laneSeq: placed.lane_seq,
+    priority: priorities[placed.priority] as Job['priority'],
+    createdAt: created.created_at,
+    runAt: created.run_at,
+    updatedAt: created.created_at,
+    startedAt: null,
+    finishedAt: null,
+    heldSince: null,
+    expiresAt: created.expires_at,
+    staleAt: null,
     attempt: 0,
-    attempt_floor: 0,
-    lease_id: null,
-    lease_owner: null,
-    cancel_requested: false,
-    cancel_intent: null,
-    cancel_detail: null,
-    tokens_used: 0,
+    attemptFloor: 0,
+    maxAttempts: placed.max_attempts,
+    leaseId: null,
+    leaseOwner: null,
+    leaseExpiresAt: null,
+    cancelRequested: false,
+    cancelIntent: null,
+    cancelDetail: null,
+    costUnits: placed.cost_units,
+    tokensUsed: 0,
+    tokenLimit: placed.token_limit ?? null,
     progress: null,
-    progress_message: null,
+    progressMessage: null,
+    payload: created.payload ?? placed.payload,
     result: null,
     error: null,
     checkpoint: null,
-    webhook_sent: false,
-  });
+    retry: placed.retry ?? null,
+    timeoutSeconds: placed.timeout_seconds ?? null,
+    constraints: placed.constraints ?? null,
+    onError: placed.on_error,
+    onDrain: placed.on_drain ?? null,
+    webhookUrl: placed.webhook_url ?? null,
+    webhookSent: false,
+    clientRequestId: placed.client_request_id ?? null,
+    requestHash: placed.request_hash ?? null,
+    traceparent: placed.traceparent ?? null,
+    author: placed.author ?? null,
+    parentId: placed.parent_id ?? null,
+    scheduleId: placed.schedule_id ?? null,
+  };
 }
