@@ -10,8 +10,8 @@ const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
 if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
 
-/** schema → lease id → the jobs of that lease. */
-const held = new Map<string, Map<string, string[]>>();
+/** schema → lease id → the ids of its jobs, with commas between them. */
+const held = new Map<string, Map<string, string>>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
@@ -24,7 +24,7 @@ port.on('message', (message: ToThread) => {
   switch (message.kind) {
     case 'hold': {
       if (held.size === 0) pulseSeenAt = performance.now();
-      const leases = held.get(message.schema) ?? new Map<string, string[]>();
+      const leases = held.get(message.schema) ?? new Map<string, string>();
       held.set(message.schema, leases.set(message.leaseId, message.jobIds));
       if (timer === undefined && !beating) schedule();
       break;
@@ -79,9 +79,9 @@ function mainLoopIsDead(): boolean {
   return now - pulseSeenAt > options.stallMs;
 }
 
-async function renew(schema: string, leases: Map<string, string[]>): Promise<void> {
+async function renew(schema: string, leases: Map<string, string>): Promise<void> {
   const jobs: HeldJob[] = [];
-  for (const [leaseId, jobIds] of leases) for (const jobId of jobIds) jobs.push({ jobId, leaseId });
+  for (const [leaseId, jobIds] of leases) for (const jobId of jobIds.split(',')) jobs.push({ jobId, leaseId });
   if (jobs.length === 0) return;
   const leaseIds = [...leases.keys()];
   const sentAt = process.hrtime.bigint();

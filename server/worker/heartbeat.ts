@@ -17,7 +17,8 @@ export interface HeartbeatOptions {
 }
 
 export type ToThread =
-  | { kind: 'hold'; schema: string; leaseId: string; jobIds: string[] }
+  /** The ids as one text: a list of thousands costs far more to send. */
+  | { kind: 'hold'; schema: string; leaseId: string; jobIds: string }
   | { kind: 'drop'; schema: string; leaseId: string }
   | { kind: 'beat' }
   | { kind: 'stop' };
@@ -107,7 +108,7 @@ export class Heartbeat implements Service {
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
     this.#beginPulse();
-    this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds });
+    this.#post(holdMessage(lease));
   }
 
   drop(lease: HeldLease): void {
@@ -159,7 +160,7 @@ export class Heartbeat implements Service {
     thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
     thread.on('exit', () => this.#exited(thread));
     for (const { lease } of this.#leases.values()) {
-      this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds });
+      this.#post(holdMessage(lease));
     }
   }
 
@@ -235,6 +236,10 @@ export class Heartbeat implements Service {
       else if (job.cancelIntent !== null) lease.onStopAsked(job);
     }
   }
+}
+
+function holdMessage(lease: HeldLease): ToThread {
+  return { kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds.join() };
 }
 
 function nowMs(): number {
