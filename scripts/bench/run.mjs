@@ -3,7 +3,7 @@
 // in a fresh process, and prints medians and the ratio to the best peer of the same run.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
 import { spawn } from 'node:child_process';
-import { existsSync, mkdtempSync, rmSync } from 'node:fs';
+import { chmodSync, existsSync, mkdtempSync, rmSync } from 'node:fs';
 import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -159,6 +159,8 @@ function median(values) {
 async function startPostgres() {
   if (process.env.BENCH_URL !== undefined) return { url: process.env.BENCH_URL, stop: async () => {} };
   const directory = mkdtempSync(join(tmpdir(), 'leasehold-bench-'));
+  // Root's Postgres runs as another user, who must get in.
+  chmodSync(directory, 0o755);
   const port = 54400;
   const flags = ['shared_buffers=512MB', 'max_wal_size=4GB', 'max_connections=700', 'listen_addresses=127.0.0.1'];
   const postgres = new EmbeddedPostgres({

@@ -45,8 +45,8 @@ export class TenantLoop implements HungryTenant {
   #stopped = false;
   /** Something happened since the last claim was sent, or it took all that it asked for. */
   #mayBeMore = false;
-  /** The last claim took all that it asked for: other jobs wait for the slots of this tenant. */
-  #othersWait = false;
+  /** The last claim took all that it asked for: other jobs wait for the slots. Before the first, nobody knows. */
+  #othersWait = true;
   readonly #reservations: Reservations;
   readonly #claimRate = new Rate();
   readonly #lostClaims: LostClaims;
