@@ -1,6 +1,6 @@
 // A job that starts with the commit that brings it: only where a slot is free and nothing waits, under a
 // lease like any other, and never in front of those who came before.
-import { afterEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, test } from 'vitest';
 import { enqueue, type NewJob } from '../../../server/jobs/enqueue.ts';
 import type { Reservation } from '../../../server/jobs/insert-jobs.ts';
 import type { Job } from '../../../server/jobs/job.ts';
@@ -14,6 +14,10 @@ import { addJobs, eventTypes, finish, reread } from '../../support/jobs.ts';
 const context = useTenant();
 const patient = { timeoutMs: 25_000 };
 
+beforeEach(async () => {
+  const { db, schema } = context;
+  await db.query(`truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events`);
+});
 afterEach(() => checkInvariants(context));
 
 const leaseId = () => crypto.randomUUID();
@@ -180,9 +184,18 @@ test('an idle daemon starts what it is given at once, and what does not fit wait
   }, patient);
 });
 
+/** Until the daemon has found out that nothing waits. */
+const untilAtOnce = (daemon: Awaited<ReturnType<typeof startDaemon>>) =>
+  eventually(async () => {
+    const [enqueued] = await daemon.enqueue(context.tenant, [echo()], 'test');
+    await untilDone([enqueued!.job]);
+    expect(await startedTogether(enqueued!.job)).toBe(true);
+  }, patient);
+
 test('what was on its way when the drain began goes back, uncounted', async () => {
   const { gated, begun } = createGate('stopped');
   const daemon = await startDaemon(context, { handlers: [gated] });
+  await untilAtOnce(daemon);
   const { db, schema } = context;
   let release = () => {};
   const held = new Promise<void>((resolve) => {
