@@ -219,11 +219,17 @@ test('what was on its way when the drain began goes back, uncounted', async () =
     );
     expect(waiting).toBeDefined();
   }, patient);
-  const stopping = daemon.stop(0);
+  let drained = false;
+  const draining = daemon.workers.drain(0).then(() => {
+    drained = true;
+  });
+  // Nothing runs, and yet it is not over.
+  await db.query('select 1');
+  expect(drained).toBe(false);
   release();
   await locking;
   const [enqueued] = await adding;
-  await stopping;
+  await draining;
   expect(await reread(context, enqueued!.job)).toMatchObject({
     status: 'QUEUED',
     attempt: 0,
