@@ -1,21 +1,15 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
 import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
+import { createHttp } from './daemon/http.ts';
 import { createPeriodic, type Periodic } from './daemon/periodic.ts';
 import { migrateEverySchema, untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
 import { daemonJoined, Notifications, tenantsChanged } from './database/notifications.ts';
 import { EventStreams } from './events/stream.ts';
-import { createApp } from './http/app.ts';
-import type { RouteGroup } from './http/route.ts';
-import { controlRoutes } from './http/routes/control.ts';
-import { eventStreamRoutes } from './http/routes/event-stream.ts';
-import { eventRoutes } from './http/routes/events.ts';
-import { jobLogRoutes } from './http/routes/job-logs.ts';
-import { schedulerRoutes } from './http/routes/scheduler.ts';
-import { scheduleRoutes } from './http/routes/schedules.ts';
-import { HttpServer } from './http/server.ts';
+import type { ReadinessState } from './http/routes/health.ts';
+import type { HttpServer } from './http/server.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
 import { EnqueueGroup } from './jobs/enqueue-group.ts';
 import type { Config } from './kernel/config.ts';
@@ -151,7 +145,21 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
       isTold: () => this.#notifications.connected,
     });
-    this.#http = this.#createHttp(options.version);
+    this.#http = createHttp({
+      ...parts,
+      version: options.version,
+      handlers,
+      streams: this.#streams,
+      keys: this.#keys,
+      waiters: this.#waiters,
+      aftermath: this.#aftermath,
+      enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
+      wake: (tenant, enqueued) => this.wake(tenant, enqueued),
+      wakeOperations: () => this.#operations.wake(),
+      lookForSchedules: (tenant) => void this.#schedules.look(tenant).catch(() => {}),
+      readiness: () => this.#readiness(),
+      onRequest: () => this.#loopWatch.stir(),
+    });
     this.#notifications.isHeard = () => !this.#registration.alone;
     this.registry.isTold = () => this.#notifications.connected;
     this.#notifications.onLost = () => {
@@ -179,9 +187,9 @@ export class Daemon {
       () => this.#state === 'starting',
       this.#logger,
     );
-    for (const service of this.#services()) {
+    for (const group of this.#services()) {
       if (this.#state !== 'starting') return;
-      await this.#startService(service);
+      await Promise.all(group.map((service) => this.#startService(service)));
     }
     if (this.#state === 'starting') this.#state = 'running';
     this.#logger.info({ tenants: this.registry.list().length, types: this.#handlers.types() }, 'daemon is running');
@@ -213,24 +221,41 @@ export class Daemon {
     this.#notifications.notify(tenant.slug);
   }
 
-  #services(): Service[] {
+  /** Those of a group start side by side, when all before them have. */
+  #services(): Service[][] {
     return [
-      ...(this.#handlers.threads === undefined ? [] : [this.#handlers.threads]),
-      this.registry,
-      this.#keys,
-      this.metrics,
-      this.#notifications,
-      this.#heartbeat,
-      this.workers,
-      this.#waiters,
-      this.#registration,
-      this.#operations,
-      this.#schedules,
-      this.#streams,
-      ...this.#aftermath.services,
-      this.#loopWatch,
-      ...this.#periodic.services,
+      [
+        ...(this.#handlers.threads === undefined ? [] : [this.#handlers.threads]),
+        this.registry,
+        this.#keys,
+        this.#notifications,
+        this.#heartbeat,
+      ],
+      [this.workers],
+      [
+        this.#waiters,
+        this.#operations,
+        this.#schedules,
+        this.#streams,
+        ...this.#aftermath.services,
+        this.#loopWatch,
+        ...this.#periodic.services,
+        this.#registration,
+        this.metrics,
+      ],
     ];
+  }
+
+  #readiness(): ReadinessState {
+    const starting = this.#state === 'starting';
+    return {
+      migrated: this.#migrated,
+      draining: this.#state === 'stopping' || this.#state === 'stopped',
+      ...(this.#state === 'stopping' && {
+        drain: { running: this.workers.runningCount, grace_left_ms: Math.max(0, this.#drainEndsAt - Date.now()) },
+      }),
+      checks: { workers: { ok: !starting, ...(starting && { detail: 'starting' }) } },
+    };
   }
 
   async #startService(service: Service): Promise<void> {
@@ -290,56 +315,5 @@ export class Daemon {
   #tell(slug: string | undefined): void {
     this.#streams.wake(slug);
     if (slug !== undefined) this.#aftermath.wake(slug);
-  }
-
-  #createHttp(version: string): HttpServer {
-    const routes: RouteGroup[] = [
-      eventRoutes({ db: this.db }),
-      eventStreamRoutes({ db: this.db, streams: this.#streams, keys: this.#keys, registry: this.registry }),
-      ...controlRoutes({
-        db: this.db,
-        config: this.config,
-        jobTypes: this.#handlers,
-        enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
-        wake: (tenant, enqueued) => this.wake(tenant, enqueued),
-        wakeOperations: () => this.#operations.wake(),
-      }),
-      ...schedulerRoutes({
-        db: this.db,
-        config: this.config,
-        waiters: this.#waiters,
-        wake: (tenant) => this.wake(tenant),
-      }),
-      jobLogRoutes({ db: this.db }),
-      scheduleRoutes({
-        db: this.db,
-        jobTypes: this.#handlers,
-        onChange: (tenant) => void this.#schedules.look(tenant).catch(() => {}),
-        onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
-      }),
-      ...this.#aftermath.routes,
-    ];
-    const app = createApp({
-      config: this.config,
-      db: this.db,
-      logger: this.#logger,
-      registry: this.registry,
-      keys: this.#keys,
-      metricsRegistry: this.metrics.registry,
-      readiness: () => ({
-        migrated: this.#migrated,
-        draining: this.#state === 'stopping' || this.#state === 'stopped',
-        ...(this.#state === 'stopping' && {
-          drain: { running: this.workers.runningCount, grace_left_ms: Math.max(0, this.#drainEndsAt - Date.now()) },
-        }),
-        checks: {
-          workers: { ok: this.#state !== 'starting', ...(this.#state === 'starting' && { detail: 'starting' }) },
-        },
-      }),
-      routes,
-      version,
-    });
-    const onRequest = () => this.#loopWatch.stir();
-    return new HttpServer(app, { host: this.config.host, port: this.config.port, onRequest }, this.#logger);
   }
 }

@@ -42,7 +42,7 @@ for (const service of [streams, registry, keys]) await service.start();
 const routes = [eventStreamRoutes({ db, streams, keys, registry })];
 const readiness = () => ({ migrated: true, draining: false });
 const app = createApp({ config, db, logger, registry, keys, metricsRegistry: new Registry(), readiness, routes });
-const server = new HttpServer(app, { host: '127.0.0.1', port: 0 }, logger);
+const server = new HttpServer(() => app, { host: '127.0.0.1', port: 0 }, logger);
 await server.start();
 
 const sockets: Socket[] = [];

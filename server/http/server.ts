@@ -25,14 +25,15 @@ const keepAliveTimeoutMs = 65_000;
 
 export class HttpServer implements Service {
   readonly name = 'http';
-  #app: Express;
+  #createApp: () => Express;
+  #app: Express | undefined;
   #options: HttpServerOptions;
   #logger: Logger;
   #server: Server | undefined;
   #sockets = new Set<Socket>();
 
-  constructor(app: Express, options: HttpServerOptions, logger: Logger) {
-    this.#app = app;
+  constructor(createApp: () => Express, options: HttpServerOptions, logger: Logger) {
+    this.#createApp = createApp;
     this.#options = options;
     this.#logger = logger;
   }
@@ -43,7 +44,10 @@ export class HttpServer implements Service {
     const server = createServer(
       // Node looks for late clients this often; a fifth keeps the limit what it says.
       { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
-      this.#app,
+      (request, response) => {
+        this.#app ??= this.#createApp();
+        this.#app(request, response);
+      },
     );
     const { onRequest } = this.#options;
     if (onRequest !== undefined) server.on('request', onRequest);

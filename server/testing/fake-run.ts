@@ -193,7 +193,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     leaseId: run.leaseId,
     stored: job,
     payload: parsePayload(definition, job.payload),
-    signal: controller.signal,
+    stopping: controller,
     lastCheckpoint: parseCheckpoint(definition, job.checkpoint),
     results: {},
     effects: () => effects,

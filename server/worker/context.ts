@@ -10,8 +10,8 @@ export interface ContextParts {
   /** As the database has them, for code that runs elsewhere and reads them there. */
   stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
-  /** Aborted with a StopReason. */
-  signal: AbortSignal;
+  /** Its signal is aborted with a StopReason, and is not made before somebody looks at it. */
+  stopping: { readonly signal: AbortSignal };
   lastCheckpoint: unknown;
   phase?: PhaseScope | undefined;
   /** Results of the phases that are done, by name. */
@@ -38,7 +38,7 @@ export class Context implements JobContext {
   }
 
   get signal(): AbortSignal {
-    this.#signal ??= withErrorReason(this.#parts.signal);
+    this.#signal ??= withErrorReason(this.#parts.stopping.signal);
     return this.#signal;
   }
 
@@ -84,17 +84,17 @@ export class Context implements JobContext {
     return async ({ tokens }: { tokens: number }): Promise<void> => {
       if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
       await this.#parts.effects().addUsage(tokens);
-      throwIfStopped(this.#parts.signal);
+      throwIfStopped(this.#parts.stopping.signal);
     };
   }
 
   get sleep() {
-    return (ms: number): Promise<void> => sleep(ms, this.#parts.signal);
+    return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping.signal);
   }
 
   get enqueue() {
     return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
-      throwIfStopped(this.#parts.signal);
+      throwIfStopped(this.#parts.stopping.signal);
       const { phase } = this.#parts;
       this.#children += 1;
       const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;

@@ -48,7 +48,7 @@ class HandlerThread {
         leaseId: message.leaseId,
         stored: message,
         payload: parsePayload(definition, message.payload),
-        signal: this.#controller.signal,
+        stopping: this.#controller,
         lastCheckpoint: parseCheckpoint(definition, message.checkpoint),
         phase: message.phase,
         results: message.results,

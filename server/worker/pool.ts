@@ -12,6 +12,7 @@ import type { LoopDependencies } from './loop-dependencies.ts';
 import type { StopReason } from './stop-reason.ts';
 
 const loadJobsPerSecond = 1000;
+const fewTenants = 5;
 
 export class WorkerPool implements Service {
   readonly name = 'workers';
@@ -55,8 +56,10 @@ export class WorkerPool implements Service {
     if (this.#state !== 'new') return;
     this.#state = 'running';
     this.#registry.onChange((tenants) => this.#follow(tenants));
-    // At the start the daemon's first look at all tenants tells who has something to claim.
-    this.#follow(this.#registry.list(), false);
+    // A few may ask at once; of many the daemon's first look at all tenants tells who has something to claim.
+    this.#follow(this.#registry.list(), this.#registry.active().length <= fewTenants);
+    // Their claims are on their way before others who start ask the database.
+    await new Promise((resolve) => setImmediate(resolve));
   }
 
   wake(slug: string | undefined): void {

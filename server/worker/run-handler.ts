@@ -13,45 +13,44 @@ import { toStorable } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
 
+/** One function and few objects: thousands of jobs a second pass here. */
 export async function runHandler(definition: JobDefinition, run: HandlerRun): Promise<HandlerEnd> {
   let effects: Effects | undefined;
-  const end = await runCode(definition, run, () => {
-    effects ??= new DatabaseEffects(run);
-    return effects;
-  });
-  await effects?.flush();
+  let end: HandlerEnd;
+  try {
+    const parts = createParts(definition, run, () => {
+      effects ??= new DatabaseEffects(run);
+      return effects;
+    });
+    const { isolate, phases } = definition;
+    const invoke: Invoke =
+      isolate === undefined ? (given) => invokeHere(definition, given) : (given, killer) => isolate(given, killer.kill);
+    end =
+      phases === undefined
+        ? endOf(await invoke(parts, run), parts, run)
+        : await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });
+  } catch (error) {
+    end = { kind: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, definition.retry) };
+  }
+  if (effects !== undefined) await effects.flush();
   return end;
 }
 
-async function runCode(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Promise<HandlerEnd> {
-  try {
-    const parts = createParts(definition, run, effects);
-    const { isolate } = definition;
-    const invoke: Invoke =
-      isolate === undefined ? (given) => invokeHere(definition, given) : (given, killer) => isolate(given, killer.kill);
-    const { phases } = definition;
-    if (phases === undefined) return await runOnce(invoke, run, parts);
-    return await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });
-  } catch (error) {
-    const recoverable = isRecoverable(error, run.job, definition.retry);
-    return { kind: 'failed', error: toJobError(error), recoverable };
-  }
-}
-
-async function runOnce(invoke: Invoke, run: HandlerRun, parts: ContextParts): Promise<HandlerEnd> {
-  let partial: string | undefined;
-  parts.onPartial = (reason) => {
-    partial = reason;
-  };
-  const stored = toStorable(await invoke(parts, run), run.config.resultLimitBytes, 'The result');
+function endOf(result: unknown, parts: Parts, run: HandlerRun): HandlerEnd {
+  const stored = toStorable(result, run.config.resultLimitBytes, 'The result');
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
-  if (partial === undefined) return { kind: 'completed', result: stored.value };
-  return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: partial } };
+  if (parts.partial === undefined) return { kind: 'completed', result: stored.value };
+  return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: parts.partial } };
 }
 
-function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): ContextParts {
+interface Parts extends ContextParts {
+  /** Why only a part was done, if the handler said so. */
+  partial: string | undefined;
+}
+
+function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Parts {
   const { job, tenant, leaseId } = run;
-  return {
+  const parts: Parts = {
     job: {
       id: job.id,
       type: job.type,
@@ -66,12 +65,14 @@ function createParts(definition: JobDefinition, run: HandlerRun, effects: () => 
     leaseId,
     stored: job,
     payload: parsePayload(definition, job.payload),
-    get signal() {
-      return run.signal;
-    },
+    stopping: run,
     lastCheckpoint: parseCheckpoint(definition, job.checkpoint),
     results: {},
     effects,
-    onPartial: () => {},
+    partial: undefined,
+    onPartial: (reason) => {
+      parts.partial = reason;
+    },
   };
+  return parts;
 }

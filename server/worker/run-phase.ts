@@ -60,7 +60,7 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
     const onPartial = (reason: string) => {
       partial = reason;
     };
-    const value = await invoke({ ...parts, signal: limit.signal, onPartial }, limit);
+    const value = await invoke({ ...parts, stopping: limit, onPartial }, limit);
     const error = resultFault(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };
     const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);

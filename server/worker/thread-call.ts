@@ -52,7 +52,7 @@ export function callThread(
     };
     const onError = (error: Error) => end(() => reject(crashed(reasonOf(error))));
     const onExit = (code: number) => end(() => reject(crashed(`its thread ended with code ${code}`)));
-    const onStop = () => post({ kind: 'stop', reason: stopReasonOf(parts.signal) ?? { kind: 'canceled' } });
+    const onStop = () => post({ kind: 'stop', reason: stopReasonOf(parts.stopping.signal) ?? { kind: 'canceled' } });
     const onKill = () =>
       end(() => {
         void thread.terminate();
@@ -60,7 +60,7 @@ export function callThread(
       });
     const end = (settle: () => void) => {
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
-      parts.signal.removeEventListener('abort', onStop);
+      parts.stopping.signal.removeEventListener('abort', onStop);
       kill.removeEventListener('abort', onKill);
       settle();
     };
@@ -69,9 +69,9 @@ export function callThread(
     const { job, leaseId, stored, phase, results } = parts;
     const { payload, checkpoint } = stored;
     post({ kind: 'run', ...target, job, leaseId, payload, checkpoint, phase, results });
-    parts.signal.addEventListener('abort', onStop, { once: true });
+    parts.stopping.signal.addEventListener('abort', onStop, { once: true });
     kill.addEventListener('abort', onKill, { once: true });
-    if (parts.signal.aborted) onStop();
+    if (parts.stopping.signal.aborted) onStop();
     if (kill.aborted) onKill();
   });
 }

@@ -52,7 +52,7 @@ export class ThreadPool implements Service {
 
   /** Runs the job's code, or that of `parts.phase`, in a thread of its own. */
   async run(target: { file: string; type: string }, parts: ContextParts, kill: AbortSignal): Promise<unknown> {
-    const thread = await this.#take(parts.signal);
+    const thread = await this.#take(parts.stopping.signal);
     let end: ThreadEnd | undefined;
     try {
       end = await callThread(thread, target, parts, kill);

@@ -68,7 +68,7 @@ export async function startApp(
   const deps = { ...base, ...extend(base) };
   await registry.start();
   await keys.start();
-  const server = new HttpServer(createApp(deps), { host: '127.0.0.1', port: 0, stopGraceMs: 2000 }, logger);
+  const server = new HttpServer(() => createApp(deps), { host: '127.0.0.1', port: 0, stopGraceMs: 2000 }, logger);
   await server.start();
   const url = server.url;
   const app: TestApp = {

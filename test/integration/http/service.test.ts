@@ -108,14 +108,14 @@ describe('/openapi.json', () => {
 describe('the server', () => {
   it('says plainly that its port is taken', async () => {
     const port = Number(new URL(app.url).port);
-    const second = new HttpServer(createApp(app.deps), { host: '127.0.0.1', port }, createLogger('silent'));
+    const second = new HttpServer(() => createApp(app.deps), { host: '127.0.0.1', port }, createLogger('silent'));
     await expect(second.start()).rejects.toThrow(`port ${port} on 127.0.0.1 is in use`);
     await second.stop();
   });
 
   it('cuts off a client that dawdles over its headers', async () => {
     const options = { host: '127.0.0.1', port: 0, headersTimeoutMs: 200 };
-    const server = new HttpServer(createApp(app.deps), options, createLogger('silent'));
+    const server = new HttpServer(() => createApp(app.deps), options, createLogger('silent'));
     await server.start();
     const { port } = new URL(server.url);
     const answer = await new Promise<string>((resolve, reject) => {

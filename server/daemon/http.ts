@@ -1,0 +1,65 @@
+// The daemon's HTTP side: every group of routes with what it needs. Made at the first request: a hundred
+// routes take longer than all the rest of a start.
+import type { Database } from '../database/database.ts';
+import type { EventStreams } from '../events/stream.ts';
+import { createApp } from '../http/app.ts';
+import type { RouteGroup } from '../http/route.ts';
+import { controlRoutes } from '../http/routes/control.ts';
+import { eventStreamRoutes } from '../http/routes/event-stream.ts';
+import { eventRoutes } from '../http/routes/events.ts';
+import type { ReadinessState } from '../http/routes/health.ts';
+import { jobLogRoutes } from '../http/routes/job-logs.ts';
+import { schedulerRoutes } from '../http/routes/scheduler.ts';
+import { scheduleRoutes } from '../http/routes/schedules.ts';
+import { HttpServer } from '../http/server.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
+import type { Metrics } from '../stats/metrics.ts';
+import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { HandlerRegistry } from '../worker/handlers.ts';
+import type { Aftermath } from './aftermath.ts';
+
+export interface HttpParts {
+  config: Config;
+  version: string;
+  db: Database;
+  logger: Logger;
+  registry: TenantRegistry;
+  keys: KeyVerifier;
+  metrics: Metrics;
+  handlers: HandlerRegistry;
+  streams: EventStreams;
+  waiters: ClaimWaiters;
+  aftermath: Aftermath;
+  enqueueJobs(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]>;
+  wake(tenant: Tenant, enqueued?: Enqueued[]): void;
+  wakeOperations(): void;
+  lookForSchedules(tenant: Tenant): void;
+  readiness(): ReadinessState;
+  onRequest(): void;
+}
+
+export function createHttp(parts: HttpParts): HttpServer {
+  const { config, db, logger, registry, keys, readiness, version, onRequest } = parts;
+  const metricsRegistry = parts.metrics.registry;
+  const create = () =>
+    createApp({ config, db, logger, registry, keys, metricsRegistry, readiness, routes: routesOf(parts), version });
+  return new HttpServer(create, { host: config.host, port: config.port, onRequest }, logger);
+}
+
+function routesOf(parts: HttpParts): RouteGroup[] {
+  const { config, db, handlers, streams, keys, registry, waiters, enqueueJobs, wake, wakeOperations } = parts;
+  return [
+    eventRoutes({ db }),
+    eventStreamRoutes({ db, streams, keys, registry }),
+    ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations }),
+    ...schedulerRoutes({ db, config, waiters, wake }),
+    jobLogRoutes({ db }),
+    scheduleRoutes({ db, jobTypes: handlers, onChange: parts.lookForSchedules, onEnqueued: wake }),
+    ...parts.aftermath.routes,
+  ];
+}
