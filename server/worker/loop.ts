@@ -1,7 +1,7 @@
 // One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
 // It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
 import { v7 as uuidv7 } from 'uuid';
-import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import type { Claimed } from '../jobs/claim.ts';
 import type { NewJob } from '../jobs/enqueue.ts';
 import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
@@ -11,12 +11,12 @@ import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt, type Executor } from './attempt.ts';
 import { Batch } from './batch.ts';
+import { Claims, type NamedClaim } from './claims.ts';
 import { DueTimer } from './due-timer.ts';
 import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';
 import { ReadyJobs } from './ready.ts';
 import { Reservations } from './reservations.ts';
-import { RetryTimer } from './retry-timer.ts';
 import { Settlers } from './settlers.ts';
 import type { HungryTenant } from './slots.ts';
 import type { StopReason } from './stop-reason.ts';
@@ -28,8 +28,8 @@ interface Ending extends Settlement {
   lastOf: Batch | undefined;
 }
 
-// A statement beyond this size holds its locks longer than it saves.
-const largestClaim = 2000;
+// Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
+const largestClaim = 1000;
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 4000;
 
@@ -40,17 +40,12 @@ export class TenantLoop implements HungryTenant {
   readonly #deps: LoopDependencies;
   readonly #settlers: Settlers<Ending>;
   readonly #ready = new ReadyJobs();
-  #claiming: Promise<void> | undefined;
+  readonly #claims: Claims;
   #scheduled = false;
   #stopped = false;
-  /** Something happened since the last claim was sent, or it took all that it asked for. */
-  #mayBeMore = false;
-  /** The last claim took all that it asked for: other jobs wait for the slots. Before the first, nobody knows. */
-  #othersWait = true;
   readonly #reservations: Reservations;
   readonly #claimRate = new Rate();
   readonly #lostClaims: LostClaims;
-  readonly #retry = new RetryTimer(() => this.wake());
   readonly #due: DueTimer;
 
   constructor(tenant: Tenant, deps: LoopDependencies) {
@@ -59,6 +54,18 @@ export class TenantLoop implements HungryTenant {
     this.#deps = deps;
     const actor = `worker:${deps.workerId}`;
     this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
+    this.#claims = new Claims({
+      lost: this.#lostClaims,
+      next: () => this.#claim(),
+      send: (request) => deps.claim(this.tenant, request),
+      onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
+      onFailed: (error, delayMs) => {
+        deps.logger.warn({ err: error, tenant: this.key, delayMs }, 'claim failed');
+        deps.observe.claimFailed(this.tenant);
+      },
+      onNoRoom: () => deps.slots.wait(this),
+      onDue: () => this.#schedule(),
+    });
     this.#reservations = new Reservations((count) => deps.slots.release(this.key, count));
     this.#settlers = new Settlers({
       db: deps.db,
@@ -67,15 +74,12 @@ export class TenantLoop implements HungryTenant {
       logger: deps.logger,
       trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
       nextClaim: () => this.#nextClaim(),
-      onClaimed: (claimed, sentAt) => {
-        this.#take(claimed, sentAt);
-        this.#startReady();
-      },
+      onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
       onClaimLost: (leaseId, error) => this.#loseClaim(leaseId, error),
       onRunnable: () => this.wake(),
       onSettled: (items, accepted) => this.#onSettled(items, accepted),
       onWritten: () => {
-        if (this.#mayBeMore) this.#schedule();
+        if (this.#claims.mayBeMore) this.#schedule();
       },
     });
     this.#due = new DueTimer({
@@ -89,7 +93,8 @@ export class TenantLoop implements HungryTenant {
 
   /** There may be something to claim. Cheap; many calls of one turn make one claim. */
   wake(): void {
-    this.#mayBeMore = true;
+    if (this.#deps.types().length === 0) return;
+    this.#claims.wake();
     this.#schedule();
   }
 
@@ -112,7 +117,7 @@ export class TenantLoop implements HungryTenant {
     const { slots } = this.#deps;
     const types = this.#deps.types();
     const ours = jobs.every((job) => !job.remote && types.includes(job.type));
-    if (!ours || this.#claiming !== undefined || this.#ready.size > 0 || !this.#nothingWaits) return undefined;
+    if (!ours || this.#claims.busy || this.#ready.size > 0 || !this.#nothingWaits) return undefined;
     if (slots.freeFor(this.key, this.#limit) < jobs.length) return undefined;
     const { leaseId, owner, leaseSeconds } = this.#request(jobs.length, types);
     const sentAt = process.hrtime.bigint();
@@ -123,8 +128,7 @@ export class TenantLoop implements HungryTenant {
       leaseSeconds,
       started: (started) => {
         end();
-        this.#take({ leaseId, jobs: started }, sentAt);
-        this.#startReady();
+        this.#begin({ leaseId, jobs: started }, sentAt);
       },
       failed: (error) => {
         end();
@@ -136,10 +140,9 @@ export class TenantLoop implements HungryTenant {
   /** Stops claiming at once; what runs goes on. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    this.#retry.stop();
     this.#deps.slots.forget(this.key);
     this.#ready.returnAll('drained');
-    await this.#claiming;
+    await this.#claims.stop();
     await this.#reservations.idle();
     await this.#due.stop();
   }
@@ -170,54 +173,22 @@ export class TenantLoop implements HungryTenant {
     if (this.#stopped) return;
     // What is ready does not wait for the answer of a claim.
     this.#startReady();
-    if (this.#claiming !== undefined || !this.#mayBeMore) return;
-    this.#claiming = this.#claimAll().finally(() => {
-      this.#claiming = undefined;
-      // Woken after the last look.
-      if (this.#mayBeMore && !this.#retry.waiting && this.#wanted() > 0) this.#schedule();
-    });
+    this.#claims.send();
   }
 
-  async #claimAll(): Promise<void> {
-    const types = this.#deps.types();
-    if (types.length === 0) {
-      this.#mayBeMore = false;
-      return;
-    }
-    while (this.#mayBeMore && !this.#stopped) {
-      const wanted = this.#wanted();
-      if (wanted === 0) {
-        this.#othersWait = true;
-        this.#deps.slots.wait(this);
-        return;
-      }
-      const request = this.#request(wanted, types);
-      const sentAt = process.hrtime.bigint();
-      this.#mayBeMore = false;
-      let claimed: Claimed;
-      try {
-        await this.#lostClaims.disown();
-        claimed = await this.#deps.claim(this.tenant, request);
-        this.#retry.reset();
-      } catch (error) {
-        this.#lostClaims.add(request.leaseId, error);
-        this.#backOff(error);
-        return;
-      }
-      this.#othersWait = claimed.jobs.length >= wanted;
-      if (this.#othersWait) this.#mayBeMore = true;
-      this.#take(claimed, sentAt);
-      this.#startReady();
-    }
+  /** The next claim, if there is room for it. */
+  #claim(): NamedClaim | undefined {
+    const wanted = this.#wanted();
+    return wanted > 0 ? this.#request(wanted, this.#deps.types()) : undefined;
   }
 
-  #request(limit: number, types: readonly string[]): ClaimRequest & { leaseId: string } {
+  #request(limit: number, types: readonly string[]): NamedClaim {
     const { workerId, leaseSeconds } = this.#deps;
     return { leaseId: uuidv7(), owner: workerId, limit, leaseSeconds, types };
   }
 
   /** The next jobs of lanes that move on may be taken with the outcomes, unless others come first. */
-  #nextClaim(): (ClaimRequest & { leaseId: string }) | undefined {
+  #nextClaim(): NamedClaim | undefined {
     if (!this.#nothingWaits) return undefined;
     const room = this.#room();
     return room > 0 ? this.#request(room, this.#deps.types()) : undefined;
@@ -225,7 +196,7 @@ export class TenantLoop implements HungryTenant {
 
   /** As far as is known: whoever comes by now may be taken, none comes before. */
   get #nothingWaits(): boolean {
-    if (this.#stopped || this.#mayBeMore || this.#othersWait || hasCapacities(this.tenant.settings)) return false;
+    if (this.#stopped || !this.#claims.nothingWaits || hasCapacities(this.tenant.settings)) return false;
     return this.#deps.slots.rivalsOf(this.key) === 0;
   }
 
@@ -236,22 +207,24 @@ export class TenantLoop implements HungryTenant {
   /** How many jobs could be taken: for the free slots, and for those that come free within a moment. */
   #room(): number {
     const ahead = this.tenant.settings.capacity_units === undefined ? this.#ready.ahead(this.#limit) : 0;
-    return Math.min(this.#deps.slots.freeFor(this.key, this.#limit) + ahead - this.#ready.size, largestClaim);
+    const free = this.#deps.slots.freeFor(this.key, this.#limit);
+    return Math.min(free + ahead - this.#ready.size - this.#claims.asked, largestClaim);
   }
 
   /** How many to claim now; 0 means that it is not the time. */
   #wanted(): number {
     if (this.#settlers.pending >= largestBacklog) return 0;
     const room = this.#room();
-    // A claim for a few, while many are ready, would cost as much as one for many.
-    return room > 0 && this.#ready.size <= room ? room : 0;
+    // A claim for a few, while many are ready or on their way, would cost as much as one for many.
+    const least = this.#claims.busy ? largestClaim / 2 : this.#ready.size;
+    return room > 0 && room >= least ? room : 0;
   }
 
   /** Starts what is ready, as far as slots go. */
   #startReady(): void {
     const { slots } = this.#deps;
     if (this.#ready.size === 0) {
-      if (!this.#mayBeMore) slots.forget(this.key);
+      if (!this.#claims.mayBeMore) slots.forget(this.key);
       return;
     }
     const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
@@ -260,15 +233,14 @@ export class TenantLoop implements HungryTenant {
     for (const attempt of starting) attempt.start();
   }
 
-  #backOff(error: unknown): void {
-    const delayMs = this.#retry.begin();
-    this.#deps.logger.warn({ err: error, tenant: this.key, delayMs }, 'claim failed');
-    this.#deps.observe.claimFailed(this.tenant);
-  }
-
   #loseClaim(leaseId: string, error: unknown): void {
     this.#lostClaims.add(leaseId, error);
     this.wake();
+  }
+
+  #begin(claimed: Claimed, sentAt: bigint): void {
+    this.#take(claimed, sentAt);
+    this.#startReady();
   }
 
   #take(claimed: Claimed, sentAt: bigint): void {
@@ -307,7 +279,7 @@ export class TenantLoop implements HungryTenant {
     if (attempt.started) {
       slots.release(this.key, 1);
       this.#ready.observe(seconds * 1000);
-      if (this.#mayBeMore || this.#ready.size > 0) this.#schedule();
+      if (this.#claims.mayBeMore || this.#ready.size > 0) this.#schedule();
     }
     if (outcome === undefined) {
       observe.settled(this.tenant, [{ outcome, seconds }]);

@@ -24,7 +24,7 @@ export class LostClaims {
   async disown(): Promise<void> {
     for (const leaseId of [...this.#leaseIds]) {
       await disownClaim(this.#db, this.#schema, leaseId, this.#actor);
-      this.#leaseIds.shift();
+      this.#leaseIds = this.#leaseIds.filter((id) => id !== leaseId);
     }
   }
 }
