@@ -238,7 +238,7 @@ async function settleKind(
        select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
-  const rows = await tx.query<{ id: string; accepted: boolean }>(
+  const rows = await tx.query<{ id: string | null; accepted: number; holds: boolean }>(
     `with ${later ? given : ''}
      settled as (
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
@@ -257,23 +257,28 @@ async function settleKind(
        to: `'${transitions[transition].to}'`,
        ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
      })})
-     select g.id, s.id is not null as accepted from unnest($1::uuid[]) as g(id) left join settled s on s.id = g.id
-      where (s.id is null or (s.lane_head and s.target_id is not null)) and $2::jsonb is not null and $5::uuid is not null`,
+     select s.id, c.accepted, s.lane_head and s.target_id is not null as holds from (select count(*)::int as accepted from settled) c
+       left join settled s on c.accepted < $6::int or (s.lane_head and s.target_id is not null)
+      where $2::jsonb is not null and $5::uuid is not null`,
     [
       encodeUuids(items.map((item) => item.jobId)),
       JSON.stringify(entries),
       options.actor,
       options.endedLeases ?? [],
       lease,
+      items.length,
     ],
     'often',
   );
-  // Only exceptions are told: a thousand jobs that end as they should need no answer each.
-  const exceptions = new Map(rows.map((row) => [row.id, row.accepted]));
-  return items.flatMap(({ jobId }) => {
-    const accepted = exceptions.get(jobId);
-    return accepted === false ? [] : [{ id: jobId, holds: accepted === true }];
-  });
+  return writtenOf(items, rows);
+}
+
+/** A thousand jobs that end as they should need no answer each: only those that hold are told, or all if some were refused. */
+function writtenOf(items: Settlement[], rows: { id: string | null; accepted: number; holds: boolean }[]): Written[] {
+  const accepted = rows[0]?.accepted ?? 0;
+  const told = new Map(rows.flatMap(({ id, holds }) => (id === null ? [] : [[id, holds] as const])));
+  const known = accepted < items.length ? items.filter((item) => told.has(item.jobId)) : items;
+  return known.map(({ jobId }) => ({ id: jobId, holds: told.get(jobId) ?? false }));
 }
 
 function isEmpty(outcome: Outcome): boolean {
