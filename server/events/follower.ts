@@ -70,7 +70,8 @@ export async function followInSteps<S extends object>(
     if (follower === 'busy') return { handled: 0, complete: true, busy: true };
     const { position, state, handled, complete, moved, ahead } = await step(tx, follower.position, follower.state as S);
     // A quiet tenant costs a read, never a write.
-    if (!moved && !ahead && !follower.position.page) return { handled: 0, complete, busy: false };
+    const stays = !follower.position.page || formatPosition(position) === follower.stored;
+    if (!moved && !ahead && stays) return { handled: 0, complete, busy: false };
     await advance(tx, schema, name, follower.stored, position, state);
     return { handled, complete, busy: false };
   });

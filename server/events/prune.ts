@@ -9,23 +9,30 @@ export interface Pruned {
   complete: boolean;
 }
 
-export async function pruneEvents(
-  db: Database,
-  schema: Schema,
-  options: { olderThanSeconds: number; mostBlocks?: number },
-): Promise<Pruned> {
-  const { olderThanSeconds, mostBlocks = 20 } = options;
+export interface PruneOptions {
+  olderThanSeconds: number;
+  /** Nothing of a later transaction: somebody has still to read it. */
+  upTo?: string;
+  mostBlocks?: number;
+}
+
+export async function pruneEvents(db: Database, schema: Schema, options: PruneOptions): Promise<Pruned> {
+  const { mostBlocks = 20 } = options;
   let events = 0;
   for (let i = 0; i < mostBlocks; i++) {
-    const pruned = await db.transaction((tx) => pruneOldest(tx, schema, olderThanSeconds));
+    const pruned = await db.transaction((tx) => pruneOldest(tx, schema, options));
     if (pruned === undefined) return { events, complete: true };
     events += pruned;
   }
   return { events, complete: false };
 }
 
-/** How many events the oldest block had; undefined if it is not old enough, or another daemon is at it. */
-async function pruneOldest(tx: Queryable, schema: Schema, olderThanSeconds: number): Promise<number | undefined> {
+/** How many events the oldest block had; undefined if it may not go yet, or another daemon is at it. */
+async function pruneOldest(
+  tx: Queryable,
+  schema: Schema,
+  { olderThanSeconds, upTo }: PruneOptions,
+): Promise<number | undefined> {
   const [oldest] = await tx.query<{ number: string; event_keys: string[] }>(
     `select number, event_keys from ${schema}.event_seals
       where pruned_at is null and sealed_at < now() - $1::float8 * interval '1 second'
@@ -33,9 +40,10 @@ async function pruneOldest(tx: Queryable, schema: Schema, olderThanSeconds: numb
     [olderThanSeconds],
   );
   if (!oldest) return undefined;
-  await markPruned(tx, schema, oldest.number);
   const xids = oldest.event_keys.map((key) => key.split(':')[0] ?? '0');
   const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
+  if (upTo !== undefined && (ordered.at(-1) ?? 0n) > BigInt(upTo)) return undefined;
+  await markPruned(tx, schema, oldest.number);
   const rows = await tx.query(
     // The range keeps the join from reading the whole log.
     `delete from ${schema}.events e using unnest($1::text[], $2::bigint[]) as k(xid, seq)

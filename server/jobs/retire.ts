@@ -13,7 +13,7 @@ export interface RetiredJob {
   status: Status;
 }
 
-interface RetiredRow {
+export interface RetiredRow {
   id: string;
   type: string;
   queue: string;
@@ -21,30 +21,8 @@ interface RetiredRow {
   status: Status;
 }
 
-// SQL: the predicate of the index, word for word. A job that failed without a lane, or left it, holds nobody up.
+// SQL. A job that failed without a lane, or left it, holds nobody up.
 export const over = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
-
-/** Marks up to `limit` jobs that ended longer ago than this. One short statement; call it again for more. */
-export async function markStaleJobs(
-  db: Queryable,
-  schema: Schema,
-  options: { afterSeconds: number; actor: string; limit: number },
-): Promise<RetiredJob[]> {
-  const rows = await db.query<RetiredRow>(
-    `with old as (
-       select id from ${schema}.jobs
-        where stale_at is null and ${over} and finished_at < now() - $1::float8 * interval '1 second'
-        order by finished_at limit $2 for update skip locked),
-     staled as (
-       update ${schema}.jobs j set stale_at = now() from old o
-        where j.id = any(array(select id from old)) and j.id = o.id
-       returning j.id, j.type, j.queue, j.target_id, j.status, j.attempt, j.lease_id),
-     told as (${insertEvents(schema, { source: 'staled', type: `'job.stale'`, actor: '$3', from: 'status', to: 'status' })})
-     select id, type, queue, target_id, status from staled`,
-    [options.afterSeconds, options.limit, options.actor],
-  );
-  return rows.map(toRetired);
-}
 
 /** Deletes up to `limit` jobs that have been stale for longer than this, with their phases and logs. */
 export async function deleteStaleJobs(
@@ -76,6 +54,6 @@ export async function deleteStaleJobs(
   return rows.map(toRetired);
 }
 
-function toRetired({ target_id, ...row }: RetiredRow): RetiredJob {
+export function toRetired({ target_id, ...row }: RetiredRow): RetiredJob {
   return { ...row, targetId: target_id };
 }

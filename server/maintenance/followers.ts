@@ -15,6 +15,8 @@ export interface Followers {
   seals: Follower;
 }
 
+const all = ['statistics', 'webhooks', sealsFollower];
+
 export function createFollowerWatch(everyMs: number, { statistics, webhooks, seals }: Followers): Watcher {
   return {
     name: 'followers',
@@ -27,7 +29,7 @@ export function createFollowerWatch(everyMs: number, { statistics, webhooks, sea
         `(select ${msUntil('next_at')} from ${s}.webhook_deliveries where state = 'pending' order by next_at limit 1)`,
     },
     rests: ({ written, followers, delivery_ms }, restMs) =>
-      written === false || (upToDate(followers).size >= 3 && msOf(delivery_ms) > restMs),
+      written === false || (all.every((name) => upToDate(followers).has(name)) && msOf(delivery_ms) > restMs),
     hear(found) {
       for (const { tenant, answers, stirred } of found) {
         if (answers.written === false) continue;

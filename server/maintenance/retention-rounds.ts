@@ -1,6 +1,7 @@
 // The service that applies retention to every tenant: every minute where there is something to
 // retire. Where there is not, only the ages of the oldest rows are asked for, once an hour.
 import type { Database } from '../database/database.ts';
+import { secondsBetweenLooks, staleFollower } from '../jobs/mark-stale.ts';
 import { over } from '../jobs/retire.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -24,7 +25,9 @@ const minuteMs = 60_000;
 
 // When the oldest of each was last of use; always in the past.
 const questions: Questions = {
-  finished_ms: (s) => oldest(s, 'jobs', 'finished_at', `stale_at is null and ${over}`),
+  unread_ms: (s) => oldest(s, 'events', 'at', isUnread(s), 'xid, seq'),
+  looked_ms: (s) =>
+    `(select ${msUntil(`(state ->> 'looked_at')::timestamptz`)} from ${s}.followers where name = '${staleFollower}')`,
   stale_ms: (s) => oldest(s, 'jobs', 'stale_at', `stale_at is not null and ${over}`),
   delivered_ms: (s) => oldest(s, 'webhook_deliveries', 'finished_at', 'finished_at is not null'),
   released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
@@ -35,6 +38,13 @@ const questions: Questions = {
 
 function oldest(schema: string, table: string, column: string, condition: string, order = column): string {
   return `(select ${msUntil(column)} from ${schema}.${table} where ${condition} order by ${order} limit 1)`;
+}
+
+/** An event that has not been looked at for jobs that become stale. */
+function isUnread(schema: string): string {
+  const read = (part: number, type: string) =>
+    `coalesce((select nullif(split_part(snapshot, '|', ${part}), '') from ${schema}.followers where name = '${staleFollower}'), '0')::${type}`;
+  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')})`;
 }
 
 export interface Retention {
@@ -84,7 +94,8 @@ function dueInMs(answers: Answers, tenant: Tenant, config: Config): number {
   const { staleAfterSeconds, staleForSeconds, eventDays, minuteDays } = termsOf(tenant, config);
   const ofLog = ['delivered_ms', 'released_ms', 'operated_ms', 'sealed_ms'].map((name) => msOf(answers[name]));
   return Math.min(
-    msOf(answers.finished_ms) + staleAfterSeconds * 1000,
+    msOf(answers.unread_ms) + staleAfterSeconds * 1000,
+    msOf(answers.looked_ms) + secondsBetweenLooks * 1000,
     msOf(answers.stale_ms) + staleForSeconds * 1000,
     msOf(answers.minute_ms) + minuteDays * secondsPerDay * 1000,
     Math.min(...ofLog) + eventDays * secondsPerDay * 1000,

@@ -3,7 +3,8 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/prune.ts';
-import { deleteStaleJobs, markStaleJobs, type RetiredJob } from '../jobs/retire.ts';
+import { markStaleJobs } from '../jobs/mark-stale.ts';
+import { deleteStaleJobs, type RetiredJob } from '../jobs/retire.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -41,6 +42,8 @@ export interface RetentionReport {
 // Some 20 ms each; a run is then at most a few seconds, and the next one goes on.
 const defaultBatch = 500;
 const defaultMostBatches = 40;
+// Enqueued, started, ended, and sometimes more.
+const eventsPerJob = 4;
 export const secondsPerDay = 86_400;
 // Charts go back this far.
 const leastDaysOfMinutes = 32;
@@ -54,12 +57,23 @@ export async function runRetentionOnce(
   const { staleAfterSeconds, staleForSeconds, eventDays, minuteDays } = termsOf(tenant, options.config);
   const { actor, hooks, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
-  const run = (kind: Exclude<keyof RetentionReport, 'complete'>, step: () => Promise<number>) =>
-    repeat(report, kind, options, limit, step);
+  // Until a batch comes out short: then there was nothing more, or others have the rest locked.
+  const run = (kind: Kind, step: () => Promise<number>) =>
+    repeat(report, kind, options, async () => {
+      const count = await step();
+      return { count, complete: count < limit };
+    });
 
-  await run('stale', async () => {
-    const jobs = await markStaleJobs(db, schema, { afterSeconds: staleAfterSeconds, actor, limit });
-    return tell(jobs, tenant, options, hooks?.onStale?.bind(hooks));
+  let readTo: string | undefined;
+  await repeat(report, 'stale', options, async () => {
+    const marked = await markStaleJobs(db, schema, {
+      afterSeconds: staleAfterSeconds,
+      actor,
+      limit: limit * eventsPerJob,
+    });
+    readTo = marked.readTo;
+    const count = await tell(marked.jobs, tenant, options, hooks?.onStale?.bind(hooks));
+    return { count, complete: marked.complete };
   });
   await run('deleted', async () => {
     const jobs = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit });
@@ -69,8 +83,10 @@ export async function runRetentionOnce(
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', eventDays, limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
-  if (!options.signal?.aborted) {
-    const pruned = await pruneEvents(db, schema, { olderThanSeconds: eventDays * secondsPerDay });
+  if (!options.signal?.aborted && readTo !== undefined) {
+    // The log tells which jobs become stale: no event goes before it has been read for that.
+    const olderThanSeconds = Math.max(eventDays * secondsPerDay, staleAfterSeconds);
+    const pruned = await pruneEvents(db, schema, { olderThanSeconds, upTo: readTo });
     report.events = pruned.events;
     report.complete &&= pruned.complete;
   }
@@ -102,19 +118,19 @@ export function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
   };
 }
 
-/** Until a batch comes out short: then there was nothing more, or others have the rest locked. */
+type Kind = Exclude<keyof RetentionReport, 'complete'>;
+
 async function repeat(
   report: RetentionReport,
-  kind: Exclude<keyof RetentionReport, 'complete'>,
+  kind: Kind,
   options: RetentionOptions,
-  limit: number,
-  step: () => Promise<number>,
+  step: () => Promise<{ count: number; complete: boolean }>,
 ): Promise<void> {
   for (let i = 0; i < (options.mostBatches ?? defaultMostBatches); i++) {
     if (options.signal?.aborted) break;
-    const count = await step();
+    const { count, complete } = await step();
     report[kind] += count;
-    if (count < limit) return;
+    if (complete) return;
   }
   report.complete = false;
 }

@@ -158,13 +158,7 @@ export const jobs = tenantTemplate.table(
     index('jobs_held_status_id').on(t.status, t.id).where(sql`status in ('PAUSED','ERROR')`),
     // The jobs of one target, newest first.
     index('jobs_target_id_id').on(t.targetId, t.id).where(sql`target_id is not null`),
-    // Retention: finished and not yet stale, then stale and not yet deleted.
-    // A failed job that holds its lane is in neither: thousands of old holds must not be walked over each time.
-    index('jobs_finished_at')
-      .on(t.finishedAt)
-      .where(
-        sql`stale_at is null and (status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`,
-      ),
+    // Retention: stale and not yet deleted. Those that become stale are found in the event log.
     index('jobs_stale_at').on(t.staleAt).where(sql`stale_at is not null`),
   ],
 );

@@ -1,6 +1,8 @@
 import { expect, test } from 'vitest';
+import { sealEvents } from '../../../server/events/seal.ts';
 import { resumeJob } from '../../../server/jobs/resume.ts';
 import type { RetiredJob } from '../../../server/jobs/retire.ts';
+import { settleIn } from '../../../server/jobs/settle.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
@@ -32,6 +34,7 @@ async function age(where: TenantContext, interval: string): Promise<void> {
     `update ${where.schema}.jobs set finished_at = finished_at - $1::interval, stale_at = stale_at - $1::interval`,
     [interval],
   );
+  await where.db.query(`update ${where.schema}.events set at = at - $1::interval`, [interval]);
 }
 
 test('a finished job becomes stale, then is gone with its phases and logs; each is told and called back', async () => {
@@ -109,18 +112,134 @@ test('a stale job that a person resumes is fresh again', async () => {
 
 test('a run is bounded, goes on where it stopped, and two at once share the work', async () => {
   const where = await newTenant();
+  await retain(where);
   await addJobs(
     where,
     Array.from({ length: 30 }, () => ({})),
   );
   const { jobs } = await claim(where);
   for (const job of jobs) await finish(where, job);
-  expect(await retain(where, { batch: 5, mostBatches: 2 })).toMatchObject({ stale: 10, complete: false });
+  // Of its 90 events a batch reads four for each of its jobs, and the first 60 tell of no end.
+  expect(await retain(where, { batch: 5, mostBatches: 4 })).toMatchObject({ stale: 20, complete: false });
   const rest = await Promise.all([retain(where, { batch: 5 }), retain(where, { batch: 5 })]);
-  expect(rest[0].stale + rest[1].stale).toBe(20);
+  expect(rest[0].stale + rest[1].stale).toBe(10);
   await age(where, '2 hours');
   const gone = await Promise.all([retain(where, { batch: 7 }), retain(where, { batch: 7 })]);
   expect(gone[0].deleted + gone[1].deleted).toBe(30);
+});
+
+/** The position and state of the reader of ends, and the version of its row. */
+async function reader(where: TenantContext) {
+  const [row] = await where.db.query<{ snapshot: string; state: { looked_at: string }; version: string }>(
+    `select snapshot, state, xmin::text as version from ${where.schema}.followers where name = 'retention'`,
+  );
+  return row!;
+}
+
+async function finishOne(where: TenantContext) {
+  const job = await addJob(where);
+  await finish(where, (await claim(where)).jobs[0]!);
+  return job;
+}
+
+function withResolver() {
+  let resolve = () => {};
+  const promise = new Promise<void>((done) => {
+    resolve = done;
+  });
+  return { promise, resolve };
+}
+
+const hourLater = { ...config, retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 86_400 };
+
+test('ends are read from the log in their order, and a young one keeps what is behind it', async () => {
+  const where = await newTenant();
+  await retain(where);
+  const old = await finishOne(where);
+  await age(where, '2 hours');
+  const young = await finishOne(where);
+  expect(await retain(where, { config: hourLater })).toMatchObject({ stale: 1, complete: true });
+  expect((await reread(where, old)).staleAt).not.toBeNull();
+  expect((await reread(where, young)).staleAt).toBeNull();
+  await age(where, '2 hours');
+  expect(await retain(where, { config: hourLater })).toMatchObject({ stale: 1 });
+  expect((await reread(where, young)).staleAt).not.toBeNull();
+});
+
+test('a visit that finds nothing writes nothing', async () => {
+  const where = await newTenant();
+  await finishOne(where);
+  await retain(where);
+  await retain(where);
+  const before = await reader(where);
+  expect(await retain(where)).toMatchObject({ stale: 0, complete: true });
+  expect(await reader(where)).toEqual(before);
+});
+
+test('what a transaction under way will write is not passed by', async () => {
+  const where = await newTenant();
+  await retain(where);
+  const late = await addJob(where);
+  const [claimed] = (await claim(where)).jobs;
+  const [held, begun] = [withResolver(), withResolver()];
+  // It has its number, and writes the end only after others wrote theirs.
+  const slow = where.db.transaction(async (tx) => {
+    await tx.query('select pg_current_xact_id()');
+    begun.resolve();
+    await held.promise;
+    const { id, leaseId } = claimed!;
+    const outcome = { kind: 'complete', result: null } as const;
+    await settleIn(tx, where.schema, [{ jobId: id, leaseId: leaseId!, targetId: null, outcome }], {
+      actor: 'worker:slow',
+    });
+  });
+  await begun.promise;
+  await finishOne(where);
+  expect(await retain(where)).toMatchObject({ stale: 0, complete: true });
+  held.resolve();
+  await slow;
+  expect(await retain(where)).toMatchObject({ stale: 2 });
+  expect((await reread(where, late)).staleAt).not.toBeNull();
+});
+
+test('events are kept until they have been read, however short their own time is', async () => {
+  const where = await newTenant();
+  const terms = { retentionStaleAfterSeconds: 3 * 86_400, retentionDeleteAfterSeconds: 9e6, retentionEventDays: 1 };
+  await retain(where, { config: terms });
+  const job = await finishOne(where);
+  while (!(await sealEvents(where.db, where.schema)).complete);
+  const seal = (interval: string) =>
+    where.db.query(`update ${where.schema}.event_seals set sealed_at = now() - $1::interval`, [interval]);
+  await age(where, '2 days');
+  await seal('2 days');
+  expect(await retain(where, { config: terms })).toMatchObject({ stale: 0, events: 0 });
+  await age(where, '2 days');
+  await seal('4 days');
+  expect(await retain(where, { config: terms })).toMatchObject({ stale: 1, events: 3 });
+  expect((await reread(where, job)).staleAt).not.toBeNull();
+});
+
+test('once a week all jobs are looked at, also those of which the log knows nothing', async () => {
+  const where = await newTenant();
+  await retain(where);
+  await finishOne(where);
+  await where.db.query(`delete from ${where.schema}.events`);
+  expect(await retain(where)).toMatchObject({ stale: 0 });
+  await where.db.query(
+    `update ${where.schema}.followers set state = jsonb_build_object('looked_at', now() - interval '8 days') where name = 'retention'`,
+  );
+  expect(await retain(where, { batch: 1 })).toMatchObject({ stale: 1, complete: true });
+  expect(Date.parse((await reader(where)).state.looked_at)).toBeGreaterThan(Date.now() - 3_600_000);
+});
+
+test('in a database that was restored to an earlier time it begins anew', async () => {
+  const where = await newTenant();
+  await retain(where);
+  await where.db.query(
+    `update ${where.schema}.followers set snapshot = '1:1:|1:1:|9000000000000000|1' where name = 'retention'`,
+  );
+  await finishOne(where);
+  expect(await retain(where)).toMatchObject({ stale: 1, complete: true });
 });
 
 test("the tenant's own terms count", async () => {
