@@ -24,20 +24,24 @@ export const variants = { default: { env: {} } };
 
 export async function open(variant, { schema = 'bench', shared = {} } = {}) {
   const logger = createLogger(process.env.BENCH_LOG ?? 'silent');
-  shared.db ??= new Database({ url, poolMax: 10, logger });
+  const connect = () => new Database({ url, poolMax: 10, logger });
+  shared.db ??= connect();
   shared.group ??= new EnqueueGroup(shared.db);
   shared.open = (shared.open ?? 0) + 1;
   const { db } = shared;
   let tenant;
   const toJob = (item) => ({ type: 'noop', payload: item, targetId: item.key });
   return {
+    // What an operator does, with a connection of its own: the server counts what it did when it ends.
     async reset() {
+      const operator = connect();
       if (!shared.migrated) {
-        await dropEverything(db);
-        await migrateControl(db, logger);
+        await dropEverything(operator);
+        await migrateControl(operator, logger);
         shared.migrated = true;
       }
-      tenant = (await createTenant(db, { slug: schema })).tenant;
+      tenant = (await createTenant(operator, { slug: schema })).tenant;
+      await operator.close();
     },
     enqueueBulk: (items) => enqueue(db, tenant.schema, items.map(toJob), 'bench'),
     enqueueOne: (item) =>

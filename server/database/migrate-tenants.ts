@@ -3,7 +3,7 @@
 import pLimit from 'p-limit';
 import type { Logger } from '../kernel/logger.ts';
 import type { Database } from './database.ts';
-import { type MigrateOptions, migrateTenant } from './migrate.ts';
+import { type MigrateOptions, migrateTenant, schemasInStep } from './migrate.ts';
 
 export interface MigrateAllOptions extends MigrateOptions {
   concurrency: number;
@@ -41,7 +41,10 @@ export async function migrateAllTenants(
     lastLineAt = performance.now();
     options.logger.info({ ...counts(report), total: schemaNames.length }, 'migrating tenants');
   };
-  await Promise.all(schemaNames.map((schemaName) => limit(() => migrateOne(schemaName))));
+  const inStep = await schemasInStep(db, schemaNames, options);
+  report.unchanged.push(...inStep);
+  const rest = schemaNames.filter((schemaName) => !inStep.has(schemaName));
+  await Promise.all(rest.map((schemaName) => limit(() => migrateOne(schemaName))));
   options.logger.info({ ...counts(report), total: schemaNames.length }, 'tenants migrated');
   return report;
 }

@@ -1,7 +1,7 @@
 // Applies migrations to one schema: one transaction per file, under a lock, journalled by name and
 // hash in the schema itself. The journal table marks a schema as ours; another one is left alone.
 import type { Logger } from '../kernel/logger.ts';
-import { type Database, type Queryable, sqlState } from './database.ts';
+import { type Database, isConnectionError, type Queryable, sqlState } from './database.ts';
 import { controlSchema, quoteSchema, type Schema } from './identifiers.ts';
 import { type Migration, migrationsDirectory, readMigrations, statementsFor } from './migration-files.ts';
 
@@ -41,6 +41,56 @@ export async function pendingMigrations(
   const set = schema === controlSchema ? 'control' : 'tenant';
   const files = await readMigrations(options.directory ?? migrationsDirectory(set));
   return pendingOf(schema, files, await readJournal(db, schema)).map((file) => file.name);
+}
+
+// Planning time grows with the number of tables in a statement.
+const journalsAtOnce = 50;
+
+/** Which of these schemas lack nothing: one statement for many, and every daemon asks for all when it starts. */
+export async function schemasInStep(
+  db: Queryable,
+  schemaNames: readonly string[],
+  options: MigrateOptions = {},
+): Promise<Set<string>> {
+  const files = await readMigrations(options.directory ?? migrationsDirectory('tenant'));
+  const inStep = new Set<string>();
+  for (let i = 0; i < schemaNames.length; i += journalsAtOnce) {
+    const names = schemaNames.slice(i, i + journalsAtOnce);
+    const journals = await readJournals(db, names);
+    for (const name of names) {
+      const journal = journals.get(name);
+      if (journal && isInStep(tenantOnly(name), files, journal)) inStep.add(name);
+    }
+  }
+  return inStep;
+}
+
+function isInStep(schema: Schema, files: Migration[], journal: Journal): boolean {
+  try {
+    return pendingOf(schema, files, journal).length === 0;
+  } catch {
+    // Whoever migrates it says what is wrong.
+    return false;
+  }
+}
+
+/** Empty if they cannot be read together: one of them is not made yet, or the cluster does not join tenants. */
+async function readJournals(db: Queryable, schemaNames: readonly string[]): Promise<Map<string, Journal>> {
+  const selects = schemaNames.map(
+    (name, i) => `select ${i} as position, name, hash from ${tenantOnly(name)}.migrations`,
+  );
+  const journals = new Map<string, Journal>();
+  try {
+    const rows = await db.query<{ position: number; name: string; hash: string }>(selects.join(' union all '));
+    for (const { position, name, hash } of rows) {
+      const schemaName = schemaNames[position] as string;
+      journals.set(schemaName, (journals.get(schemaName) ?? new Map()).set(name, hash));
+    }
+  } catch (error) {
+    if (sqlState(error) === undefined || isConnectionError(error)) throw error;
+    journals.clear();
+  }
+  return journals;
 }
 
 async function migrateSchema(db: Database, schema: Schema, directory: string, logger?: Logger): Promise<string[]> {

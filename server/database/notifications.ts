@@ -99,10 +99,10 @@ export class Notifications implements Service {
     client.on('end', () => this.#lost(client));
     try {
       await client.connect();
-      await client.query(`listen ${wakeChannel}`);
+      // Both texts are our own.
+      await client.query(`listen ${wakeChannel}; notify ${wakeChannel}, '${this.#sender}:${daemonJoined}'`);
       if (this.#stopped) return await client.end();
       this.#client = client;
-      await client.query('select pg_notify($1, $2)', [wakeChannel, `${this.#sender}:${daemonJoined}`]);
       // What was sent while nobody listened is gone: look everywhere.
       if (this.#failures > 0) this.#wake(undefined);
       this.#failures = 0;

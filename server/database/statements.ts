@@ -12,16 +12,16 @@ export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
-  #direct = false;
+  #direct: boolean | undefined;
   #count = 0;
 
   constructor(client: pg.PoolClient) {
     this.#client = client;
-    this.#findOut();
   }
 
   /** Sends it under a name if it is worth one. */
   async query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
+    this.#direct ??= await this.#findOut();
     const name = this.#direct ? await this.#nameOf(text) : undefined;
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
   }
@@ -64,16 +64,12 @@ export class Statements {
    * saved: a plan that is kept goes on reading the whole of a table that was small when it was made, and
    * tries the locks of lanes before it looks whether their jobs are wanted.
    */
-  #findOut(): void {
+  async #findOut(): Promise<boolean> {
     const { processID } = this.#client as unknown as { processID: number };
     const text = `select pid = $1 as direct, case when pid = $1 then set_config('plan_cache_mode', 'force_custom_plan', false) end
                     from (select pg_backend_pid() as pid) as p`;
-    this.#client.query<{ direct: boolean }>(text, [processID]).then(
-      ({ rows }) => {
-        this.#direct = rows[0]?.direct === true;
-      },
-      () => {},
-    );
+    const { rows } = await this.#client.query<{ direct: boolean }>(text, [processID]);
+    return rows[0]?.direct === true;
   }
 }
 

@@ -37,6 +37,18 @@ export const tenantsFingerprint = `select count(*)::text || ':' ||
     coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text as fingerprint
   from ${controlSchema}.tenants`;
 
+/** All tenants, and the fingerprint that they have. */
+export async function readTenantsAndFingerprint(db: Queryable): Promise<{ tenants: Tenant[]; fingerprint: string }> {
+  const rows = await db.query<TenantRow & { fingerprint: string }>(
+    `select f.fingerprint, t.* from (${tenantsFingerprint}) f
+       left join (select ${tenantColumns} from ${controlSchema}.tenants) t on true order by t.slug`,
+  );
+  return {
+    tenants: rows.filter((row) => row.id !== null).map(toTenant),
+    fingerprint: rows[0]?.fingerprint ?? '',
+  };
+}
+
 export async function readTenantsFingerprint(db: Queryable): Promise<string> {
   const rows = await db.query<{ fingerprint: string }>(tenantsFingerprint);
   return rows[0]?.fingerprint ?? '';

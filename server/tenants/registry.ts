@@ -5,7 +5,7 @@ import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { readAllTenants, readTenantsFingerprint } from './read.ts';
+import { readTenantsAndFingerprint, readTenantsFingerprint } from './read.ts';
 import type { Tenant } from './tenant.ts';
 
 // A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
@@ -112,11 +112,11 @@ export class TenantRegistry implements Service {
   }
 
   async #read(): Promise<void> {
-    const fingerprint = await readTenantsFingerprint(this.#db);
+    const known = this.#fingerprint !== undefined && (await readTenantsFingerprint(this.#db)) === this.#fingerprint;
     this.#readAt = performance.now();
-    if (fingerprint === this.#fingerprint) return;
-    this.#replace(await readAllTenants(this.#db));
-    // The rows are at least as new as the fingerprint: at worst they are read once more.
+    if (known) return;
+    const { tenants, fingerprint } = await readTenantsAndFingerprint(this.#db);
+    this.#replace(tenants);
     this.#fingerprint = fingerprint;
     this.#announce();
   }

@@ -2,8 +2,8 @@ import { spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { Database } from '../../../server/database/database.ts';
-import { migrateTenant, pendingMigrations } from '../../../server/database/migrate.ts';
+import { Database, type Queryable } from '../../../server/database/database.ts';
+import { migrateTenant, pendingMigrations, schemasInStep } from '../../../server/database/migrate.ts';
 import { migrateAllTenants } from '../../../server/database/migrate-tenants.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { createEmptyDatabase, useDatabase } from '../../support/database.ts';
@@ -130,6 +130,32 @@ test('many tenants migrate in parallel; one failure stops no other and a second 
   const again = await migrateAllTenants(context.db, names, { concurrency: 4, logger, directory });
   expect(again).toMatchObject({ migrated: ['tenant_many_7'], failed: [] });
   expect(again.unchanged).toHaveLength(19);
+});
+
+test('of tenants that lack nothing all are known with one statement, and the others are told apart', async () => {
+  const directory = await writeMigrations({ '0000_first': first });
+  const names = Array.from({ length: 5 }, (_, n) => `tenant_in_step_${n}`);
+  await migrateAllTenants(context.db, names, { concurrency: 4, logger, directory });
+  const sent: string[] = [];
+  const counted: Queryable = {
+    query: (text, values) => {
+      sent.push(text);
+      return context.db.query(text, values);
+    },
+  };
+  const inStep = (schemaNames: string[]) => schemasInStep(counted, schemaNames, { directory });
+  expect(await inStep(names)).toEqual(new Set(names));
+  expect(sent).toHaveLength(1);
+  await writeMigrations({ '0000_first': first, '0001_second': second }, directory);
+  await migrateTenant(context.db, 'tenant_in_step_3', { directory });
+  expect(await inStep(names)).toEqual(new Set(['tenant_in_step_3']));
+  await context.db.query(`update tenant_in_step_3.migrations set hash = 'x'`);
+  expect(await inStep(names)).toEqual(new Set());
+  // Nothing is known of any while one of them is not made yet; each is then asked by itself.
+  expect(await inStep([...names, 'tenant_not_there'])).toEqual(new Set());
+  const report = await migrateAllTenants(context.db, names, { concurrency: 4, logger, directory });
+  expect(report.migrated).toHaveLength(4);
+  expect(report.failed.map((failure) => failure.schemaName)).toEqual(['tenant_in_step_3']);
 });
 
 test('a migration that meets a locked table comes back instead of blocking everybody', async () => {
