@@ -259,7 +259,7 @@ async function settleKind(
      })})
      select s.id, c.accepted, s.lane_head and s.target_id is not null as holds from (select count(*)::int as accepted from settled) c
        left join settled s on c.accepted < $6::int or (s.lane_head and s.target_id is not null)
-      where $2::jsonb is not null and $5::uuid is not null`,
+      where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
     [
       encodeUuids(items.map((item) => item.jobId)),
       JSON.stringify(entries),
