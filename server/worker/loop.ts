@@ -29,7 +29,7 @@ interface Ending extends Settlement {
 }
 
 // Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
-const largestClaim = 1000;
+const largestClaim = 1500;
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 4000;
 

@@ -5,7 +5,7 @@ import type { Attempt } from './attempt.ts';
 
 // How much work may lie ready, in time and in number.
 const aheadMs = 100;
-const mostAhead = 3000;
+const mostAhead = 4500;
 const returnAfterMs = 1000;
 
 export class ReadyJobs {
