@@ -8,7 +8,8 @@ import { insertEvents } from '../events/record.ts';
 import { backoffMs } from '../kernel/backoff.ts';
 import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from './job.ts';
 import { distinctTargets, lockTargets, promote } from './lane.ts';
-import { type Outcome, settleIn } from './settle.ts';
+import type { Outcome } from './outcome.ts';
+import { settleIn } from './settle.ts';
 import { become, guard, transitions } from './states.ts';
 
 export interface ExpiredLease {

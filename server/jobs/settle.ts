@@ -4,24 +4,21 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { encodeUuids } from '../database/uuid-array.ts';
 import { insertEvents } from '../events/record.ts';
-import { assertNever } from '../kernel/errors.ts';
 import { type Claimed, type ClaimRequest, claimNext } from './claim.ts';
-import { type CancelDetail, type JobError, type StopIntent, stoppedByUser } from './job.ts';
+import { type CancelDetail, type StopIntent, stoppedByUser } from './job.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from './lane.ts';
+import {
+  completeBare,
+  entry,
+  entryOf,
+  isEmpty,
+  type Outcome,
+  type OutcomeKind,
+  phaseWrites,
+  unlessAsked,
+  writes,
+} from './outcome.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
-
-export type Outcome =
-  | { kind: 'complete'; result: unknown }
-  | { kind: 'completePartly'; result: unknown; error?: JobError }
-  | { kind: 'retry'; error: JobError; delayMs: number }
-  | { kind: 'fail'; error: JobError }
-  | { kind: 'stopPaused'; message: string; by?: object | undefined }
-  | { kind: 'stopCanceled'; message: string; by?: object | undefined }
-  | { kind: 'giveBack'; reason: string }
-  | { kind: 'recover'; error: JobError }
-  | { kind: 'recoverLater'; error: JobError; delayMs: number };
-
-type OutcomeKind = Outcome['kind'];
 
 export interface Settlement {
   jobId: string;
@@ -119,21 +116,6 @@ function idsOf(written: Written[]): Set<string> {
   return new Set(written.map((row) => row.id));
 }
 
-/**
- * A pause or cancel that was acknowledged while the attempt came to its end: the job must not start
- * again, nor hold its lane against a cancel. Only an end of its own and a spent budget come first.
- */
-const unasked = 'and j.cancel_intent is null';
-const uncanceled = `and j.cancel_intent is distinct from 'cancel'`;
-const unlessAsked: Partial<Record<OutcomeKind, string>> = {
-  retry: unasked,
-  recover: unasked,
-  recoverLater: unasked,
-  giveBack: unasked,
-  stopPaused: uncanceled,
-  fail: `and (j.cancel_intent is distinct from 'cancel' or $2::jsonb -> j.id::text -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
-};
-
 function overruled(items: Settlement[], written: Written[]): Settlement[] {
   if (written.length === items.length) return [];
   const done = idsOf(written);
@@ -178,43 +160,8 @@ function groupByKind(items: Settlement[]): Map<OutcomeKind, Settlement[]> {
   return groups;
 }
 
-// What each outcome writes beside the status. A job's own entry is looked up in the $2 object: joining
-// a list of (job, lease) pairs makes a nested loop over the whole batch.
-const entry = `($2::jsonb -> j.id::text)`;
-const finishes = `finished_at = now(), lane_head = (j.target_id is null), progress = 100,`;
-const holds = `held_since = now(), error = ${entry} -> 'error',`;
-const writes: Record<OutcomeKind, string> = {
-  complete: `${finishes} result = ${entry} -> 'result', error = null,`,
-  completePartly: `${finishes} result = ${entry} -> 'result', error = ${entry} -> 'error',`,
-  retry: `run_at = g.due_at, error = ${entry} -> 'error',`,
-  fail: `finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
-  stopPaused: holds,
-  stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), error = ${entry} -> 'error',`,
-  giveBack: `attempt = j.attempt - 1,`,
-  recover: `error = ${entry} -> 'error',`,
-  recoverLater: `run_at = g.due_at, error = ${entry} -> 'error',`,
-};
-
 /** The planner would weigh each of a thousand ids by itself, and come to the same plan. */
 const ids = 'array(select unnest($1::uuid[]))';
-
-/** Without a result there is nothing to look up. */
-const completeBare = `${finishes} result = null, error = null,`;
-
-// What becomes of the phases that have not ended. Where there is nothing to do the statement stays as it is.
-const phaseWrites: Partial<Record<OutcomeKind, string>> = {
-  retry: interrupted('running', 'pending'),
-  recover: interrupted('running', 'pending'),
-  recoverLater: interrupted('running', 'pending'),
-  stopPaused: interrupted('running', 'pending'),
-  giveBack: interrupted('running', 'pending'),
-  fail: interrupted('running', 'failed', `error = $2::jsonb -> s.id::text -> 'error', finished_at = now(),`),
-  stopCanceled: interrupted(`pending', 'running`, 'cancelled', 'finished_at = now(),'),
-};
-
-function interrupted(from: string, to: string, more = ''): string {
-  return `set ${more} status = '${to}' from settled s where p.job_id = s.id and p.status in ('${from}')`;
-}
 
 async function settleKind(
   tx: Queryable,
@@ -282,42 +229,4 @@ function writtenOf(items: Settlement[], rows: { id: string | null; accepted: num
   const told = new Map(rows.flatMap(({ id, holds }) => (id === null ? [] : [[id, holds] as const])));
   const known = accepted < items.length ? items.filter((item) => told.has(item.jobId)) : items;
   return known.map(({ jobId }) => ({ id: jobId, holds: told.get(jobId) ?? false }));
-}
-
-function isEmpty(outcome: Outcome): boolean {
-  return outcome.kind === 'complete' && (outcome.result === null || outcome.result === undefined);
-}
-
-interface Entry {
-  result?: unknown;
-  error?: JobError | undefined;
-  delay?: number;
-  told?: object | undefined;
-}
-
-/** What is written to the job and, under `told`, what the event says. */
-function entryOf(outcome: Outcome): Entry {
-  switch (outcome.kind) {
-    case 'complete':
-      return { result: outcome.result ?? null };
-    case 'completePartly':
-      return { result: outcome.result ?? null, error: outcome.error, told: outcome.error };
-    case 'retry':
-    case 'recoverLater': {
-      const { error, delayMs } = outcome;
-      return { error, delay: delayMs, told: { error, delay_ms: delayMs } };
-    }
-    case 'fail':
-    case 'recover':
-      return { error: outcome.error, told: { error: outcome.error } };
-    case 'stopPaused':
-    case 'stopCanceled': {
-      const code = outcome.kind === 'stopPaused' ? 'PAUSED' : 'CANCELED';
-      return { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } };
-    }
-    case 'giveBack':
-      return { told: { reason: outcome.reason } };
-    default:
-      return assertNever(outcome);
-  }
 }

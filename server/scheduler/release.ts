@@ -4,8 +4,9 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { attemptsLeft, type JobError } from '../jobs/job.ts';
 import { lockTargets } from '../jobs/lane.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/recover.ts';
-import { type Outcome, settleIn } from '../jobs/settle.ts';
+import { settleIn } from '../jobs/settle.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';

@@ -1,7 +1,7 @@
 // One attempt from claim to outcome: run the handler, stop it for one reason at most, give up on it
 // when it does not stop, settle once. Named steps: start → run → (stop → grace) → settle.
 import type { Job } from '../jobs/job.ts';
-import type { Outcome } from '../jobs/settle.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import { decideOutcome } from './decide-outcome.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';

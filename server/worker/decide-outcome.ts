@@ -1,8 +1,8 @@
 // From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
 
 import { attemptsLeft, type Job, type JobError, stoppedByUser } from '../jobs/job.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import { tokenLimitMessage } from '../jobs/recover.ts';
-import type { Outcome } from '../jobs/settle.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';

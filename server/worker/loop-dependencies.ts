@@ -2,7 +2,7 @@
 import type { Database } from '../database/database.ts';
 import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
 import type { Job } from '../jobs/job.ts';
-import type { Outcome } from '../jobs/settle.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Attempt } from './attempt.ts';

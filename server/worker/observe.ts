@@ -1,6 +1,6 @@
 // Turns what loops, heartbeat and sweeper tell into metrics.
 import type { Job } from '../jobs/job.ts';
-import type { Outcome } from '../jobs/settle.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../stats/metrics.ts';
 import type { Tenant } from '../tenants/tenant.ts';

@@ -2,7 +2,7 @@
 // verbs that leads the database anywhere else than this model has found a bug in one of the two.
 import type { Claimed } from '../../server/jobs/claim.ts';
 import { type Priority, priorities, type StopIntent } from '../../server/jobs/job.ts';
-import type { Outcome } from '../../server/jobs/settle.ts';
+import type { Outcome } from '../../server/jobs/outcome.ts';
 import { isTerminal, type Status } from '../../server/jobs/states.ts';
 import { assertNever } from '../../server/kernel/errors.ts';
 

@@ -2,8 +2,9 @@
 import { type Claimed, claimJobs } from '../../server/jobs/claim.ts';
 import { enqueue, type NewJob } from '../../server/jobs/enqueue.ts';
 import type { Job } from '../../server/jobs/job.ts';
+import type { Outcome } from '../../server/jobs/outcome.ts';
 import { findJob } from '../../server/jobs/read.ts';
-import { type Outcome, type Settled, settle } from '../../server/jobs/settle.ts';
+import { type Settled, settle } from '../../server/jobs/settle.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import { failOrphans } from '../../../server/jobs/expire.ts';
 import type { Job } from '../../../server/jobs/job.ts';
+import type { Outcome } from '../../../server/jobs/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import type { Outcome } from '../../../server/jobs/settle.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
 import { useTenant } from '../../support/database.ts';
 import { checkInvariants } from '../../support/invariants.ts';

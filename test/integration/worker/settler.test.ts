@@ -3,8 +3,9 @@
 import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Job } from '../../../server/jobs/job.ts';
+import type { Outcome } from '../../../server/jobs/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import type { Outcome, Settlement } from '../../../server/jobs/settle.ts';
+import type { Settlement } from '../../../server/jobs/settle.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
 import { Settler, type SettlerOptions } from '../../../server/worker/settler.ts';
