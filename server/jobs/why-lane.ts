@@ -18,15 +18,15 @@ export async function laneReasons(
   if (job.targetId === null) return { reasons: [], position: null };
   const target = await mustFindTarget(db, schema, job.targetId);
   const reasons: Reason[] = target.paused_at === null ? [] : [pausedTarget(target)];
-  if (job.laneHead) return { reasons, position: 1 };
+  if (job.laneHead && target.paused_at === null) return { reasons, position: 1 };
   const place = placeInLine(job);
-  const head = (await readHeads(db, schema, [job.targetId])).get(job.targetId);
+  const head = job.laneHead ? undefined : (await readHeads(db, schema, [job.targetId])).get(job.targetId);
   const ahead = await readAhead(db, schema, job, place);
   const shown = [...(head === undefined ? [] : [head]), ...ahead];
   const count = ahead.length < mostShown ? ahead.length : await countAhead(db, schema, job, place);
   reasons.push(...shown.map((other) => (isHold(other) ? targetHeld(other) : behindJob(other))));
   if (count > ahead.length) reasons.push(behindMore(count - ahead.length));
-  return { reasons, position: count + (head === undefined ? 1 : 2) };
+  return { reasons, position: job.laneHead ? 1 : count + (head === undefined ? 1 : 2) };
 }
 
 interface Place {
@@ -34,8 +34,9 @@ interface Place {
   seq: string;
 }
 
-/** Where the job stands, or where it will stand once it is resumed or due. */
+/** Where the job stands, or where it will stand once it is resumed or due: a head too, while its target is paused. */
 function placeInLine(job: Job): Place {
+  if (job.laneHead) return { rank: 1, seq: job.laneSeq };
   if (job.status === 'PAUSED' || job.status === 'ERROR') return { rank: 1, seq: job.laneSeq };
   if (job.laneRank !== null) return { rank: job.laneRank, seq: job.laneSeq };
   return { rank: 2 + priorityRank(job.priority), seq: lastSeq };

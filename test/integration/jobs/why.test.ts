@@ -66,6 +66,22 @@ describe('why a job is not running', () => {
     expect(reason?.release.actions[0]?.path).toBe('/api/targets/a%2Fb/resume');
   });
 
+  it('names the holds that go first when the head of a paused target is resumed', async () => {
+    const targetId = 'held-twice';
+    const head = await addJob(context, { targetId });
+    const other = await addJob(context, { targetId });
+    for (const job of [head, other]) await pauseJob(context.db, context.schema, by(job.id));
+    expect(await codes(head)).toEqual(['HELD']);
+    await pauseTarget(context.db, context.schema, { targetId, actor: 'user:ann' });
+    const { reasons, position } = await why(head);
+    expect(reasons).toMatchObject([
+      { code: 'HELD' },
+      { code: 'TARGET_PAUSED' },
+      { code: 'TARGET_HELD', jobId: other.id },
+    ]);
+    expect(position).toBe(1);
+  });
+
   it('tells a schedule from a backoff', async () => {
     const later = await addJob(context, { runAt: '2199-01-01T00:00:00Z' });
     expect((await why(later)).reasons).toMatchObject([
