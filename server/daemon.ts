@@ -1,5 +1,6 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
+import { setTimeout as delay } from 'node:timers/promises';
 import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
 import { createHttp } from './daemon/http.ts';
 import { createPeriodic, type Periodic } from './daemon/periodic.ts';
@@ -31,6 +32,9 @@ import type { LoopWatch } from './worker/loop-watch.ts';
 import { observeHeartbeat } from './worker/observe.ts';
 import type { WorkerPool } from './worker/pool.ts';
 import { DaemonRegistration } from './worker/registration.ts';
+
+// How long a stop waits for services that are still starting.
+const longestStartMs = 2000;
 
 export interface DaemonOptions {
   config: Config;
@@ -67,6 +71,7 @@ export class Daemon {
   #loopWatch: LoopWatch;
   #periodic: Periodic;
   #started: Service[] = [];
+  #starting: Promise<void> | undefined;
   #migrated = false;
   #state: 'new' | 'starting' | 'running' | 'stopping' | 'stopped' = 'new';
   #drainEndsAt = 0;
@@ -181,7 +186,7 @@ export class Daemon {
   async start(): Promise<void> {
     if (this.#state !== 'new') return;
     this.#state = 'starting';
-    await this.#startService(this.#http);
+    await this.#startAll([this.#http]);
     await untilDatabaseAnswers(
       () => this.#prepareDatabase(),
       () => this.#state === 'starting',
@@ -189,7 +194,8 @@ export class Daemon {
     );
     for (const group of this.#services()) {
       if (this.#state !== 'starting') return;
-      await Promise.all(group.map((service) => this.#startService(service)));
+      this.#starting = this.#startAll(group);
+      await this.#starting;
     }
     if (this.#state === 'starting') this.#state = 'running';
     this.#logger.info({ tenants: this.registry.list().length, types: this.#handlers.types() }, 'daemon is running');
@@ -258,9 +264,12 @@ export class Daemon {
     };
   }
 
-  async #startService(service: Service): Promise<void> {
-    await service.start();
-    this.#started.push(service);
+  /** Side by side; those that have started are known as such even if one of them fails. */
+  async #startAll(services: Service[]): Promise<void> {
+    const results = await Promise.allSettled(services.map((service) => service.start()));
+    this.#started.push(...services.filter((_, i) => results[i]?.status === 'fulfilled'));
+    const failed = results.find((result) => result.status === 'rejected');
+    if (failed !== undefined) throw failed.reason;
   }
 
   async #prepareDatabase(): Promise<void> {
@@ -278,6 +287,8 @@ export class Daemon {
     await this.#streams.closeAll();
     const result = await this.workers.drain(graceMs);
     this.metrics.drains.inc({ result });
+    // A start that hangs in a dead connection is not waited for.
+    await Promise.race([this.#starting?.catch(() => {}), delay(longestStartMs, undefined, { ref: false })]);
     for (const service of this.#started.reverse()) {
       await service.stop().catch((error) => this.#logger.error({ err: error, service: service.name }, 'stop failed'));
     }

@@ -63,6 +63,7 @@ export class Database implements Queryable {
         return result;
       } catch (error) {
         await client.query('ROLLBACK').catch(() => {});
+        this.#statements.get(client)?.rolledBack();
         throw error;
       }
     });

@@ -1,7 +1,7 @@
 // Applies migrations to one schema: one transaction per file, under a lock, journalled by name and
 // hash in the schema itself. The journal table marks a schema as ours; another one is left alone.
 import type { Logger } from '../kernel/logger.ts';
-import { type Database, isConnectionError, type Queryable, sqlState } from './database.ts';
+import { type Database, type Queryable, sqlState } from './database.ts';
 import { controlSchema, quoteSchema, type Schema } from './identifiers.ts';
 import { type Migration, migrationsDirectory, readMigrations, statementsFor } from './migration-files.ts';
 
@@ -87,7 +87,9 @@ async function readJournals(db: Queryable, schemaNames: readonly string[]): Prom
       journals.set(schemaName, (journals.get(schemaName) ?? new Map()).set(name, hash));
     }
   } catch (error) {
-    if (sqlState(error) === undefined || isConnectionError(error)) throw error;
+    const state = sqlState(error);
+    // Not an answer of the server, but none at all.
+    if (state === undefined || state.startsWith('E')) throw error;
     journals.clear();
   }
   return journals;

@@ -26,6 +26,11 @@ export class Statements {
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
   }
 
+  /** A transaction was rolled back, and with it what was set in it. */
+  rolledBack(): void {
+    this.#direct = undefined;
+  }
+
   async #nameOf(text: string): Promise<string | undefined> {
     const known = this.#names.get(text);
     if (known !== undefined) {

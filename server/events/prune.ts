@@ -11,8 +11,8 @@ export interface Pruned {
 
 export interface PruneOptions {
   olderThanSeconds: number;
-  /** Nothing of a later transaction: somebody has still to read it. */
-  upTo?: string;
+  /** Nothing behind this event: somebody has still to read it. */
+  upTo?: { xid: string; seq: string };
   mostBlocks?: number;
 }
 
@@ -33,8 +33,8 @@ async function pruneOldest(
   schema: Schema,
   { olderThanSeconds, upTo }: PruneOptions,
 ): Promise<number | undefined> {
-  const [oldest] = await tx.query<{ number: string; event_keys: string[] }>(
-    `select number, event_keys from ${schema}.event_seals
+  const [oldest] = await tx.query<{ number: string; event_keys: string[]; next: string }>(
+    `select number, event_keys, pg_snapshot_xmax(pg_current_snapshot())::text as next from ${schema}.event_seals
       where pruned_at is null and sealed_at < now() - $1::float8 * interval '1 second'
       order by number limit 1 for update skip locked`,
     [olderThanSeconds],
@@ -42,7 +42,7 @@ async function pruneOldest(
   if (!oldest) return undefined;
   const xids = oldest.event_keys.map((key) => key.split(':')[0] ?? '0');
   const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
-  if (upTo !== undefined && (ordered.at(-1) ?? 0n) > BigInt(upTo)) return undefined;
+  if (upTo !== undefined && isBehind(oldest.event_keys, upTo, oldest.next)) return undefined;
   await markPruned(tx, schema, oldest.number);
   const rows = await tx.query(
     // The range keeps the join from reading the whole log.
@@ -51,6 +51,15 @@ async function pruneOldest(
     [xids, oldest.event_keys.map((key) => key.split(':')[1]), String(ordered[0]), String(ordered.at(-1))],
   );
   return rows.length;
+}
+
+/** Numbers that are yet to come are of another history, from before a restore: nobody reads those. */
+function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, next: string): boolean {
+  const [lastXid, lastSeq, nextXid] = [BigInt(upTo.xid), BigInt(upTo.seq), BigInt(next)];
+  return keys.some((key) => {
+    const [xid = 0n, seq = 0n] = key.split(':').map(BigInt);
+    return xid < nextXid && (xid > lastXid || (xid === lastXid && seq > lastSeq));
+  });
 }
 
 /** The block's rows are (about to be) gone for a good reason: only its place in the chain stays. */

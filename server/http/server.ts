@@ -1,6 +1,6 @@
 // The listening socket as a Service: explicit timeouts against slow clients, a clear word about a
 // taken port, and a stop that lets requests under way finish.
-import { createServer, type Server } from 'node:http';
+import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Express } from 'express';
 import type { Logger } from '../kernel/logger.ts';
@@ -44,10 +44,7 @@ export class HttpServer implements Service {
     const server = createServer(
       // Node looks for late clients this often; a fifth keeps the limit what it says.
       { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
-      (request, response) => {
-        this.#app ??= this.#createApp();
-        this.#app(request, response);
-      },
+      (request, response) => this.#answer(request, response),
     );
     const { onRequest } = this.#options;
     if (onRequest !== undefined) server.on('request', onRequest);
@@ -60,6 +57,17 @@ export class HttpServer implements Service {
     server.on('error', (error) => this.#logger.error({ err: error }, 'http server error'));
     this.#server = server;
     this.#logger.info({ url: this.url }, 'listening');
+  }
+
+  #answer(request: IncomingMessage, response: ServerResponse): void {
+    try {
+      this.#app ??= this.#createApp();
+    } catch (error) {
+      this.#logger.error({ err: error }, 'the HTTP API could not be made');
+      response.writeHead(500).end();
+      return;
+    }
+    this.#app(request, response);
   }
 
   /** `http://127.0.0.1:8080`, with the real port when PORT is 0. */

@@ -20,8 +20,8 @@ export interface Marked {
   jobs: RetiredJob[];
   /** False: there is more to read; call again. */
   complete: boolean;
-  /** Events of transactions up to this one have been read; undefined: another daemon is at it. */
-  readTo: string | undefined;
+  /** The log has been read up to this event; undefined: another daemon is at it. */
+  readTo: { xid: string; seq: string } | undefined;
 }
 
 export const staleFollower = 'retention';
@@ -35,23 +35,52 @@ interface Memory {
 }
 
 const nil = '00000000-0000-0000-0000-000000000000';
+const start = { xid: '0', seq: '0' };
 
 /** One short transaction: reads on in the log, or in the jobs, and marks those whose time has come. */
 export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<Marked> {
   let marked: Marked = { jobs: [], complete: true, readTo: undefined };
   const { complete } = await followInSteps<Memory>(db, schema, staleFollower, {}, async (tx, position, memory) => {
-    const read = isLookDue(memory)
-      ? await lookOn(tx, schema, position, memory, options)
-      : await readOn(tx, schema, position, memory, options);
+    const present = await readPresent(tx, schema);
+    const read = isLookDue(memory, present)
+      ? await lookOn(tx, schema, position, memory, present, options)
+      : await readOn(tx, schema, position, memory, present, options);
     const jobs = read.ids.length === 0 ? [] : await mark(tx, schema, read.ids, options);
-    marked = { jobs, complete: read.step.complete, readTo: read.step.position.page?.xid ?? '0' };
+    marked = { jobs, complete: read.step.complete, readTo: read.step.position.page ?? start };
     return read.step;
   });
   return { ...marked, complete };
 }
 
-function isLookDue({ looked_at, behind }: Memory): boolean {
-  return behind !== undefined || !(Date.parse(looked_at ?? '') > Date.now() - secondsBetweenLooks * 1000);
+function isLookDue({ looked_at, behind }: Memory, { now }: Present): boolean {
+  return behind !== undefined || !(Date.parse(looked_at ?? '') > Date.parse(now) - secondsBetweenLooks * 1000);
+}
+
+interface Present {
+  now: string;
+  /**
+   * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
+   * Those of other databases of the server do not count: they may last for long.
+   */
+  first_under_way: string;
+  /** The first number that no transaction has had. */
+  next: string;
+}
+
+/** In the tenant's own place: in a cluster its node has numbers of its own. */
+async function readPresent(tx: Queryable, schema: Schema): Promise<Present> {
+  const [present] = await tx.query<Present>(
+    `select now() as now, pg_snapshot_xmax(pg_current_snapshot())::text as next, coalesce(
+       (select x from pg_snapshot_xip(pg_current_snapshot()) as x
+         where x::xid = any(array(select backend_xid from pg_stat_activity
+                                   where datname = current_database() and backend_xid is not null))
+         order by x limit 1),
+       pg_snapshot_xmax(pg_current_snapshot()))::text as first_under_way
+       from ${schema}.followers where name = $1`,
+    [staleFollower],
+  );
+  if (!present) throw new Error(`${schema} has no follower ${staleFollower}`);
+  return present;
 }
 
 interface Read {
@@ -66,23 +95,24 @@ async function readOn(
   schema: Schema,
   position: Position,
   memory: Memory,
+  present: Present,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
-  const { xid, seq } = position.page ?? { xid: '0', seq: '0' };
+  const { xid, seq } = position.page ?? start;
   const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
     `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second' as due,
             coalesce(to_status in ('SUCCESS','PARTIAL','CANCELED','ERROR'), false) as ended
        from ${schema}.events e
       where (e.xid, e.seq) > ($1::text::xid8, $2::bigint) and e.xid < $5::text::xid8
       order by e.xid, e.seq limit $4`,
-    [xid, seq, afterSeconds, limit, await firstUnderWay(tx)],
+    [xid, seq, afterSeconds, limit, present.first_under_way],
   );
   const young = rows.findIndex((row) => !row.due);
   const read = young === -1 ? rows : rows.slice(0, young);
   const last = read.at(-1);
   const ids = new Set(read.flatMap((row) => (row.ended && row.job_id !== null ? [row.job_id] : [])));
   // A database that was restored to an earlier time gives the same numbers again.
-  const ahead = rows.length === 0 && (await isAhead(tx, xid));
+  const ahead = BigInt(xid) >= BigInt(present.next);
   return {
     ids: [...ids],
     step: {
@@ -96,51 +126,26 @@ async function readOn(
   };
 }
 
-/**
- * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
- * Those of other databases of the server do not count: they may last for long.
- */
-async function firstUnderWay(tx: Queryable): Promise<string | undefined> {
-  const [row] = await tx.query<{ xid: string }>(
-    `select coalesce(
-       (select x from pg_snapshot_xip(pg_current_snapshot()) as x
-         where x::xid = any(array(select backend_xid from pg_stat_activity
-                                   where datname = current_database() and backend_xid is not null))
-         order by x limit 1),
-       pg_snapshot_xmax(pg_current_snapshot()))::text as xid`,
-  );
-  return row?.xid;
-}
-
-async function isAhead(tx: Queryable, xid: string): Promise<boolean> {
-  const [row] = await tx.query<{ ahead: boolean }>(
-    'select $1::text::xid8 >= pg_snapshot_xmax(pg_current_snapshot()) as ahead',
-    [xid],
-  );
-  return row?.ahead === true;
-}
-
 async function lookOn(
   tx: Queryable,
   schema: Schema,
   position: Position,
   { looked_at, behind = nil }: Memory,
+  { now }: Present,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
-  const rows = await tx.query<{ id: string; due: boolean; now: string }>(
+  const rows = await tx.query<{ id: string; due: boolean }>(
     `select id, stale_at is null and ${over} and finished_at < now() - $2::float8 * interval '1 second' as due
        from ${schema}.jobs where id > $1 order by id limit $3`,
     [behind, afterSeconds, limit],
   );
   const last = rows.at(-1);
   const done = rows.length < limit || last === undefined;
-  const state: Memory = done
-    ? { looked_at: new Date().toISOString() }
-    : { ...(looked_at !== undefined && { looked_at }), behind: last.id };
+  const state: Memory = done ? { looked_at: now } : { ...(looked_at !== undefined && { looked_at }), behind: last.id };
   return {
     ids: rows.filter((row) => row.due).map((row) => row.id),
     step: {
-      position: position.page ? position : at('0', '0'),
+      position: position.page ? position : at(start.xid, start.seq),
       state,
       handled: rows.length,
       complete: false,

@@ -26,8 +26,8 @@ const minuteMs = 60_000;
 // When the oldest of each was last of use; always in the past.
 const questions: Questions = {
   unread_ms: (s) => oldest(s, 'events', 'at', isUnread(s), 'xid, seq'),
-  looked_ms: (s) =>
-    `(select ${msUntil(`(state ->> 'looked_at')::timestamptz`)} from ${s}.followers where name = '${staleFollower}')`,
+  unseen_ms: (s) => oldest(s, 'jobs', 'created_at', `not exists (${reader(s)} and state ? 'looked_at')`, 'id'),
+  looked_ms: (s) => `(${reader(s, msUntil(`(state ->> 'looked_at')::timestamptz`))})`,
   stale_ms: (s) => oldest(s, 'jobs', 'stale_at', `stale_at is not null and ${over}`),
   delivered_ms: (s) => oldest(s, 'webhook_deliveries', 'finished_at', 'finished_at is not null'),
   released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
@@ -40,11 +40,16 @@ function oldest(schema: string, table: string, column: string, condition: string
   return `(select ${msUntil(column)} from ${schema}.${table} where ${condition} order by ${order} limit 1)`;
 }
 
-/** An event that has not been looked at for jobs that become stale. */
+/** Who reads the log for jobs that become stale. */
+function reader(schema: string, columns = '1'): string {
+  return `select ${columns} from ${schema}.followers where name = '${staleFollower}'`;
+}
+
+/** An event that it has not read. Those of another history, from before a restore, it does not read. */
 function isUnread(schema: string): string {
   const read = (part: number, type: string) =>
-    `coalesce((select nullif(split_part(snapshot, '|', ${part}), '') from ${schema}.followers where name = '${staleFollower}'), '0')::${type}`;
-  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')})`;
+    `coalesce((${reader(schema, `nullif(split_part(snapshot, '|', ${part}), '')`)}), '0')::${type}`;
+  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')}) and xid < pg_snapshot_xmax(pg_current_snapshot())`;
 }
 
 export interface Retention {
@@ -91,11 +96,13 @@ function createWatcher(service: TenantRounds, config: Config): Watcher {
 
 /** Until the first of the tenant's rows has come to its age. */
 function dueInMs(answers: Answers, tenant: Tenant, config: Config): number {
-  const { staleAfterSeconds, staleForSeconds, eventDays, minuteDays } = termsOf(tenant, config);
-  const ofLog = ['delivered_ms', 'released_ms', 'operated_ms', 'sealed_ms'].map((name) => msOf(answers[name]));
+  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = termsOf(tenant, config);
+  const ofLog = ['delivered_ms', 'released_ms', 'operated_ms'].map((name) => msOf(answers[name]));
   return Math.min(
     msOf(answers.unread_ms) + staleAfterSeconds * 1000,
+    msOf(answers.unseen_ms) + staleAfterSeconds * 1000,
     msOf(answers.looked_ms) + secondsBetweenLooks * 1000,
+    msOf(answers.sealed_ms) + logSeconds * 1000,
     msOf(answers.stale_ms) + staleForSeconds * 1000,
     msOf(answers.minute_ms) + minuteDays * secondsPerDay * 1000,
     Math.min(...ofLog) + eventDays * secondsPerDay * 1000,

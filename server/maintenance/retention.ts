@@ -3,7 +3,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/prune.ts';
-import { markStaleJobs } from '../jobs/mark-stale.ts';
+import { type Marked, markStaleJobs } from '../jobs/mark-stale.ts';
 import { deleteStaleJobs, type RetiredJob } from '../jobs/retire.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -54,7 +54,7 @@ export async function runRetentionOnce(
   options: RetentionOptions,
 ): Promise<RetentionReport> {
   const { schema } = tenant;
-  const { staleAfterSeconds, staleForSeconds, eventDays, minuteDays } = termsOf(tenant, options.config);
+  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = termsOf(tenant, options.config);
   const { actor, hooks, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
   // Until a batch comes out short: then there was nothing more, or others have the rest locked.
@@ -64,7 +64,7 @@ export async function runRetentionOnce(
       return { count, complete: count < limit };
     });
 
-  let readTo: string | undefined;
+  let readTo: Marked['readTo'];
   await repeat(report, 'stale', options, async () => {
     const marked = await markStaleJobs(db, schema, {
       afterSeconds: staleAfterSeconds,
@@ -84,9 +84,7 @@ export async function runRetentionOnce(
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
   if (!options.signal?.aborted && readTo !== undefined) {
-    // The log tells which jobs become stale: no event goes before it has been read for that.
-    const olderThanSeconds = Math.max(eventDays * secondsPerDay, staleAfterSeconds);
-    const pruned = await pruneEvents(db, schema, { olderThanSeconds, upTo: readTo });
+    const pruned = await pruneEvents(db, schema, { olderThanSeconds: logSeconds, upTo: readTo });
     report.events = pruned.events;
     report.complete &&= pruned.complete;
   }
@@ -114,6 +112,8 @@ export function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
     staleAfterSeconds,
     staleForSeconds: Math.max(0, deleteAfterSeconds - staleAfterSeconds),
     eventDays,
+    // The log tells which jobs become stale: no event goes before it has been read for that.
+    logSeconds: Math.max(eventDays * secondsPerDay, staleAfterSeconds),
     minuteDays: Math.max(eventDays, leastDaysOfMinutes),
   };
 }

@@ -115,6 +115,8 @@ export class Claims {
       this.#asked -= request.limit;
     }
     const full = claimed.jobs.length >= request.limit;
+    // To another that was sent before this answer and comes out short, it is news that there is more.
+    if (full) this.#wakes += 1;
     this.#last = full ? 'full' : 'short';
     this.#mayBeMore = full || wakes !== this.#wakes;
     onClaimed(claimed, sentAt);

@@ -50,6 +50,8 @@ test('statements of transactions are named as well, and their names outlive a ro
   await expect(failing).rejects.toThrow('no');
   expect(await named(db)).toEqual([numbered(1)]);
   await use(db, numbered(1), 1);
+  // What the first of them set in that transaction went with it, and was set again.
+  expect(await db.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'force_custom_plan' }]);
 });
 
 test('a text that nobody called frequent is never named', async () => {

@@ -4,7 +4,7 @@ import { resumeJob } from '../../../server/jobs/resume.ts';
 import type { RetiredJob } from '../../../server/jobs/retire.ts';
 import { settleIn } from '../../../server/jobs/settle.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
-import { loadConfig } from '../../../server/kernel/config.ts';
+import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { createRetention } from '../../../server/maintenance/retention-rounds.ts';
@@ -150,6 +150,13 @@ function withResolver() {
   return { promise, resolve };
 }
 
+/** All events are in a block; it all happened this long ago. */
+async function sealAll(where: TenantContext, interval: string): Promise<void> {
+  while (!(await sealEvents(where.db, where.schema)).complete);
+  await where.db.query(`update ${where.schema}.event_seals set sealed_at = sealed_at - $1::interval`, [interval]);
+  await age(where, interval);
+}
+
 const hourLater = { ...config, retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 86_400 };
 
 test('ends are read from the log in their order, and a young one keeps what is behind it', async () => {
@@ -207,14 +214,9 @@ test('events are kept until they have been read, however short their own time is
   const terms = { retentionStaleAfterSeconds: 3 * 86_400, retentionDeleteAfterSeconds: 9e6, retentionEventDays: 1 };
   await retain(where, { config: terms });
   const job = await finishOne(where);
-  while (!(await sealEvents(where.db, where.schema)).complete);
-  const seal = (interval: string) =>
-    where.db.query(`update ${where.schema}.event_seals set sealed_at = now() - $1::interval`, [interval]);
-  await age(where, '2 days');
-  await seal('2 days');
+  await sealAll(where, '2 days');
   expect(await retain(where, { config: terms })).toMatchObject({ stale: 0, events: 0 });
-  await age(where, '2 days');
-  await seal('4 days');
+  await sealAll(where, '2 days');
   expect(await retain(where, { config: terms })).toMatchObject({ stale: 1, events: 3 });
   expect((await reread(where, job)).staleAt).not.toBeNull();
 });
@@ -292,21 +294,26 @@ test('deliveries, leases, operations and minutes age out; present counts and wha
   expect(await where.db.query(`select 1 from ${s}.stat_minutes`)).toHaveLength(4);
 });
 
-test('only where something has come to its age is anything retired, and it is known how long there is rest', async () => {
-  const where = await newTenant();
+/** What the watch asks of the tenant, does, and makes of the answers. */
+function watch(where: TenantContext, terms: Partial<Config>) {
   const { watcher, service } = createRetention({
     db: where.db,
     registry: { list: () => [where.tenant] } as never,
     logger: createLogger('silent'),
-    config: { ...loadConfig({}), retentionStaleAfterSeconds: 3600 },
+    config: { ...loadConfig({}), ...terms },
   });
-  const ask = async () => {
+  return async () => {
     const [said] = await survey(where.db, [where.tenant], watcher.questions);
     if (said === undefined) throw new Error('nothing was said');
     await watcher.hear([{ ...said, stirred: true }]);
     await service.runOnce();
     return watcher.rests(said.answers, 1000, where.tenant);
   };
+}
+
+test('only where something has come to its age is anything retired, and it is known how long there is rest', async () => {
+  const where = await newTenant();
+  const ask = watch(where, { retentionStaleAfterSeconds: 3600 });
   expect(await ask()).toBe(true);
   const job = await addJob(where);
   await finish(where, (await claim(where)).jobs[0]!);
@@ -315,4 +322,43 @@ test('only where something has come to its age is anything retired, and it is kn
   await age(where, '2 hours');
   expect(await ask()).toBe(false);
   expect((await eventTypes(where, job)).at(-1)).toBe('job.stale');
+});
+
+test('a tenant rests while its old events wait for their jobs to become stale', async () => {
+  const where = await newTenant();
+  const day = 86_400;
+  const terms = { retentionStaleAfterSeconds: 60 * day, retentionDeleteAfterSeconds: 90 * day, retentionEventDays: 30 };
+  const ask = watch(where, terms);
+  await finishOne(where);
+  await sealAll(where, '40 days');
+  await retain(where, { config: terms });
+  expect(await ask()).toBe(true);
+});
+
+test('what was written before a restore, under numbers that are yet to come, ages out as well', async () => {
+  const where = await newTenant();
+  const ask = watch(where, { retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 9e6 });
+  const job = await finishOne(where);
+  await where.db.query(`update ${where.schema}.events set xid = (xid::text::bigint + 9000000000)::text::xid8`);
+  await where.db.query(
+    `insert into ${where.schema}.event_seals (number, snapshot, event_keys, event_hashes, previous_hash, hash, sealed_at)
+     select 1, '1:1:', array_agg(xid || ':' || seq), '', '', '', now() - interval '100 days' from ${where.schema}.events`,
+  );
+  await age(where, '100 days');
+  expect(await ask()).toBe(false);
+  expect((await reread(where, job)).staleAt).not.toBeNull();
+  expect(await where.db.query(`select type from ${where.schema}.events`)).toEqual([{ type: 'job.stale' }]);
+  expect(await ask()).toBe(true);
+});
+
+test('jobs of which no event is left are found by the first look', async () => {
+  const where = await newTenant();
+  const ask = watch(where, { retentionStaleAfterSeconds: 3600 });
+  const job = await finishOne(where);
+  await where.db.query(`delete from ${where.schema}.events`);
+  expect(await ask()).toBe(true);
+  await age(where, '2 hours');
+  await where.db.query(`update ${where.schema}.jobs set created_at = created_at - interval '2 hours'`);
+  expect(await ask()).toBe(false);
+  expect((await reread(where, job)).staleAt).not.toBeNull();
 });

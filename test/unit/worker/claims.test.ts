@@ -135,6 +135,18 @@ describe('two at a time', () => {
   });
 });
 
+test('a short answer to a claim that was sent before a full one came does not end the line', async () => {
+  let room = 10;
+  const { claims, sent, wake, told } = setUp(() => room);
+  await wake();
+  await sent[0]!.answer(10);
+  room = 0;
+  await sent[1]!.answer(10);
+  await sent[2]!.answer(0);
+  expect(claims).toMatchObject({ busy: false, mayBeMore: true, nothingWaits: false });
+  expect(told.noRoom).toBe(1);
+});
+
 describe('without room', () => {
   test('it is said that something waits', async () => {
     let room = 0;
