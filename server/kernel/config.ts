@@ -95,7 +95,7 @@ const settings = {
     90,
     1,
     365_000,
-    'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise.',
+    'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise; events at least until jobs become stale.',
   ),
   STREAM_READERS_MAX: integer(10_000, 0, 1_000_000, 'Live streams of events that one daemon serves at once.'),
   STREAM_BUFFER_BYTES: integer(
