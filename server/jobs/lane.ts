@@ -7,13 +7,14 @@ import type { Schema } from '../database/identifiers.ts';
 /** Returns which of them are paused. */
 export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<Set<string>> {
   if (targetIds.length === 0) return new Set();
-  const rows = await tx.query<{ id: string | null }>(
-    `select case when paused_at is not null then id end as id from ${schema}.targets where id = any($1::text[])
-      order by targets.id for no key update`,
+  const rows = await tx.query<{ id: string }>(
+    `with locked as materialized (
+       select id, paused_at from ${schema}.targets where id = any($1::text[]) order by id for no key update)
+     select id from locked where paused_at is not null`,
     [targetIds],
     'often',
   );
-  return new Set(rows.flatMap(({ id }) => (id === null ? [] : [id])));
+  return new Set(rows.map(({ id }) => id));
 }
 
 export interface NumberedLane {
