@@ -108,6 +108,10 @@ class AttemptRun implements HandlerRun {
     return this.#attempt.kill;
   }
 
+  check(): void {
+    this.#options.heartbeat.check();
+  }
+
   stop(reason: StopReason): void {
     this.#attempt.stop(reason);
   }

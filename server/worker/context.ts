@@ -11,13 +11,19 @@ export interface ContextParts {
   stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
   /** Its signal is aborted with a StopReason, and is not made before somebody looks at it. */
-  stopping: { readonly signal: AbortSignal };
+  stopping: Stopping;
   lastCheckpoint: unknown;
   phase?: PhaseScope | undefined;
   /** Results of the phases that are done, by name. */
   results: Readonly<Record<string, unknown>>;
   effects(): Effects;
   onPartial(reason: string): void;
+}
+
+export interface Stopping {
+  readonly signal: AbortSignal;
+  /** Aborts it now if the lease has run out, e.g. while the process stood still. */
+  check?(): void;
 }
 
 export class Context implements JobContext {
@@ -89,7 +95,7 @@ export class Context implements JobContext {
   }
 
   get sleep() {
-    return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping.signal);
+    return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping);
   }
 
   get enqueue() {
@@ -133,12 +139,13 @@ function throwIfStopped(signal: AbortSignal): void {
 // setTimeout fires at once beyond 2^31-1 ms.
 const longestTimerMs = 2 ** 31 - 1;
 
-export async function sleep(ms: number, signal: AbortSignal): Promise<void> {
-  for (let left = ms; left > longestTimerMs; left -= longestTimerMs) await wait(longestTimerMs, signal);
-  await wait(ms > longestTimerMs ? ms % longestTimerMs : ms, signal);
+export async function sleep(ms: number, stopping: Stopping): Promise<void> {
+  for (let left = ms; left > longestTimerMs; left -= longestTimerMs) await wait(longestTimerMs, stopping);
+  await wait(ms > longestTimerMs ? ms % longestTimerMs : ms, stopping);
 }
 
-function wait(ms: number, signal: AbortSignal): Promise<void> {
+function wait(ms: number, stopping: Stopping): Promise<void> {
+  const { signal } = stopping;
   return new Promise((resolve, reject) => {
     if (signal.aborted) return reject(stopped(signal));
     const stop = () => {
@@ -146,6 +153,8 @@ function wait(ms: number, signal: AbortSignal): Promise<void> {
       reject(stopped(signal));
     };
     const timer = setTimeout(() => {
+      // This timer may be the first thing that runs after the process stood still.
+      stopping.check?.();
       signal.removeEventListener('abort', stop);
       resolve();
     }, ms);

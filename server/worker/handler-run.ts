@@ -28,6 +28,8 @@ export interface HandlerRun {
   jobTypes: JobTypes;
   /** Told of children that were put in, so that somebody wakes up for them. */
   onEnqueued?(enqueued: Enqueued): void;
+  /** Aborts the signal now if the lease has run out, e.g. while the process stood still. */
+  check?(): void;
   /** Asks the executor to stop this attempt. */
   stop(reason: StopReason): void;
 }

@@ -179,13 +179,16 @@ export class Heartbeat implements Service {
 
   #tick(): void {
     Atomics.add(this.#pulse, 0, 1);
+    this.check();
+    if (this.#leases.size > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Gives up what ran out: a process that stood still must not do anything before it knows. */
+  check(): void {
     // After a blocked loop the good news may still lie in the inbox: read it before judging.
     this.#receive();
-    if (this.#leases.size === 0) {
-      clearInterval(this.#timer);
-      this.#timer = undefined;
-      return;
-    }
     const now = nowMs();
     for (const [leaseId, entry] of this.#leases) {
       if (entry.trustedUntil > now) continue;

@@ -45,7 +45,7 @@ export async function runPhase(phaseRun: PhaseRun): Promise<PhaseEnd> {
       error: end.error,
     });
     try {
-      await sleep(delayMs, run.signal);
+      await sleep(delayMs, run);
     } catch {
       return { status: 'stopped' };
     }
@@ -60,7 +60,8 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
     const onPartial = (reason: string) => {
       partial = reason;
     };
-    const value = await invoke({ ...parts, stopping: limit, onPartial }, limit);
+    const stopping = { signal: limit.signal, check: () => run.check?.() };
+    const value = await invoke({ ...parts, stopping, onPartial }, limit);
     const error = resultFault(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };
     const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);
