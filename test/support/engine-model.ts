@@ -114,7 +114,9 @@ export class EngineModel {
     lease.ended = true;
     for (const job of lease.jobs) {
       if (!this.owns(lease, job)) continue;
-      if (!this.hasAttemptsLeft(job)) this.settle(lease, job, 'fail');
+      // What a person asked for is what becomes of it, whether it had attempts left or not.
+      if (job.intent !== null) this.settle(lease, job, job.intent === 'pause' ? 'stopPaused' : 'stopCanceled');
+      else if (!this.hasAttemptsLeft(job)) this.settle(lease, job, 'fail');
       else this.settle(lease, job, job.backsOff ? 'recoverLater' : 'recover');
     }
   }
