@@ -19,10 +19,19 @@ export class Statements {
     this.#client = client;
   }
 
-  /** Sends it under a name if it is worth one. */
-  async query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
-    this.#direct ??= await this.#findOut();
-    const name = this.#direct ? await this.#nameOf(text) : undefined;
+  /** To be waited for before a query; it asks the server once. */
+  ready(): Promise<void> | undefined {
+    return this.#direct === undefined ? this.#findOut() : undefined;
+  }
+
+  /** Whether what is named here is known there; not before `ready`. */
+  get direct(): boolean {
+    return this.#direct === true;
+  }
+
+  /** Sends it at once, under a name if it is worth one. */
+  query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
+    const name = this.#direct ? this.#nameOf(text) : undefined;
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
   }
 
@@ -31,7 +40,7 @@ export class Statements {
     this.#direct = undefined;
   }
 
-  async #nameOf(text: string): Promise<string | undefined> {
+  #nameOf(text: string): string | undefined {
     const known = this.#names.get(text);
     if (known !== undefined) {
       // The least recently used comes first.
@@ -40,7 +49,7 @@ export class Statements {
       return known;
     }
     if (!this.#isFrequent(text)) return undefined;
-    if (this.#names.size >= mostNamed) await this.#forgetOldest();
+    if (this.#names.size >= mostNamed) this.#forgetOldest();
     this.#count += 1;
     const name = `lh_${this.#count}`;
     this.#names.set(text, name);
@@ -56,10 +65,11 @@ export class Statements {
     return false;
   }
 
-  async #forgetOldest(): Promise<void> {
+  #forgetOldest(): void {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
-    await this.#client.query(`deallocate ${name}`);
+    // It goes before the statement that takes its place; if it fails, the server keeps one more.
+    this.#client.query(`deallocate ${name}`).catch(() => {});
     const { connection } = this.#client as unknown as { connection: { parsedStatements: Record<string, string> } };
     delete connection.parsedStatements[name];
   }
@@ -69,12 +79,12 @@ export class Statements {
    * saved: a plan that is kept goes on reading the whole of a table that was small when it was made, and
    * tries the locks of lanes before it looks whether their jobs are wanted.
    */
-  async #findOut(): Promise<boolean> {
+  async #findOut(): Promise<void> {
     const { processID } = this.#client as unknown as { processID: number };
     const text = `select pid = $1 as direct, case when pid = $1 then set_config('plan_cache_mode', 'force_custom_plan', false) end
                     from (select pg_backend_pid() as pid) as p`;
     const { rows } = await this.#client.query<{ direct: boolean }>(text, [processID]);
-    return rows[0]?.direct === true;
+    this.#direct = rows[0]?.direct === true;
   }
 }
 

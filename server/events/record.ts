@@ -29,11 +29,15 @@ export interface EventSelect {
 
 /** `insert into … select`, to be used as a CTE beside the change that it tells. */
 export function insertEvents(schema: Schema, e: EventSelect): string {
-  return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    ${selectEvents(e)}`;
+  return intoEvents(schema, selectEvents(e));
 }
 
-/** More rows for the same insert: `union all` of this. They follow those before them. */
+/** Several kinds with one insert; each kind follows those before it. */
+export function intoEvents(schema: Schema, ...selects: string[]): string {
+  return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    ${selects.join(' union all ')}`;
+}
+
 export function selectEvents(e: EventSelect): string {
   return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid,
       ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;

@@ -4,7 +4,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents } from '../events/record.ts';
+import { type EventSelect, intoEvents, selectEvents } from '../events/record.ts';
 import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
 import { type Job, priorityRank } from './job.ts';
 import { become, guard, transitions } from './states.ts';
@@ -17,6 +17,10 @@ export interface ClaimRequest {
   leaseId?: string | undefined;
   /** Only these job types; undefined takes any. */
   types?: readonly string[] | undefined;
+}
+
+export interface NamedClaim extends ClaimRequest {
+  leaseId: string;
 }
 
 export interface RemoteClaimRequest extends ClaimRequest {
@@ -46,28 +50,6 @@ export async function claimChosenJobs(
   return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])', 'true'), [jobIds]);
 }
 
-/**
- * Takes the next in line of each of these lanes: what `promote` and a claim would do together, with one
- * write instead of two. The targets must be locked, without a head, and not paused.
- */
-export async function claimNext(
-  tx: Queryable,
-  schema: Schema,
-  request: ClaimRequest,
-  targetIds: readonly string[],
-): Promise<Claimed> {
-  if (targetIds.length === 0) return { leaseId: request.leaseId ?? uuidv7(), jobs: [] };
-  const picked = `select n.id from unnest($7::text[]) as t(id)
-      cross join lateral (
-        select j.id, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
-         where j.target_id = t.id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
-     where ${guard('start', 'n')} and not n.remote and ($6::text[] is null or n.type = any($6::text[]))
-       and $5::bigint is not null
-     order by n.priority, n.created_at, n.id limit $2`;
-  const by: Claim = { transition: 'start', kind: 'local', picked, writes: 'lane_head = true, lane_rank = null,' };
-  return claim(tx, schema, request, by, [targetIds]);
-}
-
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
 export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
   const wanted = `cost_units <= $8
@@ -78,7 +60,6 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
     transition: 'claim',
     kind: 'claim',
     picked: heads(schema, 'claim', 'remote and queue = $7', wanted),
-    writes: '',
   };
   return claim(db, schema, request, by, [
     request.queue,
@@ -90,14 +71,12 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
 interface Claim {
   transition: 'start' | 'claim';
   kind: 'local' | 'claim';
-  /** Selects the ids of the jobs to take. */
+  /** Selects `id` and `ctid` of the jobs to take, which nobody else can change before the end of the statement. */
   picked: string;
-  /** What is written to them beside what every claim writes. */
-  writes: string;
 }
 
 function local(schema: Schema, found: string, wanted: string): Claim {
-  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', found, wanted), writes: '' };
+  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', found, wanted) };
 }
 
 /**
@@ -105,7 +84,7 @@ function local(schema: Schema, found: string, wanted: string): Claim {
  * what the index knows, `wanted` the rest: only what is wanted may be locked, whatever the plan.
  */
 function heads(schema: Schema, transition: 'start' | 'claim', found: string, wanted: string): string {
-  return `select id from ${schema}.jobs
+  return `select id, ctid from ${schema}.jobs
         where ${guard(transition)} and lane_head and ${found}
           and case when ($6::text[] is null or type = any($6::text[])) and ${wanted}
               then target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
@@ -117,30 +96,15 @@ async function claim(
   db: Queryable,
   schema: Schema,
   request: ClaimRequest,
-  { transition, kind, picked, writes }: Claim,
+  { transition, kind, picked }: Claim,
   values: unknown[],
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
-  const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
+  const given: Given = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
   const rows = await db.query<ClaimedRow>(
     `with picked as (${picked}),
-     taken as (
-       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
-       select $1::uuid, '${kind}', $3, ids, $4::real, at + $4::float8 * interval '1 second'
-         from (select array_agg(id) as ids, now() as at from picked) as p where ids is not null),
-     claimed as (
-       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = $1::uuid, lease_owner = $3, ${starts}
-         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
-        where id = any(array(select id from picked)) and ${guard(transition)}
-       returning ${returningClaimed}),
-     told as (${insertEvents(schema, {
-       source: 'claimed',
-       type: `'${transitions[transition].event}'`,
-       actor: `'worker:' || $3`,
-       from: `'${transitions[transition].from[0]}'`,
-       to: `'${transitions[transition].to}'`,
-       lease: '$1::uuid',
-     })})
+     ${take(schema, transition, kind, given)},
+     told as (${intoEvents(schema, selectEvents(startOf(transition, given)))})
      ${selectClaimed(transition === 'start')}`,
     [
       leaseId,
@@ -153,7 +117,50 @@ async function claim(
     ],
     'often',
   );
-  const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: request.owner });
+  return toClaimed(rows, transition, leaseId, request.owner);
+}
+
+/** How a statement names what a claim is given. */
+export interface Given {
+  lease: string;
+  owner: string;
+  seconds: string;
+}
+
+/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs. */
+export function take(
+  schema: Schema,
+  transition: 'start' | 'claim',
+  kind: 'local' | 'claim',
+  { lease, owner, seconds }: Given,
+  writes = '',
+): string {
+  const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
+  return `taken as (
+       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+       select ${lease}, '${kind}', ${owner}, ids, ${seconds}::real, at + ${seconds}::float8 * interval '1 second'
+         from (select array_agg(id) as ids, now() as at from picked) as p where ids is not null),
+     claimed as (
+       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${lease}, lease_owner = ${owner}, ${starts}
+         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
+        where ctid = any(array(select ctid from picked)) and ${guard(transition)}
+       returning ${returningClaimed})`;
+}
+
+/** The events of `claimed`. */
+export function startOf(transition: 'start' | 'claim', { lease, owner }: Given): EventSelect {
+  return {
+    source: 'claimed',
+    type: `'${transitions[transition].event}'`,
+    actor: `'worker:' || ${owner}`,
+    from: `'${transitions[transition].from[0]}'`,
+    to: `'${transitions[transition].to}'`,
+    lease,
+  };
+}
+
+export function toClaimed(rows: ClaimedRow[], transition: 'start' | 'claim', leaseId: string, owner: string): Claimed {
+  const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: owner });
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs };

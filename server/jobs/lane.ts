@@ -4,17 +4,15 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 
-/** Returns which of them are paused. */
-export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<Set<string>> {
-  if (targetIds.length === 0) return new Set();
-  const rows = await tx.query<{ id: string }>(
+export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
+  if (targetIds.length === 0) return;
+  await tx.query(
     `with locked as materialized (
-       select id, paused_at from ${schema}.targets where id = any($1::text[]) order by id for no key update)
-     select id from locked where paused_at is not null`,
+       select id from ${schema}.targets where id = any($1::text[]) order by id for no key update)
+     select count(*) from locked`,
     [targetIds],
     'often',
   );
-  return new Set(rows.map(({ id }) => id));
 }
 
 export interface NumberedLane {

@@ -3,10 +3,11 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { encodeUuids } from '../database/uuid-array.ts';
-import { insertEvents } from '../events/record.ts';
-import { type Claimed, type ClaimRequest, claimNext } from './claim.ts';
+import { intoEvents, selectEvents } from '../events/record.ts';
+import { type Claimed, type NamedClaim, toClaimed } from './claim.ts';
+import type { ClaimedRow } from './claimed-job.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from './job.ts';
-import { demotePaused, distinctTargets, lockTargets, promote } from './lane.ts';
+import { demotePaused, distinctTargets, lockTargets } from './lane.ts';
 import {
   completeBare,
   entry,
@@ -19,6 +20,7 @@ import {
   writes,
 } from './outcome.ts';
 import { become, guard, type TransitionName, transitions } from './states.ts';
+import { noSuccession, succession } from './succession.ts';
 
 export interface Settlement {
   jobId: string;
@@ -41,7 +43,7 @@ export interface SettleOptions {
   /** Leases of which nothing is left to settle: they are released in the same transaction. */
   endedLeases?: string[];
   /** Takes the next jobs of the lanes that move on, in the same transaction. */
-  claimNext?: ClaimRequest | undefined;
+  claimNext?: NamedClaim | undefined;
 }
 
 export async function settle(
@@ -50,27 +52,20 @@ export async function settle(
   items: Settlement[],
   options: SettleOptions,
 ): Promise<Settled> {
-  return retryConflicts(() => {
-    const first = items[0];
-    const alone =
-      first !== undefined && items.every((i) => i.targetId === null && i.outcome.kind === first.outcome.kind);
-    // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
-    if (alone) return settleAlone(db, schema, first.outcome.kind, items, options);
-    return db.transaction((tx) => settleIn(tx, schema, items, options));
-  });
-}
-
-async function settleAlone(
-  db: Database,
-  schema: Schema,
-  kind: OutcomeKind,
-  items: Settlement[],
-  options: SettleOptions,
-): Promise<Settled> {
-  const written = await settleKind(db, schema, kind, items, options);
-  const left = overruled(items, written);
-  if (left.length > 0) written.push(...(await db.transaction((tx) => settleAsked(tx, schema, left, options.actor))));
-  return { accepted: idsOf(written), claimed: undefined, runnable: items.some(goesBack) };
+  const kind = items[0]?.outcome.kind;
+  // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
+  if (items.every((item) => item.targetId === null && item.outcome.kind === kind)) {
+    const written = await retryConflicts(() => write(db, schema, items, options));
+    const left = overruled(items, written);
+    if (left.length === 0) return toSettled(items, written);
+    const asked = await retryConflicts(() => db.transaction((tx) => writeAsked(tx, schema, left, options.actor)));
+    return toSettled(items, merge([written, asked]));
+  }
+  // Where no outcome can be overruled, no answer decides what is sent next.
+  if (items.every((item) => unlessAsked[item.outcome.kind] === undefined)) {
+    return toSettled(items, await retryConflicts(() => db.together((tx) => write(tx, schema, items, options))));
+  }
+  return retryConflicts(() => db.transaction((tx) => settleIn(tx, schema, items, options)));
 }
 
 export async function settleIn(
@@ -79,71 +74,70 @@ export async function settleIn(
   items: Settlement[],
   options: SettleOptions,
 ): Promise<Settled> {
-  const targets = distinctTargets(items);
-  const paused = await lockTargets(tx, schema, targets);
-  const written: Written[] = [];
-  let ended = options.endedLeases;
-  for (const [kind, group] of groupByKind(items)) {
-    written.push(
-      ...(await settleKind(tx, schema, kind, group, { actor: options.actor, ...(ended && { endedLeases: ended }) })),
-    );
-    ended = undefined;
-  }
+  const written = await write(tx, schema, items, options);
   const left = overruled(items, written);
-  if (left.length > 0) written.push(...(await settleAsked(tx, schema, left, options.actor)));
-  if (items.some(goesBack)) await demotePaused(tx, schema, targets);
-  const accepted = idsOf(written);
-  const leaving = new Set(written.filter((row) => !row.holds).map((row) => row.id));
-  const free = distinctTargets(items.filter((item) => leaving.has(item.jobId))).filter((id) => !paused.has(id));
-  const claimed = options.claimNext && (await claimNext(tx, schema, options.claimNext, free));
-  const taken = new Set(claimed?.jobs.map((job) => job.targetId));
-  const promoted = await promote(
-    tx,
-    schema,
-    targets.filter((id) => !taken.has(id)),
-  );
-  return { accepted, claimed, runnable: promoted.length > 0 || items.some(goesBack) };
+  if (left.length === 0) return toSettled(items, written);
+  return toSettled(items, merge([written, await writeAsked(tx, schema, left, options.actor)]));
 }
 
-/** A job whose outcome was accepted. */
 interface Written {
-  id: string;
-  /** It is still the head of its lane. */
-  holds: boolean;
+  /** The ids of the jobs whose outcome was accepted. */
+  accepted: Set<string>;
+  claimed: Claimed | undefined;
+  /** A lane has another head. */
+  promoted: boolean;
 }
 
-function idsOf(written: Written[]): Set<string> {
-  return new Set(written.map((row) => row.id));
+function merge(parts: Written[]): Written {
+  const [first, ...others] = parts;
+  if (first === undefined) return { accepted: new Set(), claimed: undefined, promoted: false };
+  for (const part of others) for (const id of part.accepted) first.accepted.add(id);
+  return {
+    accepted: first.accepted,
+    claimed: parts.find((part) => part.claimed !== undefined)?.claimed,
+    promoted: parts.some((part) => part.promoted),
+  };
 }
 
-function overruled(items: Settlement[], written: Written[]): Settlement[] {
-  if (written.length === items.length) return [];
-  const done = idsOf(written);
-  return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !done.has(item.jobId));
+function toSettled(items: Settlement[], { accepted, claimed, promoted }: Written): Settled {
+  return { accepted, claimed, runnable: promoted || items.some(goesBack) };
 }
 
-/** Ends the attempts the way people asked, where that is why their own outcome was refused. */
-async function settleAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<Written[]> {
-  const leases = new Map(items.map((item) => [item.jobId, item.leaseId]));
+/** All outcomes, and how their lanes go on. Everything is sent before the first answer comes. */
+async function write(tx: Queryable, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Written> {
+  const targets = distinctTargets(items);
+  const locked = lockTargets(tx, schema, targets);
+  const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
+  const written = groups.map(([kind, group], n) =>
+    // The leases, ended and new, go with the most.
+    settleKind(tx, schema, kind, group, n === 0 ? options : { actor: options.actor }),
+  );
+  const demoted = items.some(goesBack) ? demotePaused(tx, schema, targets) : undefined;
+  const [parts] = await Promise.all([Promise.all(written), locked, demoted]);
+  return merge(parts);
+}
+
+/** Outcomes that may have been refused because people had asked for another end. */
+function overruled(items: Settlement[], { accepted }: Written): Settlement[] {
+  if (accepted.size === items.length) return [];
+  return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
+}
+
+/** Ends those attempts the way people asked. Their targets must be locked. */
+async function writeAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<Written> {
   const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
     `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
       where id = any($1::uuid[]) and status = 'RUNNING' and cancel_intent is not null order by id for update`,
-    [[...leases.keys()]],
+    [items.map((item) => item.jobId)],
   );
-  const written: Written[] = [];
-  for (const intent of ['pause', 'cancel'] as const) {
-    const kind = intent === 'pause' ? 'stopPaused' : 'stopCanceled';
-    const asked = rows.filter((row) => row.intent === intent && leases.get(row.id) === row.lease_id);
-    if (asked.length === 0) continue;
-    const settlements = asked.map((row) => ({
-      jobId: row.id,
-      leaseId: row.lease_id,
-      targetId: null,
-      outcome: { kind, message: stoppedByUser[intent], by: row.detail ?? undefined } as Outcome,
-    }));
-    written.push(...(await settleKind(tx, schema, kind, settlements, { actor })));
-  }
-  return written;
+  const byId = new Map(rows.map((row) => [row.id, row]));
+  const asked = items.flatMap((item): Settlement[] => {
+    const row = byId.get(item.jobId);
+    if (row?.lease_id !== item.leaseId) return [];
+    const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
+    return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined } }];
+  });
+  return write(tx, schema, asked, { actor });
 }
 
 function goesBack(item: Settlement): boolean {
@@ -163,13 +157,20 @@ function groupByKind(items: Settlement[]): Map<OutcomeKind, Settlement[]> {
 /** The planner would weigh each of a thousand ids by itself, and come to the same plan. */
 const ids = 'array(select unnest($1::uuid[]))';
 
+/** A thousand jobs that end as they should need no answer each: ids are told only if some were refused. */
+interface Told {
+  accepted: number;
+  ids: string[] | null;
+  promoted: boolean;
+}
+
 async function settleKind(
   tx: Queryable,
   schema: Schema,
   kind: OutcomeKind,
   items: Settlement[],
   options: SettleOptions,
-): Promise<Written[]> {
+): Promise<Written> {
   const transition: TransitionName = kind;
   const lease = items[0]?.leaseId;
   const oneLease = items.every((item) => item.leaseId === lease);
@@ -188,7 +189,8 @@ async function settleKind(
        select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
-  const rows = await tx.query<{ id: string | null; accepted: number; holds: boolean }>(
+  const next = items.some((item) => item.targetId !== null) ? succession(schema, options.claimNext, 7) : noSuccession;
+  const rows = await tx.query<ClaimedRow & { told: Told | null }>(
     `with ${later ? given : ''}
      settled as (
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
@@ -199,16 +201,23 @@ async function settleKind(
        returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
-     told as (${insertEvents(schema, {
-       source: 'settled',
-       type: `'${transitions[transition].event}'`,
-       actor: '$3',
-       from: `'RUNNING'`,
-       to: `'${transitions[transition].to}'`,
-       ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
-     })})
-     select s.id, c.accepted, s.lane_head and s.target_id is not null as holds from (select count(*)::int as accepted from settled) c
-       left join settled s on c.accepted < $6::int or (s.lane_head and s.target_id is not null)
+     ${next.ctes}
+     told as (${intoEvents(
+       schema,
+       selectEvents({
+         source: 'settled',
+         type: `'${transitions[transition].event}'`,
+         actor: '$3',
+         from: `'RUNNING'`,
+         to: `'${transitions[transition].to}'`,
+         ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
+       }),
+       ...next.events,
+     )})
+     ${next.started}
+     select ${next.blank} jsonb_build_object('accepted', accepted, 'promoted', ${next.promoted},
+         'ids', case when accepted < $6::int then (select jsonb_agg(id) from settled) end) as told
+       from (select count(*)::int as accepted from settled) c
       where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
     [
       encodeUuids(items.map((item) => item.jobId)),
@@ -217,16 +226,21 @@ async function settleKind(
       options.endedLeases ?? [],
       lease,
       items.length,
+      ...next.values,
     ],
     'often',
   );
-  return writtenOf(items, rows);
+  return writtenOf(items, rows, options.claimNext);
 }
 
-/** A thousand jobs that end as they should need no answer each: only those that hold are told, or all if some were refused. */
-function writtenOf(items: Settlement[], rows: { id: string | null; accepted: number; holds: boolean }[]): Written[] {
-  const accepted = rows[0]?.accepted ?? 0;
-  const told = new Map(rows.flatMap(({ id, holds }) => (id === null ? [] : [[id, holds] as const])));
-  const known = accepted < items.length ? items.filter((item) => told.has(item.jobId)) : items;
-  return known.map(({ jobId }) => ({ id: jobId, holds: told.get(jobId) ?? false }));
+function writtenOf(
+  items: Settlement[],
+  rows: (ClaimedRow & { told: Told | null })[],
+  request: NamedClaim | undefined,
+): Written {
+  const told = rows.find((row) => row.told !== null)?.told;
+  const accepted = told?.ids ?? (told?.accepted === items.length ? items.map((item) => item.jobId) : []);
+  const started = rows.filter((row) => row.told === null);
+  const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
+  return { accepted: new Set(accepted), claimed, promoted: told?.promoted ?? false };
 }

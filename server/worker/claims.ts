@@ -1,11 +1,9 @@
 // A tenant's claims: what is known of the jobs that wait, and the claims that are under way. One at a
 // time, or a second beside it while more is known to wait: the database then never rests while the
 // answer of the first is made into running jobs.
-import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import type { Claimed, NamedClaim } from '../jobs/claim.ts';
 import type { LostClaims } from './lost-claims.ts';
 import { RetryTimer } from './retry-timer.ts';
-
-export type NamedClaim = ClaimRequest & { leaseId: string };
 
 export interface ClaimsOptions {
   lost: LostClaims;

@@ -1,7 +1,7 @@
 // One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
 // It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
 import { v7 as uuidv7 } from 'uuid';
-import type { Claimed } from '../jobs/claim.ts';
+import type { Claimed, NamedClaim } from '../jobs/claim.ts';
 import type { NewJob } from '../jobs/enqueue.ts';
 import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
@@ -12,7 +12,7 @@ import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { Attempt, type Executor } from './attempt.ts';
 import { Batch } from './batch.ts';
-import { Claims, type NamedClaim } from './claims.ts';
+import { Claims } from './claims.ts';
 import { DueTimer } from './due-timer.ts';
 import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';

@@ -2,7 +2,7 @@
 // while the database is away and the lease can still be trusted; tells who was no longer the owner.
 import { type Database, isConnectionError, isTransient, sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Claimed, ClaimRequest } from '../jobs/claim.ts';
+import type { Claimed, NamedClaim } from '../jobs/claim.ts';
 import { findJob } from '../jobs/read.ts';
 import { type Settled, type Settlement, settle } from '../jobs/settle.ts';
 import { transitions } from '../jobs/states.ts';
@@ -17,7 +17,7 @@ export interface SettlerOptions<T extends Settlement> {
   /** Milliseconds for which the lease may still be trusted. */
   trustedForMs(leaseId: string): number;
   /** The request with which the next jobs of lanes that move on are taken, if they may be. */
-  nextClaim(): (ClaimRequest & { leaseId: string }) | undefined;
+  nextClaim(): NamedClaim | undefined;
   /** Those jobs; `sentAt` is the monotonic time before they were asked for. */
   onClaimed(claimed: Claimed, sentAt: bigint): void;
   /** Whether it took any is not known. */
@@ -128,7 +128,7 @@ export class Settler<T extends Settlement> {
     }
   }
 
-  #settle(items: Settlement[], endedLeases: string[], claimNext: ClaimRequest | undefined): Promise<Settled> {
+  #settle(items: Settlement[], endedLeases: string[], claimNext: NamedClaim | undefined): Promise<Settled> {
     const { db, schema, actor } = this.#options;
     return settle(db, schema, items, { actor, endedLeases, claimNext });
   }

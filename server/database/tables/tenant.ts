@@ -44,6 +44,8 @@ export const targets = tenantTemplate.table(
   (t) => [
     // Targets whose pause ends by itself.
     index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
+    // Whether a lane may go on: mostly there is nothing to look at.
+    index('targets_paused_id').on(t.id).where(sql`paused_at is not null`),
   ],
 );
 
@@ -156,8 +158,8 @@ export const jobs = tenantTemplate.table(
     uniqueIndex('jobs_client_request_id').on(t.clientRequestId).where(sql`client_request_id is not null`),
     // "What needs a person": the holds, newest first.
     index('jobs_held_status_id').on(t.status, t.id).where(sql`status in ('PAUSED','ERROR')`),
-    // The jobs of one target, newest first.
-    index('jobs_target_id_id').on(t.targetId, t.id).where(sql`target_id is not null`),
+    // The jobs of one target, newest first: those outside its lane. The head and the line have indexes of their own.
+    index('jobs_target_id_id').on(t.targetId, t.id).where(sql`not lane_head and lane_rank is null`),
     // Retention: stale and not yet deleted. Those that become stale are found in the event log.
     index('jobs_stale_at').on(t.staleAt).where(sql`stale_at is not null`),
   ],

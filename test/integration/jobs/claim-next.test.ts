@@ -2,7 +2,7 @@
 // it must leave alone, and that nothing of it is ever half done.
 import { v7 as uuidv7 } from 'uuid';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
-import type { ClaimRequest } from '../../../server/jobs/claim.ts';
+import type { NamedClaim } from '../../../server/jobs/claim.ts';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
 import { expireWaitingJobs } from '../../../server/jobs/expire.ts';
 import type { Job } from '../../../server/jobs/job.ts';
@@ -35,15 +35,15 @@ async function startLane(...others: Parameters<typeof addJobs>[1]): Promise<{ ta
 
 interface Finish {
   outcome?: Outcome;
-  next?: Partial<ClaimRequest>;
+  next?: Partial<NamedClaim>;
 }
 
 function settlements(jobs: readonly Job[], outcome: Outcome) {
   return jobs.map((job) => ({ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }));
 }
 
-function request(next: Partial<ClaimRequest> = {}): ClaimRequest {
-  return { owner: 'w2', limit: 100, leaseSeconds: 15, ...next };
+function request(next: Partial<NamedClaim> = {}): NamedClaim {
+  return { leaseId: uuidv7(), owner: 'w2', limit: 100, leaseSeconds: 15, ...next };
 }
 
 async function finishAndTake(jobs: readonly Job[], { outcome = complete, next }: Finish = {}): Promise<Settled> {

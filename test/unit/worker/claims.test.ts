@@ -1,7 +1,7 @@
 // When a tenant's loop claims, and how many claims it has under way.
 import { describe, expect, test } from 'vitest';
-import type { Claimed } from '../../../server/jobs/claim.ts';
-import { Claims, type NamedClaim } from '../../../server/worker/claims.ts';
+import type { Claimed, NamedClaim } from '../../../server/jobs/claim.ts';
+import { Claims } from '../../../server/worker/claims.ts';
 import type { LostClaims } from '../../../server/worker/lost-claims.ts';
 
 interface Sent {

@@ -1,0 +1,68 @@
+// How lanes go on within the statement that ends their heads: the next in line becomes the head, and
+// starts at once if the caller has room for it. Promoting it and claiming it later would write it twice.
+import type { Schema } from '../database/identifiers.ts';
+import { selectEvents } from '../events/record.ts';
+import { type Given, type NamedClaim, startOf, take } from './claim.ts';
+import { claimedColumns, selectClaimed } from './claimed-job.ts';
+import { guard } from './states.ts';
+
+export interface Succession {
+  /** CTEs over `settled`, each with its comma. */
+  ctes: string;
+  /** More rows for the event log. */
+  events: string[];
+  /** Whether a lane has another head that did not start. */
+  promoted: string;
+  /** The jobs that start, and what stands in their columns in the row that is told of all. */
+  started: string;
+  blank: string;
+  values: unknown[];
+}
+
+/** For jobs without targets. */
+export const noSuccession: Succession = {
+  ctes: '',
+  events: [],
+  promoted: 'false',
+  started: '',
+  blank: '',
+  values: [],
+};
+
+const becomesHead = 'lane_head = true, lane_rank = null';
+
+/**
+ * The targets must have been locked by a statement before this one. Values are numbered from `from`. The
+ * heads that leave are seen in `settled` alone: what this statement writes it cannot read.
+ */
+export function succession(schema: Schema, request: NamedClaim | undefined, from: number): Succession {
+  const next = `next as (
+       select n.* from settled s
+         cross join lateral (
+           select j.id, j.ctid, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
+            where j.target_id = s.target_id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
+        where not s.lane_head
+          and not exists (select 1 from ${schema}.targets t where t.id = s.target_id and t.paused_at is not null)),`;
+  const promote = (which: string) => `promoted as (
+       update ${schema}.jobs set ${becomesHead} where ctid = any(array(${which})) returning id),`;
+  const promoted = 'exists (select 1 from promoted)';
+  if (request === undefined) {
+    return { ...noSuccession, ctes: `${next} ${promote('select ctid from next')}`, promoted };
+  }
+  const [lease, owner, seconds, types, limit] = [0, 1, 2, 3, 4].map((n) => `$${from + n}`);
+  const given: Given = { lease: `${lease}::uuid`, owner: `${owner}::text`, seconds: `${seconds}` };
+  return {
+    ctes: `${next}
+     picked as (
+       select id, ctid from next n
+        where ${guard('start', 'n')} and not n.remote and (${types}::text[] is null or n.type = any(${types}::text[]))
+        order by n.priority, n.created_at, n.id limit ${limit}),
+     ${take(schema, 'start', 'local', given, `${becomesHead},`)},
+     ${promote('select ctid from next except select ctid from picked')}`,
+    events: [selectEvents(startOf('start', given))],
+    promoted,
+    started: `${selectClaimed(true, 'null::jsonb as told')} union all`,
+    blank: `${'null, '.repeat(claimedColumns)}`,
+    values: [request.leaseId, request.owner, request.leaseSeconds, request.types ?? null, request.limit],
+  };
+}
