@@ -18,27 +18,28 @@ export interface LiveJob extends HeldJob {
 export async function renewLeases(
   db: Queryable,
   schema: Schema,
-  held: HeldJob[],
+  leaseIds: readonly string[],
   leaseSeconds: number,
 ): Promise<LiveJob[]> {
-  const { text, values } = renewStatement(schema, held, leaseSeconds);
-  return toLiveJobs(await db.query<LiveRow>(text, values), held);
+  const { text, values } = renewStatement(schema, leaseIds, leaseSeconds);
+  return (await db.query<LiveRow>(text, values)).map(toLiveJob);
 }
 
-/** The statement alone, for the heartbeat thread, which has a connection of its own. */
+/** The statement alone, for the heartbeat thread, which has a connection of its own. A lease knows its jobs. */
 export function renewStatement(
   schema: string,
-  held: HeldJob[],
+  leaseIds: readonly string[],
   leaseSeconds: number,
 ): { text: string; values: unknown[] } {
   return {
     text: `with renewed as (
-        update ${schema}.leases set expires_at = now() + $3::float8 * interval '1 second', last_heartbeat_at = now()
-         where id = any($2::uuid[]) and state = 'ACTIVE'
-        returning id)
+        update ${schema}.leases set expires_at = now() + $2::float8 * interval '1 second', last_heartbeat_at = now()
+         where id = any($1::uuid[]) and state = 'ACTIVE'
+        returning id, job_ids)
       select j.id, j.lease_id, j.cancel_intent, j.cancel_detail from ${schema}.jobs j
-       where j.id = any($1::uuid[]) and j.status = 'RUNNING' and j.lease_id in (select id from renewed)`,
-    values: [held.map((h) => h.jobId), [...new Set(held.map((h) => h.leaseId))], leaseSeconds],
+       where j.id = any(array(select unnest(job_ids) from renewed)) and j.status = 'RUNNING'
+         and j.lease_id in (select id from renewed)`,
+    values: [leaseIds, leaseSeconds],
   };
 }
 
@@ -49,17 +50,8 @@ export interface LiveRow {
   cancel_detail: CancelDetail | null;
 }
 
-/** The database answers for all leases at once; a job counts only under its own. */
-export function toLiveJobs(rows: LiveRow[], held: HeldJob[]): LiveJob[] {
-  const leases = new Map(held.map((h) => [h.jobId, h.leaseId]));
-  return rows
-    .filter((row) => leases.get(row.id) === row.lease_id)
-    .map((row) => ({
-      jobId: row.id,
-      leaseId: row.lease_id,
-      cancelIntent: row.cancel_intent,
-      cancelDetail: row.cancel_detail,
-    }));
+export function toLiveJob(row: LiveRow): LiveJob {
+  return { jobId: row.id, leaseId: row.lease_id, cancelIntent: row.cancel_intent, cancelDetail: row.cancel_detail };
 }
 
 /** True if the lease owns the job now, by the database's clock. */

@@ -3,15 +3,15 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import pg from 'pg';
 import { createTypeParsers } from '../database/timestamps.ts';
-import { type HeldJob, type LiveRow, renewStatement, toLiveJobs } from '../jobs/lease.ts';
+import { type LiveRow, renewStatement, toLiveJob } from '../jobs/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
 if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
 
-/** schema → lease id → the ids of its jobs, with commas between them. */
-const held = new Map<string, Map<string, string>>();
+/** schema → lease ids. */
+const held = new Map<string, Set<string>>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
@@ -24,8 +24,8 @@ port.on('message', (message: ToThread) => {
   switch (message.kind) {
     case 'hold': {
       if (held.size === 0) pulseSeenAt = performance.now();
-      const leases = held.get(message.schema) ?? new Map<string, string>();
-      held.set(message.schema, leases.set(message.leaseId, message.jobIds));
+      const leases = held.get(message.schema) ?? new Set<string>();
+      held.set(message.schema, leases.add(message.leaseId));
       if (timer === undefined && !beating) schedule();
       break;
     }
@@ -79,16 +79,14 @@ function mainLoopIsDead(): boolean {
   return now - pulseSeenAt > options.stallMs;
 }
 
-async function renew(schema: string, leases: Map<string, string>): Promise<void> {
-  const jobs: HeldJob[] = [];
-  for (const [leaseId, jobIds] of leases) for (const jobId of jobIds.split(',')) jobs.push({ jobId, leaseId });
-  if (jobs.length === 0) return;
-  const leaseIds = [...leases.keys()];
+async function renew(schema: string, leases: Set<string>): Promise<void> {
+  const leaseIds = [...leases];
+  if (leaseIds.length === 0) return;
   const sentAt = process.hrtime.bigint();
   try {
-    const { text, values } = renewStatement(schema, jobs, options.leaseSeconds);
+    const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
     const rows = await query<LiveRow>(text, values);
-    tell({ kind: 'renewed', schema, leaseIds, sentAt, asked: jobs, live: toLiveJobs(rows, jobs) });
+    tell({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
   } catch (error) {
     // Unknown, not lost: the main thread trusts its lease until the last good renewal runs out.
     tell({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });

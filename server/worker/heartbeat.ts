@@ -2,7 +2,7 @@
 // each, and who is to be told when one is lost or a person asked for a stop.
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../database/identifiers.ts';
-import type { HeldJob, LiveJob } from '../jobs/lease.ts';
+import type { LiveJob } from '../jobs/lease.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { startThread } from '../kernel/thread.ts';
@@ -17,14 +17,13 @@ export interface HeartbeatOptions {
 }
 
 export type ToThread =
-  /** The ids as one text: a list of thousands costs far more to send. */
-  | { kind: 'hold'; schema: string; leaseId: string; jobIds: string }
+  | { kind: 'hold'; schema: string; leaseId: string }
   | { kind: 'drop'; schema: string; leaseId: string }
   | { kind: 'beat' }
   | { kind: 'stop' };
 
 export type FromThread =
-  | { kind: 'renewed'; schema: string; leaseIds: string[]; sentAt: bigint; asked: HeldJob[]; live: LiveJob[] }
+  | { kind: 'renewed'; schema: string; leaseIds: string[]; sentAt: bigint; live: LiveJob[] }
   | { kind: 'failed'; schema: string; message: string }
   | { kind: 'stalled' };
 
@@ -108,7 +107,7 @@ export class Heartbeat implements Service {
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
     this.#beginPulse();
-    this.#post(holdMessage(lease));
+    this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId });
   }
 
   drop(lease: HeldLease): void {
@@ -159,9 +158,7 @@ export class Heartbeat implements Service {
     port1.unref();
     thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
     thread.on('exit', () => this.#exited(thread));
-    for (const { lease } of this.#leases.values()) {
-      this.#post(holdMessage(lease));
-    }
+    for (const [leaseId, { lease }] of this.#leases) this.#post({ kind: 'hold', schema: lease.schema, leaseId });
   }
 
   #exited(thread: Worker): void {
@@ -224,25 +221,21 @@ export class Heartbeat implements Service {
     }
   }
 
-  #renewed(message: Extract<FromThread, { kind: 'renewed' }>): void {
-    const live = new Map(message.live.map((job) => [job.jobId, job]));
-    this.#listeners.renewed?.(message.leaseIds.length);
-    for (const leaseId of message.leaseIds) {
+  #renewed({ leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
+    this.#listeners.renewed?.(leaseIds.length);
+    const byId = new Map(live.map((job) => [job.jobId, job]));
+    for (const leaseId of leaseIds) {
       const entry = this.#leases.get(leaseId);
-      if (entry !== undefined) entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(message.sentAt));
-    }
-    for (const { jobId, leaseId } of message.asked) {
-      const lease = this.#leases.get(leaseId)?.lease;
-      if (lease === undefined) continue;
-      const job = live.get(jobId);
-      if (job === undefined) lease.onLost(jobId);
-      else if (job.cancelIntent !== null) lease.onStopAsked(job);
+      if (entry === undefined) continue;
+      entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(sentAt));
+      for (const jobId of [...entry.lease.jobIds]) {
+        const job = byId.get(jobId);
+        // Another lease of this daemon may own it by now.
+        if (job?.leaseId !== leaseId) entry.lease.onLost(jobId);
+        else if (job.cancelIntent !== null) entry.lease.onStopAsked(job);
+      }
     }
   }
-}
-
-function holdMessage(lease: HeldLease): ToThread {
-  return { kind: 'hold', schema: lease.schema, leaseId: lease.leaseId, jobIds: lease.jobIds.join() };
 }
 
 function nowMs(): number {

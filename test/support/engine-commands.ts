@@ -96,8 +96,7 @@ const claim = command('claim', fc.tuple(pick, fc.integer({ min: 1, max: 4 })), a
 const beat = command('beat', pick, async (n, model, real) => {
   const lease = pickFrom(model.leases, n);
   if (lease === undefined) return;
-  const held = lease.jobs.map((job) => ({ jobId: job.id, leaseId: lease.id }));
-  const live = await renewLeases(real.context.db, real.context.schema, held, 3600);
+  const live = await renewLeases(real.context.db, real.context.schema, [lease.id], 3600);
   if (real.racing) return;
   const expected = lease.jobs.filter((job) => model.owns(lease, job)).map((job) => [job.id, job.intent]);
   expect(live.map((job) => [job.jobId, job.cancelIntent]).sort()).toEqual(expected.sort());
@@ -207,8 +206,7 @@ const expireLease = command('expireLease', fc.tuple(pick, fc.boolean()), async (
   await real.expireLease(lease.id);
   if (revived) {
     // A beat that comes before the sweeper keeps the lease.
-    const held = lease.jobs.map((job) => ({ jobId: job.id, leaseId: lease.id }));
-    await renewLeases(real.context.db, real.context.schema, held, 3600);
+    await renewLeases(real.context.db, real.context.schema, [lease.id], 3600);
   } else model.expire(lease);
   await Promise.all([real.sweepLeases(), real.sweepLeases()]);
 });
