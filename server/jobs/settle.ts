@@ -198,7 +198,7 @@ async function settleKind(
          ${later ? 'from given g' : ''}
         where ${later ? 'j.id = g.id' : `j.id = any(${ids})`} and ${guard(transition, 'j')} ${unlessAsked[kind] ?? ''}
           and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head),
+       returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
      ${next.ctes}

@@ -36,11 +36,13 @@ const becomesHead = 'lane_head = true, lane_rank = null';
  * heads that leave are seen in `settled` alone: what this statement writes it cannot read.
  */
 export function succession(schema: Schema, request: NamedClaim | undefined, from: number): Succession {
-  const next = `next as (
-       select n.* from settled s
-         cross join lateral (
+  const first = (where: string) => `(
            select j.id, j.ctid, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
-            where j.target_id = s.target_id and j.lane_rank is not null order by j.lane_rank, j.lane_seq limit 1) n
+            where j.target_id = s.target_id and j.lane_rank is not null ${where} order by j.lane_rank, j.lane_seq limit 1)`;
+  // Mostly the next is close behind: an index page of a long line need not be read to its end for it.
+  const close = 'and (j.lane_rank, j.lane_seq) <= (s.priority + 2, s.lane_seq + 4)';
+  const next = `next as (
+       select n.* from settled s cross join lateral (${first(close)} union all ${first('')} limit 1) n
         where not s.lane_head
           and not exists (select 1 from ${schema}.targets t where t.id = s.target_id and t.paused_at is not null)),`;
   const promote = (which: string) => `promoted as (
