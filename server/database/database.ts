@@ -21,7 +21,7 @@ export interface DatabaseOptions {
 
 // Planning them takes as long as a dozen of their rows. A plan that is kept must fit a table of any size:
 // one that was made while it was small may not read all of it.
-const beginWithKeptPlans = 'BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off';
+const beginWithKeptPlans = 'BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off';
 
 export class Database implements Queryable {
   readonly url: string;
@@ -91,8 +91,7 @@ export class Database implements Queryable {
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], often?: 'often') => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            const named = often && statements?.query<R>(text, values);
-            return (await (named ?? client.query<R>(text, values))).rows;
+            return (await this.#send<R>(client, text, values, often)).rows;
           },
         });
         sent = true;
@@ -116,10 +115,16 @@ export class Database implements Queryable {
     values: unknown[],
     often: 'often' | undefined,
   ): Promise<R[]> {
-    const statements = often === undefined ? undefined : this.#statements.get(client);
-    await statements?.ready();
-    const result = await (statements?.query<R>(text, values) ?? client.query<R>(text, values));
-    return result.rows;
+    const statements = this.#statements.get(client);
+    // Without a reason it does not wait: what is asked first is sent first.
+    const before = often ? statements?.ready() : statements?.asking;
+    if (before !== undefined) await before;
+    return (await this.#send<R>(client, text, values, often)).rows;
+  }
+
+  #send<R extends object>(client: pg.PoolClient, text: string, values: unknown[], often: 'often' | undefined) {
+    const named = often && this.#statements.get(client)?.query<R>(text, values);
+    return named ?? client.query<R>(text, values);
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {

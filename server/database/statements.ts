@@ -13,15 +13,25 @@ export class Statements {
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
   #direct: boolean | undefined;
+  #asking: Promise<void> | undefined;
   #count = 0;
 
   constructor(client: pg.PoolClient) {
     this.#client = client;
   }
 
-  /** To be waited for before a query; it asks the server once. */
+  /** To be waited for before a query, if it is anything; the server is asked once. */
   ready(): Promise<void> | undefined {
-    return this.#direct === undefined ? this.#findOut() : undefined;
+    if (this.#direct !== undefined) return undefined;
+    this.#asking ??= this.#findOut().finally(() => {
+      this.#asking = undefined;
+    });
+    return this.#asking;
+  }
+
+  /** What others wait for: whoever comes after them waits too, and keeps behind them. */
+  get asking(): Promise<void> | undefined {
+    return this.#asking;
   }
 
   /** Whether what is named here is known there; not before `ready`. */

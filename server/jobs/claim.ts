@@ -71,7 +71,7 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
 interface Claim {
   transition: 'start' | 'claim';
   kind: 'local' | 'claim';
-  /** Selects `id` and `ctid` of the jobs to take, which nobody else can change before the end of the statement. */
+  /** Selects `id` and `ctid` of the jobs to take, and locks them: what changed just before that is left to the next claim. */
   picked: string;
 }
 
@@ -103,7 +103,7 @@ async function claim(
   const given: Given = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
   const rows = await db.query<ClaimedRow>(
     `with picked as (${picked}),
-     ${take(schema, transition, kind, given)},
+     ${take(schema, transition, kind, 'ctid', given)},
      told as (${intoEvents(schema, selectEvents(startOf(transition, given)))})
      ${selectClaimed(transition === 'start')}`,
     [
@@ -127,11 +127,12 @@ export interface Given {
   seconds: string;
 }
 
-/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs. */
+/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs, found by their `id` or `ctid`. */
 export function take(
   schema: Schema,
   transition: 'start' | 'claim',
   kind: 'local' | 'claim',
+  by: 'id' | 'ctid',
   { lease, owner, seconds }: Given,
   writes = '',
 ): string {
@@ -143,7 +144,7 @@ export function take(
      claimed as (
        update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${lease}, lease_owner = ${owner}, ${starts}
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
-        where ctid = any(array(select ctid from picked)) and ${guard(transition)}
+        where ${by} = any(array(select ${by} from picked)) and ${guard(transition)}
        returning ${returningClaimed})`;
 }
 

@@ -37,7 +37,7 @@ const becomesHead = 'lane_head = true, lane_rank = null';
  */
 export function succession(schema: Schema, request: NamedClaim | undefined, from: number): Succession {
   const first = (where: string) => `(
-           select j.id, j.ctid, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
+           select j.id, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
             where j.target_id = s.target_id and j.lane_rank is not null ${where} order by j.lane_rank, j.lane_seq limit 1)`;
   // Mostly the next is close behind: an index page of a long line need not be read to its end for it.
   const close = 'and (j.lane_rank, j.lane_seq) <= (s.priority + 2, s.lane_seq + 4)';
@@ -46,25 +46,25 @@ export function succession(schema: Schema, request: NamedClaim | undefined, from
         where not s.lane_head
           and not exists (select 1 from ${schema}.targets t where t.id = s.target_id and t.paused_at is not null)),`;
   const promote = (which: string) => `promoted as (
-       update ${schema}.jobs set ${becomesHead} where ctid = any(array(${which})) returning id),`;
+       update ${schema}.jobs set ${becomesHead} where id = any(array(${which})) returning id),`;
   const promoted = 'exists (select 1 from promoted)';
   if (request === undefined) {
-    return { ...noSuccession, ctes: `${next} ${promote('select ctid from next')}`, promoted };
+    return { ...noSuccession, ctes: `${next} ${promote('select id from next')}`, promoted };
   }
   const [lease, owner, seconds, types, limit] = [0, 1, 2, 3, 4].map((n) => `$${from + n}`);
-  const given: Given = { lease: `${lease}::uuid`, owner: `${owner}::text`, seconds: `${seconds}` };
+  const given: Given = { lease: `${lease}::uuid`, owner: `${owner}::text`, seconds: seconds as string };
   return {
     ctes: `${next}
      picked as (
-       select id, ctid from next n
+       select id from next n
         where ${guard('start', 'n')} and not n.remote and (${types}::text[] is null or n.type = any(${types}::text[]))
         order by n.priority, n.created_at, n.id limit ${limit}),
-     ${take(schema, 'start', 'local', given, `${becomesHead},`)},
-     ${promote('select ctid from next except select ctid from picked')}`,
+     ${take(schema, 'start', 'local', 'id', given, `${becomesHead},`)},
+     ${promote('select id from next except select id from picked')}`,
     events: [selectEvents(startOf('start', given))],
     promoted,
     started: `${selectClaimed(true, 'null::jsonb as told')} union all`,
-    blank: `${'null, '.repeat(claimedColumns)}`,
+    blank: 'null, '.repeat(claimedColumns),
     values: [request.leaseId, request.owner, request.leaseSeconds, request.types ?? null, request.limit],
   };
 }

@@ -2,16 +2,20 @@
 // it must leave alone, and that nothing of it is ever half done.
 import { v7 as uuidv7 } from 'uuid';
 import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
+import type { Queryable } from '../../../server/database/database.ts';
 import type { NamedClaim } from '../../../server/jobs/claim.ts';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
+import { enqueueIn } from '../../../server/jobs/enqueue.ts';
 import { expireWaitingJobs } from '../../../server/jobs/expire.ts';
 import type { Job } from '../../../server/jobs/job.ts';
+import { lockTargets } from '../../../server/jobs/lane.ts';
 import type { Outcome } from '../../../server/jobs/outcome.ts';
 import { resumeJob } from '../../../server/jobs/resume.ts';
 import { type Settled, settle, settleIn } from '../../../server/jobs/settle.ts';
-import { pauseJob } from '../../../server/jobs/stop.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
 import { pauseTarget } from '../../../server/jobs/target.ts';
 import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 
@@ -118,6 +122,62 @@ test('a lane goes on to its end this way, urgent ones first, then in the order t
     running = claimed?.jobs[0];
   }
   expect(order).toEqual([first, urgent, normal, late, low].map((job) => job?.id));
+});
+
+test('the next in line is found however far behind the one before it came in', async () => {
+  const gone = Array.from({ length: 8 }, () => ({}));
+  const { jobs } = await startLane(...gone, {}, { priority: 'LOW' });
+  for (const job of jobs.slice(1, 9)) await cancelJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
+  const settled = await finishAndTake([jobs[0]!]);
+  expect(taken(settled)).toEqual([jobs[9]!.id]);
+  expect(taken(await finishAndTake(settled.claimed?.jobs ?? []))).toEqual([jobs[10]!.id]);
+});
+
+test('in the log the end of one comes before the start of the next', async () => {
+  const lanes = [await startLane({}), await startLane({})];
+  await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
+  const rows = await context.db.query<{ type: string }>(`select type from ${context.schema}.events order by xid, seq`);
+  expect(rows.slice(-4).map((row) => row.type)).toEqual([
+    'job.completed',
+    'job.completed',
+    'job.started',
+    'job.started',
+  ]);
+});
+
+test('outcomes of several kinds free their lanes together; the most of a kind take their next ones along', async () => {
+  const lanes = [await startLane({}), await startLane({}), await startLane({}), await startLane({})];
+  const [first, second, third, fourth] = lanes.map(({ jobs }) => jobs[0]!);
+  await context.db.query(`update ${context.schema}.jobs set on_error = 'continue' where id = $1`, [third!.id]);
+  const items = [
+    ...settlements([first!, second!], complete),
+    ...settlements([third!], { kind: 'fail', error }),
+    ...settlements([fourth!], { kind: 'stopCanceled', message: 'canceled' }),
+  ];
+  const settled = await settle(context.db, context.schema, items, { actor: 'worker:w1', claimNext: request() });
+  expect(settled.accepted.size).toBe(4);
+  expect(settled.runnable).toBe(true);
+  expect(taken(settled)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
+  for (const { jobs } of lanes.slice(2)) {
+    expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, laneRank: null });
+  }
+});
+
+test('a job that is put in while an outcome waits for the lane is the next of it', async () => {
+  const { targetId, jobs } = await startLane();
+  let settling: Promise<Settled> | undefined;
+  const added = await context.db.transaction(async (tx) => {
+    await lockTargets(tx, context.schema, [targetId]);
+    settling = finishAndTake(jobs);
+    // It has its snapshot already, and stands behind this transaction.
+    await eventually(async () => {
+      const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+      expect(await context.db.query(waiting)).toHaveLength(1);
+    });
+    const [job] = await enqueueIn(tx, context.schema, [{ type: 'demo.echo', payload: {}, targetId }], 'test');
+    return job?.job.id;
+  });
+  expect(taken(await settling!)).toEqual([added]);
 });
 
 test('several lanes go on at once, and share the lease', async () => {
@@ -279,4 +339,36 @@ test('a claim that fails takes the outcome back with it', async () => {
   // Without the claim the outcome is good.
   await finish(context, jobs[0]!);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true });
+});
+
+test('the plan that is kept reads no table from end to end, even if it was made while all were empty', async () => {
+  const { db, schema } = context;
+  const texts: string[] = [];
+  const spy: Queryable = {
+    query: (text) => {
+      texts.push(text);
+      return Promise.resolve([]);
+    },
+  };
+  const job = { id: uuidv7(), leaseId: uuidv7(), targetId: 'none' } as Job;
+  for (const claimNext of [request({ types: ['demo.echo'] }), undefined]) {
+    await settleIn(spy, schema, settlements([job], complete), { actor: 'worker:w1', ...(claimNext && { claimNext }) });
+  }
+  const planned = await db.together((tx) =>
+    Promise.all(
+      texts.map(async (text, n) => {
+        const places = new Set(text.match(/\$\d+/g)).size;
+        void tx.query(`prepare kept_${n} as ${text}`);
+        const plan = tx.query(`explain execute kept_${n}(${Array.from({ length: places }, () => 'null').join()})`);
+        void tx.query(`deallocate kept_${n}`);
+        return (await plan).map((row) => row['QUERY PLAN']).join('\n');
+      }),
+    ),
+  );
+  expect(planned).toHaveLength(4);
+  for (const plan of planned) expect(plan).not.toMatch(/Seq Scan/);
+  // The next in line comes from the index that has it in order, and nothing is sorted for it.
+  const line = /Limit[^\n]*\n\s*->\s+Index Scan using jobs_target_id_lane_rank_lane_seq/g;
+  for (const plan of [planned[1], planned[3]]) expect(plan?.match(line)).toHaveLength(2);
+  for (const plan of [planned[1], planned[3]]) expect(plan).toContain('Index Scan using jobs_pkey');
 });

@@ -13,7 +13,9 @@ beforeAll(async () => {
   const { db, schema } = context;
   const time = "lpad(to_hex((1750000000000 + n)::bigint), 12, '0')";
   const id = `(substr(${time}, 1, 8) || '-' || substr(${time}, 9, 4) || '-7000-8000-' || lpad(to_hex(n), 12, '0'))::uuid`;
-  await db.query(`insert into ${schema}.targets (id) select 't' || n from generate_series(0, 9) n`);
+  await db.query(
+    `insert into ${schema}.targets (id) select 't' || n from generate_series(0, 9) n union all select 'long'`,
+  );
   await db.query(
     `insert into ${schema}.jobs (id, status, type, target_id, lane_head, lane_rank, lane_seq, payload, created_at, finished_at, held_since)
      select ${id}, status, case when n % 997 = 0 then 'rare' else 'common' end, target, target is null,
@@ -24,6 +26,16 @@ beforeAll(async () => {
        from (select n, case when n % 3 = 0 then 't' || n % 10 end as target,
                     (array['SUCCESS', 'QUEUED', 'PAUSED', 'ERROR', 'SUCCESS', 'QUEUED', 'SUCCESS'])[n % 7 + 1] as status
                from generate_series(1, ${jobs}) n) g`,
+  );
+  // A lane has a head, a line, and what is past or still to come.
+  await db.query(
+    `update ${schema}.jobs set status = 'QUEUED', lane_head = true, lane_rank = null, finished_at = null, held_since = null
+      where id in (select id from ${schema}.jobs where target_id = 't6' and status = 'SUCCESS' order by id offset 100 limit 1)`,
+  );
+  await db.query(
+    `insert into ${schema}.jobs (id, status, type, target_id, lane_head, lane_rank, lane_seq, payload)
+     select ('0197' || lpad(to_hex(n), 4, '0') || '-0000-7000-8000-000000000000')::uuid, 'QUEUED', 'common', 'long', false, 4, n, '{}'
+       from generate_series(1, 50200) n`,
   );
   await db.query(
     `update ${schema}.jobs set status = 'CANCELED' where status = 'SUCCESS' and id in (select id from ${schema}.jobs where status = 'SUCCESS' order by id limit 3)`,
@@ -41,6 +53,10 @@ const filters: [string, JobFilter][] = [
   ['the oldest three', { statuses: ['CANCELED'] }],
   ['a rare type', { type: 'rare' }],
   ['a target', { targetId: 't3' }],
+  ['a target with a head', { targetId: 't6' }],
+  ['the waiting of a target', { targetId: 't6', statuses: ['QUEUED'] }],
+  ['a target with a line too long to sort', { targetId: 'long' }],
+  ['a target that nobody knows', { targetId: 'nobody' }],
   ['held of a target', { targetId: 't3', statuses: ['PAUSED'] }],
   ['a time', { createdAfter: '2025-06-15T15:06:50Z', createdBefore: '2025-06-15T15:06:55.000001Z' }],
   ['nothing', { statuses: [] }],

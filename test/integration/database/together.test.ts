@@ -1,0 +1,93 @@
+// Transactions whose statements are sent at once: all or nothing, in the order in which they were sent.
+import { expect, onTestFinished, test } from 'vitest';
+import { Database, sqlState } from '../../../server/database/database.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { useDatabase } from '../../support/database.ts';
+import { startProxy } from '../../support/proxy.ts';
+
+const context = useDatabase();
+let number = 0;
+
+/** One connection, and a table of its own. */
+async function open(url = context.url): Promise<{ db: Database; table: string; read(): Promise<number[]> }> {
+  const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
+  onTestFinished(() => db.close());
+  const table = `together_${++number}`;
+  await context.db.query(`create table ${table} (seq int generated always as identity, n int check (n < 100))`);
+  const read = async () => {
+    const rows = await context.db.query<{ n: number }>(`select n from ${table} order by seq`);
+    return rows.map((row) => row.n);
+  };
+  return { db, table, read };
+}
+
+test('all statements are one transaction, in the order in which they were sent', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
+  const answers = await db.together((tx) =>
+    Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2]), tx.query(insert, [3], 'often')]),
+  );
+  expect(answers.map(([row]) => row?.n)).toEqual([1, 2, 3]);
+  expect(new Set(answers.map(([row]) => row?.xid)).size).toBe(1);
+  expect(await read()).toEqual([1, 2, 3]);
+});
+
+test.each([0, 1, 2])(
+  'if statement %i of three fails, nothing of them is kept, and its error is the one that is told',
+  async (bad) => {
+    const { db, table, read } = await open();
+    const insert = `insert into ${table} (n) values ($1)`;
+    const failing = db.together((tx) =>
+      Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'often'))),
+    );
+    expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+    expect(await read()).toEqual([]);
+    // The connection is as good as before.
+    await db.together((tx) => tx.query(insert, [7], 'often'));
+    expect(await read()).toEqual([7]);
+    expect(db.pool.totalCount).toBe(1);
+  },
+);
+
+test('what comes after the COMMIT is refused instead of being a transaction of its own', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const late = db.together(async (tx) => {
+    await tx.query(insert, [1]);
+    await tx.query(insert, [2]);
+  });
+  await expect(late).rejects.toThrow('after the COMMIT');
+  expect(await read()).toEqual([1]);
+});
+
+test('what is set for it ends with it', async () => {
+  const { db } = await open();
+  const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
+  const within = await db.together((tx) => tx.query(settings));
+  expect(within).toEqual([{ plans: 'force_generic_plan', scans: 'off' }]);
+  expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
+});
+
+test('a pooler is given nothing to remember', async () => {
+  const { db, table, read } = await open((await startProxy(context.url, { asPooler: true })).url);
+  const insert = `insert into ${table} (n) values ($1)`;
+  for (let n = 0; n < 5; n++) {
+    const [, [row]] = await db.together((tx) =>
+      Promise.all([
+        tx.query(insert, [n], 'often'),
+        tx.query<{ plans: string }>(`select current_setting('plan_cache_mode') as plans`),
+      ]),
+    );
+    expect(row).toEqual({ plans: 'auto' });
+  }
+  expect(await read()).toEqual([0, 1, 2, 3, 4]);
+  expect(await db.query('select name from pg_prepared_statements')).toEqual([]);
+});
+
+test('statements of any transaction keep the order in which they were asked for, on a new connection too', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  // The first of them asks what it leads to, the second needs not know: it may not overtake.
+  await db.transaction((tx) => Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2])]));
+  expect(await read()).toEqual([1, 2]);
+});
