@@ -21,7 +21,8 @@ export interface DatabaseOptions {
 
 // Planning them takes as long as a dozen of their rows. A plan that is kept must fit a table of any size:
 // one that was made while it was small may not read all of it.
-const beginWithKeptPlans = 'BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off';
+const beginWithKeptPlans =
+  'BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off';
 
 export class Database implements Queryable {
   readonly url: string;

@@ -34,8 +34,8 @@ beforeAll(async () => {
   );
   await db.query(
     `insert into ${schema}.jobs (id, status, type, target_id, lane_head, lane_rank, lane_seq, payload)
-     select ('0197' || lpad(to_hex(n), 4, '0') || '-0000-7000-8000-000000000000')::uuid, 'QUEUED', 'common', 'long', false, 4, n, '{}'
-       from generate_series(1, 50200) n`,
+     select ('0197' || lpad(to_hex(n % 65536), 4, '0') || '-000' || n / 65536 || '-7000-8000-000000000000')::uuid, 'QUEUED', 'common', 'long', false, 4, n, '{}'
+       from generate_series(1, 100200) n`,
   );
   await db.query(
     `update ${schema}.jobs set status = 'CANCELED' where status = 'SUCCESS' and id in (select id from ${schema}.jobs where status = 'SUCCESS' order by id limit 3)`,
