@@ -19,10 +19,10 @@ export interface DatabaseOptions {
   statementTimeoutMs?: number;
 }
 
-// Planning them takes as long as a dozen of their rows. A plan that is kept must fit a table of any size:
-// one that was made while it was small may not read all of it.
-const beginWithKeptPlans =
-  'BEGIN; SET LOCAL plan_cache_mode = force_generic_plan; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off';
+// Planning what is sent together takes as long as a dozen of its rows. A plan that is kept must fit a table of
+// any size: one that was made while it was small may not read all of it.
+const keepPlans = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+  set_config('enable_bitmapscan', 'off', true)`;
 
 export class Database implements Queryable {
   readonly url: string;
@@ -62,48 +62,64 @@ export class Database implements Queryable {
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, timeoutMs = this.#statementTimeoutMs): Promise<T> {
-    return this.#withClient(timeoutMs, async (client) => {
-      await client.query('BEGIN');
-      try {
-        const result = await work({ query: (text, values = [], often) => this.#run(client, text, values, often) });
+    return this.#withClient(timeoutMs, (client) =>
+      this.#untilFailure(client, async (told) => {
+        await client.query('BEGIN');
+        const result = await work({
+          query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
+            told(this.#run<R>(client, text, values, often)),
+        });
         await client.query('COMMIT');
         return result;
-      } catch (error) {
-        await client.query('ROLLBACK').catch(() => {});
-        this.#statements.get(client)?.rolledBack();
-        throw error;
-      }
-    });
+      }),
+    );
   }
 
   /**
    * A transaction whose statements do not need each other's answers: they are sent together, with their
    * COMMIT, so that the server waits for nobody while it holds their locks. `send` must send all of them
-   * before it waits. If one fails, the server refuses those behind it, and the COMMIT takes all back.
+   * before it waits. If one fails, the server refuses those behind it, and the COMMIT takes all back. What
+   * fails on this side of the connection takes back nothing: `send` should have all it needs before it begins.
    */
   async together<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
-    return this.#withClient(this.#statementTimeoutMs, async (client) => {
-      const statements = this.#statements.get(client);
-      await statements?.ready();
-      // Not sent with the others: without it they would be transactions of their own.
-      await client.query(statements?.direct ? beginWithKeptPlans : 'BEGIN');
-      try {
+    return this.#withClient(this.#statementTimeoutMs, (client) =>
+      this.#untilFailure(client, async (told) => {
+        const statements = this.#statements.get(client);
+        await statements?.ready();
+        // Waited for: without it the others would be transactions of their own.
+        await Promise.all([client.query('BEGIN'), statements?.direct ? client.query(keepPlans) : undefined]);
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], often?: 'often') => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return (await this.#send<R>(client, text, values, often)).rows;
+            return (await told(this.#send<R>(client, text, values, often))).rows;
           },
         });
         sent = true;
         const [result] = await Promise.all([answers, client.query('COMMIT')]);
         return result;
-      } catch (error) {
-        await client.query('ROLLBACK').catch(() => {});
-        statements?.rolledBack();
-        throw error;
-      }
-    });
+      }),
+    );
+  }
+
+  /** Rolls back what fails, and tells why: statements that were sent behind the one that failed only say that it did. */
+  async #untilFailure<T>(
+    client: pg.PoolClient,
+    work: (told: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
+  ): Promise<T> {
+    let first: unknown;
+    try {
+      return await work((answer) =>
+        answer.catch((error: unknown) => {
+          first ??= error;
+          throw error;
+        }),
+      );
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {});
+      this.#statements.get(client)?.rolledBack();
+      throw sqlState(error) === failedBefore ? (first ?? error) : error;
+    }
   }
 
   async close(): Promise<void> {
@@ -151,6 +167,9 @@ export class Database implements Queryable {
     }
   }
 }
+
+/** The transaction had failed already. */
+const failedBefore = '25P02';
 
 export function sqlState(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;

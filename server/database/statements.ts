@@ -78,14 +78,16 @@ export class Statements {
   #forgetOldest(): void {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
-    // It goes before the statement that takes its place; if it fails, the server keeps one more.
-    this.#client.query(`deallocate ${name}`).catch(() => {});
     const { connection } = this.#client as unknown as { connection: { parsedStatements: Record<string, string> } };
+    // Where it was refused, the server does not know the name, and asking to forget it would fail.
+    if (connection.parsedStatements[name] === undefined) return;
     delete connection.parsedStatements[name];
+    // It goes before the statement that takes its place.
+    this.#client.query(`deallocate ${name}`).catch(() => {});
   }
 
   /**
-   * Behind a pooler the process that answers is not the one that greeted. Where it is, only parsing is
+   * Behind a pooler the process that answers is not the one that greeted. Where it is, mostly only parsing is
    * saved: a plan that is kept goes on reading the whole of a table that was small when it was made, and
    * tries the locks of lanes before it looks whether their jobs are wanted.
    */

@@ -71,7 +71,7 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
 interface Claim {
   transition: 'start' | 'claim';
   kind: 'local' | 'claim';
-  /** Selects `id` and `ctid` of the jobs to take, and locks them: what changed just before that is left to the next claim. */
+  /** Selects the ids of the jobs to take. */
   picked: string;
 }
 
@@ -84,7 +84,7 @@ function local(schema: Schema, found: string, wanted: string): Claim {
  * what the index knows, `wanted` the rest: only what is wanted may be locked, whatever the plan.
  */
 function heads(schema: Schema, transition: 'start' | 'claim', found: string, wanted: string): string {
-  return `select id, ctid from ${schema}.jobs
+  return `select id from ${schema}.jobs
         where ${guard(transition)} and lane_head and ${found}
           and case when ($6::text[] is null or type = any($6::text[])) and ${wanted}
               then target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
@@ -103,7 +103,7 @@ async function claim(
   const given: Given = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
   const rows = await db.query<ClaimedRow>(
     `with picked as (${picked}),
-     ${take(schema, transition, kind, 'ctid', given)},
+     ${take(schema, transition, kind, given)},
      told as (${intoEvents(schema, selectEvents(startOf(transition, given)))})
      ${selectClaimed(transition === 'start')}`,
     [
@@ -127,12 +127,11 @@ export interface Given {
   seconds: string;
 }
 
-/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs, found by their `id` or `ctid`. */
+/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs. */
 export function take(
   schema: Schema,
   transition: 'start' | 'claim',
   kind: 'local' | 'claim',
-  by: 'id' | 'ctid',
   { lease, owner, seconds }: Given,
   writes = '',
 ): string {
@@ -144,7 +143,7 @@ export function take(
      claimed as (
        update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${lease}, lease_owner = ${owner}, ${starts}
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
-        where ${by} = any(array(select ${by} from picked)) and ${guard(transition)}
+        where id = any(array(select id from picked)) and ${guard(transition)}
        returning ${returningClaimed})`;
 }
 

@@ -84,7 +84,7 @@ interface Written {
   /** The ids of the jobs whose outcome was accepted. */
   accepted: Set<string>;
   claimed: Claimed | undefined;
-  /** A lane has another head. */
+  /** A lane has another head, which did not start. */
   promoted: boolean;
 }
 
@@ -106,11 +106,14 @@ function toSettled(items: Settlement[], { accepted, claimed, promoted }: Written
 /** All outcomes, and how their lanes go on. Everything is sent before the first answer comes. */
 async function write(tx: Queryable, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Written> {
   const targets = distinctTargets(items);
-  const locked = lockTargets(tx, schema, targets);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
-  const written = groups.map(([kind, group], n) =>
-    // The leases, ended and new, go with the most.
-    settleKind(tx, schema, kind, group, n === 0 ? options : { actor: options.actor }),
+  // The leases, ended and new, go with the most. What cannot be said is found out before anything is sent.
+  const statements = groups.map(([kind, group], n) =>
+    outcomeStatement(schema, kind, group, n === 0 ? options : { actor: options.actor }),
+  );
+  const locked = lockTargets(tx, schema, targets);
+  const written = statements.map(async ({ text, values, read }) =>
+    read(await tx.query<ToldRow>(text, values, 'often')),
   );
   const demoted = items.some(goesBack) ? demotePaused(tx, schema, targets) : undefined;
   const [parts] = await Promise.all([Promise.all(written), locked, demoted]);
@@ -123,7 +126,7 @@ function overruled(items: Settlement[], { accepted }: Written): Settlement[] {
   return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
 }
 
-/** Ends those attempts the way people asked. Their targets must be locked. */
+/** Ends those attempts the way people asked. */
 async function writeAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<Written> {
   const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
     `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
@@ -164,13 +167,21 @@ interface Told {
   promoted: boolean;
 }
 
-async function settleKind(
-  tx: Queryable,
+interface OutcomeStatement {
+  text: string;
+  values: unknown[];
+  read(rows: ToldRow[]): Written;
+}
+
+/** One row tells of all; the others are jobs that start. */
+type ToldRow = ClaimedRow & { told: Told | null };
+
+function outcomeStatement(
   schema: Schema,
   kind: OutcomeKind,
   items: Settlement[],
   options: SettleOptions,
-): Promise<Written> {
+): OutcomeStatement {
   const transition: TransitionName = kind;
   const lease = items[0]?.leaseId;
   const oneLease = items.every((item) => item.leaseId === lease);
@@ -190,8 +201,8 @@ async function settleKind(
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
   const next = items.some((item) => item.targetId !== null) ? succession(schema, options.claimNext, 7) : noSuccession;
-  const rows = await tx.query<ClaimedRow & { told: Told | null }>(
-    `with ${later ? given : ''}
+  return {
+    text: `with ${later ? given : ''}
      settled as (
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
@@ -219,7 +230,7 @@ async function settleKind(
          'ids', case when accepted < $6::int then (select jsonb_agg(id) from settled) end) as told
        from (select count(*)::int as accepted from settled) c
       where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
-    [
+    values: [
       encodeUuids(items.map((item) => item.jobId)),
       JSON.stringify(entries),
       options.actor,
@@ -228,16 +239,11 @@ async function settleKind(
       items.length,
       ...next.values,
     ],
-    'often',
-  );
-  return writtenOf(items, rows, options.claimNext);
+    read: (rows) => writtenOf(items, rows, options.claimNext),
+  };
 }
 
-function writtenOf(
-  items: Settlement[],
-  rows: (ClaimedRow & { told: Told | null })[],
-  request: NamedClaim | undefined,
-): Written {
+function writtenOf(items: Settlement[], rows: ToldRow[], request: NamedClaim | undefined): Written {
   const told = rows.find((row) => row.told !== null)?.told;
   const accepted = told?.ids ?? (told?.accepted === items.length ? items.map((item) => item.jobId) : []);
   const started = rows.filter((row) => row.told === null);

@@ -59,7 +59,7 @@ export function succession(schema: Schema, request: NamedClaim | undefined, from
        select id from next n
         where ${guard('start', 'n')} and not n.remote and (${types}::text[] is null or n.type = any(${types}::text[]))
         order by n.priority, n.created_at, n.id limit ${limit}),
-     ${take(schema, 'start', 'local', 'id', given, `${becomesHead},`)},
+     ${take(schema, 'start', 'local', given, `${becomesHead},`)},
      ${promote('select id from next except select id from picked')}`,
     events: [selectEvents(startOf('start', given))],
     promoted,

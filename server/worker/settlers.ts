@@ -5,8 +5,8 @@ import { Settler, type SettlerOptions } from './settler.ts';
 
 // While one waits for its commit and one for the process to run what it took, a third keeps Postgres busy.
 const most = 3;
-// While the first has less than this to write, another would only make two small transactions of one.
-const enoughForTwo = 100;
+// While the first has less than this to write, another would only make small transactions of one.
+const enoughForMore = 100;
 
 export class Settlers<T extends Settlement> {
   readonly #first: Settler<T>;
@@ -44,7 +44,7 @@ export class Settlers<T extends Settlement> {
   }
 
   #choose(): Settler<T> {
-    if (this.#first.load < enoughForTwo) return this.#first;
+    if (this.#first.load < enoughForMore) return this.#first;
     return this.#all.reduce((least, settler) => (settler.load < least.load ? settler : least));
   }
 }

@@ -1,8 +1,9 @@
 // Transactions whose statements are sent at once: all or nothing, in the order in which they were sent.
 import { expect, onTestFinished, test } from 'vitest';
-import { Database, sqlState } from '../../../server/database/database.ts';
+import { Database, isConnectionError, sqlState } from '../../../server/database/database.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { useDatabase } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
 import { startProxy } from '../../support/proxy.ts';
 
 const context = useDatabase();
@@ -48,6 +49,56 @@ test.each([0, 1, 2])(
     expect(db.pool.totalCount).toBe(1);
   },
 );
+
+test.each(['together', 'transaction'] as const)(
+  '%s tells what failed, not that something had failed before',
+  async (way) => {
+    const { db, table } = await open();
+    const insert = `insert into ${table} (n) values ($1)`;
+    // The answers come at once; that of the second is seen first by whoever waits for both.
+    const deeper = async (answer: Promise<unknown>) => await Promise.all([answer.then((rows) => rows)]);
+    const failing = db[way]((tx) => Promise.all([deeper(tx.query(insert, [100])), tx.query(insert, [1])]));
+    expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+  },
+);
+
+test('a name that the server never learned is forgotten without asking it', async () => {
+  const { db, table } = await open();
+  const failing = `insert into ${table} (n) values (100)`;
+  const refused = (n: number) => `select $1::int as n /* refused ${n} */`;
+  // Each is worth a name by its third use, which stands behind a statement that fails.
+  for (let n = 0; n < 3; n++) {
+    for (let use = 0; use < 2; use++) await db.query(refused(n), [n], 'often');
+    const all = db.together((tx) => Promise.all([tx.query(failing), tx.query(refused(n), [n], 'often')]));
+    await expect(all).rejects.toThrow('check constraint');
+  }
+  for (let n = 0; n < 60; n++) {
+    for (let use = 0; use < 3; use++) {
+      const text = `select $1::int as n /* ${n} */`;
+      expect(await db.transaction((tx) => tx.query(text, [n], 'often'))).toEqual([{ n }]);
+    }
+  }
+});
+
+test('a connection that is cut in between leaves nothing behind', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const cut = db
+    .together((tx) =>
+      Promise.all([tx.query(insert, [1]), tx.query('select pg_sleep($1)', [60]), tx.query(insert, [2])]),
+    )
+    .catch((error: unknown) => error);
+  await eventually(async () => {
+    const ended = await context.db.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`,
+    );
+    expect(ended).toHaveLength(1);
+  });
+  expect(isConnectionError(await cut)).toBe(true);
+  expect(await read()).toEqual([]);
+  await db.together((tx) => tx.query(insert, [3]));
+  expect(await read()).toEqual([3]);
+});
 
 test('what comes after the COMMIT is refused instead of being a transaction of its own', async () => {
   const { db, table, read } = await open();

@@ -350,9 +350,17 @@ test('the plan that is kept reads no table from end to end, even if it was made 
       return Promise.resolve([]);
     },
   };
-  const job = { id: uuidv7(), leaseId: uuidv7(), targetId: 'none' } as Job;
-  for (const claimNext of [request({ types: ['demo.echo'] }), undefined]) {
-    await settleIn(spy, schema, settlements([job], complete), { actor: 'worker:w1', ...(claimNext && { claimNext }) });
+  const jobs = [0, 1].map(() => ({ id: uuidv7(), leaseId: uuidv7(), targetId: 'none' }) as Job);
+  const one = { ...complete, result: 1 };
+  for (const [of, outcome] of [
+    [jobs.slice(1), complete],
+    [jobs, one],
+    [jobs, { kind: 'completePartly', result: 1 }],
+    [jobs, { kind: 'stopCanceled', message: 'canceled' }],
+  ] as const) {
+    for (const next of [{ claimNext: request({ types: ['demo.echo'] }) }, {}]) {
+      await settleIn(spy, schema, settlements(of, outcome), { actor: 'worker:w1', ...next });
+    }
   }
   const planned = await db.together((tx) =>
     Promise.all(
@@ -365,10 +373,42 @@ test('the plan that is kept reads no table from end to end, even if it was made 
       }),
     ),
   );
-  expect(planned).toHaveLength(4);
+  expect(planned).toHaveLength(16);
   for (const plan of planned) expect(plan).not.toMatch(/Seq Scan/);
   // The next in line comes from the index that has it in order, and nothing is sorted for it.
   const line = /Limit[^\n]*\n\s*->\s+Index Scan using jobs_target_id_lane_rank_lane_seq/g;
-  for (const plan of [planned[1], planned[3]]) expect(plan?.match(line)).toHaveLength(2);
-  for (const plan of [planned[1], planned[3]]) expect(plan).toContain('Index Scan using jobs_pkey');
+  const settling = planned.filter((plan) => plan.includes('CTE settled'));
+  expect(settling).toHaveLength(8);
+  for (const plan of settling) {
+    expect(plan.match(line)).toHaveLength(2);
+    expect(plan).toContain('Index Scan using jobs_pkey');
+  }
+});
+
+test('an outcome that cannot be said takes no other with it', async () => {
+  const lanes = [await startLane({}), await startLane({})];
+  const circular: Record<string, unknown> = {};
+  circular.self = circular;
+  const items = [
+    ...settlements([lanes[0]!.jobs[0]!], { kind: 'stopCanceled', message: 'canceled' }),
+    ...settlements([lanes[1]!.jobs[0]!], { kind: 'complete', result: circular }),
+  ];
+  const before = await everything();
+  await expect(settle(context.db, context.schema, items, { actor: 'worker:w1' })).rejects.toThrow('circular');
+  expect(await everything()).toEqual(before);
+});
+
+test('what is given back meets a deadlock, and is given back all the same', async () => {
+  const { db, schema } = context;
+  const { jobs } = await startLane({});
+  await db.query(`create sequence ${schema}.tries`);
+  await db.query(`create function ${schema}.once() returns trigger language plpgsql as $$ begin
+    if new.status = 'QUEUED' and nextval('${schema}.tries') = 1 then raise exception 'deadlock' using errcode = '40P01'; end if;
+    return new; end $$`);
+  await db.query(`create trigger once before update on ${schema}.jobs for each row execute function ${schema}.once()`);
+  onTestFinished(() => db.query(`drop function ${schema}.once() cascade`).then(() => {}));
+  const settled = await finishAndTake([jobs[0]!], { outcome: { kind: 'giveBack', reason: 'drained' } });
+  expect(settled.accepted).toEqual(new Set([jobs[0]!.id]));
+  expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'QUEUED', laneHead: true, attempt: 0 });
+  expect(await db.query(`select last_value::int as tries from ${schema}.tries`)).toEqual([{ tries: 2 }]);
 });

@@ -93,6 +93,21 @@ test('zero rows is lost: told at once, whatever the lease says', async () => {
   expect((await claim(context)).jobs.map((job) => job.id)).toContain(held.job.id);
 });
 
+test('a job that was lost and taken again is lost for the first lease only', async () => {
+  const held = await holdJob({ leaseSeconds: 3600 });
+  await finish(context, held.job, { kind: 'giveBack', reason: 'taken away' });
+  const sentAt = process.hrtime.bigint();
+  const again = await claim(context, { leaseSeconds: 3600 });
+  expect(again.jobs.map((job) => job.id)).toContain(held.job.id);
+  const second: string[] = [];
+  const lease = { ...held.lease, leaseId: again.leaseId, onLost: (jobId: string) => void second.push(jobId) };
+  held.heartbeat.hold(lease, sentAt);
+  await nextBeat(again.leaseId);
+  await eventually(() => expect(held.lost).toContain(held.job.id), patient);
+  await nextBeat(again.leaseId);
+  expect(second).toEqual([]);
+});
+
 test('a killed connection is replaced, and the lease lives on', async () => {
   const held = await holdJob({ leaseSeconds: 20 });
   await nextBeat(held.job.leaseId);
