@@ -3,8 +3,10 @@
 import type { Settlement } from '../jobs/settle.ts';
 import { Settler, type SettlerOptions } from './settler.ts';
 
-// While one waits for its commit and one for the process to run what it took, a third keeps Postgres busy.
-const most = 3;
+// Outcomes of lanes bring the next jobs: while one waits for its commit and one for the process to run what
+// it took, a third keeps Postgres busy. Without lanes claims do that.
+const mostOfLanes = 3;
+const mostWithout = 2;
 // While the first has less than this to write, another would only make small transactions of one.
 const enoughForMore = 100;
 
@@ -16,7 +18,7 @@ export class Settlers<T extends Settlement> {
   constructor(options: SettlerOptions<T>) {
     this.#first = new Settler(options);
     this.#all = [this.#first];
-    while (this.#all.length < most) this.#all.push(new Settler(options));
+    while (this.#all.length < mostOfLanes) this.#all.push(new Settler(options));
   }
 
   /** How many outcomes wait for the next write. */
@@ -25,7 +27,7 @@ export class Settlers<T extends Settlement> {
   }
 
   add(item: T, leaseEnded: boolean): void {
-    const settler = this.#byLease.get(item.leaseId) ?? this.#choose();
+    const settler = this.#byLease.get(item.leaseId) ?? this.#choose(item.targetId === null ? mostWithout : mostOfLanes);
     if (leaseEnded) this.#byLease.delete(item.leaseId);
     else this.#byLease.set(item.leaseId, settler);
     settler.add(item, leaseEnded);
@@ -43,8 +45,8 @@ export class Settlers<T extends Settlement> {
     }
   }
 
-  #choose(): Settler<T> {
+  #choose(most: number): Settler<T> {
     if (this.#first.load < enoughForMore) return this.#first;
-    return this.#all.reduce((least, settler) => (settler.load < least.load ? settler : least));
+    return this.#all.slice(0, most).reduce((least, settler) => (settler.load < least.load ? settler : least));
   }
 }

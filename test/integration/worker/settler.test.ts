@@ -153,6 +153,40 @@ test.each(['with it', 'while it is written', 'after it'])(
   },
 );
 
+test.each([
+  ['lanes are written over three connections at once', 'busy', 3],
+  ['others over two', undefined, 2],
+])('many outcomes of %s', async (_what, targetId, connections) => {
+  const { db, schema } = context;
+  const added = await addJobs(
+    context,
+    [1, 2, 3].map((n) => ({ targetId: targetId && `${targetId}-${n}` })),
+  );
+  const reported: string[] = [];
+  const settlers: Settlers<Settlement> = new Settlers(settlerOptions(reported, []));
+  await db.transaction(async (tx) => {
+    const claims = [];
+    for (const _ of added) claims.push(await claim(context, { limit: 1 }));
+    await tx.query(`select id from ${schema}.jobs where id = any($1) for update`, [added.map((job) => job.id)]);
+    for (const { jobs, leaseId } of claims) {
+      // More than one connection is used for a hundred and more.
+      const lost = Array.from({ length: 100 }, () => ({
+        jobId: uuidv7(),
+        leaseId,
+        targetId: jobs[0]!.targetId,
+        outcome: complete(null),
+      }));
+      for (const item of lost) settlers.add(item, false);
+      settlers.add(ending(jobs[0]!, complete(1)), true);
+    }
+    const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+    await eventually(async () => expect(await db.query(waiting)).toHaveLength(connections));
+    expect(settlers.pending).toBe((3 - connections) * 101);
+  });
+  await settlers.idle();
+  expect(reported.filter((id) => !id.startsWith('-')).sort()).toEqual(added.map((job) => job.id).sort());
+});
+
 test('two settlers are idle when what one of them took has gone back through the other', async () => {
   const { db, schema } = context;
   const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
