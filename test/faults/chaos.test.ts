@@ -30,6 +30,7 @@ test(
     const isOn = () => performance.now() < until;
 
     const load = async () => {
+      const requests: Promise<void>[] = [];
       for (let n = 0; isOn(); n++) {
         const body = {
           type: 'work',
@@ -37,12 +38,16 @@ test(
           max_attempts: 5,
           client_request_id: `c-${n}`,
         };
-        const answer = await pick([...fleet.values()])
+        const request = pick([...fleet.values()])
           .request('POST', `/api/targets/lane-${n % 5}/jobs`, body)
-          .catch(() => undefined);
-        if (answer?.status === 201) acknowledged.push(answer.body.id);
+          .then((answer) => void (answer.status === 201 && acknowledged.push(answer.body.id)))
+          .catch(() => {});
+        requests.push(request);
+        // One that stands still answers later, or never: the others have work meanwhile.
+        await Promise.race([request, pause(500)]);
         await pause(30);
       }
+      await Promise.all(requests);
     };
     const restart = async (name: string, signal: NodeJS.Signals) => {
       const daemon = fleet.get(name) as DaemonProcess;
