@@ -63,7 +63,7 @@ export class Database implements Queryable {
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, timeoutMs = this.#statementTimeoutMs): Promise<T> {
     return this.#withClient(timeoutMs, (client) =>
-      this.#untilFailure(client, async (told) => {
+      this.#rollingBack(client, async (told) => {
         await client.query('BEGIN');
         const result = await work({
           query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
@@ -83,7 +83,7 @@ export class Database implements Queryable {
    */
   async together<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
-      this.#untilFailure(client, async (told) => {
+      this.#rollingBack(client, async (told) => {
         const statements = this.#statements.get(client);
         await statements?.ready();
         // Waited for: without it the others would be transactions of their own.
@@ -103,7 +103,7 @@ export class Database implements Queryable {
   }
 
   /** Rolls back what fails, and tells why: statements that were sent behind the one that failed only say that it did. */
-  async #untilFailure<T>(
+  async #rollingBack<T>(
     client: pg.PoolClient,
     work: (told: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
   ): Promise<T> {

@@ -1,24 +1,10 @@
 // The control schema: tenants, keys, daemons. Written rarely, never on the hot path.
 // drizzle-kit reads this file to write migrations/control.
 import { sql } from 'drizzle-orm';
-import {
-  boolean,
-  check,
-  customType,
-  index,
-  integer,
-  jsonb,
-  pgSchema,
-  text,
-  timestamp,
-  uniqueIndex,
-  uuid,
-} from 'drizzle-orm/pg-core';
+import { boolean, check, index, integer, jsonb, pgSchema, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { at, bytea } from './columns.ts';
 
 export const control = pgSchema('leasehold');
-
-const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-const at = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' });
 
 export const tenants = control.table(
   'tenants',

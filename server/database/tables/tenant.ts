@@ -1,31 +1,24 @@
-// The tables of one tenant. drizzle-kit reads this file to write migrations/tenant; the migration
-// runner puts the tenant's own schema in the place of `tenant_template`.
+// The tables of one tenant. drizzle-kit reads this file, and what it passes on, to write migrations/tenant.
 // Constraints restate the invariants; every index names the query it serves.
 import { sql } from 'drizzle-orm';
 import {
-  bigint,
   boolean,
   check,
-  customType,
   index,
   integer,
   jsonb,
-  pgSchema,
   primaryKey,
   real,
   smallint,
   text,
-  timestamp,
   uniqueIndex,
   uuid,
 } from 'drizzle-orm/pg-core';
+import { at, bigintText } from './columns.ts';
+import { tenantTemplate } from './tenant-template.ts';
 
-export const tenantTemplate = pgSchema('tenant_template');
-
-const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' });
-const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
-const at = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' });
-const bigintText = (name: string) => bigint(name, { mode: 'bigint' });
+export * from './tenant-log.ts';
+export { tenantTemplate };
 
 /** One row per target: the lane's lock, its counter and its pause. */
 export const targets = tenantTemplate.table(
@@ -216,100 +209,6 @@ export const leases = tenantTemplate.table(
     // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
     index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
     index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
-  ],
-);
-
-/** Append-only. (xid, seq) only grows, and lets a reader tell what it has not seen from a snapshot. */
-export const events = tenantTemplate.table(
-  'events',
-  {
-    xid: xid8('xid').notNull().default(sql`pg_current_xact_id()`),
-    seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
-    at: at('at').notNull().defaultNow(),
-    type: text('type').notNull(),
-    jobId: uuid('job_id'),
-    targetId: text('target_id'),
-    fromStatus: text('from_status'),
-    toStatus: text('to_status'),
-    attempt: integer('attempt'),
-    leaseId: uuid('lease_id'),
-    /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`. */
-    actor: text('actor').notNull(),
-    data: jsonb('data'),
-  },
-  (t) => [
-    primaryKey({ columns: [t.xid, t.seq] }),
-    // The history of one job.
-    index('events_job_id_seq').on(t.jobId, t.seq).where(sql`job_id is not null`),
-  ],
-);
-
-/** Durable cursors of those who follow the event log: webhooks, seals, statistics. */
-export const followers = tenantTemplate.table('followers', {
-  name: text('name').primaryKey(),
-  /** What has been seen, as a pg_snapshot. */
-  snapshot: text('snapshot').notNull(),
-  state: jsonb('state').notNull().default({}),
-  updatedAt: at('updated_at').notNull().defaultNow(),
-});
-
-/** A chain of sealed blocks of events: per-row hashes, so that a changed or missing row can be named. */
-export const eventSeals = tenantTemplate.table('event_seals', {
-  number: bigintText('number').primaryKey(),
-  snapshot: text('snapshot').notNull(),
-  /** `xid:seq` of each sealed event, in sealed order. */
-  eventKeys: text('event_keys').array().notNull(),
-  /** 16 bytes for each of them. */
-  eventHashes: bytea('event_hashes').notNull(),
-  previousHash: bytea('previous_hash').notNull(),
-  hash: bytea('hash').notNull(),
-  sealedAt: at('sealed_at').notNull().defaultNow(),
-  /** Set when retention removed the sealed rows. */
-  prunedAt: at('pruned_at'),
-});
-
-export const jobLogs = tenantTemplate.table(
-  'job_logs',
-  {
-    jobId: uuid('job_id').notNull(),
-    seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
-    at: at('at').notNull().defaultNow(),
-    attempt: integer('attempt').notNull(),
-    level: text('level').notNull().default('info'),
-    message: text('message').notNull(),
-    data: jsonb('data'),
-  },
-  (t) => [primaryKey({ columns: [t.jobId, t.seq] })],
-);
-
-export const webhookDeliveries = tenantTemplate.table(
-  'webhook_deliveries',
-  {
-    id: uuid('id').primaryKey(),
-    jobId: uuid('job_id').notNull(),
-    eventXid: xid8('event_xid').notNull(),
-    eventSeq: bigintText('event_seq').notNull(),
-    eventType: text('event_type').notNull(),
-    url: text('url').notNull(),
-    body: jsonb('body').notNull(),
-    state: text('state').notNull().default('pending'),
-    attempts: integer('attempts').notNull().default(0),
-    nextAt: at('next_at').notNull().defaultNow(),
-    lockedUntil: at('locked_until'),
-    lastStatus: integer('last_status'),
-    lastError: text('last_error'),
-    createdAt: at('created_at').notNull().defaultNow(),
-    finishedAt: at('finished_at'),
-  },
-  (t) => [
-    check('webhook_deliveries_state', sql`state in ('pending','delivered','failed','disabled')`),
-    // A follower that repeats itself makes no second delivery.
-    uniqueIndex('webhook_deliveries_event_xid_event_seq_url').on(t.eventXid, t.eventSeq, t.url),
-    // Addresses that answered 410.
-    index('webhook_deliveries_url').on(t.url).where(sql`state = 'disabled'`),
-    index('webhook_deliveries_next_at').on(t.nextAt).where(sql`state = 'pending'`),
-    index('webhook_deliveries_job_id_event_seq').on(t.jobId, t.eventSeq),
-    index('webhook_deliveries_finished_at').on(t.finishedAt).where(sql`finished_at is not null`),
   ],
 );
 
