@@ -27,18 +27,13 @@ export interface EventSelect {
   data?: string;
 }
 
-/** `insert into … select`, to be used as a CTE beside the change that it tells. */
-export function insertEvents(schema: Schema, e: EventSelect): string {
-  return intoEvents(schema, selectEvents(e));
-}
-
-/** Several kinds with one insert; each kind follows those before it. */
-export function intoEvents(schema: Schema, ...selects: string[]): string {
+/** `insert into … select`, to be used as a CTE beside the change that it tells. The rows of each follow those before it. */
+export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
   return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    ${selects.join(' union all ')}`;
+    ${events.map(selectEvents).join(' union all ')}`;
 }
 
-export function selectEvents(e: EventSelect): string {
+function selectEvents(e: EventSelect): string {
   return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid,
       ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
 }

@@ -4,9 +4,10 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type EventSelect, intoEvents, selectEvents } from '../events/record.ts';
+import { type EventSelect, insertEvents } from '../events/record.ts';
 import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
 import { type Job, priorityRank } from './job.ts';
+import { insertLease, type LeasePlaces } from './lease.ts';
 import { become, guard, transitions } from './states.ts';
 
 export interface ClaimRequest {
@@ -100,11 +101,11 @@ async function claim(
   values: unknown[],
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
-  const given: Given = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
+  const given: LeasePlaces = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
   const rows = await db.query<ClaimedRow>(
     `with picked as (${picked}),
      ${take(schema, transition, kind, given)},
-     told as (${intoEvents(schema, selectEvents(startOf(transition, given)))})
+     told as (${insertEvents(schema, startOf(transition, given))})
      ${selectClaimed(transition === 'start')}`,
     [
       leaseId,
@@ -120,35 +121,25 @@ async function claim(
   return toClaimed(rows, transition, leaseId, request.owner);
 }
 
-/** How a statement names what a claim is given. */
-export interface Given {
-  lease: string;
-  owner: string;
-  seconds: string;
-}
-
 /** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs. */
 export function take(
   schema: Schema,
   transition: 'start' | 'claim',
   kind: 'local' | 'claim',
-  { lease, owner, seconds }: Given,
+  given: LeasePlaces,
   writes = '',
 ): string {
   const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
-  return `taken as (
-       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
-       select ${lease}, '${kind}', ${owner}, ids, ${seconds}::real, at + ${seconds}::float8 * interval '1 second'
-         from (select array_agg(id) as ids, now() as at from picked) as p where ids is not null),
+  return `taken as (${insertLease(schema, kind, given, 'picked')}),
      claimed as (
-       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${lease}, lease_owner = ${owner}, ${starts}
+       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${given.lease}, lease_owner = ${given.owner}, ${starts}
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
         where id = any(array(select id from picked)) and ${guard(transition)}
        returning ${returningClaimed})`;
 }
 
 /** The events of `claimed`. */
-export function startOf(transition: 'start' | 'claim', { lease, owner }: Given): EventSelect {
+export function startOf(transition: 'start' | 'claim', { lease, owner }: LeasePlaces): EventSelect {
   return {
     source: 'claimed',
     type: `'${transitions[transition].event}'`,

@@ -32,14 +32,25 @@ const rest = [...Object.keys(usual), ...rare].map((column) => `'${column}', ${co
 export const returningClaimed = `id, type, target_id, priority, created_at, run_at, started_at, attempt, payload,
   case when ${isUsual} then null else jsonb_build_object(${rest}) end as rest`;
 
-/** How many columns `selectClaimed` has. */
-export const claimedColumns = 10;
+const columns = [
+  'id',
+  'type',
+  'target_id',
+  'priority',
+  'created_at',
+  'nullif(run_at, created_at) as run_at',
+  'attempt',
+  'payload',
+  'rest',
+];
+
+/** How many columns `selectClaimed` has of its own: these, and `started_at`. */
+export const claimedColumns = columns.length + 1;
 
 /** Of the CTE `claimed`. Jobs that start share the time at which they do: the first row tells it for all. */
 export function selectClaimed(starts: boolean, more = ''): string {
   const startedAt = starts ? 'case when id = (select id from claimed limit 1) then started_at end' : 'started_at';
-  return `select id, type, target_id, priority, created_at, nullif(run_at, created_at) as run_at, attempt, payload, rest,
-    ${startedAt} as started_at${more && `, ${more}`} from claimed`;
+  return `select ${columns.join(', ')}, ${startedAt} as started_at${more && `, ${more}`} from claimed`;
 }
 
 export interface ClaimedRow {

@@ -2,7 +2,7 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
-import { promote, takeLaneNumbers } from './lane.ts';
+import { firstByPriority, promote, takeLaneNumbers } from './lane.ts';
 import { become, guard, transitions } from './states.ts';
 
 interface DueRow {
@@ -52,7 +52,7 @@ async function queueThem(tx: Queryable, schema: Schema, due: DueRow[], actor: st
     const lane = job.target_id === null ? undefined : lanes.get(job.target_id);
     if (lane === undefined) return { id: job.id, paused: false, rank: null, seq: '0' };
     lane.next += 1n;
-    return { id: job.id, paused: lane.paused, rank: 2 + job.priority, seq: String(lane.next) };
+    return { id: job.id, paused: lane.paused, rank: firstByPriority + job.priority, seq: String(lane.next) };
   });
   const rows = await tx.query(
     `with given as (

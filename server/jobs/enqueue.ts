@@ -5,7 +5,7 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { insertJobs, type PlacedJob, type Reservation } from './insert-jobs.ts';
 import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
-import { promote, takeLaneNumbers } from './lane.ts';
+import { firstByPriority, promote, takeLaneNumbers } from './lane.ts';
 import { insertPhases } from './phases.ts';
 import { type Status, transitions } from './states.ts';
 
@@ -185,7 +185,7 @@ async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], futur
       lane.free = false;
       return place(job, status, true, undefined, seq);
     }
-    return place(job, status, false, 2 + priorityRank(job.priority ?? 'NORMAL'), seq);
+    return place(job, status, false, firstByPriority + priorityRank(job.priority ?? 'NORMAL'), seq);
   });
 }
 

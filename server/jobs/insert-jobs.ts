@@ -2,8 +2,9 @@
 // daemon keeps slots for them, running from the start.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents, selectEvents } from '../events/record.ts';
+import { insertEvents } from '../events/record.ts';
 import { type Job, priorities, type RetryPolicy } from './job.ts';
+import { insertLease } from './lease.ts';
 import { type Status, transitions } from './states.ts';
 
 /** A row for the insert: columns of `jobs`, and `expires_in`. What is undefined is null there. */
@@ -62,14 +63,18 @@ export async function insertJobs(
   actor: string,
   reservation?: Reservation,
 ): Promise<Job[]> {
-  const told = insertEvents(schema, {
-    source: 'created',
-    type: `'${transitions.enqueue.event}'`,
-    actor: '$2',
-    from: 'null',
-    to: 'status',
-    ...(reservation && startedWith.enqueued),
-  });
+  const told = insertEvents(
+    schema,
+    {
+      source: 'created',
+      type: `'${transitions.enqueue.event}'`,
+      actor: '$2',
+      from: 'null',
+      to: 'status',
+      ...(reservation && startedWith.enqueued),
+    },
+    ...(reservation ? [startedWith.event] : []),
+  );
   const inserted = await tx.query<CreatedRow>(
     `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
      created as (
@@ -84,8 +89,8 @@ export async function insertJobs(
        from given
        on conflict (client_request_id) where client_request_id is not null do nothing
        returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${reservation ? ', payload' : ''}),
-     ${reservation ? startedWith.lease(schema) : ''}
-     told as (${told} ${reservation ? `union all ${startedWith.event}` : ''})
+     ${reservation ? `taken as (${insertLease(schema, 'local', startedWith.lease, 'created')}),` : ''}
+     told as (${told})
      select * from created`,
     [
       JSON.stringify(rows),
@@ -106,17 +111,14 @@ const startedWith = {
   columns: ', attempt, started_at, lease_id, lease_owner',
   values: ', 1, at, $3::uuid, $4::text',
   enqueued: { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null' },
-  event: selectEvents({
+  event: {
     source: 'created',
     type: `'${transitions.start.event}'`,
     actor: `'worker:' || $4::text`,
     from: `'${transitions.enqueue.to}'`,
     to: 'status',
-  }),
-  lease: (schema: Schema) => `taken as (
-       insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
-       select $3::uuid, 'local', $4::text, ids, $5::real, at + $5::float8 * interval '1 second'
-         from (select array_agg(id) as ids, now() as at from created) as c where ids is not null),`,
+  },
+  lease: { lease: '$3::uuid', owner: '$4::text', seconds: '$5' },
 };
 
 /** What only the database knows of a new job; everything else is as it was given. */

@@ -15,6 +15,12 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
   );
 }
 
+/** Ranks in line: 0 holds when its turn comes, 1 goes first, and from here on by priority. */
+export const firstByPriority = 2;
+
+/** What is written to a job in line whose turn has come. */
+export const becomesHead = 'lane_head = true, lane_rank = null';
+
 export interface NumberedLane {
   id: string;
   /** The last of the numbers taken. */
@@ -57,7 +63,7 @@ export async function promote(tx: Queryable, schema: Schema, targetIds: readonly
          from ${schema}.targets t
         where t.id = any($1::text[]) and t.paused_at is null
           and not exists (select 1 from ${schema}.jobs h where h.target_id = t.id and h.lane_head))
-     update ${schema}.jobs set lane_head = true, lane_rank = null
+     update ${schema}.jobs set ${becomesHead}
       where id = any(array(select id from next where id is not null))
      returning id, target_id, status, remote`,
     [targetIds],

@@ -14,18 +14,29 @@ export interface LiveJob extends HeldJob {
   cancelDetail: CancelDetail | null;
 }
 
-/** Renews the leases; returns the jobs that they still own. A job left out is lost. */
-export async function renewLeases(
-  db: Queryable,
-  schema: Schema,
-  leaseIds: readonly string[],
-  leaseSeconds: number,
-): Promise<LiveJob[]> {
-  const { text, values } = renewStatement(schema, leaseIds, leaseSeconds);
-  return (await db.query<LiveRow>(text, values)).map(toLiveJob);
+/** How a statement names what a new lease is given. */
+export interface LeasePlaces {
+  lease: string;
+  owner: string;
+  seconds: string;
 }
 
-/** The statement alone, for the heartbeat thread, which has a connection of its own. A lease knows its jobs. */
+/** One lease for all jobs of the CTE `source`, to be used as a CTE beside their start; none if there are none. */
+export function insertLease(
+  schema: Schema,
+  kind: 'local' | 'claim',
+  { lease, owner, seconds }: LeasePlaces,
+  source: string,
+): string {
+  return `insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+       select ${lease}, '${kind}', ${owner}, ids, ${seconds}::real, at + ${seconds}::float8 * interval '1 second'
+         from (select array_agg(id) as ids, now() as at from ${source}) as s where ids is not null`;
+}
+
+/**
+ * Renews the leases; answers with the jobs that they still own. A job left out is lost. The statement alone, for
+ * the heartbeat thread, which has a connection of its own. A lease knows its jobs.
+ */
 export function renewStatement(
   schema: string,
   leaseIds: readonly string[],

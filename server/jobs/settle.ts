@@ -3,7 +3,7 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { encodeUuids } from '../database/uuid-array.ts';
-import { intoEvents, selectEvents } from '../events/record.ts';
+import { insertEvents } from '../events/record.ts';
 import { type Claimed, type NamedClaim, toClaimed } from './claim.ts';
 import type { ClaimedRow } from './claimed-job.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from './job.ts';
@@ -200,7 +200,7 @@ function outcomeStatement(
        select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
-  const next = items.some((item) => item.targetId !== null) ? succession(schema, options.claimNext, 7) : noSuccession;
+  const next = items.some((item) => item.targetId !== null) ? succession(schema, options.claimNext) : noSuccession;
   return {
     text: `with ${later ? given : ''}
      settled as (
@@ -213,16 +213,16 @@ function outcomeStatement(
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
      ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
      ${next.ctes}
-     told as (${intoEvents(
+     told as (${insertEvents(
        schema,
-       selectEvents({
+       {
          source: 'settled',
          type: `'${transitions[transition].event}'`,
          actor: '$3',
          from: `'RUNNING'`,
          to: `'${transitions[transition].to}'`,
          ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
-       }),
+       },
        ...next.events,
      )})
      ${next.started}

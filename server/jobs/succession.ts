@@ -1,16 +1,18 @@
 // How lanes go on within the statement that ends their heads: the next in line becomes the head, and
 // starts at once if the caller has room for it. Promoting it and claiming it later would write it twice.
 import type { Schema } from '../database/identifiers.ts';
-import { selectEvents } from '../events/record.ts';
-import { type Given, type NamedClaim, startOf, take } from './claim.ts';
+import type { EventSelect } from '../events/record.ts';
+import { type NamedClaim, startOf, take } from './claim.ts';
 import { claimedColumns, selectClaimed } from './claimed-job.ts';
+import { becomesHead, firstByPriority } from './lane.ts';
+import type { LeasePlaces } from './lease.ts';
 import { guard } from './states.ts';
 
 export interface Succession {
   /** CTEs over `settled`, each with its comma. */
   ctes: string;
   /** More rows for the event log. */
-  events: string[];
+  events: EventSelect[];
   /** Whether a lane has another head that did not start. */
   promoted: string;
   /** The jobs that start, and what stands in their columns in the row that is told of all. */
@@ -29,18 +31,20 @@ export const noSuccession: Succession = {
   values: [],
 };
 
-const becomesHead = 'lane_head = true, lane_rank = null';
+// Behind the six values of the outcomes.
+const given: LeasePlaces = { lease: '$7::uuid', owner: '$8::text', seconds: '$9' };
+const [types, limit] = ['$10::text[]', '$11'];
 
 /**
- * The targets must have been locked by a statement before this one. Values are numbered from `from`. The
- * heads that leave are seen in `settled` alone: what this statement writes it cannot read.
+ * The targets must have been locked by a statement before this one. The heads that leave are seen in
+ * `settled` alone: what this statement writes it cannot read.
  */
-export function succession(schema: Schema, request: NamedClaim | undefined, from: number): Succession {
+export function succession(schema: Schema, request: NamedClaim | undefined): Succession {
   const first = (where: string) => `(
            select j.id, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
             where j.target_id = s.target_id and j.lane_rank is not null ${where} order by j.lane_rank, j.lane_seq limit 1)`;
   // Mostly the next is close behind: an index page of a long line need not be read to its end for it.
-  const close = 'and (j.lane_rank, j.lane_seq) <= (s.priority + 2, s.lane_seq + 4)';
+  const close = `and (j.lane_rank, j.lane_seq) <= (s.priority + ${firstByPriority}, s.lane_seq + 4)`;
   const next = `next as (
        select n.* from settled s cross join lateral (${first(close)} union all ${first('')} limit 1) n
         where not s.lane_head
@@ -51,17 +55,15 @@ export function succession(schema: Schema, request: NamedClaim | undefined, from
   if (request === undefined) {
     return { ...noSuccession, ctes: `${next} ${promote('select id from next')}`, promoted };
   }
-  const [lease, owner, seconds, types, limit] = [0, 1, 2, 3, 4].map((n) => `$${from + n}`);
-  const given: Given = { lease: `${lease}::uuid`, owner: `${owner}::text`, seconds: seconds as string };
   return {
     ctes: `${next}
      picked as (
        select id from next n
-        where ${guard('start', 'n')} and not n.remote and (${types}::text[] is null or n.type = any(${types}::text[]))
+        where ${guard('start', 'n')} and not n.remote and (${types} is null or n.type = any(${types}))
         order by n.priority, n.created_at, n.id limit ${limit}),
      ${take(schema, 'start', 'local', given, `${becomesHead},`)},
      ${promote('select id from next except select id from picked')}`,
-    events: [selectEvents(startOf('start', given))],
+    events: [startOf('start', given)],
     promoted,
     started: `${selectClaimed(true, 'null::jsonb as told')} union all`,
     blank: 'null, '.repeat(claimedColumns),

@@ -3,6 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Job, priorityRank } from './job.ts';
+import { firstByPriority } from './lane.ts';
 import { isHold, type LaneJob, laneColumns, mostWaiting, readHeads } from './read-lane.ts';
 import { jobAction, type Reason } from './reason.ts';
 import { mustFindTarget, type Target } from './target.ts';
@@ -39,7 +40,7 @@ function placeInLine(job: Job): Place {
   if (job.laneHead) return { rank: 1, seq: job.laneSeq };
   if (job.status === 'PAUSED' || job.status === 'ERROR') return { rank: 1, seq: job.laneSeq };
   if (job.laneRank !== null) return { rank: job.laneRank, seq: job.laneSeq };
-  return { rank: 2 + priorityRank(job.priority), seq: lastSeq };
+  return { rank: firstByPriority + priorityRank(job.priority), seq: lastSeq };
 }
 
 async function readAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<LaneJob[]> {

@@ -6,7 +6,7 @@ import { expect } from 'vitest';
 import { claimJobs } from '../../server/jobs/claim.ts';
 import { enqueue, type NewJob } from '../../server/jobs/enqueue.ts';
 import { priorities } from '../../server/jobs/job.ts';
-import { renewLeases } from '../../server/jobs/lease.ts';
+import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../server/jobs/lease.ts';
 import type { Outcome } from '../../server/jobs/outcome.ts';
 import { resolveJob, resumeJob } from '../../server/jobs/resume.ts';
 import { settle } from '../../server/jobs/settle.ts';
@@ -93,10 +93,15 @@ const claim = command('claim', fc.tuple(pick, fc.integer({ min: 1, max: 4 })), a
   model.claim(limit, claimed.leaseId);
 });
 
+async function beatOf({ context: { db, schema } }: EngineDriver, leaseId: string): Promise<LiveJob[]> {
+  const { text, values } = renewStatement(schema, [leaseId], 3600);
+  return (await db.query<LiveRow>(text, values)).map(toLiveJob);
+}
+
 const beat = command('beat', pick, async (n, model, real) => {
   const lease = pickFrom(model.leases, n);
   if (lease === undefined) return;
-  const live = await renewLeases(real.context.db, real.context.schema, [lease.id], 3600);
+  const live = await beatOf(real, lease.id);
   if (real.racing) return;
   const expected = lease.jobs.filter((job) => model.owns(lease, job)).map((job) => [job.id, job.intent]);
   expect(live.map((job) => [job.jobId, job.cancelIntent]).sort()).toEqual(expected.sort());
@@ -206,7 +211,7 @@ const expireLease = command('expireLease', fc.tuple(pick, fc.boolean()), async (
   await real.expireLease(lease.id);
   if (revived) {
     // A beat that comes before the sweeper keeps the lease.
-    await renewLeases(real.context.db, real.context.schema, [lease.id], 3600);
+    await beatOf(real, lease.id);
   } else model.expire(lease);
   await Promise.all([real.sweepLeases(), real.sweepLeases()]);
 });
