@@ -3,8 +3,8 @@
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 
-// Three beats of an idle one.
-const lostAfter = 30;
+/** A daemon that has not beaten for this long counts as lost: three beats of an idle one. */
+export const lostAfterSeconds = 30;
 
 export interface DaemonRow {
   id: string;
@@ -21,7 +21,7 @@ export interface DaemonRow {
 }
 
 /** `lost`: silent for half a minute. It crashed, or it cannot reach the database. */
-export async function listDaemons(db: Queryable, lostAfterSeconds = lostAfter): Promise<DaemonRow[]> {
+export async function listDaemons(db: Queryable): Promise<DaemonRow[]> {
   return db.query<DaemonRow>(
     `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types,
             extract(epoch from now() - last_beat_at)::float8 as seconds_since_beat,

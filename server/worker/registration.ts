@@ -2,12 +2,13 @@
 // Others read it to say who could take a job. The row of a daemon that died is removed after a day.
 
 import { hostname } from 'node:os';
-import { v7 as uuidv7 } from 'uuid';
+import { v4 as uuidv4 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { lostAfterSeconds } from '../tenants/daemons.ts';
 
 export interface RegistrationOptions {
   db: Queryable;
@@ -31,8 +32,8 @@ export class DaemonRegistration implements Service {
   #alone = false;
   #told = '';
   #toldAt = Number.NEGATIVE_INFINITY;
-  /** A daemon restarted under its old name is another one. These ids grow with time: the younger keeps the row. */
-  #incarnation = uuidv7();
+  /** A daemon restarted under its old name is another one. The last one to register keeps the row. */
+  #incarnation = uuidv4();
 
   constructor(options: RegistrationOptions) {
     this.#options = options;
@@ -50,7 +51,7 @@ export class DaemonRegistration implements Service {
   }
 
   async start(): Promise<void> {
-    await this.beat();
+    await this.#write('takeOver');
     await this.#interval.start();
   }
 
@@ -68,21 +69,41 @@ export class DaemonRegistration implements Service {
   }
 
   async beat(): Promise<void> {
+    await this.#write('keep');
+  }
+
+  /**
+   * Registering takes the row from an earlier process of the same name. A later beat writes only its own row, or one
+   * whose process fell silent: no clock but the database's decides which of two processes is the current one.
+   */
+  async #write(mode: 'takeOver' | 'keep'): Promise<void> {
     const { db, workerId, version } = this.#options;
     const state = this.#state();
     const [row] = await db.query<{ others: number }>(
-      `with told as (
+      `with registered as (
          insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
          values ($1, $2, $3, $4, $5, $6, $7, $8)
          on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
            version = excluded.version, draining = excluded.draining, running = excluded.running,
            job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
            started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
-         where daemons.incarnation <= excluded.incarnation),
+         where $9::boolean or daemons.incarnation = excluded.incarnation
+            or daemons.last_beat_at < now() - $10::float8 * interval '1 second'),
        gone as (delete from ${controlSchema}.daemons where id <> $1 and last_beat_at < now() - interval '1 day')
        select count(*)::int as others from ${controlSchema}.daemons
         where id <> $1 and last_beat_at > now() - interval '1 minute'`,
-      [workerId, this.#incarnation, hostname(), process.pid, version, state.draining, state.running, state.types],
+      [
+        workerId,
+        this.#incarnation,
+        hostname(),
+        process.pid,
+        version,
+        state.draining,
+        state.running,
+        state.types,
+        mode === 'takeOver',
+        lostAfterSeconds,
+      ],
     );
     this.#alone = row?.others === 0;
     this.#told = JSON.stringify(state);

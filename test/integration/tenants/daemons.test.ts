@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
+import { readFleet } from '../../../server/jobs/fleet.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { listDaemons } from '../../../server/tenants/daemons.ts';
 import { DaemonRegistration } from '../../../server/worker/registration.ts';
@@ -57,6 +58,38 @@ test('a restart under the same name takes the row over, and the old process cann
   expect(after).toMatchObject({ id: 'd2', running: 1 });
   expect(after?.incarnation).not.toBe(before?.incarnation);
   await young.stop();
+});
+
+test('a restart whose clock went back takes the row over and stays alive', async () => {
+  const old = create('d3');
+  await old.start();
+  // Where the process before it ran with a clock ahead: an id made from that time sorts after every id of today.
+  await context.db.query(`update leasehold.daemons set incarnation = 'ffffffff-ffff-7fff-bfff-ffffffffffff'`);
+  await old.stop();
+  const young = create('d3', { running: 2, draining: false, types: ['b'] });
+  await young.start();
+  // The process before it is gone; only the new one beats.
+  await context.db.query(`update leasehold.daemons set last_beat_at = now() - interval '20 seconds'`);
+  await young.beat();
+  const [row] = await listDaemons(context.db);
+  expect(row).toMatchObject({ id: 'd3', running: 2, job_types: ['b'] });
+  expect(row?.seconds_since_beat).toBeLessThan(10);
+  expect((await readFleet(context.db)).map((daemon) => daemon.jobTypes)).toEqual([['b']]);
+  await young.stop();
+});
+
+test('a process takes its row back from one of the same name that fell silent', async () => {
+  const first = create('d4', { running: 1, draining: false, types: [] });
+  await first.start();
+  const second = create('d4', { running: 2, draining: false, types: [] });
+  await second.start();
+  await first.beat();
+  expect(await listDaemons(context.db)).toMatchObject([{ id: 'd4', running: 2 }]);
+  await context.db.query(`update leasehold.daemons set last_beat_at = now() - interval '1 minute'`);
+  await first.beat();
+  expect(await listDaemons(context.db)).toMatchObject([{ id: 'd4', running: 1, state: 'alive' }]);
+  await second.stop();
+  await first.stop();
 });
 
 test('is for operators only', async () => {
