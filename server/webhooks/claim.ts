@@ -14,6 +14,8 @@ export interface TakenDelivery {
   body: string;
   /** Of this try, the first is 1; the fence of what is written about it. */
   attempts: number;
+  /** When it was taken, by the database's clock. */
+  taken_at: string;
 }
 
 export async function claimDeliveries(
@@ -28,10 +30,10 @@ export async function claimDeliveries(
           and not exists (select 1 from ${schema}.webhook_deliveries e
                            where e.job_id = d.job_id and e.event_seq < d.event_seq and e.state = 'pending')
         order by d.next_at limit $1 for update of d skip locked),
-     taken as (select id, now() + $2::float8 * interval '1 second' as until from due)
+     taken as (select id, now() as at, now() + $2::float8 * interval '1 second' as until from due)
      update ${schema}.webhook_deliveries d set attempts = d.attempts + 1, next_at = t.until, locked_until = t.until
        from taken t where d.id = t.id
-     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts`,
+     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts, t.at as taken_at`,
     [options.limit, options.lockSeconds],
   );
 }

@@ -138,7 +138,7 @@ export class WebhookDispatcher implements Service {
       const secrets =
         tenant.webhookSecrets.length > 0 ? tenant.webhookSecrets : await ensureWebhookSecrets(db, tenant.id);
       const began = performance.now();
-      const headers = signHeaders(secrets, delivery.id, delivery.body);
+      const headers = signHeaders(secrets, delivery.id, delivery.body, new Date(delivery.taken_at));
       const result = await this.#sender.send(delivery.url, headers, delivery.body);
       const seconds = (performance.now() - began) / 1000;
       const outcome = await settleDelivery(db, tenant.schema, delivery, result, {

@@ -2,12 +2,8 @@
 // that knows only the old or only the new one accepts the message while the secrets change.
 import { Webhook } from 'standardwebhooks';
 
-export function signHeaders(
-  secrets: readonly string[],
-  id: string,
-  body: string,
-  at: Date = new Date(),
-): Record<string, string> {
+/** `at` is the database's time: receivers refuse a timestamp that is minutes off, and an application clock may be. */
+export function signHeaders(secrets: readonly string[], id: string, body: string, at: Date): Record<string, string> {
   return {
     'webhook-id': id,
     'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),

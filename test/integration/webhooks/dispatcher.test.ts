@@ -1,5 +1,5 @@
 import { Webhook } from 'standardwebhooks';
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { resumeJob } from '../../../server/jobs/resume.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { getTenant } from '../../../server/tenants/read.ts';
@@ -92,6 +92,18 @@ test('tells of the end of a job once, signed, and then shows it on the job in a 
   ]);
   expect(await deliveriesOf(job)).toMatchObject([{ state: 'delivered', attempts: 1, last_status: 204 }]);
   expect(outcomes).toEqual(['delivered']);
+});
+
+test("the signed timestamp is the database's time, not that of an application clock that is off", async () => {
+  await completed({ webhookUrl: `${receiver.url}/clock` });
+  vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 606_000 });
+  onTestFinished(() => void vi.useRealTimers());
+  await dispatcher.runOnce();
+  const [message] = of('/clock');
+  const [row] = await context.db.query<{ off: number }>('select abs(extract(epoch from now()) - $1)::float8 as off', [
+    Number(message!.headers['webhook-timestamp']),
+  ]);
+  expect(row!.off).toBeLessThan(300);
 });
 
 test("the tenant's address is used where the job names none, for the events the tenant wants", async () => {
