@@ -1,5 +1,6 @@
 // Schemas for query fields, which arrive as text, and for the pages of lists.
 import { z } from 'zod';
+import { cursorField } from './cursor.ts';
 
 export function integerQuery(min: number, max: number) {
   return z
@@ -25,6 +26,6 @@ export function pageQuery(options: { defaultLimit?: number; maxLimit?: number } 
       .optional()
       .transform((limit) => limit ?? defaultLimit)
       .meta({ type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit }),
-    cursor: z.string().max(1000).optional().describe('`next_cursor` of the page before.'),
+    cursor: cursorField().optional().describe('`next_cursor` of the page before.'),
   };
 }

@@ -26,13 +26,15 @@
 // `reply(201, body, headers)` chooses another; a handler that writes `response` itself (a stream)
 // returns `handled`. Errors are thrown: problem(code, detail). Name a schema with `.meta({ id: 'Target' })`
 // to have it once under components. All routes of all groups are ordered by path, literals before
-// parameters, so the order of definition does not matter.
+// parameters, so the order of definition does not matter. Times in the input are `timeField()`, cursors come
+// from `pageQuery()`: input-rules.ts refuses a route with any other.
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { ProblemCode } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import { checkInputRules } from './input-rules.ts';
 
 export type Access = 'public' | 'operator' | Scope | readonly Scope[];
 export type Method = 'get' | 'post' | 'put' | 'patch' | 'delete';
@@ -96,7 +98,9 @@ export class RouteGroup {
     Q extends z.ZodObject | undefined = undefined,
     B extends z.ZodType | undefined = undefined,
   >(definition: RouteDefinition<A, P, Q, B>): void {
-    this.definitions.push(definition as unknown as RouteDefinition);
+    const checked = definition as unknown as RouteDefinition;
+    checkInputRules(checked);
+    this.definitions.push(checked);
   }
 }
 

@@ -26,23 +26,34 @@ export function isTargetId(text: string): boolean {
   return targetIdField().safeParse(text).success;
 }
 
-/** An ISO 8601 time with a zone, given back in UTC with microseconds; never through a Date, which drops them. */
+// The same object in every time field, by which `isTimeText` knows it.
+const timeText = z.iso
+  .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })
+  .max(40);
+
+/**
+ * The one parser of times that clients send: ISO 8601 with a zone, given back in UTC with microseconds; never
+ * through a Date, which drops them. What Postgres refuses (year 0, offsets of 16 hours and more) is refused here.
+ */
 export function timeField() {
-  return z.iso
-    .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })
-    .max(40)
-    .transform((text, context) => {
-      const utc = toUtc(text);
-      if (utc !== undefined) return utc;
-      context.addIssue({ code: 'custom', message: 'must lie between the years 1 and 9999' });
-      return z.NEVER;
-    });
+  return timeText.transform((text, context) => {
+    const utc = toUtc(text);
+    if (utc !== undefined) return utc;
+    const message = 'must lie between the years 1 and 9999, with an offset of less than 16 hours';
+    context.addIssue({ code: 'custom', message });
+    return z.NEVER;
+  });
+}
+
+/** Whether this is the text inside a `timeField`, and not a raw time that Postgres might refuse. */
+export function isTimeText(schema: unknown): boolean {
+  return schema === timeText;
 }
 
 function toUtc(text: string): string | undefined {
   const [, whole = '', fraction = '', zone = ''] = /^(.{16}(?::\d\d)?)(?:\.(\d+))?(Z|[+-].*)$/.exec(text) ?? [];
   const ms = Date.parse(`${whole}${zone}`);
-  if (Number.isNaN(ms)) return undefined;
+  if (Number.isNaN(ms) || /^[+-](?:1[6-9]|2)/.test(zone)) return undefined;
   const utc = new Date(ms).toISOString();
   if (!/^(?!0000)\d{4}-/.test(utc)) return undefined;
   return `${utc.slice(0, 19)}.${fraction.slice(0, 6).padEnd(6, '0')}Z`;

@@ -9,6 +9,10 @@ export function findCronFault(cron: string, timezone: string): { field: string; 
   } catch {
     return { field: 'timezone', message: 'is not a known time zone; e.g. Europe/Berlin' };
   }
+  // Otherwise croner reads an ISO time as a schedule that fires once.
+  if (!/^(@\w+|\S+(\s+\S+){4,5})$/.test(cron.trim())) {
+    return { field: 'cron', message: 'is not a cron expression of five or six fields' };
+  }
   try {
     parse(cron, timezone);
   } catch (error) {

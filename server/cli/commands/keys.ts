@@ -1,7 +1,9 @@
 // leasehold keys …: create, list, revoke, rotate, of a tenant or (--operator) of the operator.
 import type { Command } from 'commander';
 import { z } from 'zod';
+import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
+import { timeField } from '../../kernel/fields.ts';
 import { parseFields } from '../../kernel/parse.ts';
 import { createApiKey } from '../../tenants/api-keys/create.ts';
 import { type ApiKey, type NewApiKey, type Scope, scopes } from '../../tenants/api-keys/key.ts';
@@ -20,7 +22,7 @@ interface OwnerOptions {
 const createOptions = z.object({
   name: z.string().trim().min(1).max(200),
   scope: z.array(z.enum(scopes)),
-  expires: z.iso.datetime({ offset: true }).optional(),
+  expires: timeField().optional(),
 });
 const overlapSeconds = z.coerce.number().int().min(0).max(2_592_000);
 
@@ -40,7 +42,7 @@ export function addKeyCommands(program: Command, session: Session): void {
   withOwner(keys.command('list'))
     .description('list keys, newest first')
     .action(async (options: OwnerOptions) => {
-      const found = await listApiKeys(await session.database(), await ownerOf(session, options));
+      const found = await listAll(await session.database(), await ownerOf(session, options));
       const rows = found.map((key) => [
         key.id,
         key.name,
@@ -67,6 +69,15 @@ export function addKeyCommands(program: Command, session: Session): void {
       const { key } = await rotateApiKey(await session.database(), await ownerOf(session, options), id, overlap);
       printNew(session, key);
     });
+}
+
+async function listAll(db: Queryable, tenantId: string | null): Promise<ApiKey[]> {
+  const keys: ApiKey[] = [];
+  for (;;) {
+    const page = await listApiKeys(db, tenantId, { limit: 1000, before: keys.at(-1) });
+    keys.push(...page);
+    if (page.length === 0) return keys;
+  }
 }
 
 function withOwner(command: Command): Command {

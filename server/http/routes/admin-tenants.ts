@@ -9,7 +9,7 @@ import { activateTenant, suspendTenant } from '../../tenants/suspend.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { updateTenantSettings } from '../../tenants/update-settings.ts';
 import { audit } from '../audit.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { newKeySchema, newKeyToApi } from './key-schemas.ts';
@@ -42,7 +42,7 @@ function addReads(group: RouteGroup, { db }: AdminTenantDependencies): void {
     answers: { 200: z.strictObject({ tenants: z.array(tenantSchema), next_cursor: z.string().nullable() }) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ query }) => {
-      const [after] = query.cursor === undefined ? [] : decodeCursor('tenants', query.cursor, 1);
+      const [after] = query.cursor?.position('tenants', ['text']) ?? [];
       const tenants = await readTenantPage(db, query.limit + 1, after);
       const page = tenants.slice(0, query.limit);
       const last = tenants.length > page.length ? page.at(-1) : undefined;

@@ -24,4 +24,3 @@ export const eventPageSchema = z.strictObject({
 
 export const jobIdParam = z.uuid().transform((id) => id.toLowerCase());
 export const targetIdParam = z.string().min(1).max(200);
-export const timeQuery = z.iso.datetime({ offset: true });

@@ -5,11 +5,12 @@ import { presentEvent } from '../../events/present.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/read.ts';
 import { findJob } from '../../jobs/read.ts';
 import { problem } from '../../kernel/errors.ts';
+import { timeField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { type Cursor, encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
-import { eventPageSchema, jobIdParam, targetIdParam, timeQuery } from './event-schemas.ts';
+import { eventPageSchema, jobIdParam, targetIdParam } from './event-schemas.ts';
 
 export function eventRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Events');
@@ -54,8 +55,8 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
       job_id: jobIdParam.optional(),
       target_id: targetIdParam.optional(),
       actor: z.string().max(300).optional(),
-      since: timeQuery.optional().describe('At this time or later.'),
-      until: timeQuery.optional().describe('Before this time.'),
+      since: timeField().optional().describe('At this time or later.'),
+      until: timeField().optional().describe('Before this time.'),
     }),
     answers: { 200: eventPageSchema },
     problems: ['INVALID_CURSOR'],
@@ -81,7 +82,7 @@ async function history(
   db: Database,
   tenant: Tenant,
   of: { jobId: string; targetId?: string },
-  query: { limit: number; cursor?: string | undefined },
+  query: { limit: number; cursor?: Cursor | undefined },
 ) {
   if (!jobIdParam.safeParse(of.jobId).success) throw problem('NOT_FOUND', 'There is no such job.');
   const list = `events:${tenant.id}:${of.jobId}`;
@@ -97,11 +98,9 @@ async function history(
   return present(list, page);
 }
 
-function placeOf(list: string, cursor: string | undefined): EventPlace | undefined {
+function placeOf(list: string, cursor: Cursor | undefined): EventPlace | undefined {
   if (cursor === undefined) return undefined;
-  const [xid = '', seq = ''] = decodeCursor(list, cursor, 2);
-  if (!/^\d{1,18}$/.test(xid) || !/^\d{1,18}$/.test(seq))
-    throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+  const [xid, seq] = cursor.position(list, ['integer', 'integer']);
   return { xid, seq };
 }
 

@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { listLogs, mostLogLines } from '../../jobs/logs.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 import { jobParams, mustReadJob } from './jobs.ts';
@@ -32,7 +32,7 @@ export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
     handle: async ({ tenant, params, query }) => {
       const job = await mustReadJob(db, tenant, params.job_id);
       const list = `logs:${tenant.id}:${job.id}`;
-      const [after = '0'] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const [after = '0'] = query.cursor?.position(list, ['integer']) ?? [];
       const lines = await listLogs(db, tenant.schema, job.id, { after, limit: query.limit });
       const last = lines.at(-1)?.seq ?? (query.cursor === undefined ? undefined : after);
       return {

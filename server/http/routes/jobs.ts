@@ -12,7 +12,7 @@ import { problem } from '../../kernel/errors.ts';
 import { isTargetId, isUuid } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
 import { batchAnswer, batchBody, batchLimitBytes, createBatch } from './job-batch.ts';
@@ -121,9 +121,7 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
     'A page may be short, or even empty, while there is a `next_cursor`: rare jobs in a long history are searched piece by piece.';
   const show = async (tenant: Tenant, query: z.output<typeof listQuery>, targetId?: string) => {
     const list = `jobs:${tenant.id}`;
-    const [before] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
-    if (before !== undefined && !isUuid(before))
-      throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+    const [before] = query.cursor?.position(list, ['uuid']) ?? [];
     const filter = { ...listFilter(query), ...(targetId !== undefined && { targetId }) };
     const withDocuments = query.include !== undefined;
     const limit = withDocuments ? Math.min(query.limit, mostDocuments) : query.limit;

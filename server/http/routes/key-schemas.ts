@@ -1,5 +1,6 @@
 // How API keys look over HTTP.
 import { z } from 'zod';
+import { timeField } from '../../kernel/fields.ts';
 import { type ApiKey, type NewApiKey, scopes } from '../../tenants/api-keys/key.ts';
 
 export const scopeSchema = z.enum(scopes);
@@ -24,7 +25,7 @@ export const newKeySchema = keySchema
 export const createKeyBody = z.strictObject({
   name: z.string().trim().min(1).max(200),
   scopes: z.array(scopeSchema).min(1).max(scopes.length),
-  expires_at: isoTime.optional().describe('When the key ends by itself.'),
+  expires_at: timeField().optional().describe('When the key ends by itself.'),
 });
 
 export const rotateKeyBody = z.strictObject({

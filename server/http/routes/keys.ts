@@ -7,6 +7,8 @@ import { listApiKeys } from '../../tenants/api-keys/list.ts';
 import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
 import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
 import { audit } from '../audit.ts';
+import { encodeCursor } from '../cursor.ts';
+import { pageQuery } from '../query.ts';
 import { type Access, type RouteContext, RouteGroup, reply } from '../route.ts';
 import {
   createKeyBody,
@@ -56,8 +58,20 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
     summary: 'List keys, newest first',
     access: owner.access as Access,
     params: ownerParams,
-    answers: { 200: z.strictObject({ keys: z.array(keySchema) }) },
-    handle: async (context) => ({ keys: (await listApiKeys(db, await ownerOf(context))).map(keyToApi) }),
+    query: z.strictObject(pageQuery({ defaultLimit: 200, maxLimit: 1000 })),
+    answers: { 200: z.strictObject({ keys: z.array(keySchema), next_cursor: z.string().nullable() }) },
+    problems: ['INVALID_CURSOR'],
+    handle: async (context) => {
+      const { limit, cursor } = context.query;
+      const tenantId = await ownerOf(context);
+      const list = `keys:${tenantId ?? 'operator'}`;
+      const [createdAt, id] = cursor?.position(list, ['time', 'text']) ?? [];
+      const before = createdAt === undefined || id === undefined ? undefined : { createdAt, id };
+      const keys = await listApiKeys(db, tenantId, { limit: limit + 1, before });
+      const page = keys.slice(0, limit);
+      const last = keys.length > page.length ? page.at(-1) : undefined;
+      return { keys: page.map(keyToApi), next_cursor: last ? encodeCursor(list, [last.createdAt, last.id]) : null };
+    },
   });
   group.route({
     method: 'post',

@@ -15,7 +15,7 @@ import { statuses } from '../../jobs/states.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { whoAndWhy } from './job-actions.ts';
@@ -112,8 +112,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = `operations:${tenant.id}`;
-      const [before = lastId] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
-      if (!isUuid(before)) throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
+      const [before = lastId] = query.cursor?.position(list, ['uuid']) ?? [];
       const found = await listOperations(db, tenant.schema, { before, limit: query.limit + 1 });
       const page = found.slice(0, query.limit);
       const last = found.length > page.length ? page.at(-1) : undefined;

@@ -6,7 +6,6 @@ import { QueueLimit } from '../../jobs/queue-limit.ts';
 import { cancelJob } from '../../jobs/stop.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import type { Config } from '../../kernel/config.ts';
-import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import { claimForWorker } from '../../scheduler/claim.ts';
 import type { ClaimWaiters } from '../../scheduler/claim-waiters.ts';
@@ -15,7 +14,7 @@ import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '..
 import { reportStatus } from '../../scheduler/status.ts';
 import { requestHash, submitJob } from '../../scheduler/submit.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
 import {
@@ -188,7 +187,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ query, tenant }) => {
       const list = `scheduler-jobs:${tenant.id}`;
-      const after = positionOf(list, query.cursor, z.guid());
+      const after = query.cursor?.position(list, ['uuid'])[0];
       const filter = {
         state: query.state,
         queue: query.addon_id,
@@ -224,7 +223,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     handle: async ({ params, query, tenant }) => {
       const job = await getSchedulerJob(db, tenant.schema, knownForm(params.job_id));
       const list = `scheduler-events:${job.id}`;
-      const after = positionOf(list, query.cursor, z.string().regex(/^\d{1,18}$/));
+      const after = query.cursor?.position(list, ['integer'])[0];
       const { events, lastSeq } = await readJobEvents(db, tenant.schema, job, query.limit, after);
       return { events, next_cursor: lastSeq === undefined ? null : encodeCursor(list, [lastSeq]) };
     },
@@ -235,11 +234,4 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
 function knownForm(jobId: string): string {
   if (!isUuid(jobId)) throw noSuchJob();
   return jobId;
-}
-
-function positionOf(list: string, cursor: string | undefined, form: z.ZodType<string>): string | undefined {
-  if (cursor === undefined) return undefined;
-  const position = form.safeParse(decodeCursor(list, cursor, 1)[0]);
-  if (!position.success) throw problem('INVALID_CURSOR', 'The cursor does not belong to this list.');
-  return position.data;
 }

@@ -19,7 +19,7 @@ import { runScheduleNow } from '../../schedules/fire.ts';
 import { databaseNow, listSchedules, mustFindSchedule } from '../../schedules/read.ts';
 import type { Schedule, ScheduledJob } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { jobSchema, jobToApi } from '../present-job.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
@@ -62,7 +62,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = `schedules:${tenant.id}`;
-      const [after = ''] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const [after = ''] = query.cursor?.position(list, ['text']) ?? [];
       const found = await listSchedules(db, tenant.schema, { after, limit: query.limit + 1 });
       const page = found.slice(0, query.limit);
       const now = await databaseNow(db);

@@ -5,7 +5,7 @@ import { statuses } from '../../jobs/states.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/snapshot.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { integerQuery, pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 
@@ -93,7 +93,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = `queues:${tenant.id}`;
-      const [after] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const [after] = query.cursor?.position(list, ['text']) ?? [];
       const rows = await readQueueCounts(db, tenant.schema, { limit: query.limit + 1, ...(after && { after }) });
       const queues = rows.slice(0, query.limit);
       const last = rows.length > queues.length ? queues.at(-1) : undefined;

@@ -15,7 +15,7 @@ import { problem } from '../../kernel/errors.ts';
 import { isTargetId, nameField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { targetLaneSchema, targetLaneToApi, targetSchema, targetToApi } from '../present-target.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
@@ -53,7 +53,7 @@ function addReads(group: RouteGroup, { db }: TargetDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = `targets:${tenant.id}`;
-      const [after = ''] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const [after = ''] = query.cursor?.position(list, ['text']) ?? [];
       const found = await listTargets(db, tenant.schema, { after, limit: query.limit + 1, paused: query.paused });
       const page = found.slice(0, query.limit);
       const heads = await readHeads(

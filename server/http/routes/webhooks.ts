@@ -13,7 +13,7 @@ import {
 } from '../../webhooks/delivery.ts';
 import { enableAddress, resendDelivery } from '../../webhooks/resend.ts';
 import { audit } from '../audit.ts';
-import { decodeCursor, encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 
@@ -66,7 +66,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = `deliveries:${tenant.id}`;
-      const [before] = query.cursor === undefined ? [] : decodeCursor(list, query.cursor, 1);
+      const [before] = query.cursor?.position(list, ['uuid']) ?? [];
       const page = await listDeliveries(db, tenant.schema, { before, limit: query.limit, state: query.state });
       return {
         deliveries: page.deliveries.map(toApi),

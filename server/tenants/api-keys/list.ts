@@ -4,15 +4,20 @@ import { controlSchema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, type ApiKeyRow, apiKeyColumns, toApiKey } from './key.ts';
 
-// Keys are made by hand; a page more than this would be a mistake rather than a list.
-const mostKeys = 1000;
+export interface KeyPage {
+  limit: number;
+  /** Only keys older than this one. */
+  before?: Pick<ApiKey, 'createdAt' | 'id'> | undefined;
+}
 
 /** Newest first, revoked and expired ones too. */
-export async function listApiKeys(db: Queryable, tenantId: string | null): Promise<ApiKey[]> {
+export async function listApiKeys(db: Queryable, tenantId: string | null, page: KeyPage): Promise<ApiKey[]> {
   const rows = await db.query<ApiKeyRow>(
     `select ${apiKeyColumns} from ${controlSchema}.api_keys
-      where tenant_id is not distinct from $1::uuid order by created_at desc, id limit ${mostKeys}`,
-    [tenantId],
+      where tenant_id is not distinct from $1::uuid
+        and ($2::timestamptz is null or (created_at, id) < ($2::timestamptz, $3::text))
+      order by created_at desc, id desc limit $4`,
+    [tenantId, page.before?.createdAt ?? null, page.before?.id ?? null, page.limit],
   );
   return rows.map(toApiKey);
 }
