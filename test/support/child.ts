@@ -1,6 +1,7 @@
 // A TypeScript program of the tests in a process of its own, ended with the test that started it.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
+import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { fileURLToPath } from 'node:url';
 import { onTestFinished } from 'vitest';
@@ -12,8 +13,16 @@ export interface TestChild {
   kill(signal: NodeJS.Signals): Promise<void>;
 }
 
-export function startChild(script: string, args: string[], options: { uid?: number; gid?: number } = {}): TestChild {
-  const file = fileURLToPath(new URL(script, import.meta.url));
+export interface ChildOptions {
+  uid?: number;
+  gid?: number;
+  /** The root of a copy to run the program from, see open-copy.ts. */
+  cwd?: string;
+}
+
+export function startChild(script: string, args: string[], options: ChildOptions = {}): TestChild {
+  const here = fileURLToPath(new URL(script, import.meta.url));
+  const file = options.cwd === undefined ? here : join(options.cwd, 'test', 'support', script);
   const child = spawn(process.execPath, ['--import', 'tsx', file, ...args], {
     ...options,
     stdio: ['ignore', 'pipe', 'inherit'],

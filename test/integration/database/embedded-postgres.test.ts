@@ -8,13 +8,17 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { startEmbeddedPostgres } from '../../../server/database/embedded-postgres.ts';
+import { findRunner } from '../../../server/database/embedded-runner.ts';
 import { postmasterPid, stopPostmaster } from '../../../server/database/postmaster.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { startChild } from '../../support/child.ts';
 import { eventually } from '../../support/eventually.ts';
+import { copyForEveryone, openDirectory } from '../../support/open-copy.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
 const isRoot = process.getuid?.() === 0;
+const nobody = { uid: 65534, gid: 65534 };
+const nobodyHasNode = await (await findRunner(nobody)).canReach(process.execPath);
 
 let template: string;
 
@@ -180,12 +184,14 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
     expect((await stat(home)).uid).not.toBe(0);
   });
 
-  test.runIf(isRoot)('not as root it runs as itself, and says so when it may not write', async () => {
-    const dataDir = await dataDirectory();
-    const nobody = { uid: 65534, gid: 65534 };
-    expect(await startChild('run-embedded.ts', [dataDir], nobody).line()).toMatch(/^refused no permission to write to/);
+  // A Node that lies in root's home cannot be started by anybody else.
+  test.runIf(isRoot && nobodyHasNode)('not as root it runs as itself, and says so when it may not write', async () => {
+    const cwd = await copyForEveryone(['tsx', 'pg', 'pino', 'embedded-postgres']);
+    const dataDir = join(await openDirectory(), 'data');
+    const start = () => startChild('run-embedded.ts', [dataDir], { ...nobody, cwd });
+    expect(await start().line()).toMatch(/^refused no permission to write to/);
     await chmod(join(dataDir, '..'), 0o777);
-    const child = startChild('run-embedded.ts', [dataDir], nobody);
+    const child = start();
     await ask((await child.line()).replace('ready ', ''), 'select 1');
     expect((await stat(join(dataDir, 'postgres'))).uid).toBe(nobody.uid);
   });
