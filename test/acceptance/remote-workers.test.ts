@@ -7,13 +7,14 @@ import type { Daemon } from '../../server/daemon.ts';
 import { pauseJob } from '../../server/jobs/stop.ts';
 import { createApiKey } from '../../server/tenants/api-keys/create.ts';
 import { updateTenantSettings } from '../../server/tenants/update-settings.ts';
+import { defineJob } from '../../server/worker/define-job.ts';
 import { useCompiled } from '../support/compiled.ts';
 import { type StartDaemon, startDaemon } from '../support/daemon.ts';
-import { useTenant } from '../support/database.ts';
+import { useTenantPerTest } from '../support/database.ts';
 import { eventually } from '../support/eventually.ts';
 import { eventTypes, reread } from '../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const hasPython = spawnSync('python3', ['--version']).status === 0;
 const compiled = useCompiled(['scripts/clients/leasehold-worker.ts', 'scripts/clients/example-worker.ts']);
@@ -123,20 +124,26 @@ test('the daemon takes back the job of a worker that was killed', { timeout }, a
 
 test("the daemon's own jobs and remote ones share the capacity", { timeout }, async () => {
   await updateTenantSettings(context.db, context.tenant.slug, { capacity_units: 10 });
-  onTestFinished(async () => {
-    await updateTenantSettings(context.db, context.tenant.slug, { capacity_units: null });
-  });
-  const { daemon, key } = await start({ env: { LEASE_SECONDS: '60' } });
+  const waiting: (() => void)[] = [];
+  const gated = defineJob({ type: 'gated', run: () => new Promise<void>((resolve) => waiting.push(resolve)) });
+  const { daemon, key } = await start({ handlers: [gated], env: { LEASE_SECONDS: '60' } });
   await daemon.registry.refresh();
   const tenant = daemon.registry.bySlug(context.tenant.slug)!;
-  const one = { type: 'demo.sleep', payload: { seconds: 0.5 }, costUnits: 6 };
+  const one = { type: 'gated', payload: {}, costUnits: 6 };
   const jobs = await daemon.enqueue(tenant, [one, one, one], 'test');
-  const peaks: number[] = [];
+  const remote = (await call(daemon, key, '/jobs/submit', { addon_id: 'remote', job_type: 'count', cost_units: 6 }))
+    .job;
+  await call(daemon, key, '/jobs/claim', { addon_id: 'remote', worker_id: 'w1' });
+  for (let left = jobs.length; left > 0; left--) {
+    await eventually(() => expect(waiting).toHaveLength(1), patient);
+    // The one that runs takes six of the ten: there is no room for a second, here or remote.
+    expect((await call(daemon, key, '/stats/snapshot')).capacity.used).toBe(6);
+    expect(await call(daemon, key, '/lease/request', { job_id: remote.job_id })).toMatchObject({ approved: false });
+    waiting.shift()?.();
+  }
   await eventually(async () => {
-    peaks.push((await call(daemon, key, '/stats/snapshot')).capacity.used);
     for (const { job } of jobs) expect((await reread(context, job)).status).toBe('SUCCESS');
   }, patient);
-  expect(Math.max(...peaks)).toBe(6);
 });
 
 test('time series come in the shape of the contract', async () => {

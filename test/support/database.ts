@@ -1,11 +1,13 @@
 // A database of its own for every test file, cloned from the run's templates and dropped at the end.
 // `const context = useTenant();` at the top of a file; its fields are there once the tests run.
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, inject } from 'vitest';
+import { afterAll, beforeAll, beforeEach, inject } from 'vitest';
 import { Database } from '../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../server/database/identifiers.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
+import { deleteTenant, requestTenantDeletion } from '../../server/tenants/delete.ts';
 import { getTenant } from '../../server/tenants/read.ts';
+import { suspendTenant } from '../../server/tenants/suspend.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
 import { eventually } from './eventually.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from './provision.ts';
@@ -46,10 +48,33 @@ export function useTenant(slug: string = defaultSlug): TenantContext {
   return context;
 }
 
+/**
+ * A database in which every test has a tenant of its own: `tenant` and `schema` change from test to test.
+ * The tenant is suspended after its test, so that daemons of later tests leave its jobs alone.
+ */
+export function useTenantPerTest(): TenantContext {
+  const context = useDatabase() as TenantContext;
+  beforeEach(async ({ onTestFinished }) => {
+    Object.assign(context, await addTenant(context.db));
+    const { slug } = context.tenant;
+    // Registered before anything of the test, so it runs last, when the test's daemons have stopped.
+    onTestFinished(async () => void (await suspendTenant(context.db, slug)));
+  });
+  return context;
+}
+
 /** A further tenant in a database that a test already has. */
-export async function addTenant(db: Database, slug: string): Promise<{ tenant: Tenant; schema: Schema }> {
+export async function addTenant(
+  db: Database,
+  slug = `t${randomBytes(6).toString('hex')}`,
+): Promise<{ tenant: Tenant; schema: Schema }> {
   const tenant = await provisionForTest(db, slug);
   return { tenant, schema: quoteSchema(tenant.schemaName) };
+}
+
+export async function removeTenant(db: Database, slug: string): Promise<void> {
+  const { confirm } = await requestTenantDeletion(db, slug);
+  await deleteTenant(db, slug, { confirm, force: true });
 }
 
 /** A database without anything in it; call `drop` at the end. */

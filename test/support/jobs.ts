@@ -22,7 +22,7 @@ export async function addJobs(where: Where, given: Partial<NewJob>[]): Promise<J
 
 export async function claim(
   where: Where,
-  given: { owner?: string; limit?: number; leaseSeconds?: number } = {},
+  given: { owner?: string; limit?: number; leaseSeconds?: number; types?: string[] } = {},
 ): Promise<Claimed> {
   return claimJobs(where.db, where.schema, { owner: 'w1', limit: 100, leaseSeconds: 15, ...given });
 }

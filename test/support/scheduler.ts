@@ -1,12 +1,12 @@
-// The scheduler API over HTTP with a tenant of its own, and short ways through a job's life.
-import { afterAll, beforeAll, expect } from 'vitest';
+// The scheduler API over HTTP, with a tenant of its own for every test, and short ways through a job's life.
+import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../server/http/routes/scheduler.ts';
 import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
 import { ClaimWaiters } from '../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../server/tenants/tenant.ts';
 import { updateTenantSettings } from '../../server/tenants/update-settings.ts';
 import { type Answer, type TestApp, useApp } from './app.ts';
-import { type TenantContext, useTenant } from './database.ts';
+import { type TenantContext, useTenantPerTest } from './database.ts';
 
 // biome-ignore lint/suspicious/noExplicitAny: tests read answers as a client without types would.
 type Json = any;
@@ -32,16 +32,17 @@ export interface SchedulerContext {
 export const workerId = 'visuals-worker-01';
 
 export function useScheduler(): SchedulerContext {
-  const tenant = useTenant();
+  const tenant = useTenantPerTest();
   const context = { tenant } as SchedulerContext;
   context.app = useApp(tenant, (deps) => {
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
     return { routes: schedulerRoutes({ ...deps, waiters: context.waiters }) };
   });
-  beforeAll(async () => {
+  beforeAll(() => context.waiters.start());
+  beforeEach(async () => {
     context.key = await context.app.keyFor(tenant.tenant.id);
-    await context.waiters.start();
+    await context.app.deps.registry.refresh();
   });
   afterAll(() => context.waiters.stop());
   return Object.assign(context, actions(context));

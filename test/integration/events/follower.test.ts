@@ -2,10 +2,10 @@ import { describe, expect, it } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
 import type { Event } from '../../../server/events/event.ts';
 import { type FollowOptions, followOnce } from '../../../server/events/follower.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 
 interface Seen {
   numbers?: number[];

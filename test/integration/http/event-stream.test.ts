@@ -1,16 +1,18 @@
 import { connect } from 'node:net';
-import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
+import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { EventStreams, type StreamOptions } from '../../../server/events/stream.ts';
 import { eventStreamRoutes } from '../../../server/http/routes/event-stream.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { startApp, type TestApp } from '../../support/app.ts';
-import { addTenant, useTenant } from '../../support/database.ts';
+import { addTenant, useTenantPerTest } from '../../support/database.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob, claim, finish } from '../../support/jobs.ts';
 import { EventReader } from '../../support/sse.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const fast: StreamOptions = { mostReaders: 100, bufferBytes: 1_000_000, pollMs: 20, pingMs: 60_000 };
 
 interface Running {
@@ -35,10 +37,8 @@ async function serve(options: Partial<StreamOptions> = {}): Promise<Running> {
 }
 
 let key: string;
-beforeAll(async () => {
-  const { app, stop } = await startApp(context);
-  key = await app.keyFor(context.tenant.id);
-  await stop();
+beforeEach(async () => {
+  key = (await createApiKey(context.db, { tenantId: context.tenant.id, name: 'test', scopes })).text;
 });
 
 function read({ app }: Running, query = '', lastEventId?: string): Promise<EventReader> {
@@ -86,7 +86,7 @@ describe('a live stream', () => {
 
   it('shows nothing of other tenants', async () => {
     const server = await serve();
-    const { schema } = await addTenant(context.db, 'neighbour');
+    const { schema } = await addTenant(context.db);
     const reader = await (await read(server)).ready();
     await writeEvent(context.db, schema, { n: 666 });
     await write(1);
@@ -215,7 +215,6 @@ describe('a reader that comes back', () => {
     const back = await read(server, '', id);
     await back.until((r) => r.events.length === 1);
     expect(back.events[0]).toMatchObject({ event: 'reset', data: { reason: 'history_gone' } });
-    await db.query(`delete from ${schema}.event_seals`);
   });
 });
 

@@ -1,7 +1,7 @@
 // Settling the head of a lane and starting the next in line, as one transaction: what it starts, what
 // it must leave alone, and that nothing of it is ever half done.
 import { v7 as uuidv7 } from 'uuid';
-import { afterEach, beforeEach, expect, onTestFinished, test } from 'vitest';
+import { afterEach, expect, onTestFinished, test } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
 import type { NamedClaim } from '../../../server/jobs/claim.ts';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
@@ -14,12 +14,12 @@ import { resumeJob } from '../../../server/jobs/resume.ts';
 import { type Settled, settle, settleIn } from '../../../server/jobs/settle.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
 import { pauseTarget } from '../../../server/jobs/target.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const error = { code: 'HANDLER_ERROR', message: 'no' };
 const complete: Outcome = { kind: 'complete', result: null };
 let number = 0;
@@ -62,11 +62,6 @@ async function leasesOf(job: Pick<Job, 'id'>): Promise<unknown[]> {
     job.id,
   ]);
 }
-
-beforeEach(async () => {
-  const { db, schema } = context;
-  await db.query(`truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events cascade`);
-});
 
 afterEach(() => checkInvariants(context));
 

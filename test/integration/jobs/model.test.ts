@@ -2,23 +2,25 @@
 // same verbs all at once, where only the invariants can be said. LEASEHOLD_TEST_MINUTES makes it long.
 import fc from 'fast-check';
 import { afterAll, expect, test } from 'vitest';
-import { useTenant } from '../../support/database.ts';
+import { addTenant, removeTenant, type TenantContext, useDatabase } from '../../support/database.ts';
 import { engineCommands } from '../../support/engine-commands.ts';
 import { EngineDriver } from '../../support/engine-driver.ts';
 import { EngineModel } from '../../support/engine-model.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 
-const context = useTenant();
+const database = useDatabase();
 const minutes = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0);
 const long = minutes > 0;
 const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? (long ? Date.now() % 2 ** 31 : 20261116));
-const most = { interruptAfterTimeLimit: long ? minutes * 30_000 : 6_000, markInterruptAsFailure: false };
+/** A long run ends after its time, a short one after its number of runs. */
+const limits = (numRuns: number) =>
+  long ? { numRuns: 1_000_000, interruptAfterTimeLimit: minutes * 30_000, markInterruptAsFailure: false } : { numRuns };
 const timeout = 120_000 + minutes * 120_000;
 
 /** A run that the time limit interrupts goes on behind our back: whoever comes next waits for it. */
 let previous: Promise<unknown> = Promise.resolve();
-function alone(run: () => Promise<void>): Promise<void> {
-  const current = previous.then(run);
+function alone(run: (context: TenantContext) => Promise<void>): Promise<void> {
+  const current = previous.then(() => inNewTenant(run));
   previous = current.catch(() => {});
   return current;
 }
@@ -30,15 +32,13 @@ test(
     await previous;
     await fc.assert(
       fc.asyncProperty(fc.commands(engineCommands, { maxCommands: long ? 150 : 80, size: 'max' }), (commands) =>
-        alone(async () => {
-          await fc.asyncModelRun(async () => {
-            await clear();
-            return { model: new EngineModel(), real: new EngineDriver(context) };
-          }, [...commands, new Drain()]);
+        alone(async (context) => {
+          const setup = () => ({ model: new EngineModel(), real: new EngineDriver(context) });
+          await fc.asyncModelRun(setup, [...commands, new Drain()]);
           await checkInvariants(context);
         }),
       ),
-      { seed, numRuns: long ? 1_000_000 : 12, endOnFailure: long, ...most },
+      { seed, endOnFailure: long, ...limits(12) },
     );
   },
   timeout,
@@ -53,8 +53,7 @@ test(
         fc.array(fc.oneof(...engineCommands), { minLength: 60, maxLength: 120 }),
         fc.integer({ min: 2, max: 9 }),
         (commands, width) =>
-          alone(async () => {
-            await clear();
+          alone(async (context) => {
             const model = new EngineModel();
             const real = new EngineDriver(context, { racing: true });
             const waiting = [...commands];
@@ -67,17 +66,21 @@ test(
             await checkInvariants(context);
           }),
       ),
-      { seed, numRuns: long ? 1_000_000 : 6, endOnFailure: true, ...most },
+      { seed, endOnFailure: true, ...limits(6) },
     );
   },
   timeout,
 );
 
-async function clear(): Promise<void> {
-  const { db, schema } = context;
-  await db.query(
-    `truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events, ${schema}.phases, ${schema}.job_logs`,
-  );
+let runs = 0;
+afterAll(() => console.log(`model: ${runs} runs, LEASEHOLD_TEST_SEED=${seed}`));
+
+/** Every run starts with an empty tenant. */
+async function inNewTenant(run: (context: TenantContext) => Promise<void>): Promise<void> {
+  const context = { ...database, ...(await addTenant(database.db)) };
+  runs += 1;
+  await run(context);
+  await removeTenant(database.db, context.tenant.slug);
 }
 
 /** The end of every life: with nothing in its way, all work drains. */

@@ -9,14 +9,16 @@ import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/target.ts';
 import { explainJob } from '../../../server/jobs/why.ts';
 import type { FleetView } from '../../../server/jobs/why-fleet.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const daemon = { id: 'd1', draining: false, running: 0, jobTypes: ['demo.echo'] };
+/** The type of all jobs of one history: those of the others wait in the same tenant. */
+let type = 'demo.echo';
 const view = (over: Partial<FleetView> = {}): FleetView => ({
   tenant: context.tenant,
-  daemons: [daemon],
+  daemons: [{ ...daemon, jobTypes: ['demo.echo', type] }],
   workerConcurrency: 100,
   tenantConcurrency: 100,
   capacities: [],
@@ -187,17 +189,20 @@ type Step = typeof step extends fc.Arbitrary<infer T> ? T : never;
 
 async function play(steps: Step[]): Promise<Job[]> {
   const { db, schema } = context;
-  await db.query(`truncate ${schema}.jobs, ${schema}.leases, ${schema}.targets, ${schema}.events cascade`);
+  const history = crypto.randomUUID();
+  type = `history.${history}`;
+  const lane = (name: string) => `${name} of ${history}`;
   const made: Job[] = [];
   const refused = () => undefined;
   for (const { do: what, a, b, c } of steps) {
     const chosen = made[a % Math.max(1, made.length)];
-    const targetId = targets[a] ?? 'p';
+    const targetId = lane(targets[a] ?? 'p');
     if (what === 'enqueue') {
       const runAt = c === 0 ? '2199-01-01T00:00:00Z' : undefined;
       made.push(
         await addJob(context, {
-          targetId: targets[a],
+          type,
+          targetId: targets[a] && targetId,
           priority: priorities[b] ?? 'LOW',
           runAt,
           maxAttempts: 100,
@@ -205,7 +210,7 @@ async function play(steps: Step[]): Promise<Job[]> {
         }),
       );
     } else if (what === 'work') {
-      const { jobs } = await claim(context, { limit: 1 + (a % 3) });
+      const { jobs } = await claim(context, { limit: 1 + (a % 3), types: [type] });
       const outcome = outcomes[b];
       // The last choice leaves them running.
       if (outcome !== undefined) for (const job of jobs) await finish(context, job, outcome);
@@ -237,7 +242,8 @@ async function release(job: Job, reason: Reason): Promise<void> {
   }
 }
 
-const isClaimed = async (job: Job) => (await claim(context, { limit: 1000 })).jobs.some((j) => j.id === job.id);
+const isClaimed = async (job: Job) =>
+  (await claim(context, { limit: 1000, types: [type] })).jobs.some((j) => j.id === job.id);
 
 describe('for any history of lanes, holds and pauses', () => {
   const histories = fc.array(step, { minLength: 8, maxLength: 24 });

@@ -1,19 +1,21 @@
 // Bugs that other queues had with who may write a job's outcome, made regression tests here.
-import { expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
 import { resumeJob } from '../../../server/jobs/resume.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
 import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJob, addJobs, claim, expireLease, finish, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const firstId = '00000000-0000-0000-0000-000000000000';
 const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
 const by = (job: { id: string }) => ({ jobId: job.id, actor: 'user:ann', author: 'ann' });
 const patient = { timeoutMs: 25_000 };
+
+afterEach(() => checkInvariants(context));
 
 test('a reaper does not overwrite a job that finished between its look and its write', async () => {
   for (const targetId of [undefined, 'reaped']) {
@@ -126,8 +128,4 @@ test('a pause outlives a deploy, and the resumed job goes on elsewhere', async (
     async () => expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'new' }),
     patient,
   );
-});
-
-test('every invariant holds', async () => {
-  await checkInvariants(context);
 });

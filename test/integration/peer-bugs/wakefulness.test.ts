@@ -6,12 +6,12 @@ import { queueDueJobs } from '../../../server/jobs/due.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const patient = { timeoutMs: 25_000 };
 
 async function unfinished(): Promise<number> {
@@ -31,7 +31,9 @@ test('an enqueue that races the finish of the last job of its lane is never left
   let producing = true;
   const consumers = [1, 2].map(async () => {
     // Takes one at a time, so that lanes run empty again and again.
+    const until = performance.now() + patient.timeoutMs;
     while (producing || (await unfinished()) > 0) {
+      if (performance.now() > until) throw new Error(`${await unfinished()} jobs were left behind`);
       const { jobs } = await claim(context, { limit: 2 });
       await Promise.all(jobs.map((job) => finish(context, job)));
     }
@@ -71,8 +73,10 @@ test('lanes stay serial and in order although the loop claims ahead', async () =
 });
 
 test('a draining daemon does not take again what it gave back', async () => {
-  const daemon = await startDaemon(context, { env: { WORKER_ID: 'leaving' } });
-  const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 }, onDrain: 'requeue' });
+  let isLong = true;
+  const long = defineJob({ type: 'long', run: ({ sleep }) => (isLong ? sleep(600_000) : undefined) });
+  const daemon = await startDaemon(context, { handlers: [long], env: { WORKER_ID: 'leaving' } });
+  const job = await addJob(context, { type: 'long', onDrain: 'requeue' });
   await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
   const drained = daemon.workers.drain(0);
   daemon.workers.wake(undefined);
@@ -82,8 +86,8 @@ test('a draining daemon does not take again what it gave back', async () => {
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0, leaseOwner: null });
   expect(await unfinished()).toBe(2);
   await daemon.stop(0);
-  await context.db.query(`update ${context.schema}.jobs set payload = '{"seconds":0}' where id = $1`, [job.id]);
-  await startDaemon(context);
+  isLong = false;
+  await startDaemon(context, { handlers: [long] });
   await eventually(async () => expect(await unfinished()).toBe(0), patient);
 });
 
@@ -103,9 +107,6 @@ test('a worker whose connections all died claims, renews and sweeps again', asyn
     await eventually(async () => expect((await reread(context, job)).status).toBe('SUCCESS'), patient);
     // The recovery task lives on as well.
     await eventually(async () => expect((await reread(context, lost)).status).toBe('ERROR'), patient);
-    await context.db.query(`update ${context.schema}.jobs set status = 'CANCELED', held_since = null where id = $1`, [
-      lost.id,
-    ]);
   }
 });
 
@@ -150,16 +151,12 @@ test('jobs claimed ahead behind long ones go back once, not to and fro', async (
   expect(await requeued()).toBe(once);
   slow = false;
   for (const go of release) go();
-  // To their end: what still ran would be paused when the daemon stops, and left to the next test.
   await eventually(async () => {
     for (const job of jobs) expect((await reread(context, job)).status).toBe('SUCCESS');
   }, patient);
 });
 
 test('more due jobs than one batch are all queued, without waiting for a poll', async () => {
-  await context.db.query(
-    `update ${context.schema}.jobs set status = 'CANCELED', finished_at = now() where status = 'PENDING'`,
-  );
   const daemon = await startDaemon(context, { env: { POLL_INTERVAL_SECONDS: '3600' } });
   const runAt = new Date(Date.now() + 1500).toISOString();
   const given = Array.from({ length: 1100 }, () => ({ type: 'demo.echo', payload: {}, runAt }));

@@ -21,16 +21,8 @@ const inProcess = (limit = 100) =>
   claimWithinCapacity(api.tenant.db, api.tenant.schema, { owner: 'daemon', limit, leaseSeconds: 15 });
 const used = async () => (await api.get('/stats/snapshot')).body.capacity.used;
 
-async function freshTenant(settings: Given): Promise<void> {
-  const { db, schema } = api.tenant;
-  await db.query(`delete from ${schema}.leases`);
-  await db.query(`delete from ${schema}.jobs`);
-  await db.query(`delete from ${schema}.capacities`);
-  await api.capacity({ capacity_units: null, queue_capacity_units: null, ...settings });
-}
-
 test('many workers at once never exceed the total, nor do daemons beside them', async () => {
-  await freshTenant({ capacity_units: 70 });
+  await api.capacity({ capacity_units: 70 });
   const ids = await Promise.all(Array.from({ length: 12 }, () => claimed({ cost_units: 15 })));
   await addJobs(
     api.tenant,
@@ -45,7 +37,6 @@ test('many workers at once never exceed the total, nor do daemons beside them', 
 });
 
 test('one job is claimed once, however many ask', async () => {
-  await freshTenant({});
   for (let i = 0; i < 5; i++) await api.submit({ addon_id: 'race' });
   const jobs = await Promise.all(
     Array.from({ length: 20 }, (_, i) => api.claim({ addon_id: 'race', worker_id: `w${i}` })),
@@ -56,7 +47,7 @@ test('one job is claimed once, however many ask', async () => {
 });
 
 test('the lease of one job is granted once, however many ask', async () => {
-  await freshTenant({ capacity_units: 100 });
+  await api.capacity({ capacity_units: 100 });
   const id = await claimed({ cost_units: 10 });
   const answers = await Promise.all(Array.from({ length: 8 }, () => api.post('/lease/request', { job_id: id })));
   expect(answers.filter((answer) => answer.body.approved === true)).toHaveLength(1);
@@ -64,7 +55,7 @@ test('the lease of one job is granted once, however many ask', async () => {
 });
 
 test('a queue has a capacity of its own inside the total', async () => {
-  await freshTenant({ capacity_units: 100, queue_capacity_units: { small: 10 } });
+  await api.capacity({ capacity_units: 100, queue_capacity_units: { small: 10 } });
   expect((await ask(await claimed({ addon_id: 'small', cost_units: 10 }))).approved).toBe(true);
   expect(await ask(await claimed({ addon_id: 'small', cost_units: 5 }))).toMatchObject({
     approved: false,
@@ -74,7 +65,7 @@ test('a queue has a capacity of its own inside the total', async () => {
 });
 
 test('a waiting big job is not overtaken by smaller ones of its priority, and gets its turn', async () => {
-  await freshTenant({ capacity_units: 70 });
+  await api.capacity({ capacity_units: 70 });
   const first = await claimed({ cost_units: 40 });
   const { lease } = await ask(first);
   const big = await claimed({ cost_units: 50 });
@@ -94,7 +85,7 @@ test('a waiting big job is not overtaken by smaller ones of its priority, and ge
 });
 
 test('a higher priority takes over the reservation, and passes by a lower one', async () => {
-  await freshTenant({ capacity_units: 70 });
+  await api.capacity({ capacity_units: 70 });
   const first = await claimed({ cost_units: 60 });
   const { lease } = await ask(first);
   const low = await claimed({ cost_units: 20, priority: 'LOW' });
@@ -109,7 +100,7 @@ test('a higher priority takes over the reservation, and passes by a lower one', 
 });
 
 test('a reservation of a worker that gave up lapses; what can never fit reserves nothing', async () => {
-  await freshTenant({ capacity_units: 70 });
+  await api.capacity({ capacity_units: 70 });
   expect((await ask(await claimed({ cost_units: 40 }))).approved).toBe(true);
   expect((await ask(await claimed({ cost_units: 71 }))).approved).toBe(false);
   expect((await api.get('/stats/snapshot')).body.capacity.reserved).toBe(0);
@@ -122,7 +113,7 @@ test('a reservation of a worker that gave up lapses; what can never fit reserves
 });
 
 test('daemons claim in order within the capacity, and a big job of theirs waits with a reservation', async () => {
-  await freshTenant({ capacity_units: 20, queue_capacity_units: { narrow: 5 } });
+  await api.capacity({ capacity_units: 20, queue_capacity_units: { narrow: 5 } });
   const jobs = await addJobs(api.tenant, [
     { costUnits: 99 },
     { costUnits: 10 },
@@ -141,7 +132,7 @@ test('daemons claim in order within the capacity, and a big job of theirs waits 
 });
 
 test('a cost raised by the worker counts from then on', async () => {
-  await freshTenant({ capacity_units: 70 });
+  await api.capacity({ capacity_units: 70 });
   const id = await claimed({ cost_units: 5 });
   const answer = await api.post('/lease/request', { job_id: id, cost_units: 30 });
   expect(answer.body.lease.cost_units).toBe(30);

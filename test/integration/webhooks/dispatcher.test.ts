@@ -9,12 +9,12 @@ import { rotateWebhookSecrets } from '../../../server/tenants/webhook-secrets.ts
 import { listDeliveries, listJobDeliveries } from '../../../server/webhooks/delivery.ts';
 import { type DispatcherOptions, WebhookDispatcher } from '../../../server/webhooks/dispatcher.ts';
 import { enableAddress, resendDelivery } from '../../../server/webhooks/resend.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { answer, hang, useReceiver } from '../../support/receiver.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const receiver = useReceiver();
 const logger = createLogger('silent');
 const outcomes: string[] = [];
@@ -43,10 +43,7 @@ beforeEach(async () => {
   dispatcher = create();
   outcomes.length = 0;
 });
-afterEach(async () => {
-  await dispatcher.stop();
-  await context.db.query(`delete from ${context.schema}.webhook_deliveries`);
-});
+afterEach(() => dispatcher.stop());
 
 async function completed(given: Parameters<typeof addJob>[1]) {
   const job = await addJob(context, given);
@@ -115,7 +112,6 @@ test("the tenant's address is used where the job names none, for the events the 
   for (let i = 0; i < 4; i++) await dispatcher.runOnce();
   expect(of('/tenant').map((r) => r.body.type)).toEqual(['job.started', 'job.completed']);
   expect(of('/tenant').every((r) => r.body.data.job_id === job.id)).toBe(true);
-  await updateTenantSettings(context.db, context.tenant.slug, { webhook: null });
 });
 
 test('during a rotation both secrets sign', async () => {

@@ -165,12 +165,16 @@ test('a full pool does not lose a lease', async () => {
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
   await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
   const { leaseId, leaseExpiresAt } = await reread(context, job);
-  const hogs = [1, 2].map(() => daemon.db.transaction((tx) => tx.query('select pg_sleep(6)')));
+  const hogs = [1, 2].map(() => daemon.db.transaction((tx) => tx.query('select pg_sleep(600)')).catch(() => {}));
   await eventually(async () => {
     const [row] = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
     expect(row?.past).toBe(true);
   }, patient);
   expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseId, attempt: 1 });
+  await context.db.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and query = 'select pg_sleep(600)'`,
+  );
   await Promise.all(hogs);
 });
 

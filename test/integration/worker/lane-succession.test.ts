@@ -6,12 +6,12 @@ import type { Priority } from '../../../server/jobs/job.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
 import { Recoverable } from '../../../server/worker/handler-errors.ts';
 import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJobs, eventTypes, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const patient = { timeoutMs: 25_000 };
 
 afterEach(() => checkInvariants(context));

@@ -6,6 +6,7 @@ import { cancelJob } from '../../../server/jobs/stop.ts';
 import { defineJob, type JobContext, type JobDefinition } from '../../../server/worker/define-job.ts';
 import { Recoverable, SkipPhase } from '../../../server/worker/handler-errors.ts';
 import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
 import { runJob, startClaimed, startJob } from '../../support/handlers.ts';
 import { addJob, eventTypes, finish, reread } from '../../support/jobs.ts';
 
@@ -76,13 +77,13 @@ test.each([
     type: 'test.overall',
     phases: ['first', 'second', 'third'].map((phase) => ({
       name: phase,
-      async run({ progress, sleep, job }: JobContext) {
+      async run({ progress, job }: JobContext) {
         if (phase !== name) return;
         progress(reported);
-        while (seen !== overall) {
-          await sleep(5);
+        await eventually(async () => {
           seen = (await reread(context, job)).progress;
-        }
+          expect(seen).toBe(overall);
+        });
       },
     })),
   });
@@ -125,7 +126,7 @@ test('a paused job resumes in the phase that was interrupted', async () => {
     })),
   });
   const running = await startJob(context, definition);
-  while (!ran.includes('b')) await new Promise((resolve) => setTimeout(resolve, 5));
+  await eventually(() => expect(ran).toContain('b'));
   running.stop({ kind: 'paused' });
   const { job } = await running.end;
   await finish(context, job, { kind: 'stopPaused', message: 'paused' });
@@ -151,7 +152,7 @@ test('unfinished phases of a canceled job are cancelled, also when it never star
     ],
   });
   const running = await startJob(context, definition);
-  while ((await statuses(running.job.id)).b !== 'running') await new Promise((resolve) => setTimeout(resolve, 5));
+  await eventually(async () => expect((await statuses(running.job.id)).b).toBe('running'));
   running.stop({ kind: 'canceled' });
   const { job } = await running.end;
   await finish(context, job, { kind: 'stopCanceled', message: 'canceled' });

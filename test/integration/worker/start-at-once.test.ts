@@ -1,23 +1,19 @@
 // A job that starts with the commit that brings it: only where a slot is free and nothing waits, under a
 // lease like any other, and never in front of those who came before.
-import { afterEach, beforeEach, expect, test } from 'vitest';
+import { afterEach, expect, test } from 'vitest';
 import { enqueue, type NewJob } from '../../../server/jobs/enqueue.ts';
 import type { Reservation } from '../../../server/jobs/insert-jobs.ts';
 import type { Job } from '../../../server/jobs/job.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJobs, eventTypes, finish, reread } from '../../support/jobs.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const patient = { timeoutMs: 25_000 };
 
-beforeEach(async () => {
-  const { db, schema } = context;
-  await db.query(`truncate ${schema}.jobs, ${schema}.targets, ${schema}.leases, ${schema}.events`);
-});
 afterEach(() => checkInvariants(context));
 
 const leaseId = () => crypto.randomUUID();
@@ -93,7 +89,6 @@ test('is enqueued and started in one transaction, with its lease and both events
   ]);
   expect(leases).toEqual([{ kind: 'local', owner: 'w1', job_ids: told.started.map((job) => job.id) }]);
   for (const job of told.started) expect((await finish(context, job)).accepted.size).toBe(1);
-  await db.query(`delete from ${schema}.leases where id = $1`, [reservation.leaseId]);
 });
 
 test.each<[string, Partial<NewJob>]>([
