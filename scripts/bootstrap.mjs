@@ -10,11 +10,14 @@ const root = dirname(dirname(fileURLToPath(import.meta.url)));
 const lockMark = join(root, 'node_modules', '.leasehold-lock');
 const buildMark = join(root, 'dist', '.leasehold-source');
 const [command = 'start', ...rest] = process.argv.slice(2);
+// Installing and building take a while: whether npm was stopped meanwhile is seen by its pid.
+const launcher = process.ppid;
 
 checkNode();
 await prepare();
 switch (command) {
   case 'start':
+    process.env.LEASEHOLD_LAUNCHER_PID = String(launcher);
     await become(join(root, 'dist', 'main.js'), rest);
     break;
   case 'test':

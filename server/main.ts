@@ -2,6 +2,7 @@
 // The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
 import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
+import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
 import { Daemon } from './daemon.ts';
 import { EmbeddedPostgresError } from './database/embedded-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './database/embedded-postgres.ts';
@@ -19,6 +20,7 @@ import { ThreadPool } from './worker/thread-pool.ts';
 const exitMarginMs = 5000;
 
 async function main(): Promise<void> {
+  const launcher = findLauncher();
   if (existsSync('.env')) process.loadEnvFile('.env');
   const config = loadConfig();
   const logger = createLogger(config.logLevel);
@@ -30,7 +32,7 @@ async function main(): Promise<void> {
   const embedded =
     config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
   const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });
-  stopOnSignals(daemon, embedded, config, logger);
+  onStopRequest(launcher, (request) => stop(request, daemon, embedded, config, logger));
   try {
     await daemon.start();
   } catch (error) {
@@ -70,30 +72,30 @@ function sampleJob(types: string[]): string {
   return JSON.stringify({ type, payload: type === 'demo.echo' ? { hello: 'world' } : {} });
 }
 
-function stopOnSignals(daemon: Daemon, embedded: EmbeddedPostgres | undefined, config: Config, logger: Logger): void {
-  let signals = 0;
-  const onSignal = (signal: NodeJS.Signals) => {
-    signals += 1;
-    logger.info({ signal, signals }, signals === 1 ? 'shutting down' : 'shutting down at once');
-    const stopped = daemon.stop();
-    if (signals > 1) return;
-    const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
-    setTimeout(() => {
-      logger.error('shutdown took too long; leaving');
-      process.exit(1);
-    }, graceMs + exitMarginMs).unref();
-    void stopped
-      .then(() => embedded?.stop())
-      .then(
-        () => process.exit(0),
-        (error) => {
-          logger.error({ err: error }, 'shutdown failed');
-          process.exit(1);
-        },
-      );
-  };
-  process.on('SIGTERM', onSignal);
-  process.on('SIGINT', onSignal);
+function stop(
+  { cause, count }: StopRequest,
+  daemon: Daemon,
+  embedded: EmbeddedPostgres | undefined,
+  config: Config,
+  logger: Logger,
+): void {
+  logger.info({ cause, requests: count }, count === 1 ? 'shutting down' : 'shutting down at once');
+  const stopped = daemon.stop();
+  if (count > 1) return;
+  const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
+  setTimeout(() => {
+    logger.error('shutdown took too long; leaving');
+    process.exit(1);
+  }, graceMs + exitMarginMs).unref();
+  void stopped
+    .then(() => embedded?.stop())
+    .then(
+      () => process.exit(0),
+      (error) => {
+        logger.error({ err: error }, 'shutdown failed');
+        process.exit(1);
+      },
+    );
 }
 
 /** A handler that throws from a timer, or rejects unseen, must not take everybody's jobs down. */

@@ -61,7 +61,7 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
 
 // Until the daemon listens to signals itself, Ctrl-C would end us without the exit that takes Postgres along.
 function exitOnSignals(): () => void {
-  const signals = (['SIGINT', 'SIGTERM'] as const).filter((signal) => process.listenerCount(signal) === 0);
+  const signals = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).filter((signal) => process.listenerCount(signal) === 0);
   const exit = () => process.exit(130);
   for (const signal of signals) process.on(signal, exit);
   return () => {

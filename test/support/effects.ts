@@ -10,6 +10,8 @@ export interface Effect {
   job: string;
   attempt: number;
   lease: string;
+  /** The daemon's process. */
+  pid: number;
 }
 
 export interface EffectsLog {

@@ -44,6 +44,8 @@ export interface DaemonProcess {
 export interface ProcessOptions {
   name?: string;
   env?: Record<string, string>;
+  /** What starts the daemon, in a process group of its own. Else node does, in ours. */
+  command?: [string, ...string[]];
 }
 
 let count = 0;
@@ -58,12 +60,14 @@ export async function startProcess(
 
 export async function launchProcess(
   context: Pick<TenantContext, 'db' | 'url' | 'tenant'>,
-  { name = `daemon-${++count}`, env = {} }: ProcessOptions = {},
+  { name = `daemon-${++count}`, env = {}, command }: ProcessOptions = {},
 ): Promise<DaemonProcess> {
   const key = (await createApiKey(context.db, { tenantId: context.tenant.id, name, scopes: [...scopes] })).text;
   const port = await freePort();
-  const child = spawn(process.execPath, ['--import', 'tsx', 'server/main.ts'], {
+  const [program, ...args] = command ?? [process.execPath, '--import', 'tsx', 'server/main.ts'];
+  const child = spawn(program, args, {
     cwd: root,
+    detached: command !== undefined,
     env: { ...withoutSettings(), ...settings, PORT: String(port), DATABASE_URL: context.url, WORKER_ID: name, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
@@ -99,10 +103,20 @@ export async function launchProcess(
   };
   onTestFailed(() => console.error(`── output of ${name}\n${output.slice(-8000)}`));
   onTestFinished(async () => {
-    child.kill('SIGKILL');
+    if (command === undefined) child.kill('SIGKILL');
+    else killGroup(child);
     await exited;
   });
   return daemon;
+}
+
+/** Also those of the group whose leader is gone. */
+function killGroup(leader: ChildProcess): void {
+  try {
+    process.kill(-(leader.pid as number), 'SIGKILL');
+  } catch (error) {
+    if ((error as NodeJS.ErrnoException).code !== 'ESRCH') throw error;
+  }
 }
 
 /** A developer's own settings have no say in a test. */
