@@ -13,6 +13,6 @@ test.skipIf(!existsSync('/dev/full'))('an output that takes nothing does not sto
     cwd: packageRoot(),
     stdio: ['ignore', openSync('/dev/full', 'w'), 'pipe'],
   });
-  const said = Buffer.concat(await child.stderr.toArray()).toString();
+  const said = Buffer.concat((await child.stderr?.toArray()) ?? []).toString();
   expect(said).toBe('alive');
 });
