@@ -13,6 +13,7 @@ import type { ReadinessState } from './http/routes/health.ts';
 import type { HttpServer } from './http/server.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
 import { EnqueueGroup } from './jobs/enqueue-group.ts';
+import { resumeDrainedJobs } from './jobs/resume-drained.ts';
 import type { Config } from './kernel/config.ts';
 import type { Logger } from './kernel/logger.ts';
 import type { Service } from './kernel/service.ts';
@@ -198,6 +199,7 @@ export class Daemon {
       await this.#starting;
     }
     if (this.#state === 'starting') this.#state = 'running';
+    if (this.config.resumeDrainedJobs) await this.#resumeDrained();
     this.#logger.info({ tenants: this.registry.list().length, types: this.#handlers.types() }, 'daemon is running');
   }
 
@@ -225,6 +227,17 @@ export class Daemon {
       if (job.status === 'PENDING') this.workers.dueIn(tenant.slug, Date.parse(job.runAt) - Date.parse(job.createdAt));
     }
     this.#notifications.notify(tenant.slug);
+  }
+
+  /** What shutdowns have paused goes on, as a bulk operation that a restart cannot lose. */
+  async #resumeDrained(): Promise<void> {
+    try {
+      const count = await resumeDrainedJobs(this.db, this.registry.active(), this.config.workerId);
+      if (count > 0) this.#logger.info({ jobs: count }, 'resuming jobs that a drain has paused');
+      this.#operations.wake();
+    } catch (error) {
+      this.#logger.error({ err: error }, 'jobs that a drain has paused could not be resumed');
+    }
   }
 
   /** Those of a group start side by side, when all before them have. */

@@ -1,5 +1,6 @@
 // How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
 import { z } from 'zod';
+import { holdKinds, holdOf } from '../jobs/hold.ts';
 import { type Job, priorities } from '../jobs/job.ts';
 import { retryRequest } from '../jobs/job-request.ts';
 import type { Phase } from '../jobs/read-phases.ts';
@@ -24,6 +25,24 @@ export const phaseSchema = z
   })
   .meta({ id: 'Phase' });
 
+export const jobHoldSchema = z
+  .strictObject({
+    kind: z
+      .enum(holdKinds)
+      .describe(
+        '`user`: a person paused it. `drain`: a shutdown paused it. `budget`: its token limit is passed. `error`: it failed. ' +
+          '`handler`: its handler was told to stop and still runs.',
+      ),
+    reason: z.string().nullable(),
+    author: z.string().nullable().describe('Who paused it: the author that was named, else the key or the daemon.'),
+    since: time.nullable(),
+    handler: z
+      .enum(['running', 'terminated'])
+      .nullable()
+      .describe('`running`: the handler had not stopped when this was written. `terminated`: its thread was ended.'),
+  })
+  .meta({ id: 'JobHold' });
+
 export const jobSummarySchema = z
   .strictObject({
     id: z.uuid(),
@@ -33,7 +52,9 @@ export const jobSummarySchema = z
     status: z.enum(statuses),
     priority: z.enum(priorities),
     error: jobErrorSchema.nullable().describe('The last failure; of a paused job, why it paused.'),
-    attempts: z.int(),
+    hold: jobHoldSchema.nullable().describe('Why it holds its lane, if it does.'),
+    attempts: z.int().describe('Attempts in all.'),
+    attempts_since_resume: z.int().describe('Attempts since it was last resumed: those that `max_attempts` counts.'),
     max_attempts: z.int(),
     progress: z.number().nullable(),
     progress_message: z.string().nullable(),
@@ -92,7 +113,9 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     status: job.status,
     priority: job.priority,
     error: job.error,
+    hold: holdOf(job) ?? null,
     attempts: job.attempt,
+    attempts_since_resume: job.attempt - job.attemptFloor,
     max_attempts: job.maxAttempts,
     progress: job.progress,
     progress_message: job.progressMessage,

@@ -1,10 +1,11 @@
 // How a target and its lane look over HTTP.
 import { z } from 'zod';
+import { describeHold, type Hold } from '../jobs/hold.ts';
 import { priorities } from '../jobs/job.ts';
-import { isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/read-lane.ts';
+import { holdOfLaneJob, isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/read-lane.ts';
 import { statuses } from '../jobs/states.ts';
 import type { Target } from '../jobs/target.ts';
-import { jobErrorSchema } from './present-job.ts';
+import { jobErrorSchema, jobHoldSchema } from './present-job.ts';
 
 const time = z.iso.datetime({ offset: true });
 
@@ -19,6 +20,7 @@ export const laneJobSchema = z
     held_since: time.nullable(),
     lease_owner: z.string().nullable(),
     error: jobErrorSchema.nullable(),
+    hold: jobHoldSchema.nullable(),
   })
   .meta({ id: 'LaneJob' });
 
@@ -28,6 +30,9 @@ const holdSchema = z
     detail: z.string(),
     since: time.nullable(),
     job_id: z.uuid().nullable(),
+    kind: jobHoldSchema.shape.kind,
+    reason: z.string().nullable(),
+    author: z.string().nullable(),
   })
   .meta({ id: 'Hold' });
 
@@ -89,15 +94,28 @@ export function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
     held_since: job.held_since,
     lease_owner: job.lease_owner,
     error: job.error,
+    hold: holdOfLaneJob(job) ?? null,
   };
 }
 
 function holdOf(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
-  if (head !== undefined && isHold(head)) {
-    const why = head.error === null ? '' : `: ${head.error.message}`;
-    return { by: 'job', detail: `Job ${head.id} is ${head.status}${why}`, since: head.held_since, job_id: head.id };
-  }
+  const hold = head && holdOfLaneJob(head);
+  if (head !== undefined && hold !== undefined && (isHold(head) || hold.kind === 'handler')) return jobHold(head, hold);
   if (target.paused_at === null) return null;
   const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
-  return { by: 'pause', detail: `Paused by ${target.paused_by}${why}`, since: target.paused_at, job_id: null };
+  return {
+    by: 'pause',
+    detail: `Paused by ${target.paused_by}${why}`,
+    since: target.paused_at,
+    job_id: null,
+    kind: 'user',
+    reason: target.pause_reason,
+    author: target.paused_by,
+  };
+}
+
+function jobHold(head: LaneJob, hold: Hold): z.input<typeof holdSchema> {
+  const { kind, reason, author, since } = hold;
+  const detail = `Job ${head.id} is ${head.status}: ${describeHold(hold)}`;
+  return { by: 'job', detail, since, job_id: head.id, kind, reason, author };
 }

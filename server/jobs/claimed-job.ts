@@ -149,6 +149,7 @@ function toClaimedJob(row: ClaimedRow, startedAt: string | null, { status, lease
     payload: row.payload,
     result: null,
     error: null,
+    hold: null,
     checkpoint: more.checkpoint,
     retry: more.retry,
     timeoutSeconds: more.timeout_seconds,

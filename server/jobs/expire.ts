@@ -83,7 +83,7 @@ async function failThem(
            select j.id, j.status as before_status, j.target_id is null as free, j.lane_head, j.on_error = 'block' as holds
              from ${schema}.jobs j where j.id = any($1::uuid[]) and ${guard(transition, 'j')} and ${still} for update of j),
          failed as (
-           update ${schema}.jobs j set ${become(transition)}, finished_at = now(), held_since = now(), error = $2::jsonb, lease_owner = null,
+           update ${schema}.jobs j set ${become(transition)}, finished_at = now(), held_since = now(), error = $2::jsonb, hold = null, lease_owner = null,
              cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now(),
              lane_head = b.free or (b.lane_head and b.holds),
              lane_rank = case when b.free or b.lane_head or not b.holds then null else 0 end

@@ -2,6 +2,7 @@
 // walking the history. There is deliberately no index on status: it would be rewritten with every
 // step of every job. What lives is reached through the partial indexes that the engine has anyway.
 import type { Schema } from '../database/identifiers.ts';
+import { type HoldKind, holdKindSql } from './hold.ts';
 import { type Priority, priorityRank } from './job.ts';
 import { ownedStatuses, type Status } from './states.ts';
 
@@ -11,6 +12,7 @@ export interface JobFilter {
   queue?: string | undefined;
   targetId?: string | undefined;
   priority?: Priority | undefined;
+  holdKind?: HoldKind | undefined;
   createdAfter?: string | undefined;
   createdBefore?: string | undefined;
   /** Of failed jobs: those with, or without, one of these codes. */
@@ -38,6 +40,7 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
   add((p) => `j.queue = ${p}`, filter.queue);
   add((p) => `j.target_id = ${p}`, filter.targetId);
   add((p) => `j.priority = ${p}::smallint`, filter.priority && priorityRank(filter.priority));
+  add((p) => `${holdKindSql} = ${p}`, filter.holdKind);
   add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
   add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
   add((p) => `j.error ->> 'code' = any(${p}::text[])`, filter.errorCodes);

@@ -168,6 +168,7 @@ function toNewbornJob(placed: PlacedJob, created: CreatedRow): Job {
     payload: created.payload ?? placed.payload,
     result: null,
     error: null,
+    hold: null,
     checkpoint: null,
     retry: placed.retry ?? null,
     timeoutSeconds: placed.timeout_seconds ?? null,

@@ -1,5 +1,6 @@
 // A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
 import type { BackoffPolicy } from '../kernel/backoff.ts';
+import type { HoldKind, StoredHold } from './hold.ts';
 import type { Status } from './states.ts';
 
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
@@ -23,10 +24,15 @@ export const stoppedByUser: Record<StopIntent, string> = {
   cancel: 'Job was canceled by user',
 };
 
+/** Who asked for a stop, why and when. */
 export interface CancelDetail {
   reason?: string;
   author?: string;
+  /** The key or process that asked; `author` is the person it named. */
+  actor?: string;
   at?: string;
+  /** What kind of hold a pause becomes; `user` unless it says otherwise. */
+  kind?: HoldKind;
 }
 
 /** When to try again, and which error codes count as recoverable by themselves. */
@@ -71,6 +77,7 @@ export interface Job {
   payload: unknown;
   result: unknown;
   error: JobError | null;
+  hold: StoredHold | null;
   checkpoint: unknown;
   retry: RetryPolicy | null;
   timeoutSeconds: number | null;

@@ -37,7 +37,7 @@ const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
   j.created_at, j.run_at, j.updated_at, j.started_at, j.finished_at, j.held_since, j.expires_at, j.stale_at, j.attempt,
   j.attempt_floor, j.max_attempts, j.lease_id, j.lease_owner, j.cancel_requested, j.cancel_intent, j.cancel_detail, j.cost_units,
-  j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.retry, j.timeout_seconds, j.constraints, j.on_error,
+  j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.hold, j.retry, j.timeout_seconds, j.constraints, j.on_error,
   j.on_drain, j.webhook_url, j.webhook_sent, j.client_request_id, j.traceparent, j.author, j.parent_id, j.schedule_id`;
 
 export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter, page: PageRequest): Promise<JobPage> {
@@ -150,7 +150,7 @@ interface Walk {
 }
 
 // What the conditions of a filter look at.
-const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error';
+const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error, hold';
 
 /** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
 function orderedWalk(schema: Schema, filter: JobFilter, longLine: boolean): Walk {

@@ -1,14 +1,18 @@
 // The ways in which an attempt ends, and what each of them writes to the job beside its status.
 import { assertNever } from '../kernel/errors.ts';
-import type { JobError } from './job.ts';
+import type { HandlerState, HoldKind, StoredHold } from './hold.ts';
+import type { CancelDetail, JobError } from './job.ts';
 
-export type Outcome =
+/** `handler`: it did not stop when it was told to. */
+export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
+
+type AttemptEnd =
   | { kind: 'complete'; result: unknown }
   | { kind: 'completePartly'; result: unknown; error?: JobError }
   | { kind: 'retry'; error: JobError; delayMs: number }
   | { kind: 'fail'; error: JobError }
-  | { kind: 'stopPaused'; message: string; by?: object | undefined }
-  | { kind: 'stopCanceled'; message: string; by?: object | undefined }
+  | { kind: 'stopPaused'; message: string; by?: CancelDetail | undefined }
+  | { kind: 'stopCanceled'; message: string; by?: CancelDetail | undefined }
   | { kind: 'giveBack'; reason: string }
   | { kind: 'recover'; error: JobError }
   | { kind: 'recoverLater'; error: JobError; delayMs: number };
@@ -34,17 +38,17 @@ export const unlessAsked: Partial<Record<OutcomeKind, string>> = {
 // a list of (job, lease) pairs makes a nested loop over the whole batch.
 export const entry = `($2::jsonb -> j.id::text)`;
 const finishes = `finished_at = now(), lane_head = (j.target_id is null), progress = 100,`;
-const holds = `held_since = now(), error = ${entry} -> 'error',`;
+const holds = `held_since = now(), error = ${entry} -> 'error', hold = ${entry} -> 'hold',`;
 export const writes: Record<OutcomeKind, string> = {
   complete: `${finishes} result = ${entry} -> 'result', error = null,`,
   completePartly: `${finishes} result = ${entry} -> 'result', error = ${entry} -> 'error',`,
-  retry: `run_at = g.due_at, error = ${entry} -> 'error',`,
+  retry: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
   fail: `finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
   stopPaused: holds,
-  stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), error = ${entry} -> 'error',`,
-  giveBack: `attempt = j.attempt - 1,`,
-  recover: `error = ${entry} -> 'error',`,
-  recoverLater: `run_at = g.due_at, error = ${entry} -> 'error',`,
+  stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), hold = null, error = ${entry} -> 'error',`,
+  giveBack: `hold = null, attempt = j.attempt - 1,`,
+  recover: `hold = null, error = ${entry} -> 'error',`,
+  recoverLater: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
 };
 
 /** Without a result there is nothing to look up. */
@@ -72,12 +76,31 @@ export function isEmpty(outcome: Outcome): boolean {
 export interface Entry {
   result?: unknown;
   error?: JobError | undefined;
+  hold?: StoredHold | undefined;
   delay?: number;
   told?: object | undefined;
 }
 
 /** What is written to the job and, under `told`, what the event says. */
 export function entryOf(outcome: Outcome): Entry {
+  const entry = entryOfEnd(outcome);
+  const { handler } = outcome;
+  if (handler === undefined) return entry;
+  // The job, its hold and the event say that the handler did not stop.
+  return {
+    ...entry,
+    told: { ...entry.told, handler },
+    ...(entry.error && { error: { ...entry.error, handler } }),
+    ...(outcome.kind === 'fail' && { hold: { kind: failureKind(outcome.error), handler } }),
+    ...(entry.hold && { hold: { ...entry.hold, handler } }),
+  };
+}
+
+function failureKind({ code }: JobError): HoldKind {
+  return code === 'TOKEN_LIMIT' ? 'budget' : 'error';
+}
+
+function entryOfEnd(outcome: AttemptEnd): Entry {
   switch (outcome.kind) {
     case 'complete':
       return { result: outcome.result ?? null };
@@ -91,11 +114,17 @@ export function entryOf(outcome: Outcome): Entry {
     case 'fail':
     case 'recover':
       return { error: outcome.error, told: { error: outcome.error } };
-    case 'stopPaused':
-    case 'stopCanceled': {
-      const code = outcome.kind === 'stopPaused' ? 'PAUSED' : 'CANCELED';
-      return { error: { code, message: outcome.message }, told: { ...outcome.by, message: outcome.message } };
+    case 'stopPaused': {
+      const { message, by } = outcome;
+      const kind = by?.kind ?? 'user';
+      const hold = { kind, reason: by?.reason, author: by?.author ?? by?.actor };
+      return { error: { code: 'PAUSED', message }, hold, told: { ...by, kind, message } };
     }
+    case 'stopCanceled':
+      return {
+        error: { code: 'CANCELED', message: outcome.message },
+        told: { ...outcome.by, message: outcome.message },
+      };
     case 'giveBack':
       return { told: { reason: outcome.reason } };
     default:

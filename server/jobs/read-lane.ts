@@ -1,6 +1,7 @@
 // What a target's lane looks like: its head, who holds it, how many wait. Every read is bounded.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { type Hold, holdOf, type StoredHold } from './hold.ts';
 import { holdsLane, type Job, type JobError } from './job.ts';
 import type { Status } from './states.ts';
 
@@ -17,10 +18,11 @@ export interface LaneJob {
   created_at: string;
   lease_owner: string | null;
   error: JobError | null;
+  hold: StoredHold | null;
 }
 
 export const laneColumns =
-  'j.id, j.target_id, j.type, j.status, j.on_error, j.priority, j.lane_rank, j.held_since, j.run_at, j.created_at, j.lease_owner, j.error';
+  'j.id, j.target_id, j.type, j.status, j.on_error, j.priority, j.lane_rank, j.held_since, j.run_at, j.created_at, j.lease_owner, j.error, j.hold';
 
 export interface Lane {
   head: LaneJob | undefined;
@@ -68,4 +70,9 @@ async function countWaiting(db: Queryable, schema: Schema, targetId: string): Pr
 
 export function isHold(job: LaneJob): boolean {
   return holdsLane({ status: job.status, targetId: job.target_id, onError: job.on_error });
+}
+
+/** Why the job holds its lane, if it does. */
+export function holdOfLaneJob(job: LaneJob): Hold | undefined {
+  return holdOf({ ...job, heldSince: job.held_since });
 }

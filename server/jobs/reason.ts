@@ -1,8 +1,10 @@
 // One reason why a job is not running, and what would release it.
+import type { Hold } from './hold.ts';
 
 export const reasonCodes = [
   'FINISHED',
   'HELD',
+  'HANDLER_RUNNING',
   'SCHEDULED',
   'BACKOFF',
   'CLAIMED',
@@ -41,6 +43,8 @@ export interface Reason {
   /** The other job that the reason is about. */
   jobId?: string;
   since?: string | null;
+  /** Who and what holds it. */
+  hold?: Hold;
   release: Release;
 }
 

@@ -28,7 +28,7 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
         transition: 'resume',
         actor: request.actor,
         // The holder stays head unless its target is paused; any other goes first in line.
-        set: `held_since = null, finished_at = null, stale_at = null, error = null, attempt_floor = b.attempt, expires_at = b.expires_later,
+        set: `held_since = null, hold = null, finished_at = null, stale_at = null, error = null, attempt_floor = b.attempt, expires_at = b.expires_later,
               run_at = now(), lane_head = b.free or (b.lane_head and not b.target_paused),
               lane_rank = case when b.free or (b.lane_head and not b.target_paused) then null else 1 end
               ${limit === undefined ? '' : ', token_limit = $4::bigint'}`,
@@ -56,7 +56,7 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
       const resolved = await changeJob(tx, schema, job, {
         transition: 'resolve',
         actor: request.actor,
-        set: `result = $4::jsonb, error = null, held_since = null, finished_at = now(), lane_head = b.free, lane_rank = null, progress = 100`,
+        set: `result = $4::jsonb, error = null, held_since = null, hold = null, finished_at = now(), lane_head = b.free, lane_rank = null, progress = 100`,
         values: [JSON.stringify(request.result ?? null)],
         data: told(request),
       });

@@ -21,10 +21,13 @@ export async function pauseJob(db: Database, schema: Schema, request: Request): 
           transition: 'pause',
           actor: request.actor,
           // Paused before its turn, it stands at the front of the line to hold the lane when its turn comes.
-          set: `held_since = now(), lease_owner = null, error = $4::jsonb,
+          set: `held_since = now(), lease_owner = null, error = $4::jsonb, hold = $5::jsonb,
             lane_rank = case when b.free or b.lane_head then null else 0 end`,
-          values: [JSON.stringify({ code: 'PAUSED', message: stoppedByUser.pause })],
-          data: told(request, { message: stoppedByUser.pause }),
+          values: [
+            JSON.stringify({ code: 'PAUSED', message: stoppedByUser.pause }),
+            JSON.stringify({ kind: 'user', reason: request.reason, author: request.author ?? request.actor }),
+          ],
+          data: told(request, { kind: 'user', message: stoppedByUser.pause }),
         }),
       ),
     );
@@ -54,7 +57,7 @@ function cancelNow(db: Database, schema: Schema, job: Job, request: Request, onl
     const happened = await changeJob(tx, schema, job, {
       transition: 'cancel',
       actor: request.actor,
-      set: `finished_at = now(), held_since = null, lane_head = b.free, lane_rank = null, lease_owner = null`,
+      set: `finished_at = now(), held_since = null, hold = null, lane_head = b.free, lane_rank = null, lease_owner = null`,
       data: told(request, only === undefined ? {} : { skipped: true }),
       ...(only !== undefined && { only }),
     });
@@ -80,7 +83,7 @@ async function requestStop(
     });
   }
   const rows = await db.query<{ cancel_detail: Job['cancelDetail'] }>(
-    `with given as (select $3::jsonb || jsonb_build_object('at', now()) as detail),
+    `with given as (select $3::jsonb || jsonb_build_object('actor', $4::text, 'at', now()) as detail),
      asked as (
        update ${schema}.jobs j set cancel_requested = true, cancel_intent = $2, cancel_detail = g.detail, updated_at = now()
          from given g

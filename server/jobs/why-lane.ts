@@ -2,9 +2,10 @@
 // lane of a million is looked at no further than a person would read.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { describeHold } from './hold.ts';
 import { type Job, priorityRank } from './job.ts';
 import { firstByPriority } from './lane.ts';
-import { isHold, type LaneJob, laneColumns, mostWaiting, readHeads } from './read-lane.ts';
+import { holdOfLaneJob, isHold, type LaneJob, laneColumns, mostWaiting, readHeads } from './read-lane.ts';
 import { jobAction, type Reason } from './reason.ts';
 import { mustFindTarget, type Target } from './target.ts';
 
@@ -81,12 +82,14 @@ function pausedTarget(target: Target): Reason {
 }
 
 function targetHeld(holder: LaneJob): Reason {
-  const why = holder.error === null ? '' : `: ${holder.error.message}`;
+  const hold = holdOfLaneJob(holder);
+  const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
     code: 'TARGET_HELD',
     detail: `Target ${holder.target_id} is held by job ${holder.id} (${holder.type}), ${holder.status} since ${holder.held_since}${why}`,
     jobId: holder.id,
     since: holder.held_since,
+    ...(hold && { hold }),
     release: {
       detail: `Resume, resolve or skip job ${holder.id}.`,
       at: null,
@@ -96,6 +99,17 @@ function targetHeld(holder: LaneJob): Reason {
 }
 
 function behindJob(other: LaneJob): Reason {
+  const hold = holdOfLaneJob(other);
+  if (hold?.kind === 'handler') {
+    return {
+      code: 'HANDLER_RUNNING',
+      detail: `Job ${other.id} (${other.type}) on ${other.lease_owner}: ${describeHold(hold)}`,
+      jobId: other.id,
+      since: hold.since,
+      hold,
+      release: { detail: `The handler of job ${other.id} ends, or its process does.`, at: null, actions: [] },
+    };
+  }
   return {
     code: 'BEHIND_JOB',
     detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane.`,

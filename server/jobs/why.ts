@@ -1,6 +1,7 @@
 // Why a job is not running: every reason there is now, each with what would release it. A job without
 // reasons is running, or will be taken by the next claim.
 import type { Queryable } from '../database/database.ts';
+import { describeHold, type Hold, holdOf } from './hold.ts';
 import type { Job } from './job.ts';
 import { jobAction, type Reason } from './reason.ts';
 import { isTerminal, ownedStatuses } from './states.ts';
@@ -19,7 +20,9 @@ export interface Why {
 export async function explainJob(db: Queryable, job: Job, view: FleetView): Promise<Why> {
   if (isTerminal(job.status)) return { reasons: [finished(job)], running: false, claimable: false, position: null };
   if (job.status === 'RUNNING') {
-    return { reasons: [], running: true, claimable: false, position: job.targetId === null ? null : 1 };
+    const hold = holdOf(job);
+    const reasons = hold === undefined ? [] : [handlerRunning(job, hold)];
+    return { reasons, running: true, claimable: false, position: job.targetId === null ? null : 1 };
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
   const reasons = [...ownReasons(job), ...lane.reasons, ...(await fleetReasons(db, job, view))];
@@ -42,11 +45,28 @@ function ownReasons(job: Job): Reason[] {
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
 
+/** It was told to stop and has not: it runs, and nothing else may in its lane. */
+function handlerRunning(job: Job, hold: Hold): Reason {
+  return {
+    code: 'HANDLER_RUNNING',
+    detail: `Attempt ${job.attempt} on ${job.leaseOwner}: ${describeHold(hold)}`,
+    since: hold.since,
+    hold,
+    release: {
+      detail: `The handler ends, its process ends, or the daemon gives it up after UNRESPONSIVE_HANDLER_MAX_SECONDS.`,
+      at: null,
+      actions: [],
+    },
+  };
+}
+
 function held(job: Job): Reason {
-  const why = job.error === null ? '' : `: ${job.error.message}`;
+  const hold = holdOf(job);
+  const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
     code: 'HELD',
     detail: `The job is ${job.status} since ${job.heldSince}${why}`,
+    ...(hold && { hold }),
     since: job.heldSince,
     release: {
       detail: 'Resume it to run it again; resolve or cancel it to end it.',

@@ -56,6 +56,10 @@ const settings = {
     86_400,
     'How long running jobs may go on after SIGTERM before they are paused.',
   ),
+  RESUME_DRAINED_JOBS: flag(
+    false,
+    'At its start a daemon resumes the jobs that shutdowns have paused. Off: a person resumes them (hold_kind=drain).',
+  ),
   ORPHAN_AFTER_SECONDS: number(
     7200,
     1,

@@ -1,6 +1,6 @@
 // From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
 
-import { attemptsLeft, type Job, type JobError, stoppedByUser } from '../jobs/job.ts';
+import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
 import { tokenLimitMessage } from '../jobs/recover.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
@@ -49,10 +49,14 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'drained':
       return reason.thenDo === 'requeue'
         ? { kind: 'giveBack', reason: 'drained' }
-        : { kind: 'stopPaused', message: stoppedByUser.pause, by: { reason: 'drained' } };
+        : { kind: 'stopPaused', message: stoppedByUser.pause, by: drainedBy(job.leaseOwner) };
     default:
       return assertNever(reason);
   }
+}
+
+function drainedBy(owner: string | null): CancelDetail {
+  return { kind: 'drain', reason: 'drained', ...(owner !== null && { author: `worker:${owner}` }) };
 }
 
 /** Fatal unless the handler says otherwise, or the job lists the code as recoverable. */

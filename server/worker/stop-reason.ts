@@ -1,10 +1,12 @@
 // Why an attempt must stop. The executor aborts the attempt's signal with one of these; what a
 // handler sees is a JobStopped error that carries it.
 
+import type { CancelDetail } from '../jobs/job.ts';
+
 /** `by` is what the request on the flag said: who, why, when. */
 export type StopReason =
-  | { kind: 'paused'; by?: object | undefined }
-  | { kind: 'canceled'; by?: object | undefined }
+  | { kind: 'paused'; by?: CancelDetail | undefined }
+  | { kind: 'canceled'; by?: CancelDetail | undefined }
   | { kind: 'leaseLost' }
   | { kind: 'drained'; thenDo: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }

@@ -91,6 +91,8 @@ export const jobs = tenantTemplate.table(
     result: jsonb('result'),
     /** `{ code, message }` of the last failure; a `message` alone when paused. */
     error: jsonb('error'),
+    /** `{ kind, reason, author }` of a pause, or of a handler that was told to stop and still runs; see jobs/hold.ts. */
+    hold: jsonb('hold'),
     checkpoint: jsonb('checkpoint'),
     retry: jsonb('retry'),
     timeoutSeconds: real('timeout_seconds'),

@@ -1,6 +1,7 @@
 // The filters of job lists, in a query and in the body of a bulk operation.
 import { z } from 'zod';
 import type { JobFilter } from '../../jobs/filter.ts';
+import { holdKinds, statusesOfHold } from '../../jobs/hold.ts';
 import { priorities } from '../../jobs/job.ts';
 import { type Status, statuses } from '../../jobs/states.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
@@ -13,6 +14,13 @@ const statusList = z
   .pipe(z.array(z.enum(statuses)).min(1))
   .meta({ type: 'string', description: 'One status, or several with commas between them.' });
 
+function holdKindField() {
+  return z
+    .enum(holdKinds)
+    .optional()
+    .describe('Only jobs with a hold of this kind: `drain` has what a shutdown paused.');
+}
+
 export const listQuery = z.strictObject({
   ...pageQuery(),
   status: z
@@ -21,6 +29,7 @@ export const listQuery = z.strictObject({
     })
     .optional(),
   held: booleanQuery().optional().describe('true: only jobs that wait for a person (PAUSED, ERROR).'),
+  hold_kind: holdKindField(),
   type: nameField().optional(),
   queue: nameField().optional(),
   target_id: targetIdField().optional(),
@@ -34,7 +43,8 @@ export function listFilter(
   query: Omit<z.output<typeof listQuery>, 'target_id'> & { target_id?: string | undefined },
 ): JobFilter {
   return {
-    statuses: withHeld(query.status, query.held),
+    statuses: withHeld(query.status ?? (query.hold_kind && statusesOfHold[query.hold_kind]), query.held),
+    holdKind: query.hold_kind,
     type: query.type,
     queue: query.queue,
     targetId: query.target_id,
@@ -47,6 +57,7 @@ export function listFilter(
 export const operationFilter = z
   .strictObject({
     status: z.array(z.enum(statuses)).min(1).max(statuses.length).optional(),
+    hold_kind: holdKindField(),
     type: nameField().optional(),
     queue: nameField().optional(),
     target_id: targetIdField().optional(),

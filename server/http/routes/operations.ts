@@ -127,6 +127,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
 function toFilter(given: z.output<typeof operationFilter>): JobFilter {
   return {
     statuses: given.status,
+    holdKind: given.hold_kind,
     type: given.type,
     queue: given.queue,
     targetId: given.target_id,
@@ -144,6 +145,7 @@ function operationToApi(operation: Operation): z.input<typeof operationSchema> {
     action: operation.action,
     filter: {
       ...(filter.statuses && { status: statuses.filter((status) => filter.statuses?.includes(status)) }),
+      ...(filter.holdKind !== undefined && { hold_kind: filter.holdKind }),
       ...(filter.type !== undefined && { type: filter.type }),
       ...(filter.queue !== undefined && { queue: filter.queue }),
       ...(filter.targetId !== undefined && { target_id: filter.targetId }),

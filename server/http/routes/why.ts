@@ -8,6 +8,7 @@ import { explainJob } from '../../jobs/why.ts';
 import type { Config } from '../../kernel/config.ts';
 import { readCapacities } from '../../scheduler/capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { jobHoldSchema } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 
@@ -31,6 +32,7 @@ const whySchema = z
         detail: z.string(),
         job_id: z.uuid().optional().describe('The other job that the reason is about.'),
         since: time.nullable().optional(),
+        hold: jobHoldSchema.optional().describe('Who and what holds it.'),
         release: z.strictObject({
           detail: z.string(),
           at: time.nullable().describe('When it ends by itself, if that is known.'),
@@ -96,12 +98,13 @@ function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Pr
 }
 
 function reasonToApi(reason: Reason): WhyBody['reasons'][number] {
-  const { code, detail, jobId, since, release } = reason;
+  const { code, detail, jobId, since, hold, release } = reason;
   return {
     code,
     detail,
     ...(jobId !== undefined && { job_id: jobId }),
     ...(since !== undefined && { since }),
+    ...(hold !== undefined && { hold }),
     release,
   };
 }

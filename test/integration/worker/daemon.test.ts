@@ -77,6 +77,31 @@ test('a drain pauses what outlasts its grace and leaves the rest queued', async 
   expect((await reread(context, late)).status).toBe('QUEUED');
 });
 
+test('what a drain paused is resumed at the next start if the setting says so, and waits for a person otherwise', async () => {
+  const first = await startDaemon(context, { env: { WORKER_ID: 'pod' } });
+  const [one, two] = await first.enqueue(
+    context.tenant,
+    [
+      { type: 'demo.sleep', payload: { seconds: 600 } },
+      { type: 'demo.echo', runAt: '2100-01-01T00:00:00Z', payload: {} },
+    ],
+    'test',
+  );
+  await eventually(async () => expect((await reread(context, one!.job)).status).toBe('RUNNING'));
+  await pauseJob(context.db, context.schema, { jobId: two!.job.id, actor: 'user:ann' });
+  await first.stop(0);
+  const hold = { kind: 'drain', reason: 'drained', author: 'worker:pod' };
+  expect(await reread(context, one!.job)).toMatchObject({ status: 'PAUSED', hold });
+  const second = await startDaemon(context);
+  await second.stop(0);
+  expect((await reread(context, one!.job)).status).toBe('PAUSED');
+  await startDaemon(context, { env: { RESUME_DRAINED_JOBS: 'true' } });
+  await eventually(async () =>
+    expect(await reread(context, one!.job)).toMatchObject({ status: 'RUNNING', hold: null }),
+  );
+  expect((await reread(context, two!.job)).status).toBe('PAUSED');
+});
+
 test('a second stop ends the grace, also one that comes before the drain has begun', async () => {
   const daemon = await startDaemon(context);
   const [job] = await daemon.enqueue(context.tenant, [{ type: 'demo.sleep', payload: { seconds: 600 } }], 'test');

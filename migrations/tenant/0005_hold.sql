@@ -1,0 +1,1 @@
+ALTER TABLE "tenant_template"."jobs" ADD COLUMN "hold" jsonb;

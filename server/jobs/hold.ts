@@ -1,0 +1,86 @@
+// Why a job holds its lane: what kind of hold, who made it and why. A pause stores it; the hold of a failed job
+// follows from its error; a RUNNING job has one while the handler that was told to stop still runs.
+import type { Job, JobError } from './job.ts';
+import type { Outcome } from './outcome.ts';
+import type { Status } from './states.ts';
+
+export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler'] as const;
+export type HoldKind = (typeof holdKinds)[number];
+
+/** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
+export type HandlerState = 'running' | 'terminated';
+
+/** The column `hold`. */
+export interface StoredHold {
+  kind: HoldKind;
+  reason?: string | undefined;
+  author?: string | undefined;
+  handler?: HandlerState | undefined;
+  /** Of kind `handler`: since when, and what ends the attempt when the handler has stopped or its lease expires. */
+  since?: string | undefined;
+  outcome?: Outcome | undefined;
+}
+
+export interface Hold {
+  kind: HoldKind;
+  reason: string | null;
+  author: string | null;
+  since: string | null;
+  handler: HandlerState | null;
+}
+
+type Held = Pick<Job, 'status' | 'heldSince'> & { error: JobError | null; hold: StoredHold | null };
+
+/** Undefined: nothing holds the job but its own run or its turn. */
+export function holdOf(job: Held): Hold | undefined {
+  const { hold } = job;
+  if (job.status === 'RUNNING' && hold?.kind === 'handler') return toHold(hold, hold.reason, hold.since);
+  if (job.status !== 'PAUSED' && job.status !== 'ERROR') return undefined;
+  const stored = hold ?? { kind: kindOf(job) };
+  return toHold(stored, stored.reason ?? (job.status === 'ERROR' ? job.error?.message : undefined), job.heldSince);
+}
+
+function toHold(hold: StoredHold, reason: string | undefined, since: string | null | undefined): Hold {
+  const { kind, author = null, handler = null } = hold;
+  return { kind, reason: reason ?? null, author, since: since ?? null, handler };
+}
+
+/** Of a hold that stored no kind: a failure, or a pause by a version that did not store one. */
+function kindOf({ status, error }: Held): HoldKind {
+  if (status === 'PAUSED') return 'user';
+  return error?.code === 'TOKEN_LIMIT' ? 'budget' : 'error';
+}
+
+/** The statuses in which a hold of each kind is found. */
+export const statusesOfHold: Record<HoldKind, readonly Status[]> = {
+  user: ['PAUSED'],
+  drain: ['PAUSED'],
+  budget: ['ERROR'],
+  error: ['ERROR'],
+  handler: ['RUNNING'],
+};
+
+/** The kind as `holdOf` has it, in SQL, over `j`; null for jobs without a hold. */
+export const holdKindSql = `case
+  when j.status = 'RUNNING' then j.hold ->> 'kind'
+  when j.status not in ('PAUSED', 'ERROR') then null
+  when j.hold is not null then j.hold ->> 'kind'
+  when j.status = 'PAUSED' then 'user'
+  when j.error ->> 'code' = 'TOKEN_LIMIT' then 'budget'
+  else 'error' end`;
+
+/** `paused by ann (worker:w1): reason`, for people. */
+export function describeHold(hold: Hold): string {
+  const by = hold.author === null ? '' : ` by ${hold.author}`;
+  const why = hold.reason === null ? '' : `: ${hold.reason}`;
+  const handler = hold.handler === 'running' ? ' Its handler had not stopped.' : '';
+  return `${descriptions[hold.kind]}${by}${why}${handler}`;
+}
+
+const descriptions: Record<HoldKind, string> = {
+  user: 'paused',
+  drain: 'paused by a drain',
+  budget: 'stopped by its budget',
+  error: 'failed',
+  handler: 'handler still running',
+};
