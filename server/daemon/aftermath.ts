@@ -13,6 +13,7 @@ import type { RetentionHooks, RetentionReport } from '../maintenance/retention.t
 import { createRetention } from '../maintenance/retention-rounds.ts';
 import type { Watcher } from '../maintenance/watch.ts';
 import type { Metrics } from '../stats/metrics.ts';
+import { reportSetAside } from '../stats/report-set-aside.ts';
 import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -40,7 +41,8 @@ export interface Aftermath {
 export function createAftermath(options: AftermathOptions): Aftermath {
   const { config, db, registry, logger, metrics, retentionHooks } = options;
   const { underLoad } = options;
-  const statistics = new Statistics({ db, registry, logger, metrics, underLoad, watched: true });
+  const onSetAside = reportSetAside(metrics, logger);
+  const statistics = new Statistics({ db, registry, logger, metrics, underLoad, watched: true, onSetAside });
   const webhooks = new WebhookDispatcher({
     db,
     registry,
@@ -48,6 +50,7 @@ export function createAftermath(options: AftermathOptions): Aftermath {
     workerId: config.workerId,
     underLoad,
     watched: true,
+    onSetAside,
     allowPrivate: config.webhookAllowPrivate,
     concurrency: config.webhookConcurrency,
     timeoutMs: config.webhookTimeoutSeconds * 1000,

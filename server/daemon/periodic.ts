@@ -11,6 +11,7 @@ import { Sweeper } from '../maintenance/sweeper.ts';
 import { Watch, type Watcher } from '../maintenance/watch.ts';
 import type { ScheduleTicker } from '../schedules/ticker.ts';
 import type { Metrics } from '../stats/metrics.ts';
+import { reportSetAside } from '../stats/report-set-aside.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { WorkerPool } from '../worker/pool.ts';
 
@@ -37,10 +38,17 @@ export interface Periodic {
 
 /** One look serves all of them: an idle daemon sends one statement every few seconds. */
 export function createPeriodic(options: PeriodicOptions): Periodic {
-  const { config, db, registry, logger, workers, schedules, operations, followers } = options;
+  const { config, db, registry, logger, metrics, workers, schedules, operations, followers } = options;
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
-  const sealer = new Sealer({ db, registry, logger, watched: true, underLoad: () => workers.underLoad });
+  const sealer = new Sealer({
+    db,
+    registry,
+    logger,
+    watched: true,
+    underLoad: () => workers.underLoad,
+    onSetAside: reportSetAside(metrics, logger),
+  });
   const watchers = [
     createPoll(pollMs, workers, schedules),
     createFollowerWatch(sweepMs, { ...followers, seals: sealer }),

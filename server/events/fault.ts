@@ -5,6 +5,7 @@ export interface Fault {
     | 'event_missing'
     | 'event_altered'
     | 'event_inserted'
+    | 'event_unreadable'
     | 'seal_missing'
     | 'seal_altered'
     | 'job_history'

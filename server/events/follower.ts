@@ -6,6 +6,7 @@ import { problem } from '../kernel/errors.ts';
 import type { Event } from './event.ts';
 import { readNewEvents } from './follow.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
+import type { SetAside } from './set-aside.ts';
 
 export interface FollowOptions {
   /** Where a follower starts that has never run. */
@@ -21,6 +22,8 @@ export interface Followed {
   complete: boolean;
   /** Another daemon is at it. */
   busy: boolean;
+  /** Events that could not be processed and were passed by. */
+  setAside?: SetAside[];
 }
 
 /** Called with at least one event, inside the transaction that also moves the follower on. */

@@ -1,11 +1,13 @@
 // Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path.
 // Whoever later edits, removes, swaps or inserts a sealed row is found and the row is named.
 import { createHash } from 'node:crypto';
+import { isDataError, withoutFaulty } from '../database/data-error.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Event, eventKey } from './event.ts';
-import { goOn, readStatement, readValues } from './follow.ts';
+import { goOn, readNewEvents, readStatement, readValues } from './follow.ts';
 import { type Followed, followInSteps } from './follower.ts';
+import { recordSetAside, type SetAside } from './set-aside.ts';
 
 export const sealsFollower = 'seals';
 
@@ -34,6 +36,16 @@ interface Row extends SealedEvent {
 
 /** Seals up to one block. Call again at once while `complete` is false. */
 export async function sealEvents(db: Database, schema: Schema): Promise<Followed> {
+  try {
+    return await sealReadable(db, schema);
+  } catch (error) {
+    if (!isDataError(error)) throw error;
+    return sealAround(db, schema);
+  }
+}
+
+/** Fails if there is an event of which Postgres cannot make a hash. */
+async function sealReadable(db: Database, schema: Schema): Promise<Followed> {
   return followInSteps<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
     const rows = await tx.query<Row>(
       `with log as materialized (${readStatement(schema)})
@@ -55,6 +67,24 @@ export async function sealEvents(db: Database, schema: Schema): Promise<Followed
   });
 }
 
+/**
+ * The chain cannot leave an event out: verification would take it for one that was slipped in. An event without a
+ * hash is sealed with a mark instead, which keeps its place in the log and says that nothing vouches for its content.
+ */
+async function sealAround(db: Database, schema: Schema): Promise<Followed> {
+  const setAside: SetAside[] = [];
+  const followed = await followInSteps<ChainEnd>(db, schema, sealsFollower, {}, async (tx, position, end) => {
+    const read = await readNewEvents(tx, schema, position, { limit: mostPerBlock });
+    const { hashes, unreadable } = await hashRows(tx, schema, read.events);
+    for (const [event, error] of unreadable)
+      setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));
+    const sealed = read.events.map((event) => ({ ...event, hash: hashes.get(eventKey(event)) ?? noHash }));
+    const state = sealed.length === 0 ? end : await sealBlock(tx, schema, sealed, end);
+    return { ...read, state, handled: sealed.length };
+  });
+  return { ...followed, setAside };
+}
+
 async function sealBlock(tx: Queryable, schema: Schema, events: SealedEvent[], end: ChainEnd): Promise<ChainEnd> {
   const block: Block = {
     number: String(BigInt(end.number ?? '0') + 1n),
@@ -73,23 +103,39 @@ async function sealBlock(tx: Queryable, schema: Schema, events: SealedEvent[], e
 }
 
 export const hashLength = 16;
+/** In place of the hash of an event that had none when it was sealed. */
+export const noHash = Buffer.alloc(hashLength);
 
 /** All that the row says, in one text that means nothing else: numbers as they are stored, not as JavaScript reads them. */
 const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq, (extract(epoch from e.at) * 1000000)::bigint,
   e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
 
+export interface RowHashes {
+  /** By `xid:seq`; those that are gone are missing. */
+  hashes: Map<string, Buffer>;
+  /** Postgres cannot make a hash of these. */
+  unreadable: Map<Pick<Event, 'xid' | 'seq'>, unknown>;
+}
+
 export async function hashRows(
   tx: Queryable,
   schema: Schema,
   events: readonly Pick<Event, 'xid' | 'seq'>[],
-): Promise<Map<string, Buffer>> {
-  const rows = await tx.query<{ xid: string; seq: string; hash: Buffer }>(
-    // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
-    `select e.xid, e.seq, ${rowHash} as hash from unnest($1::text[], $2::bigint[]) as k(xid, seq)
-      cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
-    [events.map((event) => event.xid), events.map((event) => event.seq)],
+): Promise<RowHashes> {
+  const unreadable: RowHashes['unreadable'] = new Map();
+  const rows = await withoutFaulty(
+    tx,
+    events,
+    (some) =>
+      tx.query<{ xid: string; seq: string; hash: Buffer }>(
+        // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
+        `select e.xid, e.seq, ${rowHash} as hash from unnest($1::text[], $2::bigint[]) as k(xid, seq)
+          cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
+        [some.map((event) => event.xid), some.map((event) => event.seq)],
+      ),
+    (event, error) => unreadable.set(event, error),
   );
-  return new Map(rows.map((row) => [eventKey(row), row.hash]));
+  return { hashes: new Map(rows.map((row) => [eventKey(row), row.hash])), unreadable };
 }
 
 export interface Block {

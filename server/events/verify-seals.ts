@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { type Event, eventKey } from './event.ts';
 import type { Faults } from './fault.ts';
 import { type Position, parsePosition } from './position.ts';
-import { type Block, type ChainEnd, hashBlock, hashLength, hashRows, sealsFollower } from './seal.ts';
+import { type Block, type ChainEnd, hashBlock, hashLength, hashRows, noHash, sealsFollower } from './seal.ts';
 import { isVisible, parseSnapshot } from './snapshot.ts';
 
 export interface SealReport {
@@ -132,13 +132,18 @@ function toBlock(row: SealRow): Block {
 }
 
 async function verifyRows(tx: Queryable, schema: Schema, row: SealRow, faults: Faults): Promise<void> {
-  const found = await hashRows(tx, schema, row.event_keys.map(fromKey));
+  const { hashes, unreadable } = await hashRows(tx, schema, row.event_keys.map(fromKey));
+  const without = new Set([...unreadable.keys()].map(eventKey));
   row.event_keys.forEach((event, i) => {
     const sealed = row.event_hashes.subarray(i * hashLength, (i + 1) * hashLength);
-    const present = found.get(event);
-    if (!present) faults.add({ kind: 'event_missing', event, seal: row.number, detail: 'was sealed and is gone' });
-    else if (!present.equals(sealed)) {
-      faults.add({ kind: 'event_altered', event, seal: row.number, detail: 'is not what was sealed' });
+    const present = hashes.get(event);
+    const seal = row.number;
+    if (!present && !without.has(event)) {
+      faults.add({ kind: 'event_missing', event, seal, detail: 'was sealed and is gone' });
+    } else if (sealed.equals(noHash)) {
+      faults.add({ kind: 'event_unreadable', event, seal, detail: 'no hash could be made of it when it was sealed' });
+    } else if (!present?.equals(sealed)) {
+      faults.add({ kind: 'event_altered', event, seal, detail: 'is not what was sealed' });
     }
   });
 }

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { defaultBackoff } from '../kernel/backoff.ts';
-import { nameField, targetIdField, timeField } from '../kernel/fields.ts';
+import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../kernel/fields.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { NewJob } from './enqueue.ts';
@@ -46,10 +46,7 @@ export const jobRequest = z
     constraints: z.record(z.string().max(200), z.unknown()).optional(),
     on_error: z.enum(['block', 'continue']).optional().describe('Whether a failure holds the lane.'),
     on_drain: z.enum(['pause', 'requeue']).optional(),
-    webhook_url: z
-      .url({ protocol: /^https?$/, error: 'must be an http or https address' })
-      .max(2048)
-      .optional(),
+    webhook_url: httpUrlField().optional(),
     client_request_id: clientRequestId
       .optional()
       .describe('Makes the request idempotent; as the Idempotency-Key header.'),
@@ -88,7 +85,7 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
     constraints: request.constraints,
     onError: request.on_error ?? defaults.onError,
     onDrain: request.on_drain,
-    webhookUrl: request.webhook_url,
+    webhookUrl: request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url),
     clientRequestId: request.client_request_id,
     requestHash: request.client_request_id === undefined ? undefined : requestHash(request),
     traceparent: context.traceparent,

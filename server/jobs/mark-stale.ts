@@ -1,6 +1,8 @@
 // Finished jobs become stale. An index on their end would cost every job that ends, and the event log
 // knows the ends in order: this follows it, as far behind as jobs stay fresh. Once a week it looks at
 // all jobs, and finds what the log does not tell: of a tenant that was restored, or changed by hand.
+
+import { isDataError, withoutFaulty } from '../database/data-error.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { followInSteps, type Step } from '../events/follower.ts';
@@ -18,6 +20,8 @@ export interface MarkOptions {
 
 export interface Marked {
   jobs: RetiredJob[];
+  /** Jobs that Postgres refuses to mark; the next look at all jobs tries again. */
+  skipped: string[];
   /** False: there is more to read; call again. */
   complete: boolean;
   /** The log has been read up to this event; undefined: another daemon is at it. */
@@ -39,14 +43,36 @@ const start = { xid: '0', seq: '0' };
 
 /** One short transaction: reads on in the log, or in the jobs, and marks those whose time has come. */
 export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<Marked> {
-  let marked: Marked = { jobs: [], complete: true, readTo: undefined };
+  try {
+    return await markInOneStep(db, schema, options, mark);
+  } catch (error) {
+    if (!isDataError(error)) throw error;
+  }
+  const skipped: string[] = [];
+  const markAround: typeof mark = (tx, _schema, ids) =>
+    withoutFaulty(
+      tx,
+      ids,
+      (some) => mark(tx, schema, some, options),
+      (id) => void skipped.push(id),
+    );
+  return { ...(await markInOneStep(db, schema, options, markAround)), skipped };
+}
+
+async function markInOneStep(
+  db: Database,
+  schema: Schema,
+  options: MarkOptions,
+  markAll: typeof mark,
+): Promise<Marked> {
+  let marked: Marked = { jobs: [], skipped: [], complete: true, readTo: undefined };
   const { complete } = await followInSteps<Memory>(db, schema, staleFollower, {}, async (tx, position, memory) => {
     const present = await readPresent(tx, schema);
     const read = isLookDue(memory, present)
       ? await lookOn(tx, schema, position, memory, present, options)
       : await readOn(tx, schema, position, memory, present, options);
-    const jobs = read.ids.length === 0 ? [] : await mark(tx, schema, read.ids, options);
-    marked = { jobs, complete: read.step.complete, readTo: read.step.position.page ?? start };
+    const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
+    marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? start };
     return read.step;
   });
   return { ...marked, complete };
@@ -100,7 +126,9 @@ async function readOn(
 ): Promise<Read> {
   const { xid, seq } = position.page ?? start;
   const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
-    `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second' as due,
+    `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second'
+              -- Of a clock that was wrong: whoever waits for such a time waits for ever.
+              or e.at > now() + interval '1 day' as due,
             coalesce(to_status in ('SUCCESS','PARTIAL','CANCELED','ERROR'), false) as ended
        from ${schema}.events e
       where (e.xid, e.seq) > ($1::text::xid8, $2::bigint) and e.xid < $5::text::xid8

@@ -26,6 +26,31 @@ export function isTargetId(text: string): boolean {
   return targetIdField().safeParse(text).success;
 }
 
+/**
+ * An http or https address. Bounded by what is stored and sent: in that form a host in punycode or a path with
+ * percent signs is up to nine times as long as what was typed, and an index row holds 2,700 bytes.
+ */
+export function httpUrlField() {
+  return z
+    .url({ protocol: /^https?$/, error: 'must be an http or https address' })
+    .max(longestUrl)
+    .refine((text) => normalizeUrl(text).length <= longestUrl, `must have at most ${longestUrl} bytes once encoded`)
+    .refine((text) => !hasCredentials(text), 'must not contain a user name or password');
+}
+
+const longestUrl = 2048;
+
+/** As it is sent: ASCII only, so that its length is its bytes. What is not a URL stays as it is. */
+export function normalizeUrl(text: string): string {
+  return URL.canParse(text) ? new URL(text).href : text;
+}
+
+function hasCredentials(text: string): boolean {
+  if (!URL.canParse(text)) return false;
+  const { username, password } = new URL(text);
+  return username !== '' || password !== '';
+}
+
 // The same object in every time field, by which `isTimeText` knows it.
 const timeText = z.iso
   .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })

@@ -34,6 +34,7 @@ export interface RetentionReport {
   deliveries: number;
   leases: number;
   operations: number;
+  setAside: number;
   minutes: number;
   /** False: there is more; the run came to its bound. */
   complete: boolean;
@@ -72,6 +73,9 @@ export async function runRetentionOnce(
       limit: limit * eventsPerJob,
     });
     readTo = marked.readTo;
+    if (marked.skipped.length > 0) {
+      options.logger.warn({ tenant: tenant.slug, jobIds: marked.skipped }, 'jobs could not be marked as stale');
+    }
     const count = await tell(marked.jobs, tenant, options, hooks?.onStale?.bind(hooks));
     return { count, complete: marked.complete };
   });
@@ -82,6 +86,7 @@ export async function runRetentionOnce(
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', eventDays, limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
+  await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
   if (!options.signal?.aborted && readTo !== undefined) {
     const pruned = await pruneEvents(db, schema, { olderThanSeconds: logSeconds, upTo: readTo });
@@ -98,6 +103,7 @@ const nothing: RetentionReport = {
   deliveries: 0,
   leases: 0,
   operations: 0,
+  setAside: 0,
   minutes: 0,
   complete: true,
 };
@@ -164,6 +170,19 @@ async function deleteOld(
        select id from ${schema}.${table} where ${column} is not null and ${column} < now() - $1::float8 * interval '1 day'
         order by ${column} limit $2 for update skip locked)
      delete from ${schema}.${table} where id = any(array(select id from old)) returning id`,
+    [days, limit],
+  );
+  return rows.length;
+}
+
+/** Few, or none: found without an index. */
+async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
+  const rows = await db.query(
+    `with old as (
+       select follower, event_xid, event_seq from ${schema}.set_aside_events
+        where set_aside_at < now() - $1::float8 * interval '1 day' limit $2)
+     delete from ${schema}.set_aside_events s using old o
+      where s.follower = o.follower and s.event_xid = o.event_xid and s.event_seq = o.event_seq returning s.follower`,
     [days, limit],
   );
   return rows.length;

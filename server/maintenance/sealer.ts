@@ -1,6 +1,7 @@
 // Seals the events of all tenants, soon after they were committed and never in their way.
 import type { Database } from '../database/database.ts';
 import { sealEvents } from '../events/seal.ts';
+import type { ReportSetAside } from '../events/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -18,6 +19,7 @@ export class Sealer implements Service {
   #db: Database;
   #rounds: TenantRounds;
   #underLoad: () => boolean;
+  #onSetAside: ReportSetAside | undefined;
 
   constructor(options: {
     db: Database;
@@ -26,7 +28,9 @@ export class Sealer implements Service {
     /** Somebody wakes it where there is something to seal: see TenantRounds. */
     watched?: boolean;
     underLoad?: () => boolean;
+    onSetAside?: ReportSetAside;
   }) {
+    this.#onSetAside = options.onSetAside;
     this.#db = options.db;
     this.#underLoad = options.underLoad ?? (() => false);
     this.#rounds = new TenantRounds({
@@ -64,7 +68,8 @@ export class Sealer implements Service {
     let sealed = 0;
     for (let block = 0; block < mostBlocks; block++) {
       if (signal.aborted || (block > 0 && this.#underLoad())) return 'more';
-      const { handled, complete, busy } = await sealEvents(this.#db, tenant.schema);
+      const { handled, complete, busy, setAside } = await sealEvents(this.#db, tenant.schema);
+      this.#onSetAside?.(tenant, setAside);
       sealed += handled;
       if (complete) return sealed > 0 ? 'some' : busy ? 'none' : 'rest';
     }

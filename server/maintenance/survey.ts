@@ -1,5 +1,7 @@
 // Asks many tenants at once whether there is anything to do, so that an idle tenant costs nothing
 // of its own: one statement per chunk of tenants, each answer from the front of a small index.
+
+import { isDataError } from '../database/data-error.ts';
 import { type Queryable, sqlState } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
@@ -41,8 +43,25 @@ async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Qu
       return single;
     }
     if (sqlState(error) === undefinedTable) return [];
-    throw error;
+    const [tenant] = tenants;
+    if (tenant === undefined || !isDataError(error)) throw error;
+    return [{ tenant, answers: await askOneByOne(db, tenant, questions) }];
   }
+}
+
+/** A row that one question cannot read must not silence the others, nor those to other tenants: its answer is null. */
+async function askOneByOne(db: Queryable, tenant: Tenant, questions: Questions): Promise<Answers> {
+  const answers: Answers = {};
+  for (const [name, ask] of Object.entries(questions)) {
+    try {
+      const [row] = await db.query<{ answer: Answers[string] }>(`select ${ask(tenant.schema)} as answer`);
+      answers[name] = row?.answer ?? null;
+    } catch (error) {
+      if (!isDataError(error)) throw error;
+      answers[name] = null;
+    }
+  }
+  return answers;
 }
 
 /** SQL: milliseconds from now, by the database's clock, until `time`. */

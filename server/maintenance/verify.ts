@@ -3,6 +3,7 @@
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Fault, Faults } from '../events/fault.ts';
+import { countSetAside } from '../events/set-aside.ts';
 import { type SealReport, verifySeals } from '../events/verify-seals.ts';
 import { type JobsReport, verifyJobs } from '../jobs/verify-jobs.ts';
 import { type LanesReport, verifyLanes } from '../jobs/verify-lanes.ts';
@@ -11,6 +12,8 @@ export interface Verification {
   seals: SealReport;
   jobs: JobsReport;
   lanes: LanesReport;
+  /** Events that a follower could not process and passed by, by follower. */
+  setAside: Record<string, number>;
   /** The first thousand; `faultCount` has all. */
   faults: Fault[];
   faultCount: number;
@@ -32,6 +35,7 @@ export async function verifyTenant(db: Database, schema: Schema, options: Verify
     const pruned = seals.prunedSeals > 0;
     const jobs = await verifyJobs(tx, schema, pruned, faults);
     const lanes = await verifyLanes(tx, schema, pruned, faults);
-    return { seals, jobs, lanes, faults: faults.list, faultCount: faults.count };
+    const setAside = await countSetAside(tx, schema);
+    return { seals, jobs, lanes, setAside, faults: faults.list, faultCount: faults.count };
   }, longestMs);
 }

@@ -56,6 +56,8 @@ export class Metrics implements Service {
   readonly loopBlockedSeconds: Counter;
   readonly webhooks: LabelledCounter<WebhookOutcome>;
   readonly webhookSeconds: LabelledHistogram<never>;
+  /** Events that a follower could not process and passed by. */
+  readonly setAside: LabelledCounter<string>;
   readonly queueJobs: LabelledGauge<string>;
   readonly oldestSeconds: LabelledGauge<never>;
 
@@ -98,6 +100,12 @@ export class Metrics implements Service {
     this.loopBlockedSeconds = counter(at, 'event_loop_blocked_seconds_total', 'Time the event loop was found blocked.');
     this.webhooks = new LabelledCounter(at, 'webhook_attempts_total', 'Webhooks sent, by outcome.', 'outcome');
     this.webhookSeconds = new LabelledHistogram(at, 'webhook_seconds', 'How long receivers took.', webhookBuckets);
+    this.setAside = new LabelledCounter(
+      at,
+      'events_set_aside_total',
+      'Events that could not be processed and were passed by, by follower.',
+      'follower',
+    );
     this.queueJobs = new LabelledGauge(at, 'queue_jobs', 'Jobs by status, from the rollups.', 'status');
     this.oldestSeconds = new LabelledGauge(at, 'queue_oldest_seconds', 'Age of the oldest job that waits to be taken.');
     gauge(at, 'build_info', 'Always 1; the version is the label.', ['version']).set({ version: options.version }, 1);

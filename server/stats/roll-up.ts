@@ -12,10 +12,12 @@ const eventsPerStep = 10_000;
 
 export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPerStep): Promise<Followed> {
   const selection = { name: 'statistics', limit, ctes: groupEvents(schema), from: 'groups', values: [boundsSeconds] };
-  return followSelect<Group>(db, schema, selection, async (tx, groups) => {
-    const minutes = newMinutes();
-    for (const group of groups) addGroup(minutes, group);
-    await saveMinutes(tx, schema, minutes);
+  return followSelect<Group>(db, schema, selection, {
+    async handle(tx, groups) {
+      const minutes = newMinutes();
+      for (const group of groups) addGroup(minutes, group);
+      await saveMinutes(tx, schema, minutes);
+    },
   });
 }
 

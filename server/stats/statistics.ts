@@ -1,6 +1,7 @@
 // The service behind statistics: rolls up every tenant's events, and keeps the gauges of queue depth
 // and age that scrapers see. Several daemons share the work; each shows the same gauges.
 import type { Database } from '../database/database.ts';
+import type { ReportSetAside } from '../events/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -17,6 +18,7 @@ export interface StatisticsOptions {
   registry: TenantRegistry;
   logger: Logger;
   metrics: Metrics;
+  onSetAside?: ReportSetAside | undefined;
   /** Time between rounds; an idle tenant is visited less often unless it is woken. */
   everyMs?: number;
   /** Somebody wakes it where something happened, whichever daemon did it: see TenantRounds. */
@@ -89,6 +91,7 @@ export class Statistics implements Service {
       if (step > 0 && underLoad?.() === true) break;
       const followed = await rollUpOnce(this.#options.db, tenant.schema);
       handled += followed.handled;
+      this.#options.onSetAside?.(tenant, followed.setAside);
       ({ complete, busy } = followed);
     }
     if (handled > 0 || busy) this.#stale.add(tenant.slug);

@@ -2,6 +2,7 @@
 // because they are stored and shown exactly as they were given.
 import { z } from 'zod';
 import { quoteSchema, type Schema } from '../database/identifiers.ts';
+import { httpUrlField } from '../kernel/fields.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
 export type TenantStatus = (typeof tenantStatuses)[number];
@@ -31,10 +32,7 @@ export const tenantSettings = z.strictObject({
     .describe('How long finished jobs and events are kept.'),
   webhook: z
     .strictObject({
-      url: z
-        .url({ protocol: /^https?$/ })
-        .max(2048)
-        .optional(),
+      url: httpUrlField().optional(),
       events: z.array(name).max(100).optional(),
     })
     .optional()

@@ -2,6 +2,7 @@
 // what is due. A receiver that hangs keeps its tenant's share of the slots busy and nobody else's.
 import type { LookupFunction } from 'node:net';
 import type { Database } from '../database/database.ts';
+import type { ReportSetAside } from '../events/set-aside.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
@@ -27,6 +28,7 @@ export interface DispatcherOptions {
   timeoutMs: number;
   maxAttempts: number;
   observe?: (tenant: Tenant, outcome: DeliveryOutcome, seconds: number) => void;
+  onSetAside?: ReportSetAside | undefined;
   /** Time between rounds; an idle tenant is visited less often unless it is woken. */
   everyMs?: number;
   /** Somebody wakes it where there is something to send: see TenantRounds. */
@@ -91,6 +93,7 @@ export class WebhookDispatcher implements Service {
     for (let step = 0; step < mostSteps && !complete && !signal.aborted; step++) {
       const followed = await fillOutboxOnce(db, tenant);
       handled += followed.handled;
+      this.#options.onSetAside?.(tenant, followed.setAside);
       ({ complete, busy } = followed);
     }
     const limit = this.#freeSlots(tenant);

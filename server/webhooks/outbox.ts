@@ -1,9 +1,11 @@
 // The webhooks' follower: makes one delivery for each event that somebody wants to hear of. The
 // event log is the outbox; a delivery appears in the transaction that moves the follower on.
 import { v7 as uuidv7 } from 'uuid';
-import type { Database } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import { followSelect } from '../events/follow-select.ts';
 import type { Followed } from '../events/follower.ts';
+import { recordEvent } from '../events/record.ts';
+import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 /** Ends and holds: what a person, or the program that asked for the job, waits for. */
@@ -43,11 +45,30 @@ export async function fillOutboxOnce(
        select l.xid, l.seq, coalesce(j.webhook_url, $9::text) as url from log l left join addressed j on j.id = l.job_id
         where l.until is null and l.job_id is not null and coalesce(j.webhook_url, $9::text) is not null)`,
     from: 'wanted',
-    values: [settings.webhook?.url ?? null],
+    values: [settings.webhook?.url === undefined ? null : normalizeUrl(settings.webhook.url)],
   };
-  return followSelect<Wanted>(db, schema, selection, async (tx, wanted) => {
-    await tx.query(
-      `with given as (
+  return followSelect<Wanted>(db, schema, selection, {
+    handle: (tx, wanted) => makeDeliveries(tx, tenant, wanted),
+    // Its job's history is where a tenant looks for a webhook that never came.
+    onSetAside: (tx, event, why) =>
+      recordEvent(tx, schema, {
+        type: 'job.webhook_failed',
+        actor: 'webhooks',
+        jobId: event.jobId ?? undefined,
+        targetId: event.targetId ?? undefined,
+        attempt: event.attempt ?? undefined,
+        data: { event: event.type, event_id: why.event, error: `no delivery could be made: ${why.error}` },
+      }),
+  });
+}
+
+async function makeDeliveries(
+  tx: Queryable,
+  { slug, schema }: Pick<Tenant, 'slug' | 'schema'>,
+  wanted: readonly Wanted[],
+): Promise<void> {
+  await tx.query(
+    `with given as (
          select * from unnest($1::uuid[], $2::xid8[], $3::bigint[], $4::text[]) as g(id, xid, seq, url)),
        closed as (select distinct url from ${schema}.webhook_deliveries where state = 'disabled' and url = any($4::text[])),
        made as (
@@ -65,15 +86,8 @@ export async function fillOutboxOnce(
        select id, job_id, xid, seq, type, url, body, case when closed then 'disabled' else 'pending' end,
               case when closed then 'the receiver answered 410 before' end, case when closed then at end
          from made on conflict (event_xid, event_seq, url) do nothing`,
-      [
-        wanted.map(() => uuidv7()),
-        wanted.map((w) => w.xid),
-        wanted.map((w) => w.seq),
-        wanted.map((w) => w.url),
-        tenant.slug,
-      ],
-    );
-  });
+    [wanted.map(() => uuidv7()), wanted.map((w) => w.xid), wanted.map((w) => w.seq), wanted.map((w) => w.url), slug],
+  );
 }
 
 function iso(column: string): string {

@@ -96,7 +96,12 @@ function failure(error: unknown, timeoutMs: number): SendResult {
   if (cause.some((e) => e instanceof Error && /Timeout/.test(e.name + e.constructor.name))) {
     return { kind: 'unreachable', error: `no answer within ${timeoutMs} ms` };
   }
-  return { kind: 'unreachable', error: errorMessage(error).slice(0, 300) };
+  return { kind: 'unreachable', error: storable(errorMessage(error)) };
+}
+
+/** A text that Postgres refuses would keep the outcome from being stored, and the delivery would be tried for ever. */
+function storable(text: string): string {
+  return text.slice(0, 300).toWellFormed().replaceAll('\0', ' ');
 }
 
 function causes(error: unknown): unknown[] {

@@ -44,7 +44,7 @@ function parseAnchor(text: string): Anchor {
   return { number, hash };
 }
 
-function toApi({ seals, jobs, lanes, faults, faultCount }: Verification) {
+function toApi({ seals, jobs, lanes, setAside, faults, faultCount }: Verification) {
   return {
     ok: faultCount === 0,
     jobs: jobs.jobs,
@@ -55,6 +55,7 @@ function toApi({ seals, jobs, lanes, faults, faultCount }: Verification) {
     pruned_seals: seals.prunedSeals,
     sealed_events: seals.sealedEvents,
     unsealed_events: seals.unsealedEvents,
+    set_aside_events: setAside,
     anchor: seals.end ? `${seals.end.number}:${seals.end.hash}` : null,
     fault_count: faultCount,
     faults: faults.map((fault) => ({
@@ -69,12 +70,13 @@ function toApi({ seals, jobs, lanes, faults, faultCount }: Verification) {
 }
 
 function describe(slug: string, found: Verification): string {
-  const { seals, jobs, lanes, faults, faultCount } = found;
+  const { seals, jobs, lanes, setAside, faults, faultCount } = found;
   const lines = [
     `${slug}: ${faultCount === 0 ? 'ok' : `${faultCount} FAULTS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
       `${seals.sealedEvents} sealed and ${seals.unsealedEvents} not yet sealed events`,
   ];
   if (seals.end) lines.push(`  anchor ${seals.end.number}:${seals.end.hash}`);
+  for (const [follower, count] of Object.entries(setAside)) lines.push(`  ${follower} set ${count} events aside`);
   for (const fault of faults) lines.push(`  ${name(fault)}: ${fault.detail}`);
   if (faultCount > faults.length) lines.push(`  and ${faultCount - faults.length} more`);
   return lines.join('\n');

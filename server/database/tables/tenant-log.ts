@@ -38,6 +38,21 @@ export const followers = tenantTemplate.table('followers', {
   updatedAt: at('updated_at').notNull().defaultNow(),
 });
 
+/** Events that a follower could not process, and passed by. */
+export const setAsideEvents = tenantTemplate.table(
+  'set_aside_events',
+  {
+    follower: text('follower').notNull(),
+    eventXid: xid8('event_xid').notNull(),
+    eventSeq: bigintText('event_seq').notNull(),
+    /** The SQLSTATE, and what Postgres said. */
+    code: text('code').notNull(),
+    error: text('error').notNull(),
+    setAsideAt: at('set_aside_at').notNull().defaultNow(),
+  },
+  (t) => [primaryKey({ columns: [t.follower, t.eventXid, t.eventSeq] })],
+);
+
 /** A chain of sealed blocks of events: per-row hashes, so that a changed or missing row can be named. */
 export const eventSeals = tenantTemplate.table('event_seals', {
   number: bigintText('number').primaryKey(),

@@ -173,6 +173,8 @@ describe('enqueueing one job', () => {
     ['constraints', { type: 'demo.echo', constraints: [1] }],
     ['webhook_url', { type: 'demo.echo', webhook_url: 'ftp://example.com' }],
     ['webhook_url', { type: 'demo.echo', webhook_url: 'javascript:alert(1)' }],
+    ['webhook_url', { type: 'demo.echo', webhook_url: `https://example.com/${'語'.repeat(1950)}` }],
+    ['webhook_url', { type: 'demo.echo', webhook_url: 'https://ann:secret@example.com/' }],
     ['client_request_id', { type: 'demo.echo', client_request_id: '' }],
     ['client_request_id', { type: 'demo.echo', client_request_id: 'x'.repeat(201) }],
     ['target_id', { type: 'demo.echo', target_id: 'a\u0007b' }],
