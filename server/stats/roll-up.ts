@@ -4,6 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { followSelect } from '../events/follow-select.ts';
 import type { Followed } from '../events/follower.ts';
+import { Problem } from '../kernel/errors.ts';
 import { boundsSeconds } from './histogram.ts';
 import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';
 
@@ -19,6 +20,21 @@ export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPer
       await saveMinutes(tx, schema, minutes);
     },
   });
+}
+
+// A reader does not wait for the backlog of a burst: the follower catches up in the background.
+const stepsForReader = 3;
+
+/** Counts what has happened until now, so that a reader sees what it has just done. */
+export async function rollUpNow(db: Database, schema: Schema): Promise<void> {
+  try {
+    for (let step = 0; step < stepsForReader; step++) {
+      if ((await rollUpOnce(db, schema)).complete) return;
+    }
+  } catch (error) {
+    // Another daemon counted the same events first.
+    if (!(error instanceof Problem) || error.code !== 'CONFLICT') throw error;
+  }
 }
 
 // How long a job waited and ran is its row's business; a row that has moved on since tells nothing.

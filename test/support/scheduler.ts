@@ -1,6 +1,7 @@
 // The scheduler API over HTTP, with a tenant of its own for every test, and short ways through a job's life.
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../server/http/routes/scheduler.ts';
+import { statsRoutes } from '../../server/http/routes/stats.ts';
 import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
 import { ClaimWaiters } from '../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../server/tenants/tenant.ts';
@@ -37,7 +38,7 @@ export function useScheduler(): SchedulerContext {
   context.app = useApp(tenant, (deps) => {
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
-    return { routes: schedulerRoutes({ ...deps, waiters: context.waiters }) };
+    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters }), statsRoutes(deps)] };
   });
   beforeAll(() => context.waiters.start());
   beforeEach(async () => {

@@ -1,7 +1,9 @@
 // /api/scheduler/stats: the numbers of this moment, and how they came about.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { readSnapshot } from '../../scheduler/snapshot.ts';
+import { readCapacitySnapshot } from '../../scheduler/snapshot.ts';
+import { rollUpNow } from '../../stats/roll-up.ts';
+import { readSnapshot } from '../../stats/snapshot.ts';
 import { readTimeseries } from '../../stats/timeseries.ts';
 import { RouteGroup } from '../route.ts';
 import { timeseriesQuery, timeseriesSchema } from './stats.ts';
@@ -9,7 +11,10 @@ import { timeseriesQuery, timeseriesSchema } from './stats.ts';
 const snapshotSchema = z
   .strictObject({
     capacity: z.strictObject({
-      total: z.int().nullable().describe('Null: no capacity is set, nothing is denied.'),
+      total: z
+        .int()
+        .nullable()
+        .describe('Of the tenant, else the sum of its queues; null: no capacity is set, nothing is denied.'),
       used: z.int(),
       reserved: z.int().describe('Units kept for a waiting job.'),
     }),
@@ -24,10 +29,16 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
     method: 'get',
     path: '/api/scheduler/stats/snapshot',
     summary: 'Capacity, jobs and leases now',
-    description: 'Counts of jobs stop at 100,000.',
+    description: 'Jobs and leases are those of /api/stats/snapshot.',
     access: 'read',
     answers: { 200: snapshotSchema },
-    handle: ({ tenant }) => readSnapshot(db, tenant.schema),
+    handle: async ({ tenant }) => {
+      await rollUpNow(db, tenant.schema);
+      return {
+        capacity: await readCapacitySnapshot(db, tenant.schema),
+        ...(await readSnapshot(db, tenant.schema)),
+      };
+    },
   });
   group.route({
     method: 'get',
@@ -36,7 +47,10 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: timeseriesQuery,
     answers: { 200: timeseriesSchema },
-    handle: ({ tenant, query }) => readTimeseries(db, tenant.schema, query),
+    handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
+      return readTimeseries(db, tenant.schema, query);
+    },
   });
   return group;
 }

@@ -2,6 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { statuses } from '../../jobs/states.ts';
+import { rollUpNow } from '../../stats/roll-up.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/snapshot.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
@@ -50,10 +51,13 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: z.strictObject({ queue: queueQuery }),
     answers: { 200: snapshotSchema },
-    handle: async ({ tenant, query }) => ({
-      ...(await readSnapshot(db, tenant.schema, query.queue)),
-      oldest_queued_seconds: await readOldestSeconds(db, tenant.schema, query.queue),
-    }),
+    handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
+      return {
+        ...(await readSnapshot(db, tenant.schema, query.queue)),
+        oldest_queued_seconds: await readOldestSeconds(db, tenant.schema, query.queue),
+      };
+    },
   });
   group.route({
     method: 'get',
@@ -64,7 +68,10 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: timeseriesQuery,
     answers: { 200: timeseriesSchema },
-    handle: ({ tenant, query }) => readTimeseries(db, tenant.schema, query),
+    handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
+      return readTimeseries(db, tenant.schema, query);
+    },
   });
   group.route({
     method: 'get',
@@ -74,6 +81,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     query: z.strictObject({ queue: queueQuery }),
     answers: { 200: z.strictObject({ counts: countsSchema, total: count }) },
     handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
       const counts = await readCounts(db, tenant.schema, query.queue);
       return { counts, total: Object.values(counts).reduce((sum, n) => sum + n, 0) };
     },
@@ -92,6 +100,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
       const list = `queues:${tenant.id}`;
       const [after] = query.cursor?.position(list, ['text']) ?? [];
       const rows = await readQueueCounts(db, tenant.schema, { limit: query.limit + 1, ...(after && { after }) });
