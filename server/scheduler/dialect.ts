@@ -74,6 +74,11 @@ export function statusesOf(state: JobState): Status[] {
   return (Object.keys(states) as Exclude<Status, 'ERROR'>[]).filter((status) => states[status] === state);
 }
 
+/** Jobs and events have progress in percent, this API's requests and jobs from 0 to 1. */
+export function toPercent(share: number): number {
+  return Math.round(share * 10_000) / 100;
+}
+
 export function toJobIntent(job: SchedulerJob) {
   const claimed = job.status === 'CLAIMED' || job.status === 'PREPARING' || job.status === 'LEASE_PENDING';
   // A claim is no lease, and a job that waits again has none, whatever the row remembers.

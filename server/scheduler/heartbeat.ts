@@ -3,7 +3,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { saveReport } from '../jobs/report.ts';
-import type { Lease, SchedulerJob } from './dialect.ts';
+import { type Lease, type SchedulerJob, toPercent } from './dialect.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
 
@@ -48,7 +48,7 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
 async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
   if (beat.progress === undefined && beat.message === undefined && beat.tokensUsed === undefined) return;
   const job = await getSchedulerJob(tx, schema, beat.jobId);
-  const percent = beat.progress === undefined ? (job.progress ?? 0) : beat.progress * 100;
+  const percent = beat.progress === undefined ? (job.progress ?? 0) : toPercent(beat.progress);
   const message = beat.message ?? job.progressMessage ?? undefined;
   const moved = Math.fround(percent) !== job.progress || message !== (job.progressMessage ?? undefined);
   const used = beat.tokensUsed !== undefined && beat.tokensUsed > job.tokensUsed;

@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import { priorityRank } from '../jobs/job.ts';
 import { allows, become, guard, transitions } from '../jobs/states.ts';
-import { problem } from '../kernel/errors.ts';
+import { Problem, problem } from '../kernel/errors.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
 import { findLease, getLease } from './lease.ts';
@@ -31,14 +31,23 @@ export type LeaseAnswer =
 export async function requestLease(db: Database, schema: Schema, request: LeaseRequest): Promise<LeaseAnswer> {
   const job = await getSchedulerJob(db, schema, request.jobId);
   checkSameJob(job, request);
-  const granted = await findAnswered(db, schema, job, request);
+  const granted = await findUnusedLease(db, schema, job);
   if (granted) return { approved: true, lease: granted };
   if (!allows('grantLease', job.status)) {
     throw problem('INVALID_TRANSITION', `A job that is ${toState(job)} gets no lease; claim it first.`, {
       state: toState(job),
     });
   }
-  return retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
+  try {
+    return await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== 'LEASE_LOST') throw error;
+    // The claim may be gone because the same request, sent twice, was granted meanwhile.
+    const now = await getSchedulerJob(db, schema, request.jobId);
+    const lease = now.leaseOwner === job.leaseOwner ? await findUnusedLease(db, schema, now) : undefined;
+    if (lease === undefined) throw error;
+    return { approved: true, lease };
+  }
 }
 
 async function decide(tx: Queryable, schema: Schema, job: SchedulerJob, request: LeaseRequest): Promise<LeaseAnswer> {
@@ -142,14 +151,9 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
   if (request.workerId !== undefined && job.leaseOwner !== request.workerId) throw notYours(job);
 }
 
-/** A worker whose answer was lost asks again: the same lease, as long as it has not been used. */
-async function findAnswered(
-  db: Database,
-  schema: Schema,
-  job: SchedulerJob,
-  request: LeaseRequest,
-): Promise<Lease | undefined> {
-  if (request.workerId === undefined || job.status !== 'RUNNING' || job.leaseId === null) return undefined;
+/** A worker whose answer was lost, or who asked twice, gets the same lease, as long as it has not been used. */
+async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
+  if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
   const lease = await findLease(db, schema, job.leaseId);
   const unused = lease?.state === 'ACTIVE' && !lease.overdue && lease.lastHeartbeatAt === lease.grantedAt;
   return unused ? lease : undefined;

@@ -6,9 +6,11 @@ import { insertEvents } from '../events/record.ts';
 import { lockTargets } from '../jobs/lane.ts';
 import { saveProgress } from '../jobs/progress.ts';
 import { giveBackClaims } from '../jobs/recover.ts';
+import { isHeld } from '../jobs/report.ts';
 import { allows, become, guard, transitions } from '../jobs/states.ts';
 import { problem } from '../kernel/errors.ts';
-import { type JobState, type SchedulerJob, toState } from './dialect.ts';
+import { invalidFields } from '../kernel/parse.ts';
+import { type JobState, type SchedulerJob, toPercent, toState } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
 
 export interface StatusReport {
@@ -19,7 +21,7 @@ export interface StatusReport {
   progress?: number | undefined;
   /** Checked if given. */
   workerId?: string | undefined;
-  /** The fence without which progress of a running job is not stored. */
+  /** The fence of a RUNNING job. Without it `workerId` has to be the owner of the lease. */
   leaseId?: string | undefined;
   claimSeconds: number;
 }
@@ -40,11 +42,19 @@ export async function reportStatus(db: Database, schema: Schema, report: StatusR
   return getSchedulerJob(db, schema, report.jobId);
 }
 
-/** Best effort, as the contract says: without its fence a running job's progress is not written. */
+/** Fenced by the lease that is named, or by the one that the named worker holds now. */
 async function reportProgress(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
-  if (report.leaseId === undefined) return;
-  const held = { jobId: job.id, leaseId: report.leaseId };
-  const percent = report.progress === undefined ? (job.progress ?? 0) : report.progress * 100;
+  const leaseId = report.leaseId ?? (report.workerId === undefined ? undefined : job.leaseId);
+  if (leaseId === undefined || leaseId === null) {
+    const message = 'is needed, or worker_id, to report on a job that is RUNNING';
+    throw invalidFields([{ field: 'lease_id', message }]);
+  }
+  const held = { jobId: job.id, leaseId };
+  if (report.progress === undefined && report.note === undefined) {
+    if (!(await isHeld(db, schema, held))) throw lost();
+    return;
+  }
+  const percent = report.progress === undefined ? (job.progress ?? 0) : toPercent(report.progress);
   const message = report.note ?? job.progressMessage ?? undefined;
   const saved = await saveProgress(db, schema, held, { percent, message }, `worker:${job.leaseOwner}`);
   if (!saved) throw lost();
@@ -59,13 +69,16 @@ async function move(
 ): Promise<boolean> {
   if (!(await keepClaim(tx, schema, job, report.claimSeconds))) return false;
   const transition = moves[report.state as keyof typeof moves];
-  const data = { note: report.note, progress: report.progress };
+  // In percent, like the progress of every other event.
+  const percent = report.progress === undefined ? undefined : toPercent(report.progress);
+  const data = { note: report.note, progress: percent };
   const rows = await tx.query(
     `with before as (
        select id, status as before_status from ${schema}.jobs
         where id = $1 and lease_id = $2 and ${same ? `status = '${transitions[transition].to}'` : guard(transition)} for update),
      moved as (
-       update ${schema}.jobs j set ${become(transition)}, progress_message = coalesce($3, j.progress_message), updated_at = now()
+       update ${schema}.jobs j set ${become(transition)}, progress_message = coalesce($3, j.progress_message),
+         progress = coalesce($6::real, j.progress), updated_at = now()
          from before b where j.id = b.id
        returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
      told as (${insertEvents(schema, {
@@ -77,7 +90,7 @@ async function move(
        data: '$5::jsonb',
      })})
      select id from moved`,
-    [job.id, job.leaseId, report.note ?? null, `worker:${job.leaseOwner}`, JSON.stringify(data)],
+    [job.id, job.leaseId, report.note ?? null, `worker:${job.leaseOwner}`, JSON.stringify(data), percent ?? null],
   );
   return rows.length > 0;
 }

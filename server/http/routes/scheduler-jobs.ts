@@ -126,8 +126,9 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
   group.route({
     method: 'post',
     path: `${base}/{job_id}/status`,
-    summary: 'Report PREPARING or LEASE_PENDING, or give the claim back with QUEUED',
-    description: 'States only go forward. Each report keeps the claim alive.',
+    summary: 'Report PREPARING or LEASE_PENDING, progress with RUNNING, or give the claim back with QUEUED',
+    description:
+      'States only go forward. Each report before the lease keeps the claim alive; a report with RUNNING does not renew the lease.',
     access: 'worker',
     params: jobParams,
     body: statusBody,

@@ -106,11 +106,13 @@ export const claimBody = z.strictObject({
 });
 
 export const statusBody = z.strictObject({
-  state: z.enum(jobStates).describe('PREPARING or LEASE_PENDING; QUEUED gives the claim back.'),
+  state: z
+    .enum(jobStates)
+    .describe('PREPARING or LEASE_PENDING; RUNNING reports progress; QUEUED gives the claim back.'),
   note: note.nullish(),
   progress: share.nullish(),
   worker_id: workerId.optional(),
-  lease_id: z.guid().optional().describe('Needed to store the progress of a RUNNING job.'),
+  lease_id: z.guid().optional().describe('To report on a RUNNING job, this or worker_id is needed.'),
 });
 
 export const leaseRequestBody = z.strictObject({
@@ -121,7 +123,7 @@ export const leaseRequestBody = z.strictObject({
   priority: z.enum(priorities).optional().describe("The job's own decides."),
   constraints: constraintsSchema.nullish(),
   ttl_sec: z.number().min(1).max(3600).default(30),
-  worker_id: workerId.optional().describe('Checked if given; then a repeated request gets the same lease.'),
+  worker_id: workerId.optional().describe('Checked if given.'),
 });
 
 export const heartbeatBody = z.strictObject({

@@ -235,7 +235,7 @@ test('events tell the whole life in the words of this API', async () => {
   const addon_id = newQueue();
   const { job_id } = await api.submit({ addon_id });
   await api.claim({ addon_id });
-  await api.post(`/jobs/${job_id}/status`, { state: 'PREPARING' });
+  await api.post(`/jobs/${job_id}/status`, { state: 'PREPARING', progress: 0.1 });
   const { lease } = (await api.post('/lease/request', { job_id })).body;
   const own = { job_id, worker_id: workerId };
   await api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own, progress: 0.65, message: 'rendering step 23/35' });
@@ -244,7 +244,7 @@ test('events tell the whole life in the words of this API', async () => {
   expect(body.events).toMatchObject([
     { ts: iso, type: 'JOB_SUBMITTED', data: { priority: 'NORMAL' } },
     { ts: iso, type: 'JOB_CLAIMED', data: { worker_id: workerId } },
-    { type: 'JOB_PREPARING' },
+    { type: 'JOB_PREPARING', data: { progress: 10 } },
     { type: 'LEASE_GRANTED', data: { worker_id: workerId, lease_id: lease.lease_id, cost_units: 1 } },
     { type: 'JOB_PROGRESS', data: { progress: 65, message: 'rendering step 23/35' } },
     { type: 'JOB_DONE', data: { worker_id: workerId, lease_id: lease.lease_id } },

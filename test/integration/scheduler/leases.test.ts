@@ -182,9 +182,32 @@ test('a lease request whose answer was lost is answered again, until the lease i
   const { job, lease } = await api.run();
   const again = await api.post('/lease/request', { ...own(job) });
   expect(again.body).toMatchObject({ approved: true, lease: { lease_id: lease.lease_id } });
-  expect((await api.post('/lease/request', { job_id: job.job_id })).status).toBe(409);
+  const unnamed = await api.post('/lease/request', { job_id: job.job_id });
+  expect(unnamed.body).toMatchObject({ approved: true, lease: { lease_id: lease.lease_id } });
+  expect((await api.post('/lease/request', { job_id: job.job_id, worker_id: 'w2' })).status).toBe(409);
   await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job));
   expect((await api.post('/lease/request', { ...own(job) })).status).toBe(409);
+});
+
+test.each([
+  ['its own claim', 1],
+  ['a claim of several jobs', 2],
+])('a lease request sent twice at once, under %s, gets one lease', async (_what, limit) => {
+  for (let round = 0; round < 20; round++) {
+    const addon_id = `twice-${round}`;
+    for (let n = 0; n < limit; n++) await api.submit({ addon_id, cost_units: 1 });
+    const claimed = await api.post('/jobs/claim', { addon_id, worker_id: workerId, limit });
+    const { job_id } = limit === 1 ? claimed.body.job : claimed.body.jobs[0];
+    const named = round % 2 === 0 ? { worker_id: workerId } : {};
+    const request = () => api.post('/lease/request', { job_id, ...named });
+    const answers = await Promise.all([request(), request()]);
+    expect(answers.map((answer) => [answer.status, answer.body.approved])).toEqual([
+      [200, true],
+      [200, true],
+    ]);
+    expect(answers[0]?.body.lease.lease_id).toBe(answers[1]?.body.lease.lease_id);
+    expect((await api.get(`/jobs/${job_id}`)).body.job).toMatchObject({ state: 'RUNNING', attempts: 1 });
+  }
 });
 
 test('a release lets the lane go on', async () => {

@@ -1,0 +1,30 @@
+// Reports of a worker on a job that runs, beside its heartbeats.
+import { expect, test } from 'vitest';
+import { useScheduler, workerId } from '../../support/scheduler.ts';
+
+const api = useScheduler();
+const unknown = '0197c2d0-0000-7000-8000-000000000000';
+
+test('a running job takes reports of its worker, by lease or by name', async () => {
+  const { job, lease } = await api.run();
+  const report = (body: object) => api.post(`/jobs/${job.job_id}/status`, { state: 'RUNNING', ...body });
+  const named = await report({ worker_id: workerId, progress: 0.07, note: 'step 1' });
+  expect(named).toMatchObject({ status: 200, body: { job: { progress: 0.07, note: 'step 1' } } });
+  const fenced = await report({ lease_id: lease.lease_id, progress: 0.5 });
+  expect(fenced.body.job).toMatchObject({ progress: 0.5, note: 'step 1' });
+  expect((await report({ worker_id: workerId })).status).toBe(200);
+  const nobody = await report({ progress: 0.9, note: 'from whom?' });
+  expect(nobody).toMatchObject({ status: 400, body: { code: 'INVALID_FIELD', field: 'lease_id' } });
+  expect((await report({ worker_id: 'somebody-else', progress: 0.9 })).status).toBe(409);
+  expect(await report({ lease_id: unknown, progress: 0.9 })).toMatchObject({
+    status: 409,
+    body: { code: 'LEASE_LOST' },
+  });
+  expect((await api.get(`/jobs/${job.job_id}`)).body.job).toMatchObject({ progress: 0.5, note: 'step 1' });
+  const { body } = await api.get(`/jobs/${job.job_id}/events`);
+  const told = body.events.filter((event: { type: string }) => event.type === 'JOB_PROGRESS');
+  expect(told.map((event: { data: object }) => event.data)).toMatchObject([
+    { progress: 7, message: 'step 1' },
+    { progress: 50, message: 'step 1' },
+  ]);
+});
