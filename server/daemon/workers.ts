@@ -40,7 +40,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
   const { config, db, logger, handlers } = options;
   return new WorkerPool(options.registry, {
     db,
-    slots: new Slots(config.workerConcurrency),
+    slots: new Slots(config.workerConcurrency, { reservedShare: config.workerReservedShare }),
     heartbeat: options.heartbeat,
     logger,
     workerId: config.workerId,

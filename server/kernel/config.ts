@@ -32,6 +32,12 @@ const settings = {
   WORKER_ID: text('', 'Name of this daemon in leases and logs. Empty: host, pid and a random part.'),
   WORKER_CONCURRENCY: integer(256, 0, 100_000, 'Jobs that one daemon runs at once, over all tenants; 0 runs none.'),
   TENANT_CONCURRENCY: integer(200, 1, 100_000, 'Jobs that one daemon runs at once for one tenant.'),
+  WORKER_RESERVED_SHARE: number(
+    0.125,
+    0,
+    0.5,
+    'Share of WORKER_CONCURRENCY, rounded up, that is kept free for the first job of tenants that run nothing; never more than there are such tenants.',
+  ),
   HEARTBEAT_INTERVAL_SECONDS: number(2, 0.05, 3600, 'Time between lease renewals.'),
   LEASE_SECONDS: number(15, 0.2, 86_400, 'How long a lease lives without a renewal.'),
   STALE_LEASE_GRACE_SECONDS: number(5, 0, 86_400, 'How long past its expiry a lease is left alone by the sweeper.'),

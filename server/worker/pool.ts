@@ -43,6 +43,11 @@ export class WorkerPool implements Service {
     return count;
   }
 
+  /** Slots in use; jobs that are claimed and wait for one are not counted. */
+  get slotsUsed(): number {
+    return this.#deps.slots.used;
+  }
+
   get runningTypes(): string[] {
     return [...new Set(this.#all().flatMap((loop) => [...loop.running.values()].map((attempt) => attempt.job.type)))];
   }
@@ -142,6 +147,7 @@ export class WorkerPool implements Service {
       // Its first jobs may have been announced before it was known here.
       if (wake) loop.wake();
     }
+    this.#deps.slots.tenants = this.#loops.size;
   }
 
   /** A suspended tenant is no longer claimed; what runs goes on to its end. */

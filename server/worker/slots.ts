@@ -1,5 +1,6 @@
 // The daemon's slots, shared fairly: while others are hungry nobody takes more than its share, and
-// a freed slot goes first to the tenant that runs least. No I/O here.
+// a freed slot goes first to the tenant that runs least. The last free slots are reserved for tenants
+// that run nothing, one for each: jobs of hours cannot keep another tenant's first job waiting. No I/O here.
 
 export interface HungryTenant {
   readonly key: string;
@@ -7,14 +8,30 @@ export interface HungryTenant {
   onSlotFree(): void;
 }
 
+export interface SlotsOptions {
+  /** Share of all slots, from 0 to 1, that only a tenant's first job may take. */
+  reservedShare?: number;
+}
+
 export class Slots {
   readonly total: number;
+  readonly #reserved: number;
+  #tenants = 0;
   #used = 0;
   #running = new Map<string, number>();
   #hungry = new Map<string, HungryTenant>();
 
-  constructor(total: number) {
+  constructor(total: number, { reservedShare = 0 }: SlotsOptions = {}) {
     this.total = total;
+    // Rounded up, so that a small daemon has a reserve too; the only slot of a daemon cannot be reserved.
+    this.#reserved = total > 1 ? Math.ceil(total * reservedShare) : 0;
+  }
+
+  /** Tenants that this daemon works for. What none of them could claim is not kept free. */
+  set tenants(count: number) {
+    const fewer = count < this.#tenants;
+    this.#tenants = count;
+    if (fewer) this.#tellHungry();
   }
 
   get used(): number {
@@ -33,8 +50,16 @@ export class Slots {
   /** How many the tenant could take now, to have `tenantLimit` in all at most. */
   freeFor(key: string, tenantLimit: number): number {
     const free = this.total - this.#used;
-    const share = Math.ceil(free / (this.rivalsOf(key) + 1));
-    return Math.max(0, Math.min(share, tenantLimit - this.runningOf(key)));
+    const running = this.runningOf(key);
+    const share = Math.ceil((free - this.#reservedAgainst(running)) / (this.rivalsOf(key) + 1));
+    const first = running === 0 && free > 0 ? 1 : 0;
+    return Math.max(0, Math.min(Math.max(share, first), tenantLimit - running));
+  }
+
+  /** Slots that a tenant with this many running jobs leaves free: one for each other tenant that runs nothing. */
+  #reservedAgainst(running: number): number {
+    const idle = this.#tenants - this.#running.size - (running === 0 ? 1 : 0);
+    return Math.max(0, Math.min(this.#reserved, idle));
   }
 
   /** Takes what is free for the tenant; 0 means wait for `onSlotFree()`. */

@@ -118,3 +118,69 @@ test('what was released can be taken again', () => {
   expect([slots.used, slots.runningOf('a')]).toEqual([0, 0]);
   expect(slots.take(tenant('b'), 100)).toBe(3);
 });
+
+test('the last slots are for tenants that run nothing, one for each', () => {
+  const slots = new Slots(256, { reservedShare: 0.125 });
+  slots.tenants = 100;
+  expect(slots.take(tenant('a'), 200)).toBe(200);
+  expect(slots.take(tenant('b'), 200)).toBe(24);
+  expect([slots.take(tenant('a'), 256), slots.take(tenant('b'), 256)]).toEqual([0, 0]);
+  // Two tenants with long jobs: 32 others still start one job each, at once, whatever they wait for in all.
+  for (let i = 0; i < 32; i++) expect(slots.take(tenant(`other ${i}`), 200)).toBe(1);
+  expect(slots.take(tenant('one too many'), 200)).toBe(0);
+  expect(slots.used).toBe(256);
+});
+
+test('a tenant that already runs something does not touch the reserve, and refills it first', () => {
+  const slots = new Slots(16, { reservedShare: 0.125 });
+  slots.tenants = 10;
+  slots.take(tenant('a'), 14);
+  expect(slots.take(tenant('b'), 100)).toBe(1);
+  expect(slots.take(tenant('b'), 100)).toBe(0);
+  slots.release('a', 1);
+  expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([0, 0, 1]);
+  slots.release('a', 1);
+  expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([1, 1, 1]);
+});
+
+test('nothing is kept free for tenants that are not there', () => {
+  const slots = new Slots(16, { reservedShare: 0.5 });
+  slots.tenants = 1;
+  expect(slots.take(tenant('a'), 100)).toBe(16);
+  slots.release('a', 16);
+  slots.tenants = 3;
+  expect(slots.take(tenant('a'), 100)).toBe(14);
+  expect(slots.take(tenant('b'), 100)).toBe(1);
+  // Of three tenants two run something: what is left is for the third.
+  expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([0, 0, 1]);
+});
+
+test('a tenant that left no longer has a slot kept for it, and those that wait are told', () => {
+  const slots = new Slots(4, { reservedShare: 0.5 });
+  const told: string[] = [];
+  slots.tenants = 2;
+  const a = tenant('a', told);
+  expect(slots.take(a, 100)).toBe(3);
+  expect(slots.take(a, 100)).toBe(0);
+  slots.tenants = 1;
+  expect(told).toEqual(['a']);
+  expect(slots.take(a, 100)).toBe(1);
+});
+
+test('the first job comes within the limit of its tenant, and the only slot of a daemon is not reserved', () => {
+  const slots = new Slots(4, { reservedShare: 0.5 });
+  slots.tenants = 10;
+  expect(slots.take(tenant('closed'), 0)).toBe(0);
+  const single = new Slots(1, { reservedShare: 0.5 });
+  single.tenants = 10;
+  expect(single.take(tenant('a'), 100)).toBe(1);
+});
+
+test('a tenant that runs nothing starts with its share of what is not reserved, not with one job', () => {
+  const slots = new Slots(20, { reservedShare: 0.1 });
+  slots.tenants = 10;
+  slots.wait(tenant('b'));
+  expect(slots.take(tenant('a'), 100)).toBe(9);
+  expect(slots.take(tenant('b'), 100)).toBe(9);
+  expect(slots.freeFor('c', 100)).toBe(1);
+});
