@@ -8,6 +8,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import { createAuthenticate } from './authenticate.ts';
+import { ByteBudget } from './body-budget.ts';
 import { answerNotFound, answerProblem } from './errors.ts';
 import { mountRoutes } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
@@ -50,7 +51,7 @@ export function createApp(deps: AppDependencies): Express {
     ...(deps.routes ?? []),
   ];
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
-  mountRoutes(app, groups, createAuthenticate(deps));
+  mountRoutes(app, groups, createAuthenticate(deps), new ByteBudget(deps.config.requestMemoryBytes));
   app.use(answerNotFound);
   app.use(answerProblem());
   return app;

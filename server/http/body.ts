@@ -1,22 +1,132 @@
-// Reads a JSON body within its limit, or says plainly what is wrong with it.
+// Reads a JSON body within its limit, or says plainly what is wrong with it. No step of it takes long: a body
+// of many megabytes is looked over in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
-import express, { type RequestHandler } from 'express';
-import { problem } from '../kernel/errors.ts';
+import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import { type Problem, problem } from '../kernel/errors.ts';
+import { findJsonFault } from '../kernel/json.ts';
+import { Pace } from '../kernel/pace.ts';
+import { invalidFields } from '../kernel/parse.ts';
+import { callerOf } from './authenticate.ts';
+import { announcedBytes, type ByteBudget } from './body-budget.ts';
+import { type JsonExcess, jsonLimits, type ScannedPart, scanJson } from './json-scan.ts';
 
 export const defaultBodyLimitBytes = 1_048_576;
 
-export function readJsonBody(limitBytes = defaultBodyLimitBytes): RequestHandler {
-  const parse = express.json({ limit: limitBytes, strict: false, type: () => true, verify: refuseBrokenText });
+export interface BodyOptions {
+  limitBytes?: number | undefined;
+  /** The elements of its lists become JsonParts of at most this many bytes each. */
+  partLimitBytes?: number | undefined;
+}
+
+/** One element of a list in a large body, checked by itself: `read()` gives its value or throws its problem. */
+export class JsonPart {
+  #value: unknown;
+  #fault: Problem | undefined;
+
+  constructor(value: unknown, fault?: Problem) {
+    this.#value = value;
+    this.#fault = fault;
+  }
+
+  read(): unknown {
+    if (this.#fault) throw this.#fault;
+    return this.#value;
+  }
+}
+
+export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestHandler {
+  const limit = options.limitBytes ?? defaultBodyLimitBytes;
+  const readBytes = express.raw({ limit, type: () => true });
   return (request, response, next) => {
     if (!hasBody(request.headers)) return next();
     if (!isJson(request.headers['content-type'])) {
       throw problem(
         'UNSUPPORTED_MEDIA_TYPE',
-        'Send the body as JSON with the header `Content-Type: application/json`.',
+        'Send the body as UTF-8 JSON with the header `Content-Type: application/json`.',
       );
     }
-    parse(request, response, next);
+    budget.reserve(response, callerOf(response)?.tenant?.id ?? '', announcedBytes(request, limit));
+    readBytes(request, response, (error?: unknown) => {
+      if (error !== undefined) return next(error);
+      void parseBody(request, response, next, options);
+    });
   };
+}
+
+async function parseBody(request: Request, _response: Response, next: NextFunction, options: BodyOptions) {
+  try {
+    const bytes = request.body as Buffer | undefined;
+    request.body = bytes === undefined || bytes.length === 0 ? undefined : await parseBytes(bytes, options);
+  } catch (error) {
+    return next(error);
+  }
+  next();
+}
+
+async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {
+  // A decoder would replace broken bytes without a word, and store what nobody sent.
+  if (!isUtf8(bytes)) throw problem('INVALID_JSON', 'The body is not valid UTF-8.');
+  const pace = new Pace();
+  const scan = scanJson(bytes, partLimitBytes !== undefined);
+  let step = scan.next();
+  for (; !step.done; step = scan.next()) await pace.pause();
+  const { excess, field, parts, isCut } = step.value;
+  if (isCut) throw problem('INVALID_JSON', 'The body is not valid JSON: it ends too early.');
+  if (excess) throw invalidFields([{ field, message: tooMany(excess) }]);
+  if (partLimitBytes === undefined) return parseText(bytes.toString());
+  return parseParts(bytes, parts, partLimitBytes, pace);
+}
+
+/** Each part stands as `[n]` in a small body around them, which is parsed last: there only parts are arrays. */
+async function parseParts(bytes: Buffer, parts: ScannedPart[], limitBytes: number, pace: Pace): Promise<unknown> {
+  const around: string[] = [];
+  const read: JsonPart[] = [];
+  let from = 0;
+  for (const part of parts) {
+    around.push(bytes.toString('utf8', from, part.start), `[${read.length}]`);
+    from = part.end;
+    read.push(readPart(bytes, part, limitBytes));
+    await pace.pause();
+  }
+  around.push(bytes.toString('utf8', from));
+  return restoreParts(parseText(around.join('')), read);
+}
+
+function restoreParts(body: unknown, read: JsonPart[]): unknown {
+  if (typeof body !== 'object' || body === null) return body;
+  const restore = (value: unknown): unknown => (Array.isArray(value) ? read[value[0] as number] : value);
+  for (const [name, value] of Object.entries(body)) {
+    const holder = body as Record<string, unknown>;
+    if (Array.isArray(value)) holder[name] = value.map(restore);
+    else if (typeof value === 'object' && value !== null) {
+      holder[name] = Object.fromEntries(Object.entries(value).map(([key, inner]) => [key, restore(inner)]));
+    }
+  }
+  return body;
+}
+
+function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limitBytes: number): JsonPart {
+  if (end - start > limitBytes) {
+    const detail = `It has ${end - start} bytes; at most ${limitBytes} are allowed.`;
+    return new JsonPart(undefined, problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes }));
+  }
+  if (excess) return new JsonPart(undefined, invalidFields([{ field: '', message: tooMany(excess) }]));
+  const value = parseText(bytes.toString('utf8', start, end));
+  const fault = findJsonFault(value);
+  return new JsonPart(value, fault && invalidFields([fault]));
+}
+
+function tooMany(excess: JsonExcess): string {
+  if (excess === 'levels') return `is nested deeper than ${jsonLimits.levels} levels`;
+  return `has more than ${jsonLimits[excess]} ${excess}`;
+}
+
+function parseText(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch (error) {
+    throw problem('INVALID_JSON', `The body is not valid JSON: ${(error as Error).message.slice(0, 200)}`);
+  }
 }
 
 function hasBody(headers: {
@@ -27,10 +137,8 @@ function hasBody(headers: {
 }
 
 function isJson(contentType: string | undefined): boolean {
-  return /^application\/(?:[\w.+-]+\+)?json\s*(?:;|$)/i.test(contentType?.trim() ?? '');
-}
-
-// A decoder would replace broken bytes without a word, and store what nobody sent.
-function refuseBrokenText(_request: unknown, _response: unknown, bytes: Buffer, encoding: string): void {
-  if (encoding === 'utf-8' && !isUtf8(bytes)) throw problem('INVALID_JSON', 'The body is not valid UTF-8.');
+  const type = /^application\/(?:[\w.+-]+\+)?json\s*(?:;(.*))?$/i.exec(contentType?.trim() ?? '');
+  if (type === null) return false;
+  const charset = /charset\s*=\s*"?([^\s;"]+)/i.exec(type[1] ?? '')?.[1];
+  return charset === undefined || /^utf-?8$/i.test(charset);
 }

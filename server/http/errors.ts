@@ -10,7 +10,7 @@ export function answerProblem(): ErrorRequestHandler {
     if (found.httpStatus >= 500) request.log.error({ err: error, code: found.code }, 'request failed');
     // The answer is under way: all that is left is to cut it, so that the client notices.
     if (response.headersSent) return next(error);
-    if (found.httpStatus === 503) response.set('Retry-After', '2');
+    if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
     response.status(found.httpStatus).type('application/problem+json');
     response.send(
       JSON.stringify({

@@ -4,10 +4,16 @@ import type { Express, IRoute, NextFunction, Request, RequestHandler, Response }
 import { problem } from '../kernel/errors.ts';
 import { type Authenticate, authorize, callerOf } from './authenticate.ts';
 import { readJsonBody } from './body.ts';
+import type { ByteBudget } from './body-budget.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
 import { validateInput } from './validate.ts';
 
-export function mountRoutes(app: Express, groups: readonly RouteGroup[], authenticate: Authenticate): void {
+export function mountRoutes(
+  app: Express,
+  groups: readonly RouteGroup[],
+  authenticate: Authenticate,
+  budget: ByteBudget,
+): void {
   const definitions = groups.flatMap((group) => group.definitions).sort(bySpecificity);
   // One Express route per path: the path is compiled once for all its methods.
   const paths = new Map<string, { route: IRoute; methods: Set<string> }>();
@@ -17,15 +23,18 @@ export function mountRoutes(app: Express, groups: readonly RouteGroup[], authent
     paths.set(path, { route, methods });
     if (methods.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
     methods.add(definition.method);
-    route[definition.method](...handlersOf(definition, authenticate));
+    route[definition.method](...handlersOf(definition, authenticate, budget));
   }
   for (const { route, methods } of paths.values()) route.all(refuseMethod(methods));
 }
 
-function handlersOf(definition: RouteDefinition, authenticate: Authenticate): RequestHandler[] {
+function handlersOf(definition: RouteDefinition, authenticate: Authenticate, budget: ByteBudget): RequestHandler[] {
   const handlers: RequestHandler[] = [];
   if (definition.access !== 'public') handlers.push(authenticate, authorize(definition));
-  if (definition.body) handlers.push(readJsonBody(definition.bodyLimitBytes));
+  if (definition.body) {
+    const { bodyLimitBytes: limitBytes, partLimitBytes } = definition;
+    handlers.push(readJsonBody({ limitBytes, partLimitBytes }, budget));
+  }
   handlers.push((request, response, next) => answer(definition, request, response, next));
   return handlers;
 }

@@ -74,6 +74,8 @@ export interface RouteDefinition<
   bodyOptional?: boolean;
   /** Default 1 MB. */
   bodyLimitBytes?: number;
+  /** For large bodies: the elements of lists in the body are read one by one and come as JsonParts, of this many bytes at most. */
+  partLimitBytes?: number;
   /** Writes of a suspended tenant are refused, unless they only bring running work to its end. */
   allowSuspended?: boolean;
   /** Status → schema of the body, or null. The first is what a plain return value is sent with. */

@@ -3,9 +3,10 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertJobs, type PlacedJob, type Reservation } from './insert-jobs.ts';
+import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from './job.ts';
 import { firstByPriority, promote, takeLaneNumbers } from './lane.ts';
+import { summaryColumns } from './list.ts';
 import { insertPhases } from './phases.ts';
 import { type Status, transitions } from './states.ts';
 
@@ -43,6 +44,7 @@ export interface NewJob {
 export type Enqueued =
   /** `started`: it began to run with the commit that brought it. The job is as it was put in all the same. */
   | { kind: 'created'; job: Job; started?: boolean }
+  /** Without payload and result if it was replayed among others. */
   | { kind: 'replayed'; job: Job }
   /** The key was used for another request; `job` is what that one made. */
   | { kind: 'conflict'; job: Job };
@@ -63,9 +65,15 @@ export async function enqueue(
       (job) => job.targetId === undefined && job.runAt === undefined && job.phases === undefined,
     );
     if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
-      const reservation = reserve?.(newJobs);
-      if (reservation !== undefined) return enqueueStarted(db, schema, newJobs, actor, reservation);
-      const inserted = await insertJobs(db, schema, newJobs.map(withoutLane), actor);
+      const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
+      if (part === undefined) return [];
+      if (more.length === 0) {
+        const reservation = reserve?.(newJobs);
+        if (reservation !== undefined) return enqueueStarted(db, schema, part, actor, reservation);
+        const inserted = await insertJobs(db, schema, part, actor);
+        return inserted.map((job) => ({ kind: 'created', job }));
+      }
+      const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
       return inserted.map((job) => ({ kind: 'created', job }));
     }
     return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor));
@@ -75,12 +83,12 @@ export async function enqueue(
 async function enqueueStarted(
   db: Database,
   schema: Schema,
-  newJobs: NewJob[],
+  part: InsertPart,
   actor: string,
   reservation: Reservation,
 ): Promise<Enqueued[]> {
   try {
-    const jobs = await insertJobs(db, schema, newJobs.map(withoutLane), actor, reservation);
+    const jobs = await insertJobs(db, schema, part, actor, reservation);
     const { leaseId, owner: leaseOwner } = reservation;
     const status = transitions.start.to;
     reservation.started(
@@ -97,7 +105,8 @@ async function enqueueStarted(
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
   const future = await findFuture(tx, newJobs);
   const placed = await placeInLanes(tx, schema, newJobs, future);
-  const inserted = new Map((await insertJobs(tx, schema, placed, actor)).map((job) => [job.id, job]));
+  const made = await insertParts(tx, schema, await toInsertParts(placed), actor);
+  const inserted = new Map(made.map((job) => [job.id, job]));
   await insertPhases(tx, schema, phasesOf(newJobs, placed, inserted));
   const missing = placed.filter((row) => !inserted.has(row.id));
   if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
@@ -112,6 +121,12 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
     const job = existing.get(row.client_request_id as string) as Job;
     return { kind: job.requestHash === (row.request_hash ?? null) ? 'replayed' : 'conflict', job };
   });
+}
+
+async function insertParts(tx: Queryable, schema: Schema, parts: InsertPart[], actor: string): Promise<Job[]> {
+  const jobs: Job[] = [];
+  for (const part of parts) jobs.push(...(await insertJobs(tx, schema, part, actor)));
+  return jobs;
 }
 
 function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, Job>) {
@@ -232,8 +247,10 @@ async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, numb
 }
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
+  // The documents of one job are small enough to read with it; a repeated batch could bring a gigabyte of them.
+  const columns = rows.length === 1 ? 'j.*' : `${summaryColumns}, j.request_hash`;
   const found = await tx.query<JobRow>(
-    `select j.*, l.expires_at as lease_expires_at from ${schema}.jobs j
+    `select ${columns}, l.expires_at as lease_expires_at from ${schema}.jobs j
        left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE'
       where j.client_request_id = any($1::text[])`,
     [rows.map((row) => row.client_request_id)],

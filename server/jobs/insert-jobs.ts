@@ -3,6 +3,8 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
+import { Pace } from '../kernel/pace.ts';
+import { checkDocument, payloadLimitBytes } from './document-limit.ts';
 import { type Job, priorities, type RetryPolicy } from './job.ts';
 import { insertLease } from './lease.ts';
 import { type Status, transitions } from './states.ts';
@@ -55,11 +57,48 @@ const columns = `id uuid, status text, type text, queue text, remote boolean, ta
   timeout_seconds real, expires_in float8, token_limit bigint, cost_units int, constraints jsonb, on_error text, on_drain text,
   webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
 
+/** Rows that go in with one statement, and their JSON. */
+export interface InsertPart {
+  rows: PlacedJob[];
+  json: string;
+}
+
+// A statement with much more than a payload would be made, sent and answered in steps that others have to wait for.
+const partChars = 1_048_576;
+
+/** Almost always one part. Several belong into one transaction. */
+export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
+  const parts: InsertPart[] = [];
+  const pace = new Pace();
+  let texts: string[] = [];
+  let chars = 0;
+  let first = 0;
+  const close = (end: number) => {
+    parts.push({ rows: rows.slice(first, end), json: `[${texts.join(',')}]` });
+    texts = [];
+    chars = 0;
+    first = end;
+  };
+  for (const [n, row] of rows.entries()) {
+    const text = JSON.stringify(row);
+    // The backstop of all routes; those that can name the field better have done so.
+    if (text.length > payloadLimitBytes) checkDocument(row.payload, 'payload');
+    if (chars > 0 && chars + text.length > partChars) {
+      close(n);
+      await pace.pause();
+    }
+    texts.push(text);
+    chars += text.length;
+  }
+  close(rows.length);
+  return parts;
+}
+
 /** With a reservation they are enqueued and started in one go. */
 export async function insertJobs(
   tx: Queryable,
   schema: Schema,
-  rows: PlacedJob[],
+  { rows, json }: InsertPart,
   actor: string,
   reservation?: Reservation,
 ): Promise<Job[]> {
@@ -92,11 +131,7 @@ export async function insertJobs(
      ${reservation ? `taken as (${insertLease(schema, 'local', startedWith.lease, 'created')}),` : ''}
      told as (${told})
      select * from created`,
-    [
-      JSON.stringify(rows),
-      actor,
-      ...(reservation ? [reservation.leaseId, reservation.owner, reservation.leaseSeconds] : []),
-    ],
+    [json, actor, ...(reservation ? [reservation.leaseId, reservation.owner, reservation.leaseSeconds] : [])],
     'often',
   );
   const created = new Map(inserted.map((row) => [row.id, row]));

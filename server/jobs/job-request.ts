@@ -3,9 +3,11 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { defaultBackoff } from '../kernel/backoff.ts';
+import { canonicalJson } from '../kernel/canonical-json.ts';
 import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../kernel/fields.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import { checkDocument, noteLimitBytes } from './document-limit.ts';
 import type { NewJob } from './enqueue.ts';
 import type { LiveDaemon } from './fleet.ts';
 import { priorities, type RetryPolicy } from './job.ts';
@@ -67,10 +69,13 @@ export interface RequestContext {
 export async function toNewJob(request: JobRequest, context: RequestContext): Promise<NewJob> {
   const source = await locateType(request.type, context);
   const given = request.payload ?? {};
+  const payload = source === 'here' ? checkedPayload(context.jobTypes, request.type, given) : given;
+  checkDocument(payload, 'payload');
+  checkDocument(request.constraints, 'constraints', noteLimitBytes);
   const defaults = context.jobTypes.defaults(request.type);
   return {
     type: request.type,
-    payload: source === 'here' ? checkedPayload(context.jobTypes, request.type, given) : given,
+    payload,
     remote: source === 'remote',
     targetId: request.target_id,
     priority: request.priority,
@@ -116,12 +121,5 @@ function toRetryPolicy(request: JobRequest['retry'], defaults: TypeDefaults['ret
 /** The same for two requests that ask for the same thing, whatever the order of their fields. */
 export function requestHash(request: JobRequest): string {
   const { client_request_id: _, ...asked } = request;
-  return createHash('sha256').update(canonical(asked)).digest('base64url');
-}
-
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, inner: unknown) => {
-    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
-    return Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)));
-  });
+  return createHash('sha256').update(canonicalJson(asked)).digest('base64url');
 }

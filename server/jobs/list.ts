@@ -34,7 +34,8 @@ const clockSlackMs = 24 * 3_600_000;
 const firstId = '00000000-0000-0000-0000-000000000000';
 const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
+/** All but the documents: payload, result, checkpoint. */
+export const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
   j.created_at, j.run_at, j.updated_at, j.started_at, j.finished_at, j.held_since, j.expires_at, j.stale_at, j.attempt,
   j.attempt_floor, j.max_attempts, j.lease_id, j.lease_owner, j.cancel_requested, j.cancel_intent, j.cancel_detail, j.cost_units,
   j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.hold, j.retry, j.timeout_seconds, j.constraints, j.on_error,

@@ -79,6 +79,12 @@ const settings = {
     'Tokens that one job may use unless its tenant or the job says otherwise; 0 means no limit.',
   ),
   RESULT_LIMIT_BYTES: integer(1_048_576, 1024, 104_857_600, 'Largest result, phase result or checkpoint of a job.'),
+  REQUEST_MEMORY_BYTES: integer(
+    67_108_864,
+    16_777_216,
+    17_179_869_184,
+    'Bytes of request bodies above 64 KB that one daemon reads at once; more get 503. One tenant may take half.',
+  ),
   HANDLER_THREADS: integer(8, 1, 1024, "Most worker threads of one daemon for handlers with isolation 'thread'."),
   HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Most heap memory of one such thread.'),
   MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),

@@ -23,6 +23,7 @@ const catalogue = {
   QUEUE_FULL: { status: 429, title: 'The tenant has as many waiting jobs as it may' },
   INTERNAL: { status: 500, title: 'Something went wrong on our side' },
   DATABASE_UNAVAILABLE: { status: 503, title: 'The database cannot be reached' },
+  OVERLOADED: { status: 503, title: 'The server is busy; try again soon' },
   DRAINING: { status: 503, title: 'The server is shutting down' },
 } as const satisfies Record<string, { status: number; title: string }>;
 

@@ -2,7 +2,9 @@
 import { createHash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { checkDocument, noteLimitBytes } from '../jobs/document-limit.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue.ts';
+import { canonicalJson } from '../kernel/canonical-json.ts';
 import { problem } from '../kernel/errors.ts';
 import type { SchedulerJob } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
@@ -14,6 +16,8 @@ export interface Submitted {
 }
 
 export async function submitJob(db: Database, schema: Schema, job: NewJob, actor: string): Promise<Submitted> {
+  checkDocument(job.payload, 'payload');
+  checkDocument(job.constraints, 'constraints', noteLimitBytes);
   const [enqueued] = await enqueue(db, schema, [{ ...job, remote: true }], actor);
   if (enqueued === undefined) throw new Error('nothing was enqueued');
   if (enqueued.kind === 'conflict') {
@@ -28,13 +32,6 @@ export async function submitJob(db: Database, schema: Schema, job: NewJob, actor
 export function requestHash(request: object): string {
   const asked = { ...request, client_request_id: undefined };
   return createHash('sha256')
-    .update(`submit:${canonical(asked)}`)
+    .update(`submit:${canonicalJson(asked)}`)
     .digest('base64url');
-}
-
-function canonical(value: unknown): string {
-  return JSON.stringify(value, (_, inner: unknown) => {
-    if (typeof inner !== 'object' || inner === null || Array.isArray(inner)) return inner;
-    return Object.fromEntries(Object.entries(inner).sort(([a], [b]) => (a < b ? -1 : 1)));
-  });
 }

@@ -2,6 +2,7 @@
 // the child of the attempt before instead of making another.
 
 import { retryConflicts } from '../database/database.ts';
+import { payloadLimitBytes } from '../jobs/document-limit.ts';
 import { enqueueIn, type NewJob } from '../jobs/enqueue.ts';
 import { readFleet } from '../jobs/fleet.ts';
 import { toNewJob } from '../jobs/job-request.ts';
@@ -52,7 +53,7 @@ async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> 
   const { db, tenant, jobTypes, job } = run;
   const { type, payload, options } = request;
   if (request.key.length > longestKey) throw new RangeError(`the key of a child has at most ${longestKey} characters`);
-  const stored = toStorable(payload, Number.POSITIVE_INFINITY, 'The payload of a child');
+  const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
   if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' });
   const child = await toNewJob(
     {

@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { Acted, Request as ActionRequest } from '../../jobs/act.ts';
+import { checkDocument } from '../../jobs/document-limit.ts';
 import type { JobTypes } from '../../jobs/job-types.ts';
 import { readPhases } from '../../jobs/read-phases.ts';
 import { resolveJob, resumeJob } from '../../jobs/resume.ts';
@@ -101,6 +102,7 @@ function addAction(
       const { tenant, actor } = context;
       const ids = context.params as { job_id: string; target_id?: string };
       const body = context.body as Body;
+      checkDocument(body.result, 'result');
       if (!isUuid(ids.job_id)) throw problem('NOT_FOUND', 'There is no such job.');
       const request = {
         jobId: ids.job_id,

@@ -1,18 +1,23 @@
 // Many jobs in one request. Every item is checked by itself, so that one bad item does not hide what
 // is wrong with the others; what is good goes in together.
 import { z } from 'zod';
+import { payloadLimitBytes } from '../../jobs/document-limit.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
 import { type LiveDaemon, readFleet } from '../../jobs/fleet.ts';
 import { jobRequest, toNewJob } from '../../jobs/job-request.ts';
 import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/submit.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
+import { Pace } from '../../kernel/pace.ts';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
+import { JsonPart } from '../body.ts';
 import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
 import { type CreationContext, type CreationDependencies, idempotencyKey } from './job-creation.ts';
 
-export const batchLimitBytes = 16 * 1_048_576;
+export const batchLimitBytes = 8 * 1_048_576;
+/** A payload and the fields beside it. */
+export const batchItemLimitBytes = payloadLimitBytes + 65_536;
 const longestBatch = 1000;
 
 export const batchBody = z.strictObject({
@@ -76,7 +81,7 @@ async function checkAll(
   const common = { tenant, jobTypes: deps.jobTypes, fleet };
   const check = async (given: unknown, index: number) => {
     try {
-      const asked = parseFields(jobRequest, given);
+      const asked = parseFields(jobRequest, given instanceof JsonPart ? given.read() : given);
       const client_request_id = asked.client_request_id ?? (key === undefined ? undefined : `${key}#${index}`);
       return await toNewJob({ ...asked, client_request_id }, common);
     } catch (error) {
@@ -84,7 +89,13 @@ async function checkAll(
       throw error;
     }
   };
-  return Promise.all(jobs.map(check));
+  const checked: (NewJob | Problem)[] = [];
+  const pace = new Pace();
+  for (const [index, given] of jobs.entries()) {
+    checked.push(await check(given, index));
+    await pace.pause();
+  }
+  return checked;
 }
 
 /** One answer that names every fault with its place in the batch. */
@@ -92,7 +103,11 @@ function allFaults(checked: (NewJob | Problem)[]): Problem {
   const faults: FieldError[] = [];
   checked.forEach((item, index) => {
     if (!(item instanceof Problem)) return;
-    const own = (item.extra.errors as FieldError[] | undefined) ?? [{ field: 'type', message: item.message }];
+    const { errors, field = item.code === 'UNKNOWN_JOB_TYPE' ? 'type' : '' } = item.extra as {
+      errors?: FieldError[];
+      field?: string;
+    };
+    const own = errors ?? [{ field, message: item.message }];
     for (const { field, message } of own) faults.push({ field: `jobs[${index}]${field && `.${field}`}`, message });
   });
   const unknown = checked.find((item): item is Problem => item instanceof Problem && item.code === 'UNKNOWN_JOB_TYPE');
@@ -106,5 +121,7 @@ function refused(fault: Problem): Item {
 
 function made(enqueued: Enqueued): Item {
   if (enqueued.kind === 'conflict') return refused(idempotencyConflict(enqueued));
-  return { status: enqueued.kind === 'created' ? 201 : 200, job: jobSummaryToApi(enqueued.job) };
+  // Without the payloads: the client has just sent them.
+  const { payload: _, result: __, ...job } = jobSummaryToApi(enqueued.job);
+  return { status: enqueued.kind === 'created' ? 201 : 200, job };
 }

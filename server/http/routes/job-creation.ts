@@ -6,6 +6,7 @@ import { readFleet } from '../../jobs/fleet.ts';
 import type { JobRequest } from '../../jobs/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
 import type { JobTypes } from '../../jobs/job-types.ts';
+import { findJob } from '../../jobs/read.ts';
 import { pendingPhases, readPhases } from '../../jobs/read-phases.ts';
 import { type EnqueueJobs, idempotencyConflict } from '../../jobs/submit.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
@@ -50,7 +51,11 @@ export async function createJob(
   );
   if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
   if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);
-  const { job, kind } = enqueued;
+  const { kind } = enqueued;
+  const job =
+    enqueued.job.payload === undefined
+      ? ((await findJob(deps.db, tenant.schema, enqueued.job.id)) ?? enqueued.job)
+      : enqueued.job;
   const phases =
     kind === 'created'
       ? pendingPhases(job, deps.jobTypes)

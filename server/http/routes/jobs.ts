@@ -15,7 +15,7 @@ import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
 import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
-import { batchAnswer, batchBody, batchLimitBytes, createBatch } from './job-batch.ts';
+import { batchAnswer, batchBody, batchItemLimitBytes, batchLimitBytes, createBatch } from './job-batch.ts';
 import { type CreationDependencies, createJob, type JobRouteDependencies } from './job-creation.ts';
 import { listFilter, listQuery } from './job-query.ts';
 
@@ -81,6 +81,7 @@ function addCreation(group: RouteGroup, deps: CreationDependencies): void {
     access: 'enqueue',
     body: batchBody,
     bodyLimitBytes: batchLimitBytes,
+    partLimitBytes: batchItemLimitBytes,
     answers: { 201: batchAnswer, 200: batchAnswer },
     problems,
     handle: (context) => createBatch(deps, context, context.body),

@@ -1,7 +1,7 @@
 // /api/scheduler/lease: permission to do the work, kept alive by heartbeats, ended by a release.
 import { z } from 'zod';
+import { checkDocument, noteLimitBytes } from '../../jobs/document-limit.ts';
 import type { JobError } from '../../jobs/job.ts';
-import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import { toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
 import { heartbeat } from '../../scheduler/heartbeat.ts';
@@ -119,7 +119,9 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     },
     problems: ['NOT_FOUND', 'LEASE_LOST', 'CONFLICT'],
     handle: async ({ params, body, tenant }) => {
-      checkSize(body.result_data, config.resultLimitBytes);
+      checkDocument(body.result_data, 'result_data', config.resultLimitBytes);
+      checkDocument(body.error, 'error', noteLimitBytes);
+      checkDocument(body.metrics, 'metrics', noteLimitBytes);
       const { lease, job } = await releaseLease(db, tenant.schema, {
         leaseId: knownForm(params.lease_id),
         jobId: body.job_id,
@@ -144,11 +146,6 @@ function toError(given: z.output<typeof releaseBody>['error']): JobError | undef
   if (given === null || given === undefined) return undefined;
   if (typeof given === 'string') return { code: 'HANDLER_ERROR', message: given };
   return { ...given, code: given.code ?? 'HANDLER_ERROR', message: given.message ?? 'The worker gave no message.' };
-}
-
-function checkSize(result: unknown, limitBytes: number): void {
-  if (result === undefined || Buffer.byteLength(JSON.stringify(result)) <= limitBytes) return;
-  throw problem('PAYLOAD_TOO_LARGE', `result_data is larger than ${limitBytes} bytes.`, { field: 'result_data' });
 }
 
 /** Nothing has an id that is no uuid. */
