@@ -1,22 +1,25 @@
 // Decides whether a key's text is valid, from a cache that lives two seconds: fast enough for every
 // request, short enough that a revocation takes effect within seconds on every daemon. Unknown,
-// revoked and expired keys get the same answer for the same work.
+// revoked and expired keys get the same answer for the same work, and share one connection for it.
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
-import { type ApiKey, type ApiKeyRow, apiKeyColumns, hashKey, keyIdOf, sameHash, toApiKey } from './key.ts';
+import { type ApiKey, hashKey, keyIdOf, sameHash } from './key.ts';
+import { KeyLookups, readKeys, type StoredKey } from './lookups.ts';
 
 const cacheMs = 2000;
+// Ids are random and never used again: one that is unknown stays so.
+const unknownMs = 30_000;
 // Bounds the memory that a flood of made-up ids can take.
 const mostCached = 10_000;
 // `last_used_at` is for people; a minute is precise enough and keeps this table out of the hot path.
 const lastUsedMs = 60_000;
 
 interface Entry {
-  found: Promise<{ key: ApiKey; hash: Buffer } | undefined>;
+  found: Promise<StoredKey | undefined>;
   readAt: number;
 }
 
@@ -24,7 +27,11 @@ export class KeyVerifier implements Service {
   readonly name = 'key-verifier';
   #db: Queryable;
   #adminHash: Buffer | undefined;
-  #cache = new Map<string, Entry>();
+  /** Ids that were valid when they were last read. */
+  #valid = new Map<string, Entry>();
+  /** Ids that were not, and when that was read. A flood of them takes nothing from those that are valid. */
+  #unknown = new Map<string, number>();
+  #lookups: KeyLookups;
   #used = new Set<string>();
   #interval: Interval;
   // Compared against when there is nothing to compare with.
@@ -32,6 +39,7 @@ export class KeyVerifier implements Service {
 
   constructor(db: Queryable, config: { adminApiKey: string }, logger: Logger) {
     this.#db = db;
+    this.#lookups = new KeyLookups(db);
     this.#adminHash = config.adminApiKey === '' ? undefined : hashKey(config.adminApiKey);
     this.#interval = new Interval('key-last-used', lastUsedMs, () => this.#writeLastUsed(), logger);
   }
@@ -56,27 +64,37 @@ export class KeyVerifier implements Service {
     return found.key;
   }
 
-  #lookUp(id: string): Entry['found'] {
-    const cached = this.#cache.get(id);
-    if (cached && performance.now() - cached.readAt < cacheMs) return cached.found;
-    const entry: Entry = { found: this.#read(id), readAt: performance.now() };
-    entry.found.catch(() => {
-      if (this.#cache.get(id) === entry) this.#cache.delete(id);
-    });
-    // Deleting first moves the entry to the end: the first in the map is always the oldest.
-    this.#cache.delete(id);
-    this.#cache.set(id, entry);
-    if (this.#cache.size > mostCached) this.#cache.delete(this.#cache.keys().next().value as string);
+  async #lookUp(id: string): Promise<StoredKey | undefined> {
+    const now = performance.now();
+    const valid = this.#valid.get(id);
+    if (valid && now - valid.readAt < cacheMs) return valid.found;
+    const unknownAt = this.#unknown.get(id);
+    if (unknownAt !== undefined && now - unknownAt < unknownMs) return undefined;
+    if (valid) return this.#refresh(id, now);
+    const found = await this.#lookups.find(id);
+    if (found) remember(this.#valid, id, { found: Promise.resolve(found), readAt: now });
+    else remember(this.#unknown, id, now);
+    return found;
+  }
+
+  /** A key that was valid a moment ago does not wait behind strangers. */
+  #refresh(id: string, now: number): Entry['found'] {
+    const entry: Entry = { found: this.#readAgain(id), readAt: now };
+    remember(this.#valid, id, entry);
     return entry.found;
   }
 
-  async #read(id: string): Entry['found'] {
-    const [row] = await this.#db.query<ApiKeyRow & { hash: Buffer }>(
-      `select ${apiKeyColumns}, hash from ${controlSchema}.api_keys
-        where id = $1 and revoked_at is null and (expires_at is null or expires_at > now())`,
-      [id],
-    );
-    return row && { key: toApiKey(row), hash: row.hash };
+  async #readAgain(id: string): Entry['found'] {
+    try {
+      const found = (await readKeys(this.#db, [id])).get(id);
+      if (found) return found;
+      remember(this.#unknown, id, performance.now());
+    } catch (error) {
+      this.#valid.delete(id);
+      throw error;
+    }
+    this.#valid.delete(id);
+    return undefined;
   }
 
   async #writeLastUsed(): Promise<void> {
@@ -85,6 +103,13 @@ export class KeyVerifier implements Service {
     this.#used.clear();
     await this.#db.query(`update ${controlSchema}.api_keys set last_used_at = now() where id = any($1::text[])`, [ids]);
   }
+}
+
+/** Deleting first moves the entry to the end: the first in the map is always the oldest. */
+function remember<V>(cache: Map<string, V>, id: string, value: V): void {
+  cache.delete(id);
+  cache.set(id, value);
+  if (cache.size > mostCached) cache.delete(cache.keys().next().value as string);
 }
 
 /** ADMIN_API_KEY has no row; this is what requests made with it carry. */
