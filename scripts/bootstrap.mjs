@@ -107,7 +107,8 @@ async function buildWhenStale() {
   const hash = sourceHash();
   console.log('Building');
   const dist = join(root, 'dist');
-  const fresh = join(root, 'node_modules', '.leasehold-build');
+  // As deep as dist: its source maps name the sources by relative paths.
+  const fresh = join(root, '.leasehold-build');
   rmSync(fresh, { recursive: true, force: true });
   const tsc = join(root, 'node_modules', 'typescript', 'bin', 'tsc');
   if ((await run(process.execPath, [tsc, '-p', join(root, 'tsconfig.build.json'), '--outDir', fresh])) !== 0) {

@@ -101,7 +101,7 @@ export class Daemon {
       leaseSeconds: config.leaseSeconds,
       stallSeconds: config.loopStallSeconds,
       logger,
-      listeners: observeHeartbeat(this.metrics),
+      listeners: observeHeartbeat(this.metrics, logger),
     });
     this.#schedules = new ScheduleTicker({
       db: this.db,

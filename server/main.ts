@@ -21,6 +21,8 @@ const exitMarginMs = 5000;
 
 async function main(): Promise<void> {
   const launcher = findLauncher();
+  // Stacks of failed jobs and of our own errors name the lines that people wrote.
+  process.setSourceMapsEnabled(true);
   if (existsSync('.env')) process.loadEnvFile('.env');
   const config = loadConfig();
   const logger = createLogger(config.logLevel);

@@ -272,7 +272,8 @@ function failure(error: unknown, signal: AbortSignal): object {
   if (stopped !== undefined) return { status: 'CANCELED', error: `stopped: ${stopped}`, requeue: stopped === 'drain' };
   const code = error instanceof Error && 'code' in error ? String(error.code) : 'HANDLER_ERROR';
   const recoverable = !(error instanceof Error && 'recoverable' in error && error.recoverable === false);
-  return { status: 'FAILED', error: { code, message: messageOf(error) }, recoverable };
+  const trace = error instanceof Error ? { name: error.name, stack: error.stack } : {};
+  return { status: 'FAILED', error: { code, message: messageOf(error), ...trace }, recoverable };
 }
 
 /** Time to notice and to stop before another worker may have the job. */

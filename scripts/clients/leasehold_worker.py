@@ -27,6 +27,7 @@ import socket
 import sys
 import threading
 import time
+import traceback
 import urllib.parse
 import uuid
 
@@ -219,7 +220,9 @@ class Worker:
         except Stopped as stopped:
             outcome = {"status": "CANCELED", "error": str(stopped), "requeue": stopped.reason == "drain"}
         except Exception as error:
-            outcome = {"status": "FAILED", "error": {"code": type(error).__name__, "message": str(error)}}
+            name = type(error).__name__
+            failure = {"code": name, "message": str(error), "name": name, "stack": traceback.format_exc()}
+            outcome = {"status": "FAILED", "error": failure}
         if work.reason == "lease lost":
             self.log("lease lost: %s" % work.lease_id)
             return None  # nothing may be written any more

@@ -52,12 +52,12 @@ export function createHttp(parts: HttpParts): HttpServer {
 }
 
 function routesOf(parts: HttpParts): RouteGroup[] {
-  const { config, db, handlers, streams, keys, registry, waiters, enqueueJobs, wake, wakeOperations } = parts;
+  const { config, db, logger, handlers, streams, keys, registry, waiters, enqueueJobs, wake, wakeOperations } = parts;
   return [
     eventRoutes({ db }),
     eventStreamRoutes({ db, streams, keys, registry }),
     ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations }),
-    ...schedulerRoutes({ db, config, waiters, wake }),
+    ...schedulerRoutes({ db, config, waiters, wake, logger }),
     jobLogRoutes({ db }),
     scheduleRoutes({ db, jobTypes: handlers, onChange: parts.lookForSchedules, onEnqueued: wake }),
     ...parts.aftermath.routes,

@@ -1,7 +1,7 @@
 // How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
 import { z } from 'zod';
 import { holdKinds, holdOf } from '../jobs/hold.ts';
-import { type Job, priorities } from '../jobs/job.ts';
+import { type Job, priorities, withoutTrace } from '../jobs/job.ts';
 import { retryRequest } from '../jobs/job-request.ts';
 import type { Phase } from '../jobs/read-phases.ts';
 import { statuses } from '../jobs/states.ts';
@@ -9,7 +9,15 @@ import { statuses } from '../jobs/states.ts';
 const time = z.iso.datetime({ offset: true });
 const json = z.unknown();
 
-export const jobErrorSchema = z.looseObject({ code: z.string(), message: z.string() }).meta({ id: 'JobError' });
+export const jobErrorSchema = z
+  .looseObject({
+    code: z.string(),
+    message: z.string(),
+    name: z.string().optional().describe('The class of what the handler threw.'),
+    stack: z.string().optional().describe('Not in lists.'),
+    cause: z.unknown().optional().describe('What caused it, with name, stack and cause.'),
+  })
+  .meta({ id: 'JobError' });
 
 export const phaseSchema = z
   .strictObject({
@@ -98,6 +106,7 @@ export const jobSchema = jobSummarySchema
 export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof jobSchema> {
   return {
     ...jobSummaryToApi(job),
+    error: job.error,
     payload: job.payload,
     result: job.result ?? null,
     phases: phases.map(phaseToApi),
@@ -112,7 +121,7 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     target_id: job.targetId,
     status: job.status,
     priority: job.priority,
-    error: job.error,
+    error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,
     attempts: job.attempt,
     attempts_since_resume: job.attempt - job.attemptFloor,

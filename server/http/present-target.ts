@@ -1,7 +1,7 @@
 // How a target and its lane look over HTTP.
 import { z } from 'zod';
 import { describeHold, type Hold } from '../jobs/hold.ts';
-import { priorities } from '../jobs/job.ts';
+import { priorities, withoutTrace } from '../jobs/job.ts';
 import { holdOfLaneJob, isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/read-lane.ts';
 import { statuses } from '../jobs/states.ts';
 import type { Target } from '../jobs/target.ts';
@@ -93,7 +93,7 @@ export function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
     run_at: job.run_at,
     held_since: job.held_since,
     lease_owner: job.lease_owner,
-    error: job.error,
+    error: job.error && withoutTrace(job.error),
     hold: holdOfLaneJob(job) ?? null,
   };
 }

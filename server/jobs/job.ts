@@ -10,10 +10,28 @@ export function priorityRank(priority: Priority): number {
   return priorities.indexOf(priority);
 }
 
-export interface JobError {
+/** Where an error comes from. Kept with the job and its event; left out of lists and webhooks. */
+export interface ErrorTrace {
+  name?: string;
+  stack?: string;
+  cause?: ErrorCause;
+  /** Of an AggregateError. */
+  errors?: ErrorCause[];
+}
+
+export interface ErrorCause extends ErrorTrace {
+  code?: string;
+  message: string;
+}
+
+export interface JobError extends ErrorTrace {
   code: string;
   message: string;
   [detail: string]: unknown;
+}
+
+export function withoutTrace({ stack, cause, errors, ...error }: JobError): JobError {
+  return error as JobError;
 }
 
 export type StopIntent = 'pause' | 'cancel';

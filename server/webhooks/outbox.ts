@@ -77,7 +77,7 @@ async function makeDeliveries(
                   'tenant', $5::text, 'event_id', e.xid::text || ':' || e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
                   'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
                   'author', j.author, 'client_request_id', j.client_request_id,
-                  'error', e.data -> 'error', 'message', e.data -> 'message'))
+                  'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message'))
                   || case when e.to_status in ('SUCCESS', 'PARTIAL') then jsonb_build_object('result', j.result) else '{}' end) as body
            from given g join ${schema}.events e on e.xid = g.xid and e.seq = g.seq
            left join ${schema}.jobs j on j.id = e.job_id
@@ -88,6 +88,11 @@ async function makeDeliveries(
          from made on conflict (event_xid, event_seq, url) do nothing`,
     [wanted.map(() => uuidv7()), wanted.map((w) => w.xid), wanted.map((w) => w.seq), wanted.map((w) => w.url), slug],
   );
+}
+
+/** Where an error comes from is not for a receiver outside. */
+function withoutTrace(error: string): string {
+  return `case when jsonb_typeof(${error}) = 'object' then (${error}) - '{stack,cause,errors}'::text[] else ${error} end`;
 }
 
 function iso(column: string): string {

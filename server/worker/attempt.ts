@@ -3,6 +3,7 @@
 import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
 import { decideOutcome } from './decide-outcome.ts';
+import { toJobError } from './job-error.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
@@ -124,6 +125,5 @@ export class Attempt {
 }
 
 function crashed(error: unknown): HandlerEnd {
-  const message = error instanceof Error ? error.message : String(error);
-  return { kind: 'failed', error: { code: 'HANDLER_ERROR', message }, recoverable: false };
+  return { kind: 'failed', error: toJobError(error), recoverable: false };
 }

@@ -12,10 +12,9 @@ import type { ChildOptions } from './define-job.ts';
 import { type Effects, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
 import { Fatal } from './handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
-import { storableText } from './job-error.ts';
 import { LogWriter } from './log-writer.ts';
 import { JobStopped } from './stop-reason.ts';
-import { toStorable } from './storable.ts';
+import { storableText, toStorable } from './storable.ts';
 
 // Often enough for a person who watches, seldom enough for the database.
 const reportEveryMs = 250;

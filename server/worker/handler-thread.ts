@@ -119,4 +119,6 @@ function health(): ThreadHealth {
   return { heapUsedBytes: process.memoryUsage().heapUsed, leftovers };
 }
 
+// Of each thread by itself: stacks name the lines that people wrote.
+process.setSourceMapsEnabled(true);
 if (parentPort !== null) new HandlerThread(parentPort);

@@ -39,7 +39,9 @@ export interface HeldLease {
 }
 
 export interface HeartbeatListeners {
-  renewed?(leases: number): void;
+  renewed?(schema: string, leases: number): void;
+  /** Called with every beat until the job is gone. */
+  stopAsked?(job: LiveJob): void;
   lost?(jobs: number): void;
   failed?(): void;
 }
@@ -221,8 +223,8 @@ export class Heartbeat implements Service {
     }
   }
 
-  #renewed({ leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
-    this.#listeners.renewed?.(leaseIds.length);
+  #renewed({ schema, leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
+    this.#listeners.renewed?.(schema, leaseIds.length);
     const byId = new Map(live.map((job) => [job.jobId, job]));
     for (const leaseId of leaseIds) {
       const entry = this.#leases.get(leaseId);
@@ -232,7 +234,10 @@ export class Heartbeat implements Service {
         const job = byId.get(jobId);
         // Another lease of this daemon may own it by now.
         if (job?.leaseId !== leaseId) entry.lease.onLost(jobId);
-        else if (job.cancelIntent !== null) entry.lease.onStopAsked(job);
+        else if (job.cancelIntent !== null) {
+          this.#listeners.stopAsked?.(job);
+          entry.lease.onStopAsked(job);
+        }
       }
     }
   }

@@ -2,17 +2,17 @@
 import type { Job, JobError } from '../jobs/job.ts';
 import { findJsonFault } from '../kernel/json.ts';
 import type { RetryOptions } from './define-job.ts';
+import { traceOf } from './error-trace.ts';
 import { dispositionOf } from './handler-errors.ts';
+import { storableText } from './storable.ts';
 
-// Enough for any message a person reads; a dumped response body is cut.
-const longestMessage = 4000;
 const codePattern = /^[A-Z][A-Z0-9_]{0,63}$/;
 
 export function toJobError(error: unknown): JobError {
   const given = (typeof error === 'object' && error !== null ? error : {}) as Record<string, unknown>;
   const code = typeof given.code === 'string' && codePattern.test(given.code) ? given.code : 'HANDLER_ERROR';
   const details = storableDetails(given.details);
-  return { code, message: messageOf(error, given), ...(details !== undefined && { details }) };
+  return { code, message: messageOf(error, given), ...(details !== undefined && { details }), ...traceOf(error) };
 }
 
 function messageOf(error: unknown, given: Record<string, unknown>): string {
@@ -27,12 +27,6 @@ function describe(error: unknown): string {
   } catch {
     return 'an error that cannot be shown';
   }
-}
-
-/** Text as Postgres can hold it. */
-export function storableText(text: string, longest = longestMessage): string {
-  const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
-  return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
 }
 
 function storableDetails(details: unknown): object | undefined {

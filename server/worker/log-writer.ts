@@ -3,8 +3,7 @@
 import type { NewLogLine } from '../jobs/logs.ts';
 import { Coalescer } from './coalesce.ts';
 import type { LogLevel } from './effects.ts';
-import { storableText } from './job-error.ts';
-import { toStorable } from './storable.ts';
+import { storableText, toStorable } from './storable.ts';
 
 interface Line {
   level: LogLevel;

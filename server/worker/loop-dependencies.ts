@@ -27,6 +27,7 @@ export interface LoopDependencies {
 
 /** `outcome` is undefined if it was not accepted: the job was no longer ours. */
 export interface EndedAttempt {
+  job: Job;
   outcome: Outcome | undefined;
   seconds: number;
 }
@@ -35,6 +36,7 @@ export interface EndedAttempt {
 export interface LoopObserver {
   claimed(tenant: Tenant, jobs: Job[]): void;
   claimFailed(tenant: Tenant): void;
+  started(tenant: Tenant, job: Job): void;
   settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
   abandoned(tenant: Tenant, job: Job): void;
 }

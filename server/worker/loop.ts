@@ -24,6 +24,7 @@ import type { StopReason } from './stop-reason.ts';
 
 /** What is to be written of an attempt, and what is to be done once it is. */
 interface Ending extends Settlement {
+  job: Job;
   seconds: number;
   /** The claim that ends with this attempt. */
   lastOf: Batch | undefined;
@@ -231,7 +232,10 @@ export class TenantLoop implements HungryTenant {
     const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
     const starting = this.#ready.take(granted);
     slots.release(this.key, granted - starting.length);
-    for (const attempt of starting) attempt.start();
+    for (const attempt of starting) {
+      this.#deps.observe.started(this.tenant, attempt.job);
+      attempt.start();
+    }
   }
 
   #loseClaim(leaseId: string, error: unknown): void {
@@ -283,7 +287,7 @@ export class TenantLoop implements HungryTenant {
       if (this.#claims.mayBeMore || this.#ready.size > 0) this.#schedule();
     }
     if (outcome === undefined) {
-      observe.settled(this.tenant, [{ outcome, seconds }]);
+      observe.settled(this.tenant, [{ job, outcome, seconds }]);
       if (last) {
         heartbeat.drop(batch);
         this.#settlers.forget(batch.leaseId);
@@ -292,7 +296,7 @@ export class TenantLoop implements HungryTenant {
     }
     const lastOf = last ? batch : undefined;
     this.#settlers.add(
-      { jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome, seconds, lastOf },
+      { job, jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome, seconds, lastOf },
       last,
     );
   }
@@ -304,7 +308,7 @@ export class TenantLoop implements HungryTenant {
       // Until its outcome is written the job is still ours to keep alive.
       if (item.lastOf !== undefined) heartbeat.drop(item.lastOf);
       const outcome = accepted(item) ? item.outcome : undefined;
-      ended.push({ outcome, seconds: item.seconds });
+      ended.push({ job: item.job, outcome, seconds: item.seconds });
       if (outcome?.kind === 'retry' || outcome?.kind === 'recoverLater') this.dueIn(outcome.delayMs + 1);
     }
     observe.settled(this.tenant, ended);

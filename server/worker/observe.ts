@@ -5,6 +5,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../stats/metrics.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { HeartbeatListeners } from './heartbeat.ts';
+import { logClaim, logEnds, logStart } from './log-attempts.ts';
 import type { EndedAttempt, LoopObserver } from './loop-dependencies.ts';
 
 const outcomes: Record<Outcome['kind'], JobOutcome> = {
@@ -55,6 +56,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
       if (jobs.length > 0) told.claimed();
+      logClaim(logger, tenant, jobs);
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
       metrics.jobsClaimed.add(tenant.slug, jobs.length);
       metrics.running.add(tenant.slug, jobs.length);
@@ -64,7 +66,9 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
     claimFailed(tenant) {
       metrics.claims.add(tenant.slug, 'error');
     },
+    started: (tenant, job) => logStart(logger, tenant, job),
     settled(tenant, ended) {
+      logEnds(logger, tenant, ended);
       metrics.running.add(tenant.slug, -ended.length);
       for (const [kind, seconds] of byOutcome(ended)) {
         metrics.outcomes.add(tenant.slug, kind, seconds.length);
@@ -82,9 +86,14 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
   };
 }
 
-export function observeHeartbeat(metrics: Metrics): HeartbeatListeners {
+export function observeHeartbeat(metrics: Metrics, logger: Logger): HeartbeatListeners {
   return {
-    renewed: (leases) => metrics.renewals.add('', 'renewed', leases),
+    renewed: (schema, leases) => {
+      metrics.renewals.add('', 'renewed', leases);
+      logger.debug({ schema, leases }, 'leases renewed');
+    },
+    stopAsked: ({ jobId, leaseId, cancelIntent, cancelDetail }) =>
+      logger.debug({ jobId, leaseId, intent: cancelIntent, detail: cancelDetail }, 'stop requested'),
     failed: () => metrics.renewals.add('', 'error'),
     lost: (jobs) => metrics.lostLeases.add('', jobs),
   };

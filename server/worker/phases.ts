@@ -1,6 +1,6 @@
 // A job of ordered phases. Each is stored when it ends; an attempt starts with the first that is
 // not done. The ends of all of them make the job's own.
-import type { JobError } from '../jobs/job.ts';
+import { type JobError, withoutTrace } from '../jobs/job.ts';
 import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../jobs/phases.ts';
 import { isHeld } from '../jobs/report.ts';
 import type { ContextParts } from './context.ts';
@@ -156,7 +156,8 @@ export function overallEnd(ends: Map<string, StoredEnd>, results: Record<string,
   for (const [name, end] of ends) {
     if (end.status === 'completed' || end.status === 'partial') completed += 1;
     if (end.status === 'partial') faults[name] = { code: 'PARTIAL', message: end.message ?? 'It ended partially' };
-    if (end.status === 'failed') faults[name] = end.error;
+    // Where it comes from is kept with the phase.
+    if (end.status === 'failed') faults[name] = withoutTrace(end.error);
   }
   const names = Object.keys(faults);
   if (names.length === 0) return { kind: 'completed', result: results };

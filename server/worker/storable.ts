@@ -2,6 +2,15 @@
 import type { JobError } from '../jobs/job.ts';
 import { findJsonFault } from '../kernel/json.ts';
 
+// Enough for any message a person reads; a dumped response body is cut.
+const longestText = 4000;
+
+/** Text as Postgres can hold it. */
+export function storableText(text: string, longest = longestText): string {
+  const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
+  return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
+}
+
 export type Storable = { ok: true; value: unknown } | { ok: false; error: JobError };
 
 /** `what` names the value in the error: `The result`, `The checkpoint`. Undefined counts as null. */

@@ -50,7 +50,7 @@ export function callThread(
           return assertNever(message);
       }
     };
-    const onError = (error: Error) => end(() => reject(crashed(reasonOf(error))));
+    const onError = (error: Error) => end(() => reject(crashed(reasonOf(error), error)));
     const onExit = (code: number) => end(() => reject(crashed(`its thread ended with code ${code}`)));
     const onStop = () => post({ kind: 'stop', reason: stopReasonOf(parts.stopping.signal) ?? { kind: 'canceled' } });
     const onKill = () =>
@@ -98,6 +98,6 @@ function reasonOf(error: Error): string {
   return code === 'ERR_WORKER_OUT_OF_MEMORY' ? 'it used more memory than its thread may have' : error.message;
 }
 
-function crashed(reason: string): Error {
-  return Object.assign(new Error(`The handler crashed: ${reason}`), { code: 'HANDLER_CRASHED' });
+function crashed(reason: string, cause?: Error): Error {
+  return Object.assign(new Error(`The handler crashed: ${reason}`, { cause }), { code: 'HANDLER_CRASHED' });
 }

@@ -1,4 +1,5 @@
 // How an error crosses the border of a thread and is the same on the other side.
+import { traceOf } from './error-trace.ts';
 import { dispositionOf, Fatal, Recoverable, SkipPhase } from './handler-errors.ts';
 import { toJobError } from './job-error.ts';
 import { JobStopped } from './stop-reason.ts';
@@ -7,8 +8,8 @@ import type { SentError } from './thread-messages.ts';
 export function sendError(error: unknown): SentError {
   const { code, message, details } = toJobError(error);
   return {
-    name: error instanceof Error ? error.name : 'Error',
     message,
+    trace: traceOf(error),
     code: code === 'HANDLER_ERROR' ? undefined : code,
     details: details as Record<string, unknown> | undefined,
     disposition: dispositionOf(error),
@@ -22,14 +23,18 @@ export function receiveError(sent: SentError): Error {
     ...(sent.code !== undefined && { code: sent.code }),
     ...(sent.details !== undefined && { details: sent.details }),
   };
-  switch (sent.disposition) {
+  return Object.assign(create(sent.disposition, sent.message), options, sent.trace);
+}
+
+function create(disposition: string | undefined, message: string): Error {
+  switch (disposition) {
     case 'recoverable':
-      return new Recoverable(sent.message, options);
+      return new Recoverable(message);
     case 'fatal':
-      return new Fatal(sent.message, options);
+      return new Fatal(message);
     case 'skipPhase':
-      return new SkipPhase(sent.message, options);
+      return new SkipPhase(message);
     default:
-      return Object.assign(new Error(sent.message), { name: sent.name, ...options });
+      return new Error(message);
   }
 }

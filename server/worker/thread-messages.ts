@@ -1,4 +1,5 @@
 // What the daemon and the thread of an isolated handler say to each other. Everything is plain data.
+import type { ErrorTrace } from '../jobs/job.ts';
 import type { ChildOptions, JobInfo } from './define-job.ts';
 import type { LogLevel, PhaseScope } from './effects.ts';
 import type { StopReason } from './stop-reason.ts';
@@ -44,8 +45,8 @@ export interface ThreadHealth {
 
 /** An error as it travels: what the job's error and the retry policy need. */
 export interface SentError {
-  name: string;
   message: string;
+  trace: ErrorTrace;
   code?: string | undefined;
   details?: Record<string, unknown> | undefined;
   disposition?: string | undefined;

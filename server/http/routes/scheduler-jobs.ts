@@ -7,6 +7,7 @@ import { cancelJob } from '../../jobs/stop.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import type { Config } from '../../kernel/config.ts';
 import { isUuid } from '../../kernel/fields.ts';
+import type { Logger } from '../../kernel/logger.ts';
 import { claimForWorker } from '../../scheduler/claim.ts';
 import type { ClaimWaiters } from '../../scheduler/claim-waiters.ts';
 import { toJobIntent, toJobResult } from '../../scheduler/dialect.ts';
@@ -35,6 +36,7 @@ export interface SchedulerDependencies {
   db: Database;
   config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes'>;
   waiters: ClaimWaiters;
+  logger: Logger;
   /** There may be work for the tenant's workers, here and in other daemons. */
   wake?(tenant: Tenant): void;
 }

@@ -3,7 +3,8 @@ import { z } from 'zod';
 import { checkDocument, noteLimitBytes } from '../../jobs/document-limit.ts';
 import type { JobError } from '../../jobs/job.ts';
 import { isUuid } from '../../kernel/fields.ts';
-import { toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
 import { heartbeat } from '../../scheduler/heartbeat.ts';
 import { getLease, noSuchLease } from '../../scheduler/lease.ts';
 import { releaseLease } from '../../scheduler/release.ts';
@@ -25,6 +26,9 @@ const base = '/api/scheduler/lease';
 const leaseParams = idParams('lease_id');
 // A release carries a result and its envelope.
 const envelopeBytes = 65_536;
+const longestName = 200;
+const longestStack = 6144;
+const largestErrorBytes = 32_768;
 
 export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
   const group = new RouteGroup('Scheduler');
@@ -103,7 +107,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
   });
 }
 
-function addRelease(group: RouteGroup, { db, config, waiters, wake }: SchedulerDependencies): void {
+function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/release`,
@@ -134,6 +138,7 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
         requeue: body.requeue,
         tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
       });
+      if (body.status === 'FAILED' || body.status === 'TIMEOUT') logFailure(logger, tenant.slug, job, body.worker_id);
       // The lane moved on, or capacity is free again.
       waiters.wake(tenant.schema);
       wake?.(tenant);
@@ -142,10 +147,25 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
   });
 }
 
+/** As for attempts in the daemon itself. */
+function logFailure(logger: Logger, tenant: string, job: SchedulerJob, workerId: string): void {
+  const { id, type, targetId, attempt, leaseId, error } = job;
+  logger.warn({ tenant, jobId: id, type, targetId, attempt, leaseId, workerId, error }, 'attempt failed');
+}
+
+/** Never refused for its size: a failure must be reported. What is too large is cut or left out. */
 function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
   if (given === null || given === undefined) return undefined;
   if (typeof given === 'string') return { code: 'HANDLER_ERROR', message: given };
-  return { ...given, code: given.code ?? 'HANDLER_ERROR', message: given.message ?? 'The worker gave no message.' };
+  const { name, stack, ...details } = given;
+  const error: JobError = {
+    code: given.code ?? 'HANDLER_ERROR',
+    message: given.message ?? 'The worker gave no message.',
+    ...(name !== undefined && { name: name.slice(0, longestName) }),
+    ...(stack !== undefined && { stack: stack.slice(0, longestStack).toWellFormed() }),
+  };
+  const whole: JobError = { ...details, ...error };
+  return Buffer.byteLength(JSON.stringify(whole)) <= largestErrorBytes ? whole : error;
 }
 
 /** Nothing has an id that is no uuid. */

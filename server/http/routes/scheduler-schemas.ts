@@ -146,7 +146,12 @@ export const releaseBody = z.strictObject({
   error: z
     .union([
       z.string().max(10_000),
-      z.looseObject({ code: name.optional(), message: z.string().max(10_000).optional() }),
+      z.looseObject({
+        code: name.optional(),
+        message: z.string().max(10_000).optional(),
+        name: z.string().optional().describe('The class of the error.'),
+        stack: z.string().optional().describe('Where it comes from; long ones are cut.'),
+      }),
     ])
     .nullish(),
   metrics: z.record(z.string().max(200), z.unknown()).nullish(),

@@ -110,6 +110,19 @@ test('a failure is retried while attempts are left, then final', async () => {
   });
 });
 
+test('a failure keeps its class and stack, in bounds and whatever its size', async () => {
+  const fail = async (error: object) => {
+    const { job, lease } = await api.run({});
+    const answer = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'FAILED', error });
+    expect(answer.status).toBe(200);
+    return answer.body.result.error;
+  };
+  const error = { code: 'E', message: 'm', name: 'PaperError', stack: 'PaperError: m\n  at printer.py:7', tray: 2 };
+  expect(await fail(error)).toEqual(error);
+  const large = await fail({ ...error, stack: 'x'.repeat(50_000), dump: 'y'.repeat(50_000) });
+  expect(large).toEqual({ code: 'E', message: 'm', name: 'PaperError', stack: 'x'.repeat(6144) });
+});
+
 test('a worker may say that a failure is final, or that it ran out of time', async () => {
   const first = await api.run({ max_attempts: 5 });
   const final = { ...own(first.job), status: 'FAILED', recoverable: false };

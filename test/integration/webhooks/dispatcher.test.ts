@@ -153,7 +153,9 @@ test('a later event of a job waits for the earlier one', async () => {
   receiver.on(path, answer(503));
   const job = await addJob(context, { webhookUrl: receiver.url + path });
   const first = await claim(context);
-  await finish(context, first.jobs[0]!, { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'no' } });
+  // Where the error comes from is for the tenant's own eyes.
+  const trace = { stack: 'Error: no\n    at secret.ts', cause: { message: 'inner' }, errors: [{ message: 'one' }] };
+  await finish(context, first.jobs[0]!, { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'no', ...trace } });
   await resumeJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
   const second = await claim(context);
   await finish(context, second.jobs[0]!);

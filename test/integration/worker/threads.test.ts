@@ -75,7 +75,7 @@ test.each(['quitter', 'timer', 'hoarder'])('a %s ends in HANDLER_CRASHED, and th
 });
 
 test('errors and results cross the border as they are', async () => {
-  expect((await runJob(context, isolated('recoverable'))).end).toEqual({
+  expect((await runJob(context, isolated('recoverable'))).end).toMatchObject({
     kind: 'failed',
     error: { code: 'BUSY', message: 'try again', details: { a: 1 } },
     recoverable: true,
