@@ -4,7 +4,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { type Aftermath, createAftermath } from './daemon/aftermath.ts';
 import { createHttp } from './daemon/http.ts';
 import { createPeriodic, type Periodic } from './daemon/periodic.ts';
-import { migrateEverySchema, untilDatabaseAnswers } from './daemon/prepare-database.ts';
+import { untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
 import { daemonJoined, Notifications, tenantsChanged } from './database/notifications.ts';
@@ -13,6 +13,7 @@ import type { ReadinessState } from './http/routes/health.ts';
 import type { HttpServer } from './http/server.ts';
 import type { Enqueued, NewJob } from './jobs/enqueue.ts';
 import { EnqueueGroup } from './jobs/enqueue-group.ts';
+import { QueueLimit } from './jobs/queue-limit.ts';
 import { resumeDrainedJobs } from './jobs/resume-drained.ts';
 import type { Config } from './kernel/config.ts';
 import type { Logger } from './kernel/logger.ts';
@@ -25,6 +26,7 @@ import { Metrics } from './stats/metrics.ts';
 import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
 import type { NewApiKey } from './tenants/api-keys/key.ts';
 import { KeyVerifier } from './tenants/api-keys/verifier.ts';
+import { migrateEverything } from './tenants/migrate-all.ts';
 import { TenantRegistry } from './tenants/registry.ts';
 import type { Tenant } from './tenants/tenant.ts';
 import type { HandlerRegistry } from './worker/handlers.ts';
@@ -103,14 +105,16 @@ export class Daemon {
       logger,
       listeners: observeHeartbeat(this.metrics, logger),
     });
+    const queueLimit = new QueueLimit(this.db);
     this.#schedules = new ScheduleTicker({
+      queueLimit,
       db: this.db,
       registry: this.registry,
       jobTypes: handlers,
       logger,
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
     });
-    const parts = { config, db: this.db, registry: this.registry, logger, metrics: this.metrics };
+    const parts = { config, db: this.db, registry: this.registry, logger, metrics: this.metrics, queueLimit };
     this.workers = createWorkers({
       ...parts,
       handlers,
@@ -286,7 +290,7 @@ export class Daemon {
   }
 
   async #prepareDatabase(): Promise<void> {
-    await migrateEverySchema(this.db, this.config, this.#logger);
+    await migrateEverything(this.db, { concurrency: this.config.migrateConcurrency, logger: this.#logger });
     this.adminKey = await ensureAdminKey(this.db, this.config);
     this.#migrated = true;
   }

@@ -13,6 +13,7 @@ import { schedulerRoutes } from '../http/routes/scheduler.ts';
 import { scheduleRoutes } from '../http/routes/schedules.ts';
 import { HttpServer } from '../http/server.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
+import type { QueueLimit } from '../jobs/queue-limit.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
@@ -34,6 +35,7 @@ export interface HttpParts {
   handlers: HandlerRegistry;
   streams: EventStreams;
   waiters: ClaimWaiters;
+  queueLimit: QueueLimit;
   aftermath: Aftermath;
   enqueueJobs(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]>;
   wake(tenant: Tenant, enqueued?: Enqueued[]): void;
@@ -52,14 +54,27 @@ export function createHttp(parts: HttpParts): HttpServer {
 }
 
 function routesOf(parts: HttpParts): RouteGroup[] {
-  const { config, db, logger, handlers, streams, keys, registry, waiters, enqueueJobs, wake, wakeOperations } = parts;
+  const {
+    config,
+    db,
+    logger,
+    handlers,
+    streams,
+    keys,
+    registry,
+    waiters,
+    enqueueJobs,
+    wake,
+    wakeOperations,
+    queueLimit,
+  } = parts;
   return [
     eventRoutes({ db }),
     eventStreamRoutes({ db, streams, keys, registry }),
-    ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations }),
-    ...schedulerRoutes({ db, config, waiters, wake, logger }),
+    ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
+    ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
     jobLogRoutes({ db }),
-    scheduleRoutes({ db, jobTypes: handlers, onChange: parts.lookForSchedules, onEnqueued: wake }),
+    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange: parts.lookForSchedules, onEnqueued: wake }),
     ...parts.aftermath.routes,
   ];
 }

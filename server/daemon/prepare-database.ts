@@ -1,19 +1,7 @@
-// What must be true of the database before a daemon works: it answers, and every schema is migrated.
+// What must be true of the database before a daemon works: it answers. Meanwhile the daemon waits.
 import { setTimeout as delay } from 'node:timers/promises';
-import type { Database } from '../database/database.ts';
-import { migrateControl } from '../database/migrate.ts';
-import { migrateAllTenants } from '../database/migrate-tenants.ts';
-import type { Config } from '../kernel/config.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
-import { readAllTenants } from '../tenants/read.ts';
-
-export async function migrateEverySchema(db: Database, config: Config, logger: Logger): Promise<void> {
-  await migrateControl(db, logger);
-  const tenants = await readAllTenants(db);
-  const schemas = tenants.filter((t) => t.status !== 'DELETING').map((t) => t.schemaName);
-  await migrateAllTenants(db, schemas, { concurrency: config.migrateConcurrency, logger });
-}
 
 /** A wrong or unreachable database is said plainly, again and again, and waited for while `wanted`. */
 export async function untilDatabaseAnswers(

@@ -1,7 +1,8 @@
 // The daemon's own workers: loops, slots and heartbeat, with the handlers that they run.
 import type { Database } from '../database/database.ts';
 import { claimJobs } from '../jobs/claim.ts';
-import type { Enqueued } from '../jobs/enqueue.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
+import type { QueueLimit } from '../jobs/queue-limit.ts';
 import { withJobSpan } from '../jobs/trace.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -29,6 +30,7 @@ export interface WorkersOptions {
   metrics: Metrics;
   handlers: HandlerRegistry;
   heartbeat: Heartbeat;
+  queueLimit: QueueLimit;
   /** A handler put jobs in. */
   onEnqueued(tenant: Tenant, enqueued: Enqueued[]): void;
   onSettled(tenant: Tenant): void;
@@ -114,6 +116,12 @@ class AttemptRun implements HandlerRun {
 
   stop(reason: StopReason): void {
     this.#attempt.stop(reason);
+  }
+
+  admit(children: NewJob[]): Promise<void> {
+    const { registry, queueLimit } = this.#options;
+    // The limit may have changed since the attempt began.
+    return queueLimit.admit(registry.bySlug(this.tenant.slug) ?? this.tenant, children);
   }
 
   onEnqueued(enqueued: Enqueued): void {

@@ -8,6 +8,7 @@ import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue.ts';
 import { readFleet } from '../jobs/fleet.ts';
 import { toNewJob } from '../jobs/job-request.ts';
 import type { JobTypes } from '../jobs/job-types.ts';
+import type { QueueLimit } from '../jobs/queue-limit.ts';
 import { Problem } from '../kernel/errors.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dueTimes } from './due-times.ts';
@@ -17,6 +18,7 @@ import { actorOf, type Schedule, scheduleColumns } from './schedule.ts';
 export interface Firing {
   db: Database;
   jobTypes: JobTypes;
+  queueLimit: QueueLimit;
   /** Told of the jobs after their commit. */
   onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
   /** One schedule could not be fired; the others are. */
@@ -88,7 +90,7 @@ async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: Due
   return enqueued;
 }
 
-/** None, and an event that says why, if the job can no longer be made: its type or schema changed. */
+/** None, and an event that says why, if the job cannot be made: its type or schema changed, the queue is full. */
 async function enqueueRuns(
   tx: Queryable,
   firing: Firing,
@@ -97,16 +99,17 @@ async function enqueueRuns(
   keys: string[],
 ): Promise<Enqueued[]> {
   if (keys.length === 0) return [];
-  let newJob: NewJob;
+  let newJobs: NewJob[];
   try {
-    newJob = await toScheduledJob(tx, firing, tenant, schedule);
+    const newJob = await toScheduledJob(tx, firing, tenant, schedule);
+    newJobs = keys.map((clientRequestId) => ({ ...newJob, clientRequestId }));
+    await firing.queueLimit.admit(tenant, newJobs, tx);
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const data = { schedule_id: schedule.id, name: schedule.name, code: error.code, message: error.message };
     await recordEvent(tx, tenant.schema, { type: 'schedule.failed', actor: actorOf(schedule), data });
     return [];
   }
-  const newJobs = keys.map((clientRequestId) => ({ ...newJob, clientRequestId }));
   return enqueueIn(tx, tenant.schema, newJobs, actorOf(schedule));
 }
 
@@ -131,6 +134,7 @@ export async function runScheduleNow(
     const schedule = await lockSchedule(tx, tenant.schema, id);
     const newJob = await toScheduledJob(tx, firing, tenant, schedule);
     const clientRequestId = `schedule:${id}:now:${uuidv7()}`;
+    await firing.queueLimit.admit(tenant, [newJob], tx);
     const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
     if (enqueued === undefined) throw new Error('nothing was enqueued');
     await tx.query(

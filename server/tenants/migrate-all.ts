@@ -17,9 +17,7 @@ export async function migrateEverything(
 ): Promise<MigrateEverythingReport> {
   const control = await migrateControl(db, options.logger);
   const tenants = await readAllTenants(db);
-  // A half-made tenant is finished by whoever creates it again; one that goes needs nothing more.
-  const schemaNames = tenants
-    .filter((tenant) => tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED')
-    .map((tenant) => tenant.schemaName);
+  // Not those that are being deleted: migrating would make their schema again after it was dropped.
+  const schemaNames = tenants.filter(({ status }) => status !== 'DELETING').map(({ schemaName }) => schemaName);
   return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
 }

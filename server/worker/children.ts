@@ -6,8 +6,9 @@ import { payloadLimitBytes } from '../jobs/document-limit.ts';
 import { enqueueIn, type NewJob } from '../jobs/enqueue.ts';
 import { readFleet } from '../jobs/fleet.ts';
 import { toNewJob } from '../jobs/job-request.ts';
+import { Problem } from '../kernel/errors.ts';
 import type { ChildOptions } from './define-job.ts';
-import { Fatal } from './handler-errors.ts';
+import { Fatal, Recoverable } from './handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { toStorable } from './storable.ts';
 
@@ -28,6 +29,7 @@ class LeaseLost extends Error {}
 export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);
+  await admit(run, child);
   try {
     const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
@@ -46,6 +48,16 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
   } catch (error) {
     if (error instanceof LeaseLost) return undefined;
     throw error;
+  }
+}
+
+/** A full queue is no fault of the parent: it may be tried again, or catch the error and wait. */
+async function admit(run: HandlerRun, child: NewJob): Promise<void> {
+  try {
+    await run.admit([child]);
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== 'QUEUE_FULL') throw error;
+    throw new Recoverable(error.message, { code: error.code, details: error.extra });
   }
 }
 

@@ -1,6 +1,6 @@
 // What one attempt is given, and how it ends: the contract between the executor and the handlers.
 import type { Database } from '../database/database.ts';
-import type { Enqueued } from '../jobs/enqueue.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
 import type { Job, JobError } from '../jobs/job.ts';
 import type { JobTypes } from '../jobs/job-types.ts';
 import type { Config } from '../kernel/config.ts';
@@ -26,6 +26,8 @@ export interface HandlerRun {
   kill: AbortSignal;
   /** For children: checks their payloads and fills in what their types say. */
   jobTypes: JobTypes;
+  /** Refuses children beyond what may wait in the tenant. */
+  admit(children: NewJob[]): Promise<void>;
   /** Told of children that were put in, so that somebody wakes up for them. */
   onEnqueued?(enqueued: Enqueued): void;
   /** Aborts the signal now if the lease has run out, e.g. while the process stood still. */

@@ -4,6 +4,7 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../server/http/route.ts';
 import { controlRoutes } from '../../server/http/routes/control.ts';
+import { QueueLimit } from '../../server/jobs/queue-limit.ts';
 import { submitDirectly } from '../../server/jobs/submit.ts';
 import { defineJob } from '../../server/worker/define-job.ts';
 import { HandlerRegistry } from '../../server/worker/handlers.ts';
@@ -40,7 +41,10 @@ export interface Control extends TenantContext {
 export function useControl(more: (context: TenantContext) => RouteGroup[] = () => []): Control {
   const context = useTenant();
   const app = useApp(context, ({ db, config }) => ({
-    routes: [...controlRoutes({ db, config, jobTypes, enqueueJobs: submitDirectly(db) }), ...more(context)],
+    routes: [
+      ...controlRoutes({ db, config, jobTypes, enqueueJobs: submitDirectly(db), queueLimit: new QueueLimit(db) }),
+      ...more(context),
+    ],
   }));
   const control = {} as Control;
   beforeAll(async () => {

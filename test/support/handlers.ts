@@ -3,6 +3,7 @@
 import { demoHandlers } from '../../server/demo/handlers.ts';
 import type { NewJob } from '../../server/jobs/enqueue.ts';
 import type { Job } from '../../server/jobs/job.ts';
+import { QueueLimit } from '../../server/jobs/queue-limit.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import type { JobDefinition } from '../../server/worker/define-job.ts';
@@ -69,6 +70,7 @@ export async function startClaimed(
     jobTypes: new HandlerRegistry([definition, ...demoHandlers]),
     signal: controller.signal,
     kill: kill.signal,
+    admit: (children) => new QueueLimit(context.db).admit(context.tenant, children),
     stop,
   };
   return {

@@ -2,6 +2,7 @@
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../server/http/routes/scheduler.ts';
 import { statsRoutes } from '../../server/http/routes/stats.ts';
+import { QueueLimit } from '../../server/jobs/queue-limit.ts';
 import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
 import { ClaimWaiters } from '../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../server/tenants/tenant.ts';
@@ -36,9 +37,10 @@ export function useScheduler(): SchedulerContext {
   const tenant = useTenantPerTest();
   const context = { tenant } as SchedulerContext;
   context.app = useApp(tenant, (deps) => {
+    const queueLimit = new QueueLimit(deps.db);
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
-    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters }), statsRoutes(deps)] };
+    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit }), statsRoutes(deps)] };
   });
   beforeAll(() => context.waiters.start());
   beforeEach(async () => {

@@ -13,7 +13,7 @@ import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.
 import { JsonPart } from '../body.ts';
 import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
-import { type CreationContext, type CreationDependencies, idempotencyKey } from './job-creation.ts';
+import { type CreationContext, idempotencyKey, type JobRouteDependencies } from './job-creation.ts';
 
 export const batchLimitBytes = 8 * 1_048_576;
 /** A payload and the fields beside it. */
@@ -40,14 +40,14 @@ export const batchAnswer = z.strictObject({
 });
 
 export async function createBatch(
-  deps: CreationDependencies,
+  deps: JobRouteDependencies,
   context: CreationContext,
   { jobs, atomic }: z.output<typeof batchBody>,
 ): Promise<Reply> {
   const checked = await checkAll(deps, context, jobs);
   const good = checked.filter((item): item is NewJob => !(item instanceof Problem));
   if (atomic && good.length < checked.length) throw allFaults(checked);
-  await deps.admit(context.tenant, good);
+  await deps.queueLimit.admit(context.tenant, good);
   const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
@@ -71,7 +71,7 @@ function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
 }
 
 async function checkAll(
-  deps: CreationDependencies,
+  deps: JobRouteDependencies,
   { tenant, request }: CreationContext,
   jobs: unknown[],
 ): Promise<(NewJob | Problem)[]> {

@@ -1,11 +1,12 @@
 // One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
 import type { Request } from 'express';
 import type { Database } from '../../database/database.ts';
-import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
+import type { Enqueued } from '../../jobs/enqueue.ts';
 import { readFleet } from '../../jobs/fleet.ts';
 import type { JobRequest } from '../../jobs/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
 import type { JobTypes } from '../../jobs/job-types.ts';
+import type { QueueLimit } from '../../jobs/queue-limit.ts';
 import { findJob } from '../../jobs/read.ts';
 import { pendingPhases, readPhases } from '../../jobs/read-phases.ts';
 import { type EnqueueJobs, idempotencyConflict } from '../../jobs/submit.ts';
@@ -21,12 +22,7 @@ export interface JobRouteDependencies {
   enqueueJobs: EnqueueJobs;
   /** A hint that a tenant has new work, for jobs that did not go through `enqueueJobs`. */
   wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
-}
-
-/** And what the routes make for themselves. */
-export interface CreationDependencies extends JobRouteDependencies {
-  /** Refuses what goes beyond the tenant's limit. */
-  admit(tenant: Tenant, jobs: NewJob[]): Promise<void>;
+  queueLimit: QueueLimit;
 }
 
 export interface CreationContext {
@@ -36,7 +32,7 @@ export interface CreationContext {
 }
 
 export async function createJob(
-  deps: CreationDependencies,
+  deps: JobRouteDependencies,
   { tenant, actor, request }: CreationContext,
   asked: JobRequest,
 ): Promise<Reply> {
@@ -44,7 +40,7 @@ export async function createJob(
   const fleet = () => readFleet(deps.db);
   const known = { tenant, jobTypes: deps.jobTypes, fleet };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
-  await deps.admit(tenant, [newJob]);
+  await deps.queueLimit.admit(tenant, [newJob]);
   const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
   const [enqueued] = await withEnqueueSpan(about, (traceparent) =>
     deps.enqueueJobs(tenant, [{ ...newJob, traceparent }], actor),

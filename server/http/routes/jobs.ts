@@ -1,11 +1,9 @@
 // /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
-import type { NewJob } from '../../jobs/enqueue.ts';
 import type { Job } from '../../jobs/job.ts';
 import { jobRequest } from '../../jobs/job-request.ts';
 import { listJobs } from '../../jobs/list.ts';
-import { QueueLimit } from '../../jobs/queue-limit.ts';
 import { findJob } from '../../jobs/read.ts';
 import { readPhases } from '../../jobs/read-phases.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -16,7 +14,7 @@ import { encodeCursor } from '../cursor.ts';
 import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
 import { batchAnswer, batchBody, batchItemLimitBytes, batchLimitBytes, createBatch } from './job-batch.ts';
-import { type CreationDependencies, createJob, type JobRouteDependencies } from './job-creation.ts';
+import { createJob, type JobRouteDependencies } from './job-creation.ts';
 import { listFilter, listQuery } from './job-query.ts';
 
 // A payload and a result may have a megabyte each.
@@ -26,9 +24,7 @@ export const jobParams = z.strictObject({ job_id: z.string() });
 export const targetParams = z.strictObject({ target_id: z.string() });
 export const targetJobParams = z.strictObject({ target_id: z.string(), job_id: z.string() });
 
-export function jobRoutes(given: JobRouteDependencies): RouteGroup {
-  const limit = new QueueLimit(given.db);
-  const deps = { ...given, admit: (tenant: Tenant, jobs: NewJob[]) => limit.admit(tenant, jobs) };
+export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
   const group = new RouteGroup('Jobs');
   addCreation(group, deps);
   addReads(group, deps);
@@ -36,7 +32,7 @@ export function jobRoutes(given: JobRouteDependencies): RouteGroup {
   return group;
 }
 
-function addCreation(group: RouteGroup, deps: CreationDependencies): void {
+function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
   const description =
     'With the header `Idempotency-Key` or the field `client_request_id` a repeated request makes no second job: ' +
     'it answers 200 with the job that the first one made.';

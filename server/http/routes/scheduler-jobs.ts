@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { NewJob } from '../../jobs/enqueue.ts';
-import { QueueLimit } from '../../jobs/queue-limit.ts';
+import type { QueueLimit } from '../../jobs/queue-limit.ts';
 import { cancelJob } from '../../jobs/stop.ts';
 import { withEnqueueSpan } from '../../jobs/trace.ts';
 import type { Config } from '../../kernel/config.ts';
@@ -37,6 +37,7 @@ export interface SchedulerDependencies {
   config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes'>;
   waiters: ClaimWaiters;
   logger: Logger;
+  queueLimit: QueueLimit;
   /** There may be work for the tenant's workers, here and in other daemons. */
   wake?(tenant: Tenant): void;
 }
@@ -53,8 +54,7 @@ export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
   return group;
 }
 
-function addSubmit(group: RouteGroup, { db, waiters, wake }: SchedulerDependencies): void {
-  const limit = new QueueLimit(db);
+function addSubmit(group: RouteGroup, { db, waiters, wake, queueLimit }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/submit`,
@@ -66,7 +66,7 @@ function addSubmit(group: RouteGroup, { db, waiters, wake }: SchedulerDependenci
     problems: ['IDEMPOTENCY_CONFLICT', 'QUEUE_FULL'],
     handle: async ({ body, tenant, actor, request }) => {
       const newJob = toNewJob(body);
-      await limit.admit(tenant, [newJob]);
+      await queueLimit.admit(tenant, [newJob]);
       const about = { tenant: tenant.slug, type: body.job_type, count: 1, traceparent: request.get('traceparent') };
       const { job, created } = await withEnqueueSpan(about, (traceparent) =>
         submitJob(db, tenant.schema, { ...newJob, traceparent }, actor),

@@ -5,6 +5,7 @@ import type { Enqueued } from '../../jobs/enqueue.ts';
 import { readFleet } from '../../jobs/fleet.ts';
 import { toNewJob } from '../../jobs/job-request.ts';
 import type { JobTypes } from '../../jobs/job-types.ts';
+import type { QueueLimit } from '../../jobs/queue-limit.ts';
 import { Problem } from '../../kernel/errors.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import {
@@ -35,6 +36,7 @@ import {
 export interface ScheduleDependencies {
   db: Database;
   jobTypes: JobTypes;
+  queueLimit: QueueLimit;
   /** A schedule changed: its next time may be near. */
   onChange?(tenant: Tenant): void;
   onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
@@ -175,7 +177,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
     access: 'enqueue',
     params,
     answers: { 201: z.strictObject({ schedule: scheduleSchema, job: jobSchema }) },
-    problems: ['NOT_FOUND', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
+    problems: ['NOT_FOUND', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED', 'QUEUE_FULL'],
     handle: async ({ tenant, params: { id }, actor }) => {
       const { schedule, enqueued } = await runScheduleNow(deps, tenant, id, actor);
       return reply(201, { schedule: await show(db, schedule), job: jobToApi(enqueued.job, []) });

@@ -1,8 +1,10 @@
 import { describe, expect, it } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
+import { migrateControl } from '../../../server/database/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { KeyVerifier } from '../../../server/tenants/api-keys/verifier.ts';
-import { createEmptyDatabase, useDatabase } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon.ts';
+import { createEmptyDatabase, type DatabaseContext, useDatabase } from '../../support/database.ts';
 
 const context = useDatabase();
 
@@ -125,4 +127,35 @@ it('says that the database cannot be reached, without its password', async () =>
   expect(code).toBe(3);
   expect(err).toContain('the database cannot be reached');
   expect(err).not.toContain('hush');
+});
+
+describe('leasehold migrate and the start of a daemon', () => {
+  /** One tenant of each status, as a creation or deletion that died leaves them: without a schema. */
+  async function inEveryStatus(run: (database: DatabaseContext) => Promise<unknown>): Promise<string[]> {
+    const database = await createEmptyDatabase();
+    try {
+      await migrateControl(database.db);
+      for (const status of ['ACTIVE', 'SUSPENDED', 'PROVISIONING', 'DELETING']) {
+        await database.db.query(
+          `insert into leasehold.tenants (id, slug, schema_name, status, settings, webhook_secrets)
+           values (gen_random_uuid(), lower($1), 'tenant_' || lower($1), $1, '{}', '{}')`,
+          [status],
+        );
+      }
+      await run(database);
+      const schemas = await database.db.query<{ name: string }>(
+        "select nspname as name from pg_namespace where nspname like 'tenant%' order by 1",
+      );
+      return schemas.map(({ name }) => name);
+    } finally {
+      await database.drop();
+    }
+  }
+
+  it('migrate the same tenants', async () => {
+    const byCommand = await inEveryStatus(({ url }) => cli('migrate', { DATABASE_URL: url }));
+    const byDaemon = await inEveryStatus(async (database) => (await startDaemon(database)).stop(0));
+    expect(byCommand).toEqual(['tenant_active', 'tenant_provisioning', 'tenant_suspended']);
+    expect(byDaemon).toEqual(byCommand);
+  });
 });

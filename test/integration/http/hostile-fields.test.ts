@@ -11,6 +11,7 @@ import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
 import { statsRoutes } from '../../../server/http/routes/stats.ts';
 import { webhookRoutes } from '../../../server/http/routes/webhooks.ts';
+import { QueueLimit } from '../../../server/jobs/queue-limit.ts';
 import { submitDirectly } from '../../../server/jobs/submit.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
@@ -20,12 +21,18 @@ import { useTenant } from '../../support/database.ts';
 import { addJob } from '../../support/jobs.ts';
 
 const context = useTenant();
-const app = useApp(context, ({ db, config, registry }) => ({
+const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLimit(db)) => ({
   routes: [
-    ...controlRoutes({ db, config, jobTypes: new HandlerRegistry(demoHandlers), enqueueJobs: submitDirectly(db) }),
+    ...controlRoutes({
+      db,
+      config,
+      jobTypes: new HandlerRegistry(demoHandlers),
+      enqueueJobs: submitDirectly(db),
+      queueLimit,
+    }),
     eventRoutes({ db }),
     jobLogRoutes({ db }),
-    scheduleRoutes({ db, jobTypes: new HandlerRegistry(demoHandlers) }),
+    scheduleRoutes({ db, queueLimit, jobTypes: new HandlerRegistry(demoHandlers) }),
     statsRoutes({ db }),
     webhookRoutes({ db, registry, wake: () => {} }),
   ],

@@ -2,6 +2,7 @@ import { expect, test } from 'vitest';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
+import { QueueLimit } from '../../../server/jobs/queue-limit.ts';
 import { createSchedule } from '../../../server/schedules/change.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers.ts';
@@ -11,8 +12,11 @@ import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 
 const context = useTenant();
+const firing = () => ({ db: context.db, jobTypes, queueLimit: new QueueLimit(context.db) });
 const jobTypes = new HandlerRegistry(demoHandlers);
-const app = useApp(context, ({ db }) => ({ routes: [scheduleRoutes({ db, jobTypes }), jobLogRoutes({ db })] }));
+const app = useApp(context, ({ db }) => ({
+  routes: [scheduleRoutes({ db, jobTypes, queueLimit: new QueueLimit(db) }), jobLogRoutes({ db })],
+}));
 let number = 0;
 
 async function addSchedule(given: object = {}) {
@@ -37,9 +41,7 @@ async function jobsOf(id: string) {
 test('however many daemons look, each time is fired once', async () => {
   const schedule = await addSchedule({ missed: 'all', author: 'ann' });
   await makeDue(schedule.id, '4 hours');
-  const fired = await Promise.all(
-    Array.from({ length: 6 }, () => fireDueSchedules({ db: context.db, jobTypes }, context.tenant)),
-  );
+  const fired = await Promise.all(Array.from({ length: 6 }, () => fireDueSchedules(firing(), context.tenant)));
   expect(fired.reduce((sum, n) => sum + n, 0)).toBe(5);
   const jobs = await jobsOf(schedule.id);
   expect(new Set(jobs.map((job) => job.client_request_id)).size).toBe(5);
@@ -58,7 +60,7 @@ test('a paused schedule does not fire, and a job that can no longer be made is t
   await makeDue(paused.id, '0 hours');
   const broken = await addSchedule({ job: { type: 'gone.away' } });
   await makeDue(broken.id, '0 hours');
-  await fireDueSchedules({ db: context.db, jobTypes }, context.tenant);
+  await fireDueSchedules(firing(), context.tenant);
   expect(await jobsOf(paused.id)).toEqual([]);
   expect(await jobsOf(broken.id)).toEqual([]);
   const told = await context.db.query<{ data: object }>(
