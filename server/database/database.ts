@@ -2,6 +2,7 @@
 // known not to have happened. Callers own their SQL; this file owns connections and errors.
 import pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
+import { beginWith, idleInTransactionMs, lockTimeoutMs, openSession, type SessionLimits } from './session.ts';
 import { isStatementGone, Statements } from './statements.ts';
 import { createTypeParsers } from './timestamps.ts';
 
@@ -19,6 +20,15 @@ export interface DatabaseOptions {
   statementTimeoutMs?: number;
 }
 
+export interface TransactionOptions {
+  /** Most milliseconds for the whole transaction before its connection is destroyed. */
+  timeoutMs?: number;
+  /** Most milliseconds that one of its statements waits for a lock; zero waits without limit. */
+  lockTimeoutMs?: number;
+  /** Most milliseconds between two of its statements. Longer than usual only where it holds no lock that others want. */
+  idleTimeoutMs?: number;
+}
+
 // Planning what is sent together takes as long as a dozen of its rows. A plan that is kept must fit a table of
 // any size: one that was made while it was small may not read all of it.
 const keepPlans = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
@@ -27,12 +37,19 @@ const keepPlans = `select set_config('plan_cache_mode', 'force_generic_plan', tr
 export class Database implements Queryable {
   readonly url: string;
   readonly pool: pg.Pool;
+  readonly #limits: SessionLimits;
   #statementTimeoutMs: number;
+  #clock: { serverTimeMs: number; readAt: number } | undefined;
   readonly #statements = new WeakMap<pg.PoolClient, Statements>();
 
   constructor(options: DatabaseOptions) {
     this.url = options.url;
     this.#statementTimeoutMs = options.statementTimeoutMs ?? 60_000;
+    this.#limits = {
+      statementMs: serverTimeoutMs(this.#statementTimeoutMs),
+      lockMs: lockTimeoutMs,
+      idleInTransactionMs,
+    };
     this.pool = new pg.Pool({
       connectionString: options.url,
       max: options.poolMax,
@@ -43,13 +60,16 @@ export class Database implements Queryable {
       types: createTypeParsers(),
       // What is sent without waiting for the answer before it is on its way at once.
       pipeline: true,
+      onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
     // Without a listener a dropped idle connection ends the process.
     this.pool.on('error', (error) => options.logger.warn({ err: error }, 'idle database connection lost'));
-    this.pool.on('connect', (client) => {
-      client.on('error', () => {});
-      this.#statements.set(client, new Statements(client));
-    });
+  }
+
+  /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
+  now(): Date {
+    if (this.#clock === undefined) return new Date();
+    return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
   }
 
   async query<R extends object = Record<string, unknown>>(
@@ -61,13 +81,16 @@ export class Database implements Queryable {
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
-  async transaction<T>(work: (tx: Queryable) => Promise<T>, timeoutMs = this.#statementTimeoutMs): Promise<T> {
+  async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    const timeoutMs = options.timeoutMs ?? this.#statementTimeoutMs;
     return this.#withClient(timeoutMs, (client) =>
       this.#rollingBack(client, async (told) => {
-        await client.query('BEGIN');
-        const result = await work({
-          query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
-            told(this.#run<R>(client, text, values, often)),
+        const result = await beforeCommit(async () => {
+          await client.query(this.#beginOf(client, options));
+          return work({
+            query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
+              told(this.#run<R>(client, text, values, often)),
+          });
         });
         await client.query('COMMIT');
         return result;
@@ -84,10 +107,11 @@ export class Database implements Queryable {
   async together<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
       this.#rollingBack(client, async (told) => {
-        const statements = this.#statements.get(client);
-        await statements?.ready();
         // Waited for: without it the others would be transactions of their own.
-        await Promise.all([client.query('BEGIN'), statements?.direct ? client.query(keepPlans) : undefined]);
+        await Promise.all([
+          client.query(this.#beginOf(client, {})),
+          this.#statements.get(client)?.direct ? client.query(keepPlans) : undefined,
+        ]);
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], often?: 'often') => {
@@ -117,7 +141,6 @@ export class Database implements Queryable {
       );
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
-      this.#statements.get(client)?.rolledBack();
       throw sqlState(error) === failedBefore ? (first ?? error) : error;
     }
   }
@@ -126,16 +149,31 @@ export class Database implements Queryable {
     if (!this.pool.ended) await this.pool.end();
   }
 
+  /** Without a listener, an error of a connection that is in use would end the process. */
+  async #opened(client: pg.PoolClient): Promise<void> {
+    client.on('error', () => {});
+    const { direct, ...clock } = await openSession(client, this.#limits);
+    this.#statements.set(client, new Statements(client, direct));
+    this.#clock = clock;
+  }
+
+  /** A connection of our own has the usual limits already. */
+  #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
+    const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
+    const own = {
+      ...(timeoutMs !== undefined && { statementMs: serverTimeoutMs(timeoutMs) }),
+      ...(lockMs !== undefined && { lockMs }),
+      ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
+    };
+    return beginWith(this.#statements.get(client)?.direct ? own : { ...this.#limits, ...own });
+  }
+
   async #run<R extends object>(
     client: pg.PoolClient,
     text: string,
     values: unknown[],
     often: 'often' | undefined,
   ): Promise<R[]> {
-    const statements = this.#statements.get(client);
-    // Without a reason it does not wait: what is asked first is sent first.
-    const before = often ? statements?.ready() : statements?.asking;
-    if (before !== undefined) await before;
     return (await this.#send<R>(client, text, values, often)).rows;
   }
 
@@ -152,7 +190,7 @@ export class Database implements Queryable {
     const timer = setTimeout(() => {
       timedOut = true;
       (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
-        new Error('statement timed out'),
+        new Error(timedOutMessage),
       );
     }, timeoutMs);
     let broken = false;
@@ -168,6 +206,11 @@ export class Database implements Queryable {
   }
 }
 
+/** The server gives up a little earlier than this side: then it is known that nothing happened. */
+function serverTimeoutMs(timeoutMs: number): number {
+  return Math.ceil(timeoutMs * 0.95);
+}
+
 /** The transaction had failed already. */
 const failedBefore = '25P02';
 
@@ -180,13 +223,34 @@ export function isConnectionError(error: unknown): boolean {
   const state = sqlState(error);
   if (state === undefined)
     return error instanceof Error && /Connection terminated|not queryable|timeout|timed out/i.test(error.message);
-  return /^(08|57P0[1-3])/.test(state) || /^E[A-Z]+$/.test(state);
+  return /^(08|57P0[1-5]|25P0[34])/.test(state) || /^E[A-Z]+$/.test(state);
 }
+
+/** Errors of connections that were lost before a COMMIT was sent. */
+const uncommitted = new WeakSet<Error>();
+
+/** A connection that is lost in here, e.g. by the server's limit for idle transactions, took its transaction with it. */
+async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    // After a timeout of our own there is no time left for another try.
+    if (error instanceof Error && isConnectionError(error) && error.message !== timedOutMessage) uncommitted.add(error);
+    throw error;
+  }
+}
+
+const timedOutMessage = 'statement timed out';
 
 /** The transaction surely did not happen and may be tried again. */
 export function isRetryable(error: unknown): boolean {
   const state = sqlState(error);
-  return state === '40001' || state === '40P01' || isStatementGone(error);
+  return (
+    state === '40001' ||
+    state === '40P01' ||
+    isStatementGone(error) ||
+    (error instanceof Error && uncommitted.has(error))
+  );
 }
 
 /** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. Later it may. */
@@ -194,7 +258,12 @@ export function isTransient(error: unknown): boolean {
   return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
 }
 
-/** Retries serialization failures and deadlocks, which Postgres promises rolled back. */
+/** A lock was not granted in time. Nothing was done. */
+export function isLockTimeout(error: unknown): boolean {
+  return sqlState(error) === '55P03';
+}
+
+/** Retries serialization failures, deadlocks and connections lost before the COMMIT: all surely rolled back. */
 export async function retryConflicts<T>(work: () => Promise<T>, attempts = 5): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {

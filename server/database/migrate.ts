@@ -16,7 +16,7 @@ export interface MigrateOptions {
 }
 
 // Long DDL on a big tenant is fine, and so is waiting for the process that does it.
-const transactionTimeoutMs = 6 * 3_600_000;
+const whole = { timeoutMs: 6 * 3_600_000, lockTimeoutMs: 0 };
 // DDL that waits for a table lock makes everybody else wait behind it: give up soon, come back.
 const ddlLockTimeoutMs = 5_000;
 const lockAttempts = 10;
@@ -120,7 +120,7 @@ async function applyOne(db: Database, schema: Schema, files: Migration[], file: 
     for (const statement of statementsFor(file, schema)) await runStatement(tx, file, statement);
     await tx.query(`insert into ${schema}.migrations (name, hash) values ($1, $2)`, [file.name, file.hash]);
     return true;
-  }, transactionTimeoutMs);
+  }, whole);
 }
 
 // Schema, journal and first file commit together: a schema without a journal is never half of ours.

@@ -12,42 +12,19 @@ export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
-  #direct: boolean | undefined;
-  #asking: Promise<void> | undefined;
+  /** Whether what is named here is known there. */
+  readonly direct: boolean;
   #count = 0;
 
-  constructor(client: pg.PoolClient) {
+  constructor(client: pg.PoolClient, direct: boolean) {
     this.#client = client;
-  }
-
-  /** To be waited for before a query, if it is anything; the server is asked once. */
-  ready(): Promise<void> | undefined {
-    if (this.#direct !== undefined) return undefined;
-    this.#asking ??= this.#findOut().finally(() => {
-      this.#asking = undefined;
-    });
-    return this.#asking;
-  }
-
-  /** What others wait for: whoever comes after them waits too, and keeps behind them. */
-  get asking(): Promise<void> | undefined {
-    return this.#asking;
-  }
-
-  /** Whether what is named here is known there; not before `ready`. */
-  get direct(): boolean {
-    return this.#direct === true;
+    this.direct = direct;
   }
 
   /** Sends it at once, under a name if it is worth one. */
   query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
-    const name = this.#direct ? this.#nameOf(text) : undefined;
+    const name = this.direct ? this.#nameOf(text) : undefined;
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
-  }
-
-  /** A transaction was rolled back, and with it what was set in it. */
-  rolledBack(): void {
-    this.#direct = undefined;
   }
 
   #nameOf(text: string): string | undefined {
@@ -84,19 +61,6 @@ export class Statements {
     delete connection.parsedStatements[name];
     // It goes before the statement that takes its place.
     this.#client.query(`deallocate ${name}`).catch(() => {});
-  }
-
-  /**
-   * Behind a pooler the process that answers is not the one that greeted. Where it is, mostly only parsing is
-   * saved: a plan that is kept goes on reading the whole of a table that was small when it was made, and
-   * tries the locks of lanes before it looks whether their jobs are wanted.
-   */
-  async #findOut(): Promise<void> {
-    const { processID } = this.#client as unknown as { processID: number };
-    const text = `select pid = $1 as direct, case when pid = $1 then set_config('plan_cache_mode', 'force_custom_plan', false) end
-                    from (select pg_backend_pid() as pid) as p`;
-    const { rows } = await this.#client.query<{ direct: boolean }>(text, [processID]);
-    this.#direct = rows[0]?.direct === true;
   }
 }
 

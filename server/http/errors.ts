@@ -1,7 +1,7 @@
 // Every error that leaves over HTTP: RFC 9457 problem fields plus `code`, from the one catalogue.
 // What is not a Problem is logged in full and answered without its text.
 import type { ErrorRequestHandler, RequestHandler } from 'express';
-import { isConnectionError, sqlState } from '../database/database.ts';
+import { isConnectionError, isLockTimeout, sqlState } from '../database/database.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 
 export function answerProblem(): ErrorRequestHandler {
@@ -77,6 +77,16 @@ function fromDatabase(error: unknown): Problem | undefined {
       'DATABASE_UNAVAILABLE',
       'The database cannot be reached or cannot write at present; try again soon.',
     );
+  }
+  if (isLockTimeout(error)) {
+    return problem(
+      'TARGET_LOCKED',
+      'Another transaction holds a lock that this needs; nothing was done. Try again soon.',
+    );
+  }
+  // Canceled by the server after its limit for one statement: rolled back.
+  if (state === '57014') {
+    return problem('DATABASE_UNAVAILABLE', 'The database did not finish in time; nothing was done. Try again soon.');
   }
   // A character that Postgres cannot store; validation stops these, this is the backstop.
   if (state === '22021' || state === '22P05')

@@ -51,13 +51,20 @@ export type Enqueued =
 
 export type Reserve = (jobs: readonly NewJob[]) => Reservation | undefined;
 
-/** All of `newJobs` or none; results in the order given. Where `reserve` has slots, they start at once. */
+export interface EnqueueOptions {
+  /** Where it has slots, the jobs start at once. */
+  reserve?: Reserve | undefined;
+  /** How long to wait for a locked lane. */
+  lockTimeoutMs?: number;
+}
+
+/** All of `newJobs` or none; results in the order given. */
 export async function enqueue(
   db: Database,
   schema: Schema,
   newJobs: NewJob[],
   actor: string,
-  reserve?: Reserve,
+  { reserve, ...options }: EnqueueOptions = {},
 ): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
@@ -76,7 +83,7 @@ export async function enqueue(
       const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
       return inserted.map((job) => ({ kind: 'created', job }));
     }
-    return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor));
+    return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
   });
 }
 

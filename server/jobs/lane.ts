@@ -81,6 +81,21 @@ export async function demotePaused(tx: Queryable, schema: Schema, targetIds: rea
   );
 }
 
+/** Which of these lanes another transaction has locked. Waits for none of them. */
+export async function findLockedLanes(
+  db: Queryable,
+  schema: Schema,
+  targetIds: readonly string[],
+): Promise<Set<string>> {
+  if (targetIds.length === 0) return new Set();
+  const rows = await db.query<{ id: string }>(
+    `with free as materialized (select id from ${schema}.targets where id = any($1::text[]) for no key update skip locked)
+     select id from ${schema}.targets where id = any($1::text[]) and id <> all(array(select id from free))`,
+    [targetIds],
+  );
+  return new Set(rows.map((row) => row.id));
+}
+
 /** Lanes with a line but no head, among the next `limit` targets. There should never be one. */
 export async function findHeadlessLanes(
   db: Queryable,

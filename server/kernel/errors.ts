@@ -24,6 +24,7 @@ const catalogue = {
   INTERNAL: { status: 500, title: 'Something went wrong on our side' },
   DATABASE_UNAVAILABLE: { status: 503, title: 'The database cannot be reached' },
   OVERLOADED: { status: 503, title: 'The server is busy; try again soon' },
+  TARGET_LOCKED: { status: 503, title: 'The target is locked by another transaction' },
   DRAINING: { status: 503, title: 'The server is shutting down' },
 } as const satisfies Record<string, { status: number; title: string }>;
 

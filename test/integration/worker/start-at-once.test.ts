@@ -36,7 +36,7 @@ test('is enqueued and started in one transaction, with its lease and both events
   const { db, schema } = context;
   const { reservation, told } = createReservation();
   const given = [echo({ payload: { at: new Date(0) }, maxAttempts: 3, author: 'ann' }), echo({ priority: 'HIGH' })];
-  const enqueued = await enqueue(db, schema, given, 'test', () => reservation);
+  const enqueued = await enqueue(db, schema, given, 'test', { reserve: () => reservation });
 
   expect(enqueued).toMatchObject([
     { kind: 'created', started: true, job: { status: 'QUEUED', attempt: 0, leaseId: null } },
@@ -100,7 +100,7 @@ test.each<[string, Partial<NewJob>]>([
   const reserve = () => {
     throw new Error('nobody asked for a slot');
   };
-  const [enqueued] = await enqueue(context.db, context.schema, [echo(given)], 'test', reserve);
+  const [enqueued] = await enqueue(context.db, context.schema, [echo(given)], 'test', { reserve });
   expect(await reread(context, enqueued!.job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
 });
 
@@ -108,7 +108,7 @@ test('a refused insert leaves nothing behind and gives the slots back', async ()
   const { db, schema } = context;
   const { reservation, told } = createReservation();
   const bad = [echo(), echo({ maxAttempts: 0 })];
-  await expect(enqueue(db, schema, bad, 'test', () => reservation)).rejects.toThrow(/check constraint/);
+  await expect(enqueue(db, schema, bad, 'test', { reserve: () => reservation })).rejects.toThrow(/check constraint/);
   expect(told).toMatchObject({ started: [], failed: [expect.anything()] });
   expect(await db.query(`select id from ${schema}.leases where id = $1`, [reservation.leaseId])).toEqual([]);
 });

@@ -1,0 +1,71 @@
+// What every connection to the database is given when it is new: limits that the server itself enforces, so that
+// a client that is frozen, blocked or gone cannot keep locks. Behind a pooler in transaction mode nothing may be
+// set for longer than a transaction, so there the limits go with each BEGIN.
+import type pg from 'pg';
+
+export interface SessionLimits {
+  /** A statement that takes longer is canceled. */
+  statementMs: number;
+  /** A statement that waits longer for a lock fails; zero waits without limit. */
+  lockMs: number;
+  /** A transaction whose client is silent for longer is rolled back and its connection closed. */
+  idleInTransactionMs: number;
+}
+
+export interface SessionFacts {
+  /** The server process that answers is the one that greeted: nothing pools connections in between. */
+  direct: boolean;
+  /** The database's clock at `readAt`, in milliseconds since 1970. */
+  serverTimeMs: number;
+  /** Monotonic time, halfway between question and answer. */
+  readAt: number;
+}
+
+/** The longest that a transaction may hold its locks while its client says nothing. */
+export const idleInTransactionMs = 3_000;
+/** Longer than a frozen holder of the lock is kept, so that a waiter gets the lock and no error. */
+export const lockTimeoutMs = 5_000;
+// A client whose host vanished answers no packet; one that is frozen does not read: both end here.
+const tcpUserTimeoutMs = 10_000;
+const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };
+
+/** Sets the limits where the connection is our own, and finds out what it leads to: one statement. */
+export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
+  const { processID } = client as unknown as { processID: number };
+  const settings: Record<string, string> = {
+    // Only parsing is saved: a plan that is kept goes on reading the whole of a table that was small when it was made,
+    // and tries the locks of lanes before it looks whether their jobs are wanted.
+    plan_cache_mode: 'force_custom_plan',
+    statement_timeout: String(limits.statementMs),
+    lock_timeout: String(limits.lockMs),
+    idle_in_transaction_session_timeout: String(limits.idleInTransactionMs),
+    ...keepalive,
+  };
+  const sentAt = performance.now();
+  const { rows } = await client.query<{ direct: boolean; now_ms: number }>(
+    `select pid = $1 as direct, extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
+            case when pid = $1 then (select count(set_config(name, value, false)) from unnest($2::text[], $3::text[]) as s(name, value)) end,
+            case when pid = $1 and version() ~* 'linux' then set_config('tcp_user_timeout', $4, false) end
+       from (select pg_backend_pid() as pid) as p`,
+    [processID, Object.keys(settings), Object.values(settings), String(tcpUserTimeoutMs)],
+  );
+  const answeredAt = performance.now();
+  const [row] = rows;
+  return {
+    direct: row?.direct === true,
+    serverTimeMs: row?.now_ms ?? Date.now(),
+    readAt: (sentAt + answeredAt) / 2,
+  };
+}
+
+/** A BEGIN that brings limits along, in the same message: the simple protocol takes several statements at once. */
+export function beginWith({ statementMs, lockMs, idleInTransactionMs: idleMs }: Partial<SessionLimits>): string {
+  const limits = [
+    ['statement_timeout', statementMs],
+    ['lock_timeout', lockMs],
+    ['idle_in_transaction_session_timeout', idleMs],
+  ].flatMap(([name, value]) => (value === undefined ? [] : [`set local ${name} = ${value}`]));
+  if (limits.length === 0) return 'begin';
+  // Citus must not forward them to its nodes; plain Postgres takes this as a custom setting.
+  return ['begin', "set local citus.propagate_set_commands = 'local'", ...limits].join('; ');
+}
