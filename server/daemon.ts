@@ -122,6 +122,7 @@ export class Daemon {
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
       onSettled: (tenant) => this.#aftermath.wake(tenant.slug),
       onClaimed: () => this.#loopWatch.stir(),
+      onBegan: (type) => this.#loopWatch.began(type),
     });
     this.#registration = new DaemonRegistration({
       db: this.db,
@@ -275,7 +276,10 @@ export class Daemon {
       migrated: this.#migrated,
       draining: this.#state === 'stopping' || this.#state === 'stopped',
       ...(this.#state === 'stopping' && {
-        drain: { running: this.workers.runningCount, grace_left_ms: Math.max(0, this.#drainEndsAt - Date.now()) },
+        drain: {
+          running: this.workers.runningCount,
+          grace_left_ms: Math.max(0, this.#drainEndsAt - performance.now()),
+        },
       }),
       checks: { workers: { ok: !starting, ...(starting && { detail: 'starting' }) } },
     };
@@ -297,7 +301,7 @@ export class Daemon {
 
   async #stop(graceMs: number): Promise<void> {
     this.#state = 'stopping';
-    this.#drainEndsAt = Date.now() + graceMs;
+    this.#drainEndsAt = performance.now() + graceMs;
     this.metrics.draining.set(1);
     this.#registration.wake();
     // First, so that readers go to another daemon while jobs here come to their end.
@@ -321,6 +325,7 @@ export class Daemon {
       bufferBytes: config.streamBufferBytes,
       pollMs: config.streamPollSeconds * 1000,
       pingMs: config.streamPingSeconds * 1000,
+      now: () => this.db.now(),
     };
     return new EventStreams(this.db, options, this.#logger);
   }

@@ -4,6 +4,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
 import { Daemon } from './daemon.ts';
+import { isOutage } from './database/availability.ts';
 import { EmbeddedPostgresError } from './database/embedded-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './database/embedded-postgres.ts';
 import { demoHandlers } from './demo/handlers.ts';
@@ -25,7 +26,7 @@ async function main(): Promise<void> {
   process.setSourceMapsEnabled(true);
   if (existsSync('.env')) process.loadEnvFile('.env');
   const config = loadConfig();
-  const logger = createLogger(config.logLevel);
+  const logger = createLogger(config.logLevel, isOutage);
   guardAgainstStrayErrors(logger);
   const version = String(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')).version);
   const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });

@@ -1,5 +1,6 @@
 // What must be true of the database before a daemon works: it answers. Meanwhile the daemon waits.
 import { setTimeout as delay } from 'node:timers/promises';
+import { isOutage } from '../database/availability.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 
@@ -9,16 +10,18 @@ export async function untilDatabaseAnswers(
   wanted: () => boolean,
   logger: Logger,
 ): Promise<void> {
+  let told = '';
   for (let attempt = 1; wanted(); attempt++) {
     try {
       return await prepare();
     } catch (error) {
       if (!isUnavailable(error)) throw error;
       const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
-      logger.error(
-        { reason: errorMessage(error), attempt, retryInMs: Math.round(waitMs) },
-        'database cannot be used yet; check DATABASE_URL',
-      );
+      // Once for each reason; that it cannot be reached at all is said elsewhere.
+      if (!isOutage(error) && errorMessage(error) !== told) {
+        told = errorMessage(error);
+        logger.error({ reason: told }, 'database cannot be used yet; check DATABASE_URL');
+      }
       const until = performance.now() + waitMs;
       while (performance.now() < until && wanted()) await delay(50);
     }
@@ -29,5 +32,10 @@ export async function untilDatabaseAnswers(
 function isUnavailable(error: unknown): boolean {
   const code = error instanceof Error && 'code' in error ? String(error.code) : '';
   // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
-  return /^(E[A-Z]+|08|28|3D000|53|57P)/.test(code) || /timeout|terminated|ECONN/i.test(errorMessage(error));
+  // 25006: a standby, or read-only. 55P03: another daemon migrates.
+  return (
+    isOutage(error) ||
+    /^(E[A-Z]+|08|25006|28|3D000|53|55P03|57P)/.test(code) ||
+    /timeout|terminated|ECONN/i.test(errorMessage(error))
+  );
 }

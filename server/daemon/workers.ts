@@ -36,6 +36,8 @@ export interface WorkersOptions {
   onSettled(tenant: Tenant): void;
   /** Jobs were claimed and will start. */
   onClaimed(): void;
+  /** A handler of this type begins. */
+  onBegan(type: string): void;
 }
 
 export function createWorkers(options: WorkersOptions): WorkerPool {
@@ -63,6 +65,7 @@ function runAttempt(options: WorkersOptions, tenant: Tenant, attempt: Attempt): 
   const definition = options.handlers.get(attempt.job.type);
   if (definition === undefined) throw new Error(`no handler for ${attempt.job.type}`);
   const run = new AttemptRun(options, tenant, attempt);
+  options.onBegan(attempt.job.type);
   return withJobSpan(attempt.job, tenant.slug, () => runHandler(definition, run), failureOf);
 }
 

@@ -1,7 +1,9 @@
 // The pool and the two ways to use it: one statement, or one transaction. Retries only what is
 // known not to have happened. Callers own their SQL; this file owns connections and errors.
 import pg from 'pg';
+import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Availability } from './availability.ts';
 import { beginWith, idleInTransactionMs, lockTimeoutMs, openSession, type SessionLimits } from './session.ts';
 import { isStatementGone, Statements } from './statements.ts';
 import { createTypeParsers } from './timestamps.ts';
@@ -38,6 +40,7 @@ export class Database implements Queryable {
   readonly url: string;
   readonly pool: pg.Pool;
   readonly #limits: SessionLimits;
+  readonly #availability: Availability;
   #statementTimeoutMs: number;
   #clock: { serverTimeMs: number; readAt: number } | undefined;
   readonly #statements = new WeakMap<pg.PoolClient, Statements>();
@@ -62,8 +65,9 @@ export class Database implements Queryable {
       pipeline: true,
       onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
+    this.#availability = new Availability(options.logger);
     // Without a listener a dropped idle connection ends the process.
-    this.pool.on('error', (error) => options.logger.warn({ err: error }, 'idle database connection lost'));
+    this.pool.on('error', (error) => this.#availability.connectionLost(error));
   }
 
   /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
@@ -155,6 +159,7 @@ export class Database implements Queryable {
     const { direct, ...clock } = await openSession(client, this.#limits);
     this.#statements.set(client, new Statements(client, direct));
     this.#clock = clock;
+    this.#availability.connected();
   }
 
   /** A connection of our own has the usual limits already. */
@@ -182,8 +187,19 @@ export class Database implements Queryable {
     return named ?? client.query<R>(text, values);
   }
 
+  async #connect(): Promise<pg.PoolClient> {
+    try {
+      return await this.pool.connect();
+    } catch (error) {
+      // With every connection in use, or with the pool closed, nothing is wrong with the database.
+      if (!/^timeout exceeded when|^Cannot use a pool/.test(errorMessage(error)))
+        this.#availability.connectFailed(error);
+      throw error;
+    }
+  }
+
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
-    const client = await this.pool.connect();
+    const client = await this.#connect();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
     // socket is destroyed, which rejects the statement and drops the client from the pool.
     let timedOut = false;
@@ -198,6 +214,7 @@ export class Database implements Queryable {
       return await work(client);
     } catch (error) {
       broken = timedOut || isConnectionError(error) || isStatementGone(error);
+      if (timedOut || isConnectionError(error)) this.#availability.connectionLost(error);
       throw error;
     } finally {
       clearTimeout(timer);

@@ -2,6 +2,7 @@
 // A wake-up is a hint. Everything works, a little later, when none arrives.
 import { randomBytes } from 'node:crypto';
 import pg from 'pg';
+import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Queryable } from './database.ts';
@@ -104,10 +105,15 @@ export class Notifications implements Service {
       if (this.#stopped) return await client.end();
       this.#client = client;
       // What was sent while nobody listened is gone: look everywhere.
-      if (this.#failures > 0) this.#wake(undefined);
+      if (this.#failures > 0) {
+        this.#logger.info({ failures: this.#failures }, 'listening for wake-ups again');
+        this.#wake(undefined);
+      }
       this.#failures = 0;
     } catch (error) {
-      this.#logger.warn({ err: error }, 'cannot listen for wake-ups; polling goes on');
+      // Once per outage: it is tried again every few seconds.
+      if (this.#failures <= 1)
+        this.#logger.warn({ reason: errorMessage(error) }, 'cannot listen for wake-ups; polling goes on');
       await client.end().catch(() => {});
       this.#lost(client);
     }

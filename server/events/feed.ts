@@ -22,6 +22,8 @@ export interface FeedTenant {
 export interface FeedOptions {
   pollMs: number;
   pingMs: number;
+  /** The database's time, for pings. */
+  now(): Date;
 }
 
 // Hints come with every commit of a busy tenant; they are gathered for as long as nobody notices.
@@ -176,7 +178,7 @@ export class Feed {
     // In the middle of a read the id would claim what has not been sent.
     if (this.#running || !this.#seen) return;
     const id = encodeStreamId(this.tenant.id, this.#seen.snapshot);
-    this.#tellAll(pingFrame(id, new Date().toISOString()));
+    this.#tellAll(pingFrame(id, this.#options.now().toISOString()));
     for (const reader of this.readers) reader.dropIfStalled();
   }
 }

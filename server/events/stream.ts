@@ -26,6 +26,8 @@ export interface StreamOptions {
   bufferBytes: number;
   pollMs: number;
   pingMs: number;
+  /** The database's time, for pings. */
+  now(): Date;
 }
 
 export interface StreamRequest {
@@ -155,7 +157,7 @@ export class EventStreams implements Service {
     feed.readers.add(reader);
     if (from) await this.#catchUp(channel, reader, from, tenantId);
     // Tells that the stream is open, and from where: a reader can come back before its first event.
-    else reader.send(pingFrame(now, new Date().toISOString()));
+    else reader.send(pingFrame(now, this.#options.now().toISOString()));
     reader.goLive();
   }
 

@@ -3,11 +3,12 @@
 import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { isConnectionError, isLockTimeout, sqlState } from '../database/database.ts';
 import { Problem, problem } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
 
 export function answerProblem(): ErrorRequestHandler {
   return (error, request, response, next) => {
     const found = toProblem(error);
-    if (found.httpStatus >= 500) request.log.error({ err: error, code: found.code }, 'request failed');
+    if (found.httpStatus >= 500) logFailure(request.log, error, found);
     // The answer is under way: all that is left is to cut it, so that the client notices.
     if (response.headersSent) return next(error);
     if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
@@ -25,6 +26,12 @@ export function answerProblem(): ErrorRequestHandler {
       }),
     );
   };
+}
+
+/** What we refuse on purpose needs no stack. */
+function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
+  if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
+  else log.error({ err: error, code }, 'request failed');
 }
 
 /** RFC 9457 keeps `status` for the number; a job's or tenant's own goes by another name. */

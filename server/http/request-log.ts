@@ -30,8 +30,8 @@ function acceptedId(given: string | string[] | undefined): string | undefined {
 
 // Successes are the metrics' business; at thousands of requests a second they would be all the log.
 function level(_request: IncomingMessage, response: ServerResponse, error?: Error) {
-  // 503 is the database's or the drain's state, said once elsewhere; probes repeat it every second.
-  if (response.statusCode === 503) return 'warn';
+  // 503 is the database's or the drain's state, said once elsewhere; probes and clients repeat it every second.
+  if (response.statusCode === 503) return 'debug';
   if (error || response.statusCode >= 500) return 'error';
   return response.statusCode >= 400 ? 'info' : 'debug';
 }

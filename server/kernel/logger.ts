@@ -1,17 +1,30 @@
 // Structured logs. Messages are constant strings; what varies goes into fields.
-import { type Logger, pino } from 'pino';
+import { type Logger, type LoggerOptions, pino } from 'pino';
 
 export type { Logger };
 
 // Lines that wait for a disk that is full; more are dropped.
 const bufferBytes = 1024 * 1024;
 
-export function createLogger(level: string, fields: Record<string, unknown> = {}): Logger {
+/** Lines whose `err` is reported elsewhere already appear at the level debug only. */
+export function createLogger(level: string, isReportedElsewhere: (error: unknown) => boolean = () => false): Logger {
   const output = pino.destination({ fd: process.stdout.fd ?? 1, sync: true, maxLength: bufferBytes });
   // Without a listener a log line would throw, in the middle of a drain for example.
   output.on('error', (error: NodeJS.ErrnoException) => {
     // The terminal was closed and does not come back.
     if (error.code === 'EIO') output.write = () => true;
   });
-  return pino({ level, base: fields, timestamp: pino.stdTimeFunctions.isoTime }, output);
+  const logMethod: NonNullable<LoggerOptions['hooks']>['logMethod'] = function (args, method, levelNumber) {
+    const [fields] = args as unknown as [unknown];
+    const quiet = levelNumber > debugLevel && hasError(fields) && isReportedElsewhere(fields.err);
+    if (!quiet) method.apply(this, args);
+    else if (this.isLevelEnabled('debug')) this.debug(...args);
+  };
+  return pino({ level, base: {}, timestamp: pino.stdTimeFunctions.isoTime, hooks: { logMethod } }, output);
+}
+
+const debugLevel = pino.levels.values.debug ?? 20;
+
+function hasError(fields: unknown): fields is { err: unknown } {
+  return typeof fields === 'object' && fields !== null && 'err' in fields;
 }

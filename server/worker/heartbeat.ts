@@ -64,6 +64,8 @@ export class Heartbeat implements Service {
   #inbox: MessagePort | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopping = false;
+  /** Renewals that failed since the last one that succeeded. */
+  #failures = 0;
 
   constructor(options: {
     url: string;
@@ -215,7 +217,7 @@ export class Heartbeat implements Service {
         break;
       case 'failed':
         this.#listeners.failed?.();
-        this.#logger.warn({ schema: message.schema, reason: message.message }, 'lease renewal failed');
+        this.#renewalFailed(message);
         break;
       case 'stalled':
         this.#logger.error('event loop was blocked for too long; leases were not renewed');
@@ -223,8 +225,16 @@ export class Heartbeat implements Service {
     }
   }
 
+  /** One line when renewals begin to fail, one when they work again. */
+  #renewalFailed({ schema, message }: Extract<FromThread, { kind: 'failed' }>): void {
+    this.#failures += 1;
+    if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; trying again');
+  }
+
   #renewed({ schema, leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
     this.#listeners.renewed?.(schema, leaseIds.length);
+    if (this.#failures > 0) this.#logger.info({ failures: this.#failures }, 'leases are renewed again');
+    this.#failures = 0;
     const byId = new Map(live.map((job) => [job.jobId, job]));
     for (const leaseId of leaseIds) {
       const entry = this.#leases.get(leaseId);

@@ -27,6 +27,8 @@ export class LoopWatch implements Service {
   #dueAt = 0;
   #stirredAt = Number.NEGATIVE_INFINITY;
   #stopped = true;
+  /** Types that ran at the last look, or began after it: a handler that blocked the loop has mostly ended by now. */
+  #ranTypes = new Set<string>();
 
   constructor(options: LoopWatchOptions) {
     this.#options = options;
@@ -51,6 +53,11 @@ export class LoopWatch implements Service {
     this.#timer.unref();
   }
 
+  /** A handler of this type begins. */
+  began(type: string): void {
+    if (this.#timer !== undefined) this.#ranTypes.add(type);
+  }
+
   get awake(): boolean {
     return this.#timer !== undefined;
   }
@@ -65,12 +72,14 @@ export class LoopWatch implements Service {
     const lateMs = Math.max(0, now - this.#dueAt);
     this.#dueAt = now + everyMs;
     this.#options.onDelay?.(lateMs);
+    const ranTypes = this.#ranTypes;
+    this.#ranTypes = new Set(this.#options.runningTypes());
     if (now - this.#stirredAt > (this.#options.restAfterMs ?? restAfterMs) && !this.#options.isRunning()) this.#sleep();
     // Half a second is beyond garbage collection and short bursts of work.
     if (lateMs < (this.#options.warnAfterMs ?? 500)) return;
     this.#options.onBlocked(lateMs / 1000);
     this.#options.logger.warn(
-      { blockedMs: Math.round(lateMs), runningTypes: this.#options.runningTypes().slice(0, 20) },
+      { blockedMs: Math.round(lateMs), runningTypes: [...new Set([...ranTypes, ...this.#ranTypes])].slice(0, 20) },
       'event loop was blocked; a handler that computes for long belongs into a thread',
     );
   }

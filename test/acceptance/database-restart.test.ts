@@ -1,4 +1,5 @@
 // The database crashes and comes back: the daemon survives, keeps what it may keep, and goes on.
+import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import { checkEffects, useEffects } from '../support/effects.ts';
 import { eventually } from '../support/eventually.ts';
@@ -34,4 +35,42 @@ test('an immediate restart of the database is survived by workers, heartbeat and
   expect(daemon.child.exitCode).toBe(null);
   checkEffects(effects.read());
   await checkInvariants(context);
+}, 240_000);
+
+interface Line {
+  level: number;
+  msg: string;
+  err?: unknown;
+}
+
+test('an absent database is reported once for each change, without stacks, and a probe that says so is no warning', async () => {
+  const context = await startPrivateServer();
+  const effects = await useEffects();
+  const gate = effects.gate('go');
+  const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '60' } });
+  const job = await addJob(context, { type: 'work', targetId: 'outage', payload: { until: gate.path } });
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1), patient);
+  const from = daemon.output().length;
+  const lines = () =>
+    daemon
+      .output()
+      .slice(from)
+      .split('\n')
+      .filter((line) => line.startsWith('{'))
+      .map((line) => JSON.parse(line) as Line);
+  await context.halt();
+  // Probes and clients come as they do in life, for longer than any retry waits.
+  for (let n = 0; n < 20; n++) {
+    expect(await daemon.isReady()).toBe(false);
+    expect((await daemon.request('POST', '/api/targets/outage/jobs', { type: 'work' })).status).toBe(503);
+    await delay(200);
+  }
+  const away = lines();
+  expect(away.filter(({ msg }) => msg === 'database cannot be used; trying until it can')).toHaveLength(1);
+  expect(away.filter(({ err }) => err !== undefined)).toEqual([]);
+  expect(away.length).toBeLessThan(10);
+  await context.restart();
+  gate.release();
+  await eventually(async () => expect((await reread(context, job)).status).toBe('SUCCESS'), patient);
+  await eventually(() => expect(lines().map(({ msg }) => msg)).toContain('database can be used again'), patient);
 }, 240_000);

@@ -17,6 +17,9 @@ import { defaultSlug, provisionForTest } from './provision.ts';
 export interface PrivateServer extends TenantContext {
   /** `pg_ctl stop -m immediate`, then a start that recovers from the log. */
   crash(): Promise<void>;
+  /** The first half of it: the server is gone until `restart`. */
+  halt(): Promise<void>;
+  restart(): Promise<void>;
 }
 
 export async function startPrivateServer(): Promise<PrivateServer> {
@@ -31,6 +34,7 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   const start = () => spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
   let postmaster = await start();
   const stop = async () => {
+    if (postmaster.exitCode !== null || postmaster.signalCode !== null) return;
     const exited = new Promise((resolve) => postmaster.once('exit', resolve));
     postmaster.kill('SIGQUIT');
     await exited;
@@ -38,6 +42,10 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   const url = clusterUrl(port, 'test');
   const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
   const answers = () => eventually(() => db.query('select 1'), { timeoutMs: 60_000, everyMs: 100 });
+  const restart = async () => {
+    postmaster = await start();
+    await answers();
+  };
   onTestFinished(async () => {
     await db.close();
     await stop();
@@ -53,8 +61,9 @@ export async function startPrivateServer(): Promise<PrivateServer> {
     schema: quoteSchema(tenant.schemaName),
     crash: async () => {
       await stop();
-      postmaster = await start();
-      await answers();
+      await restart();
     },
+    halt: stop,
+    restart,
   };
 }

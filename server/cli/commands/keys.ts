@@ -42,12 +42,14 @@ export function addKeyCommands(program: Command, session: Session): void {
   withOwner(keys.command('list'))
     .description('list keys, newest first')
     .action(async (options: OwnerOptions) => {
-      const found = await listAll(await session.database(), await ownerOf(session, options));
+      const db = await session.database();
+      const found = await listAll(db, await ownerOf(session, options));
+      const now = db.now();
       const rows = found.map((key) => [
         key.id,
         key.name,
         key.scopes.join(','),
-        stateOf(key),
+        stateOf(key, now),
         key.lastUsedAt ?? 'never',
       ]);
       session.print(
@@ -101,10 +103,10 @@ function printNew(session: Session, key: NewApiKey): void {
 }
 
 // For people only: whether a key is valid is for the database's clock to say.
-function stateOf(key: ApiKey): string {
+function stateOf(key: ApiKey, now: Date): string {
   if (key.revokedAt) return 'revoked';
   if (key.expiresAt === null) return 'valid';
-  return Date.parse(key.expiresAt) <= Date.now() ? 'expired' : `until ${key.expiresAt.slice(0, 19)}`;
+  return Date.parse(key.expiresAt) <= now.getTime() ? 'expired' : `until ${key.expiresAt.slice(0, 19)}`;
 }
 
 function forPeople(key: ApiKey) {

@@ -13,7 +13,13 @@ import { addJob, claim, finish } from '../../support/jobs.ts';
 import { EventReader } from '../../support/sse.ts';
 
 const context = useTenantPerTest();
-const fast: StreamOptions = { mostReaders: 100, bufferBytes: 1_000_000, pollMs: 20, pingMs: 60_000 };
+const fast: StreamOptions = {
+  mostReaders: 100,
+  bufferBytes: 1_000_000,
+  pollMs: 20,
+  pingMs: 60_000,
+  now: () => context.db.now(),
+};
 
 interface Running {
   app: TestApp;

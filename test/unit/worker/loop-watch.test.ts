@@ -1,5 +1,5 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { createLogger } from '../../../server/kernel/logger.ts';
+import { createLogger, type Logger } from '../../../server/kernel/logger.ts';
 import { LoopWatch } from '../../../server/worker/loop-watch.ts';
 
 beforeEach(() => {
@@ -36,4 +36,24 @@ test('it watches while jobs run and for a while after something was asked, and s
   watch.stir();
   await watch.stop();
   expect(vi.getTimerCount()).toBe(0);
+});
+
+test('what it says of a blocked loop names the types that ran, also those that have ended by then', async () => {
+  vi.useRealTimers();
+  const warn = vi.fn();
+  const watch = new LoopWatch({
+    logger: { warn } as unknown as Logger,
+    runningTypes: () => [],
+    isRunning: () => false,
+    onBlocked: () => {},
+    warnAfterMs: 50,
+  });
+  await watch.start();
+  watch.stir();
+  watch.began('compute');
+  const until = performance.now() + 300;
+  while (performance.now() < until);
+  await vi.waitFor(() => expect(warn).toHaveBeenCalled());
+  expect(warn.mock.calls[0]?.[0]).toMatchObject({ runningTypes: ['compute'] });
+  await watch.stop();
 });

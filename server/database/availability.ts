@@ -1,0 +1,75 @@
+// Whether the database can be reached, said once: a line when it goes away, one when it comes back, a summary in
+// between. Everybody else's errors of that kind are marked, so that the log need not tell each of them.
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+
+const summaryEveryMs = 30_000;
+// Connections that break at the same moment, e.g. by a restart of the server, are one event.
+const gatherMs = 250;
+
+const outages = new WeakSet<object>();
+
+/** The error only says that the database cannot be reached, which `Availability` tells. */
+export function isOutage(error: unknown): boolean {
+  return typeof error === 'object' && error !== null && outages.has(error);
+}
+
+export class Availability {
+  readonly #logger: Logger;
+  #away: { since: number; failures: number; toldAt: number } | undefined;
+  #lost = 0;
+  #lostTimer: NodeJS.Timeout | undefined;
+
+  constructor(logger: Logger) {
+    this.#logger = logger;
+  }
+
+  get isAway(): boolean {
+    return this.#away !== undefined;
+  }
+
+  /** No connection could be made. */
+  connectFailed(error: unknown): void {
+    mark(error);
+    const now = performance.now();
+    if (this.#away === undefined) {
+      this.#away = { since: now, failures: 1, toldAt: now };
+      this.#logger.error({ reason: errorMessage(error) }, 'database cannot be used; trying until it can');
+      return;
+    }
+    this.#away.failures += 1;
+    if (now - this.#away.toldAt < summaryEveryMs) return;
+    this.#away.toldAt = now;
+    const { failures, since } = this.#away;
+    this.#logger.error(
+      { reason: errorMessage(error), failures, awaySeconds: seconds(since) },
+      'database still cannot be used',
+    );
+  }
+
+  connected(): void {
+    if (this.#away === undefined) return;
+    const { failures, since } = this.#away;
+    this.#away = undefined;
+    this.#logger.info({ failures, awaySeconds: seconds(since) }, 'database can be used again');
+  }
+
+  /** A connection broke, idle or in use. */
+  connectionLost(error: unknown): void {
+    mark(error);
+    this.#lost += 1;
+    this.#lostTimer ??= setTimeout(() => {
+      this.#lostTimer = undefined;
+      this.#logger.warn({ connections: this.#lost, reason: errorMessage(error) }, 'database connections lost');
+      this.#lost = 0;
+    }, gatherMs).unref();
+  }
+}
+
+function mark(error: unknown): void {
+  if (typeof error === 'object' && error !== null) outages.add(error);
+}
+
+function seconds(since: number): number {
+  return Math.round((performance.now() - since) / 100) / 10;
+}
