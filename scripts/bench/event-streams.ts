@@ -34,7 +34,13 @@ const counted: Pick<Database, 'query'> = {
     return db.query(text, values);
   },
 };
-const options = { mostReaders: readers, bufferBytes: config.streamBufferBytes, pollMs: 1000, pingMs: 15_000, now: () => db.now() };
+const options = {
+  mostReaders: readers,
+  bufferBytes: config.streamBufferBytes,
+  pollMs: 1000,
+  pingMs: 15_000,
+  now: () => db.now(),
+};
 const streams = new EventStreams(counted, options, logger);
 const registry = new TenantRegistry(db, logger);
 const keys = new KeyVerifier(db, config, logger);
