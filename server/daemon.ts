@@ -96,7 +96,11 @@ export class Daemon {
     this.#keys = new KeyVerifier(this.db, config, logger);
     this.#group = new EnqueueGroup(this.db);
     this.#notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db: this.db, logger });
-    this.#waiters = new ClaimWaiters(config.pollIntervalSeconds * 1000, logger);
+    this.#waiters = new ClaimWaiters(config.pollIntervalSeconds * 1000, logger, {
+      total: config.claimWaitersMax,
+      perTenant: config.claimWaitersPerTenant,
+      perKey: config.claimWaitersPerKey,
+    });
     this.#heartbeat = new Heartbeat({
       url: databaseUrl,
       heartbeatSeconds: config.heartbeatIntervalSeconds,
@@ -322,6 +326,8 @@ export class Daemon {
     const { config } = this;
     const options = {
       mostReaders: config.streamReadersMax,
+      mostReadersPerTenant: config.streamReadersPerTenant,
+      mostReadersPerKey: config.streamReadersPerKey,
       bufferBytes: config.streamBufferBytes,
       pollMs: config.streamPollSeconds * 1000,
       pingMs: config.streamPingSeconds * 1000,

@@ -5,6 +5,7 @@ import type { Queryable } from '../database/database.ts';
 import { problem } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Quota } from '../kernel/quota.ts';
 import type { Service } from '../kernel/service.ts';
 import { Feed, type FeedTenant } from './feed.ts';
 import { parseSnapshot } from './snapshot.ts';
@@ -23,6 +24,8 @@ import { StreamReader } from './stream-reader.ts';
 
 export interface StreamOptions {
   mostReaders: number;
+  mostReadersPerTenant?: number;
+  mostReadersPerKey?: number;
   bufferBytes: number;
   pollMs: number;
   pingMs: number;
@@ -32,6 +35,7 @@ export interface StreamOptions {
 
 export interface StreamRequest {
   tenant: FeedTenant;
+  keyId: string;
   filter: StreamFilter;
   lastEventId: string | undefined;
   /** What there is now, and the pg_snapshot in which it was read. Sent first to a reader without a valid id. */
@@ -64,17 +68,22 @@ export class EventStreams implements Service {
   #channels = new Map<string, Channel>();
   #checks: Interval;
   #closed = false;
-  #readers = 0;
+  #quota: Quota;
 
   constructor(db: Queryable, options: StreamOptions, logger: Logger) {
     this.#db = db;
     this.#options = options;
+    this.#quota = new Quota('live streams', {
+      total: options.mostReaders,
+      perTenant: options.mostReadersPerTenant,
+      perKey: options.mostReadersPerKey,
+    });
     this.#logger = logger;
     this.#checks = new Interval('event-stream-keys', options.pingMs, () => this.#checkKeys(), logger);
   }
 
   get readerCount(): number {
-    return this.#readers;
+    return this.#quota.used;
   }
 
   async start(): Promise<void> {
@@ -102,10 +111,8 @@ export class EventStreams implements Service {
 
   async open(response: ServerResponse, request: StreamRequest): Promise<void> {
     if (this.#closed) throw problem('DRAINING', 'The server is shutting down; try again.');
-    if (this.#readers >= this.#options.mostReaders) {
-      throw problem('TOO_MANY_REQUESTS', `This server has ${this.#readers} streams open, and takes no more.`);
-    }
     if (response.destroyed) return;
+    const leave = this.#quota.enter({ tenantId: request.tenant.id, keyId: request.keyId });
     const channel = this.#channelOf(request.tenant);
     const reader = new StreamReader(response, {
       filter: request.filter,
@@ -113,10 +120,9 @@ export class EventStreams implements Service {
       stallMs: 2 * this.#options.pingMs,
       stillAllowed: request.stillAllowed,
     });
-    this.#readers++;
     channel.users++;
     response.once('close', () => {
-      this.#readers--;
+      leave();
       this.#leave(request.tenant.slug, channel, reader);
     });
     try {

@@ -55,6 +55,9 @@ const settings = {
     'A daemon whose event loop is blocked for longer stops renewing its leases.',
   ),
   CLAIM_SECONDS: number(60, 0.2, 3600, 'How long a remote worker may hold a claim before it asks for a lease.'),
+  CLAIM_WAITERS_MAX: integer(10_000, 0, 1_000_000, 'Claims of remote workers that wait for work at one daemon.'),
+  CLAIM_WAITERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Claims of one tenant that wait for work at one daemon.'),
+  CLAIM_WAITERS_PER_KEY: integer(2500, 1, 1_000_000, 'Claims with one API key that wait for work at one daemon.'),
   CANCEL_GRACE_SECONDS: number(10, 0, 3600, 'How long a handler may take to stop before its lease is fenced off.'),
   SHUTDOWN_GRACE_PERIOD_SECONDS: number(
     300,
@@ -114,6 +117,8 @@ const settings = {
     'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise; events at least until jobs become stale.',
   ),
   STREAM_READERS_MAX: integer(10_000, 0, 1_000_000, 'Live streams of events that one daemon serves at once.'),
+  STREAM_READERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Live streams that one daemon serves at once for one tenant.'),
+  STREAM_READERS_PER_KEY: integer(2500, 1, 1_000_000, 'Live streams that one daemon serves at once for one API key.'),
   STREAM_BUFFER_BYTES: integer(
     4_194_304,
     65_536,

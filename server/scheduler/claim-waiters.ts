@@ -3,11 +3,13 @@
 // would take the same jobs are asked once: if the first finds nothing, neither will the others.
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Quota, type QuotaLimits } from '../kernel/quota.ts';
 import type { Service } from '../kernel/service.ts';
 
 export interface WaitingClaim<T> {
   /** Tenant schema. */
   schema: string;
+  keyId: string;
   queue: string;
   /** Equal for claims that would take the same jobs. */
   criteria: string;
@@ -43,8 +45,10 @@ export class ClaimWaiters implements Service {
   /** Wake-ups per tenant: a claim that found nothing looks again if there was one meanwhile. */
   #wakes = new Map<string, number>();
   #stopped = false;
+  #quota: Quota;
 
-  constructor(pollMs: number, logger: Logger) {
+  constructor(pollMs: number, logger: Logger, limits: QuotaLimits = { total: Number.POSITIVE_INFINITY }) {
+    this.#quota = new Quota('waiting claims', limits);
     this.#pollMs = pollMs;
     const period = () => (this.#groups.size > 0 ? pollMs : Number.POSITIVE_INFINITY);
     this.#interval = new Interval(this.name, period, async () => this.#pollAll(), logger);
@@ -63,9 +67,7 @@ export class ClaimWaiters implements Service {
   }
 
   get size(): number {
-    let size = 0;
-    for (const group of this.#groups.values()) size += group.waiters.size;
-    return size;
+    return this.#quota.used;
   }
 
   /** There may be work for remote workers of this tenant; without a queue, in any of its queues. */
@@ -86,10 +88,12 @@ export class ClaimWaiters implements Service {
     }
   }
 
-  #wait<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
+  async #wait<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
+    const leaveQuota = this.#quota.enter({ tenantId: claim.schema, keyId: claim.keyId });
     const group = this.#groupOf(claim.schema, claim.queue);
     return new Promise((resolve, reject) => {
       const leave = () => {
+        leaveQuota();
         clearTimeout(timer);
         claim.signal.removeEventListener('abort', waiter.giveUp);
         group.waiters.delete(waiter);

@@ -9,6 +9,8 @@ import type { SchedulerJob } from './dialect.ts';
 import { readSchedulerJobs } from './read.ts';
 
 export interface WorkerClaim {
+  /** The API key that asks. */
+  keyId: string;
   queue: string;
   workerId: string;
   limit: number;
@@ -33,6 +35,7 @@ export async function claimForWorker(
   const jobTypes = claim.jobTypes && [...new Set(claim.jobTypes)].sort();
   const jobs = await waiters.claim({
     schema: tenant.schema,
+    keyId: claim.keyId,
     queue: claim.queue,
     criteria: JSON.stringify([jobTypes, claim.maxCostUnits, Object.keys(met).sort()]),
     waitMs: claim.waitMs,

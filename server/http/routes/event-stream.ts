@@ -36,12 +36,13 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
     contentType: 'text/event-stream',
     answers: { 200: z.string() },
     problems: ['TOO_MANY_REQUESTS', 'DRAINING'],
-    async handle({ query, tenant, request, response }) {
+    async handle({ query, tenant, key, request, response }) {
       if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
       const filter = { jobId: query.job_id, targetId: query.target_id };
       const text = keyText(request) ?? '';
       await deps.streams.open(response, {
         tenant,
+        keyId: key.id,
         filter,
         // A browser that reconnects sends the header with the address of its first request.
         lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
@@ -49,8 +50,8 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;
-          const key = await deps.keys.verify(text);
-          return key?.tenantId === tenant.id && key.scopes.includes('read');
+          const present = await deps.keys.verify(text);
+          return present?.tenantId === tenant.id && present.scopes.includes('read');
         },
       });
       return handled;

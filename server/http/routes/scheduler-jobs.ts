@@ -104,10 +104,12 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
     access: 'worker',
     body: claimBody,
     answers: { 200: z.union([oneJob, z.strictObject({ jobs: z.array(jobIntentSchema) })]), 204: null },
-    handle: async ({ body, tenant, response }) => {
+    problems: ['TOO_MANY_REQUESTS'],
+    handle: async ({ body, tenant, key, response }) => {
       const gone = new AbortController();
       response.once('close', () => gone.abort());
       const jobs = await claimForWorker(db, waiters, tenant, {
+        keyId: key.id,
         queue: body.addon_id,
         workerId: body.worker_id,
         limit: body.limit,

@@ -354,4 +354,20 @@ describe('streams and their limits', () => {
     expect((await server.app.request('GET', '/api/events/stream', { key: worker })).status).toBe(403);
     expect((await server.app.request('HEAD', '/api/events/stream', { key })).status).toBe(200);
   });
+
+  it('takes so many readers of one key, and of one tenant, and tells which limit it was', async () => {
+    const server = await serve({ mostReadersPerTenant: 3, mostReadersPerKey: 2 });
+    const other = await server.app.keyFor(context.tenant.id);
+    const open = (text: string) => EventReader.open(`${server.app.url}/api/events/stream`, { key: text });
+    const readers = [await (await open(key)).ready(), await (await open(key)).ready()];
+    const refused = await server.app.request('GET', '/api/events/stream', { key });
+    expect(refused).toMatchObject({ status: 429, body: { code: 'TOO_MANY_REQUESTS', scope: 'key', limit: 2 } });
+    expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+    readers.push(await (await open(other)).ready());
+    const full = await server.app.request('GET', '/api/events/stream', { key: other });
+    expect(full).toMatchObject({ status: 429, body: { scope: 'tenant', limit: 3 } });
+    for (const reader of readers) reader.close();
+    await eventually(() => expect(server.streams.readerCount).toBe(0));
+    (await (await open(key)).ready()).close();
+  });
 });

@@ -1,7 +1,10 @@
 // Claims that wait: woken by work, ended by time, and asked once for all that are alike.
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
+import { schedulerRoutes } from '../../../server/http/routes/scheduler.ts';
+import { QueueLimit } from '../../../server/jobs/queue-limit.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
+import { startApp } from '../../support/app.ts';
 import { eventually } from '../../support/eventually.ts';
 import { useScheduler } from '../../support/scheduler.ts';
 
@@ -63,6 +66,7 @@ test('a hundred waiting claims that are alike cost one attempt per wake-up', asy
   const claims = Array.from({ length: 100 }, () =>
     waiters.claim({
       schema: 's',
+      keyId: 'k',
       queue: 'q',
       criteria: 'same',
       waitMs: 60_000,
@@ -90,6 +94,7 @@ test('work that arrives during the first attempt is not missed', async () => {
   let tries = 0;
   const got = await waiters.claim({
     schema: 's',
+    keyId: 'k',
     queue: 'q',
     criteria: '',
     waitMs: 60_000,
@@ -101,4 +106,58 @@ test('work that arrives during the first attempt is not missed', async () => {
     },
   });
   expect(got).toBe('job');
+});
+
+test('a key has so many waiting claims and no more; a claim that finds work does not wait', async () => {
+  const waiters = new ClaimWaiters(3_600_000, createLogger('silent'), { total: 100, perTenant: 3, perKey: 2 });
+  const claim = (schema: string, keyId: string, found?: string) =>
+    waiters.claim({
+      schema,
+      keyId,
+      queue: 'q',
+      criteria: '',
+      waitMs: 60_000,
+      signal: new AbortController().signal,
+      attempt: async () => found,
+    });
+  const held = [claim('s', 'a'), claim('s', 'a'), claim('s', 'b')];
+  await eventually(() => expect(waiters.size).toBe(3));
+  await expect(claim('s', 'b')).rejects.toMatchObject({
+    code: 'TOO_MANY_REQUESTS',
+    extra: { scope: 'tenant', limit: 3 },
+  });
+  expect(await claim('s', 'b', 'job')).toBe('job');
+  const other = [claim('t', 'c'), claim('t', 'c')];
+  await eventually(() => expect(waiters.size).toBe(5));
+  await expect(claim('t', 'c')).rejects.toMatchObject({ extra: { scope: 'key', limit: 2 } });
+  await waiters.stop();
+  await Promise.all([...held, ...other]);
+  expect(waiters.size).toBe(0);
+});
+
+test('over HTTP the answer is 429 with Retry-After, and a freed place is taken again', async () => {
+  const waiters = new ClaimWaiters(3_600_000, createLogger('silent'), { total: 100, perTenant: 1 });
+  const { app, stop } = await startApp(api.tenant, (deps) => ({
+    routes: schedulerRoutes({ ...deps, waiters, queueLimit: new QueueLimit(deps.db) }),
+  }));
+  onTestFinished(async () => {
+    await waiters.stop();
+    await stop();
+  });
+  const key = await app.keyFor(api.tenant.tenant.id);
+  const claim = (wait_sec: number) =>
+    app.request('POST', '/api/scheduler/jobs/claim', { key, body: { addon_id: 'none', worker_id: 'w', wait_sec } });
+  const first = claim(30);
+  await eventually(() => expect(waiters.size).toBe(1));
+  const refused = await claim(30);
+  expect(refused).toMatchObject({ status: 429, body: { code: 'TOO_MANY_REQUESTS', scope: 'tenant', limit: 1 } });
+  expect(Number(refused.headers.get('retry-after'))).toBeGreaterThan(0);
+  expect((await claim(0)).status).toBe(204);
+  await waiters.stop();
+  expect((await first).status).toBe(204);
+  await waiters.start();
+  const second = claim(30);
+  await eventually(() => expect(waiters.size).toBe(1));
+  await waiters.stop();
+  expect((await second).status).toBe(204);
 });
