@@ -2,7 +2,11 @@
 // bounded number of rows, whatever the filters match; the cursor goes on where the reading stopped.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
+
+const sizedColumns = `${eventColumns}, ${jsonBytes('data')} as bytes`;
+type FoundRow = EventRow & { found: string };
 
 export interface EventPlace {
   xid: string;
@@ -25,12 +29,15 @@ export interface HistoryRequest {
 
 /** The events of one job in the order in which they happened. */
 export async function readHistory(db: Queryable, schema: Schema, request: HistoryRequest): Promise<EventPage> {
-  const rows = await db.query<EventRow>(
-    `select ${eventColumns} from ${schema}.events
+  const page = `select ${sizedColumns} from ${schema}.events
       where job_id = $1 and seq > $2::bigint and ($3::text is null or target_id = $3)
-      order by seq limit $4`,
-    [request.jobId, request.after?.seq ?? '0', request.targetId ?? null, request.limit + 1],
-  );
+      order by seq limit $4`;
+  const rows = await db.query<FoundRow>(withinBytes(page, 'seq'), [
+    request.jobId,
+    request.after?.seq ?? '0',
+    request.targetId ?? null,
+    request.limit + 1,
+  ]);
   return toPage(rows, request.limit);
 }
 
@@ -57,15 +64,16 @@ const largest = '9223372036854775807';
 export async function readLog(db: Queryable, schema: Schema, request: LogRequest): Promise<EventPage> {
   if (request.jobId !== undefined) return readLogOfJob(db, schema, request, request.jobId);
   const start = request.before ?? (await findStart(db, schema, request.until));
-  const rows = await db.query<EventRow & { scanned: string | null; ended: boolean }>(
+  const rows = await db.query<FoundRow & { scanned: string | null; ended: boolean }>(
     `with scanned as materialized (
        select * from ${schema}.events where (xid, seq) < ($1::xid8, $2::bigint) order by xid desc, seq desc limit $3),
      last as (select xid, seq, at from scanned order by xid, seq limit 1),
-     page as (select * from scanned where ${logFilter(4)} order by xid desc, seq desc limit $9)
-     select null as scanned, false as ended, ${eventColumns} from page
+     page as (select ${sizedColumns} from scanned where ${logFilter(4)} order by xid desc, seq desc limit $9),
+     fitting as (${withinBytes('select * from page', 'xid desc, seq desc')})
+     select null as scanned, false as ended, found, ${eventColumns} from fitting
      union all
      select (select count(*) from scanned)::text,
-            exists (select 1 from last where at < $7::timestamptz - ${mostOutOfOrder}),
+            exists (select 1 from last where at < $7::timestamptz - ${mostOutOfOrder}), 0,
             xid, seq, null, null, null, null, null, null, null, null, null, null from last`,
     [
       start.xid,
@@ -86,11 +94,14 @@ export async function readLog(db: Queryable, schema: Schema, request: LogRequest
 }
 
 async function readLogOfJob(db: Queryable, schema: Schema, request: LogRequest, jobId: string): Promise<EventPage> {
-  const rows = await db.query<EventRow>(
-    `select ${eventColumns} from ${schema}.events
-      where job_id = $1 and seq < $2::bigint and ${logFilter(3)} order by seq desc limit $8`,
-    [jobId, request.before?.seq ?? largest, ...filterValues(request), request.limit + 1],
-  );
+  const page = `select ${sizedColumns} from ${schema}.events
+      where job_id = $1 and seq < $2::bigint and ${logFilter(3)} order by seq desc limit $8`;
+  const rows = await db.query<FoundRow>(withinBytes(page, 'seq desc'), [
+    jobId,
+    request.before?.seq ?? largest,
+    ...filterValues(request),
+    request.limit + 1,
+  ]);
   return toPage(rows, request.limit);
 }
 
@@ -127,9 +138,10 @@ async function findStart(db: Queryable, schema: Schema, until: string | undefine
   return { xid: row?.place ?? largest, seq: largest };
 }
 
-/** One row more than asked for tells that there is a next page. */
-function toPage(rows: EventRow[], limit: number): EventPage {
+/** One row more than asked for tells that there is a next page, and so does one that was too many bytes. */
+function toPage(rows: FoundRow[], limit: number): EventPage {
   const events = rows.slice(0, limit).map(toEvent);
   const last = events.at(-1);
-  return { events, next: rows.length > limit && last ? { xid: last.xid, seq: last.seq } : undefined };
+  const isMore = Number(rows[0]?.found ?? 0) > events.length;
+  return { events, next: isMore && last ? { xid: last.xid, seq: last.seq } : undefined };
 }

@@ -4,6 +4,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { answerBytes, jsonBytes } from '../database/json-bytes.ts';
 import { type EventSelect, insertEvents } from '../events/record.ts';
 import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
 import { type Job, priorityRank } from './job.ts';
@@ -34,6 +35,8 @@ export interface RemoteClaimRequest extends ClaimRequest {
 export interface Claimed {
   leaseId: string;
   jobs: Job[];
+  /** There were more, whose payloads would have been too many bytes for one claim. */
+  isCut?: boolean;
 }
 
 /** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
@@ -48,7 +51,7 @@ export async function claimChosenJobs(
   request: ClaimRequest,
   jobIds: readonly string[],
 ): Promise<Claimed> {
-  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])', 'true'), [jobIds]);
+  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])', 'true', '0'), [jobIds]);
 }
 
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
@@ -60,7 +63,7 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
   const by: Claim = {
     transition: 'claim',
     kind: 'claim',
-    picked: heads(schema, 'claim', 'remote and queue = $7', wanted),
+    found: heads(schema, 'claim', 'remote and queue = $7', wanted),
   };
   return claim(db, schema, request, by, [
     request.queue,
@@ -72,20 +75,26 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
 interface Claim {
   transition: 'start' | 'claim';
   kind: 'local' | 'claim';
-  /** Selects the ids of the jobs to take. */
-  picked: string;
+  /** Selects the jobs that could be taken. */
+  found: string;
 }
 
-function local(schema: Schema, found: string, wanted: string): Claim {
-  return { transition: 'start', kind: 'local', picked: heads(schema, 'start', found, wanted) };
+function local(schema: Schema, found: string, wanted: string, bytes?: string): Claim {
+  return { transition: 'start', kind: 'local', found: heads(schema, 'start', found, wanted, bytes) };
 }
 
 /**
  * The heads that can be claimed, in claim order; those that others are at are stepped around. `found` is
  * what the index knows, `wanted` the rest: only what is wanted may be locked, whatever the plan.
  */
-function heads(schema: Schema, transition: 'start' | 'claim', found: string, wanted: string): string {
-  return `select id from ${schema}.jobs
+function heads(
+  schema: Schema,
+  transition: 'start' | 'claim',
+  found: string,
+  wanted: string,
+  bytes = jsonBytes('payload'),
+): string {
+  return `select id, priority, created_at, ${bytes} as bytes from ${schema}.jobs
         where ${guard(transition)} and lane_head and ${found}
           and case when ($6::text[] is null or type = any($6::text[])) and ${wanted}
               then target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
@@ -93,20 +102,28 @@ function heads(schema: Schema, transition: 'start' | 'claim', found: string, wan
         order by priority, created_at, id limit $2 for update skip locked`;
 }
 
+/** Of the rows in `from`, those that one claim may take. What is locked and left out is free again with the commit. */
+export function withinClaim(from: string): string {
+  return `select id from (
+         select id, bytes, sum(bytes) over (order by priority, created_at, id) as total from ${from}) f
+        where total - bytes < ${answerBytes}`;
+}
+
 async function claim(
   db: Queryable,
   schema: Schema,
   request: ClaimRequest,
-  { transition, kind, picked }: Claim,
+  { transition, kind, found }: Claim,
   values: unknown[],
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
   const given: LeasePlaces = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
   const rows = await db.query<ClaimedRow>(
-    `with picked as (${picked}),
+    `with found as materialized (${found}),
+     picked as (${withinClaim('found')}),
      ${take(schema, transition, kind, given)},
      told as (${insertEvents(schema, startOf(transition, given))})
-     ${selectClaimed(transition === 'start')}`,
+     ${selectClaimed(transition === 'start', '(select count(*) from found) > (select count(*) from picked) as cut')}`,
     [
       leaseId,
       request.limit,
@@ -154,7 +171,7 @@ export function toClaimed(rows: ClaimedRow[], transition: 'start' | 'claim', lea
   const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: owner });
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
-  return { leaseId, jobs };
+  return { leaseId, jobs, isCut: rows[0]?.cut ?? false };
 }
 
 function byClaimOrder(a: Job, b: Job): number {

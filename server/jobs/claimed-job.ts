@@ -66,6 +66,8 @@ export interface ClaimedRow {
   payload: unknown;
   /** Null: all as usual. */
   rest: Rest | null;
+  /** The claim left out jobs because of their bytes. */
+  cut?: boolean;
 }
 
 interface Rest extends Record<(typeof rare)[number], unknown> {

@@ -3,6 +3,7 @@
 // be short, or empty, and still have a next one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { areLive, conditionsOf, type JobFilter, liveIds } from './filter.ts';
 import { type Job, type JobRow, toJob } from './job.ts';
 import type { Status } from './states.ts';
@@ -44,15 +45,29 @@ export const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.targ
 export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter, page: PageRequest): Promise<JobPage> {
   const { ids, next } = await pageOfIds(db, schema, filter, page);
   if (ids.length === 0) return { jobs: [], next };
-  const columns = page.withDocuments ? `${summaryColumns}, j.payload, j.result` : summaryColumns;
+  const documents = page.withDocuments ? ['payload', 'result'] : [];
+  const columns = [summaryColumns, ...documents.map((name) => `j.${name}`)].join(', ');
   const rows = await db.query<JobRow>(
     `select ${columns}, l.expires_at as lease_expires_at
        from ${schema}.jobs j
        left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE' and j.lease_owner is not null
-      where j.id = any($1::uuid[]) order by j.id desc`,
+      where j.id = any(${idsWithinBytes(schema, documents)}) order by j.id desc`,
     [ids],
   );
-  return { jobs: rows.map(toJob), next };
+  return { jobs: rows.map(toJob), next: nextOf(ids, rows, next) };
+}
+
+/** SQL for those of the ids in $1, newest first, whose documents fit into one page. */
+export function idsWithinBytes(schema: Schema, documents: readonly string[]): string {
+  const bytes = ['error', 'constraints', ...documents].map((name) => jsonBytes(name)).join(' + ');
+  const sized = `select id, ${bytes} as bytes from ${schema}.jobs where id = any($1::uuid[])`;
+  return `array(select id from (${withinBytes(sized, 'id desc')}) as fitting)`;
+}
+
+/** A page that ended early goes on behind its last job. */
+export function nextOf(ids: string[], rows: readonly JobRow[], next: string | undefined): string | undefined {
+  const last = rows.at(-1)?.id as string | undefined;
+  return last === undefined || last === ids.at(-1) ? next : last;
 }
 
 export interface IdPage {

@@ -2,6 +2,7 @@
 // (the newest stay), read page by page.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import type { HeldJob } from './lease.ts';
 
 export interface NewLogLine {
@@ -59,11 +60,12 @@ export interface LogPage {
   limit: number;
 }
 
-/** In the order in which they were written. */
+/** In the order in which they were written. Fewer than the limit if they are long: the last tells where to go on. */
 export async function listLogs(db: Queryable, schema: Schema, jobId: string, page: LogPage): Promise<LogLine[]> {
+  const lines = `select seq, at, attempt, level, message, data, octet_length(message) + ${jsonBytes('data')} as bytes
+       from ${schema}.job_logs where job_id = $1 and seq > $2::bigint order by seq limit $3`;
   return db.query<LogLine>(
-    `select seq, at, attempt, level, message, data from ${schema}.job_logs
-      where job_id = $1 and seq > $2::bigint order by seq limit $3`,
+    `select seq, at, attempt, level, message, data from (${withinBytes(lines, 'seq')}) as fitting order by seq`,
     [jobId, page.after ?? '0', page.limit],
   );
 }

@@ -1,8 +1,9 @@
 // How lanes go on within the statement that ends their heads: the next in line becomes the head, and
 // starts at once if the caller has room for it. Promoting it and claiming it later would write it twice.
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes } from '../database/json-bytes.ts';
 import type { EventSelect } from '../events/record.ts';
-import { type NamedClaim, startOf, take } from './claim.ts';
+import { type NamedClaim, startOf, take, withinClaim } from './claim.ts';
 import { claimedColumns, selectClaimed } from './claimed-job.ts';
 import { becomesHead, firstByPriority } from './lane.ts';
 import type { LeasePlaces } from './lease.ts';
@@ -41,7 +42,7 @@ const [types, limit] = ['$10::text[]', '$11'];
  */
 export function succession(schema: Schema, request: NamedClaim | undefined): Succession {
   const first = (where: string) => `(
-           select j.id, j.status, j.type, j.remote, j.priority, j.created_at from ${schema}.jobs j
+           select j.id, j.status, j.type, j.remote, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes from ${schema}.jobs j
             where j.target_id = s.target_id and j.lane_rank is not null ${where} order by j.lane_rank, j.lane_seq limit 1)`;
   // Mostly the next is close behind: an index page of a long line need not be read to its end for it.
   const close = `and (j.lane_rank, j.lane_seq) <= (s.priority + ${firstByPriority}, s.lane_seq + 4)`;
@@ -57,10 +58,11 @@ export function succession(schema: Schema, request: NamedClaim | undefined): Suc
   }
   return {
     ctes: `${next}
-     picked as (
-       select id from next n
+     startable as (
+       select id, priority, created_at, bytes from next n
         where ${guard('start', 'n')} and not n.remote and (${types} is null or n.type = any(${types}))
         order by n.priority, n.created_at, n.id limit ${limit}),
+     picked as (${withinClaim('startable')}),
      ${take(schema, 'start', 'local', given, `${becomesHead},`)},
      ${promote('select id from next except select id from picked')}`,
     events: [startOf('start', given)],

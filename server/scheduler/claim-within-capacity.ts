@@ -3,6 +3,7 @@
 // reserves its room and stops the row it lacks room in, so smaller ones behind it cannot starve it.
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { answerBytes, jsonBytes } from '../database/json-bytes.ts';
 import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim.ts';
 import { CapacityLedger } from './capacity.ts';
 
@@ -19,17 +20,20 @@ export async function claimWithinCapacity(db: Database, schema: Schema, request:
 async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, request: ClaimRequest): Promise<string[]> {
   const chosen: string[] = [];
   const full: string[] = [];
+  let bytes = 0;
   // Each round but the last fills a queue, so there are at most as many as queues with a capacity.
   for (;;) {
     const queuesFull = full.length;
     const candidates = await findCandidates(tx, schema, ledger, request, chosen, full);
-    for (const { id, queue, priority, cost_units } of candidates) {
+    for (const { id, queue, priority, cost_units, payload_bytes } of candidates) {
       if (full.includes(queue)) continue;
+      if (bytes >= answerBytes) return chosen;
       const demand = { jobId: id, queue, priorityRank: priority, costUnits: cost_units };
       const shortage = ledger.shortage(demand);
       if (shortage === undefined) {
         await ledger.take(demand);
         chosen.push(id);
+        bytes += payload_bytes;
         continue;
       }
       await ledger.reserve(demand);
@@ -45,6 +49,7 @@ interface Candidate {
   queue: string;
   priority: number;
   cost_units: number;
+  payload_bytes: number;
 }
 
 async function findCandidates(
@@ -57,7 +62,7 @@ async function findCandidates(
 ): Promise<Candidate[]> {
   const totals = ledger.totals;
   return tx.query<Candidate>(
-    `select id, queue, priority, cost_units from ${schema}.jobs j
+    `select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes from ${schema}.jobs j
       where status = 'QUEUED' and lane_head and not remote and ($2::text[] is null or type = any($2::text[]))
         and id <> all($3::uuid[]) and queue <> all($4::text[])
         and not exists (select 1 from unnest($5::text[], $6::int[]) as c(queue, total)

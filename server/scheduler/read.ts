@@ -1,14 +1,17 @@
 // Reading jobs and their history in the shape that the scheduler API shows. Bounded and keyset-paged.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import type { JobFilter } from '../jobs/filter.ts';
 import { type JobRow, toJob } from '../jobs/job.ts';
-import { pageOfIds } from '../jobs/list.ts';
+import { idsWithinBytes, nextOf, pageOfIds, summaryColumns } from '../jobs/list.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './dialect.ts';
 
-function select(schema: Schema): string {
-  return `select j.*, l.kind as lease_kind, l.owner as lease_holder, l.expires_at as lease_expires_at,
+const withPayload = `${summaryColumns}, j.payload`;
+
+function select(schema: Schema, columns = 'j.*'): string {
+  return `select ${columns}, l.kind as lease_kind, l.owner as lease_holder, l.expires_at as lease_expires_at,
                  j.status = 'PENDING' or (j.status = 'LEASE_PENDING' and j.run_at > now()) as waits_for_retry
             from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
 }
@@ -32,13 +35,13 @@ export function noSuchJob() {
   return problem('NOT_FOUND', 'There is no such job.');
 }
 
-/** In the order of `jobIds`; jobs that are gone are left out. */
+/** With their payloads, without results. In the order of `jobIds`; jobs that are gone are left out. */
 export async function readSchedulerJobs(
   db: Queryable,
   schema: Schema,
   jobIds: readonly string[],
 ): Promise<SchedulerJob[]> {
-  const rows = await db.query<JobRow>(`${select(schema)} where j.id = any($1::uuid[])`, [jobIds]);
+  const rows = await db.query<JobRow>(`${select(schema, withPayload)} where j.id = any($1::uuid[])`, [jobIds]);
   const byId = new Map(rows.map((row) => [row.id as string, toJob(row) as SchedulerJob]));
   return jobIds.flatMap((id) => byId.get(id) ?? []);
 }
@@ -60,7 +63,12 @@ export async function listSchedulerJobs(
   if (state === 'TIMEOUT') wanted.errorCodes = timeoutCodes;
   if (state === 'FAILED') wanted.otherErrorCodes = timeoutCodes;
   const { ids, next } = await pageOfIds(db, schema, wanted, { limit, before });
-  return { jobs: await readSchedulerJobs(db, schema, ids), next };
+  if (ids.length === 0) return { jobs: [], next };
+  const rows = await db.query<JobRow>(
+    `${select(schema, withPayload)} where j.id = any(${idsWithinBytes(schema, ['payload'])}) order by j.id desc`,
+    [ids],
+  );
+  return { jobs: rows.map((row) => toJob(row) as SchedulerJob), next: nextOf(ids, rows, next) };
 }
 
 export interface SchedulerEvent {
@@ -77,6 +85,7 @@ interface EventRow {
   attempt: number | null;
   lease_id: string | null;
   data: Record<string, unknown> | null;
+  found: string;
 }
 
 /** Oldest first; `lastSeq` is where the next page begins. */
@@ -87,14 +96,13 @@ export async function readJobEvents(
   limit: number,
   afterSeq = '0',
 ): Promise<{ events: SchedulerEvent[]; lastSeq: string | undefined }> {
-  const rows = await db.query<EventRow>(
-    `select seq, at, type, actor, attempt, lease_id, data from ${schema}.events
-      where job_id = $1 and seq > $2::bigint order by seq limit $3`,
-    [job.id, afterSeq, limit],
-  );
+  const page = `select seq, at, type, actor, attempt, lease_id, data, ${jsonBytes('data')} as bytes from ${schema}.events
+      where job_id = $1 and seq > $2::bigint order by seq limit $3`;
+  const rows = await db.query<EventRow>(withinBytes(page, 'seq'), [job.id, afterSeq, limit]);
+  const isCut = Number(rows[0]?.found ?? 0) > rows.length;
   return {
     events: rows.map((row) => ({ ts: row.at, type: eventName(row.type, row.data), data: dataOf(row, job) })),
-    lastSeq: rows.length < limit ? undefined : rows.at(-1)?.seq,
+    lastSeq: rows.length < limit && !isCut ? undefined : rows.at(-1)?.seq,
   };
 }
 

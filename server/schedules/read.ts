@@ -1,6 +1,7 @@
 // Reading schedules: one, or all by name.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { problem } from '../kernel/errors.ts';
 import { isUuid } from '../kernel/fields.ts';
 import { type Schedule, scheduleColumns } from './schedule.ts';
@@ -23,11 +24,12 @@ export async function listSchedules(
   db: Queryable,
   schema: Schema,
   page: { after: string; limit: number },
-): Promise<Schedule[]> {
-  return db.query<Schedule>(
-    `select ${scheduleColumns} from ${schema}.schedules where name > $1 order by name limit $2`,
-    [page.after, page.limit],
-  );
+): Promise<{ schedules: Schedule[]; next: string | undefined }> {
+  const found = `select ${scheduleColumns}, ${jsonBytes('job')} as bytes from ${schema}.schedules
+      where name > $1 order by name limit $2`;
+  const rows = await db.query<Schedule & { found: string }>(withinBytes(found, 'name'), [page.after, page.limit + 1]);
+  const schedules = rows.slice(0, page.limit);
+  return { schedules, next: Number(rows[0]?.found ?? 0) > schedules.length ? schedules.at(-1)?.name : undefined };
 }
 
 export async function databaseNow(db: Queryable): Promise<string> {

@@ -112,7 +112,7 @@ export class Claims {
     } finally {
       this.#asked -= request.limit;
     }
-    const full = claimed.jobs.length >= request.limit;
+    const full = claimed.jobs.length >= request.limit || claimed.isCut === true;
     // To another that was sent before this answer and comes out short, it is news that there is more.
     if (full) this.#wakes += 1;
     this.#last = full ? 'full' : 'short';

@@ -1,0 +1,147 @@
+// Pages and claims end before their documents are too many bytes, and go on where they ended.
+import { describe, expect, it } from 'vitest';
+import { eventRoutes } from '../../../server/http/routes/events.ts';
+import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
+import { schedulerRoutes } from '../../../server/http/routes/scheduler.ts';
+import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
+import { claimJobs } from '../../../server/jobs/claim.ts';
+import { QueueLimit } from '../../../server/jobs/queue-limit.ts';
+import { settle } from '../../../server/jobs/settle.ts';
+import { loadConfig } from '../../../server/kernel/config.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
+import { jobTypes, useControl } from '../../support/control.ts';
+import { addJob } from '../../support/jobs.ts';
+
+const control = useControl(({ db }) => {
+  const queueLimit = new QueueLimit(db);
+  const logger = createLogger('silent');
+  const waiters = new ClaimWaiters(3_600_000, logger);
+  return [
+    eventRoutes({ db }),
+    jobLogRoutes({ db }),
+    scheduleRoutes({ db, jobTypes, queueLimit }),
+    ...schedulerRoutes({ db, config: loadConfig({}), logger, waiters, queueLimit }),
+  ];
+});
+// Compressed it is a few kilobytes: what counts is what would be sent.
+const large = { text: 'x'.repeat(1_000_000) };
+const many = 9;
+const request = { owner: 'w', limit: 100, leaseSeconds: 60 };
+
+/** All pages of a list; each must have something in it. */
+async function pages(path: string, list: string): Promise<{ id?: string; job_id?: string; name?: string }[][]> {
+  const found = [];
+  let cursor: string | null = '';
+  while (cursor !== null) {
+    const answer = await control.get(`${path}${cursor && `&cursor=${cursor}`}`);
+    expect(answer.status).toBe(200);
+    expect(JSON.stringify(answer.body).length).toBeLessThan(6_000_000);
+    found.push(answer.body[list]);
+    cursor = answer.body.next_cursor;
+  }
+  return found;
+}
+
+describe('a claim', () => {
+  it('takes fewer jobs when their payloads are large, and says that there are more', async () => {
+    for (let n = 0; n < many; n++) await addJob(control, { payload: large, queue: 'local' });
+    const first = await claimJobs(control.db, control.schema, request);
+    expect(first.jobs.length).toBeLessThan(many);
+    expect(first.isCut).toBe(true);
+    const ids = new Set(first.jobs.map((job) => job.id));
+    for (let rest = first; rest.isCut; ) {
+      rest = await claimJobs(control.db, control.schema, request);
+      for (const job of rest.jobs) ids.add(job.id);
+    }
+    expect(ids.size).toBe(many);
+  });
+
+  it('that continues lanes takes fewer too, and leaves the others to the next', async () => {
+    const lanes = Array.from({ length: many }, (_, n) => `lane-${n}`);
+    for (const targetId of lanes) await addJob(control, { targetId });
+    for (const targetId of lanes) await addJob(control, { targetId, payload: large });
+    const { jobs, leaseId } = await claimJobs(control.db, control.schema, request);
+    expect(jobs).toHaveLength(many);
+    const settlements = jobs.map((job) => ({
+      jobId: job.id,
+      leaseId,
+      targetId: job.targetId,
+      outcome: { kind: 'complete' as const, result: null },
+    }));
+    const claimNext = { ...request, leaseId: crypto.randomUUID() };
+    const settled = await settle(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
+    expect(settled.claimed?.jobs.length).toBeGreaterThan(0);
+    expect(settled.claimed?.jobs.length).toBeLessThan(many);
+    expect(settled.runnable).toBe(true);
+    let taken = settled.claimed?.jobs.length ?? 0;
+    for (let rest = 1; rest > 0; taken += rest) {
+      rest = (await claimJobs(control.db, control.schema, request)).jobs.length;
+    }
+    expect(taken).toBe(many);
+  });
+
+  it('of a remote worker takes fewer as well', async () => {
+    for (let n = 0; n < many; n++) await addJob(control, { payload: large, queue: 'far', remote: true });
+    const body = { addon_id: 'far', worker_id: 'w1', limit: 100 };
+    const ids = new Set<string>();
+    for (let answer = await control.post('/api/scheduler/jobs/claim', body); answer.status === 200; ) {
+      expect(answer.body.jobs.length).toBeLessThan(many);
+      for (const job of answer.body.jobs) ids.add(job.job_id);
+      answer = await control.post('/api/scheduler/jobs/claim', body);
+    }
+    expect(ids.size).toBe(many);
+  });
+});
+
+describe('a list', () => {
+  it('of jobs with payloads comes in pages of a few megabytes', async () => {
+    for (let n = 0; n < many; n++) await addJob(control, { payload: large, queue: 'listed' });
+    const found = await pages('/api/jobs?queue=listed&limit=50&include=payload,result', 'jobs');
+    expect(found.length).toBeGreaterThan(1);
+    expect(new Set(found.flat().map((job) => job.id)).size).toBe(many);
+    expect(await pages('/api/jobs?queue=listed&limit=50', 'jobs')).toHaveLength(1);
+    const scheduler = await pages('/api/scheduler/jobs?addon_id=listed&limit=50', 'jobs');
+    expect(scheduler.length).toBeGreaterThan(1);
+    expect(new Set(scheduler.flat().map((job) => job.job_id)).size).toBe(many);
+  });
+
+  it('of schedules does', async () => {
+    for (let n = 0; n < many; n++) {
+      const job = { type: 'demo.echo', payload: large };
+      const made = await control.post('/api/schedules', { name: `s${n}`, cron: '0 0 1 1 *', job });
+      expect(made.status).toBe(201);
+    }
+    const found = await pages('/api/schedules?limit=50', 'schedules');
+    expect(found.length).toBeGreaterThan(1);
+    expect(found.flat().map((schedule) => schedule.name)).toEqual(Array.from({ length: many }, (_, n) => `s${n}`));
+  });
+
+  it('of events and of log lines does', async () => {
+    const job = await addJob(control);
+    await control.db.query(
+      `insert into ${control.schema}.events (type, job_id, actor, data)
+       select 'job.progress', $1, 'test', jsonb_build_object('text', repeat('x', 100000)) from generate_series(1, 100)`,
+      [job.id],
+    );
+    await control.db.query(
+      `insert into ${control.schema}.job_logs (job_id, at, attempt, level, message)
+       select $1, now(), 1, 'info', repeat('x', 100000) from generate_series(1, 100)`,
+      [job.id],
+    );
+    for (const path of [`/api/jobs/${job.id}/events`, `/api/scheduler/jobs/${job.id}/events`]) {
+      const found = await pages(`${path}?limit=1000`, 'events');
+      expect(found.length).toBeGreaterThan(1);
+      expect(found.flat()).toHaveLength(101);
+    }
+    const ofJob = await pages(`/api/events?job_id=${job.id}&limit=1000`, 'events');
+    expect(ofJob.flat()).toHaveLength(101);
+    const log = await pages('/api/events?type=job.progress&limit=1000', 'events');
+    expect(log.length).toBeGreaterThan(1);
+    expect(log.flat()).toHaveLength(100);
+    const lines = await control.get(`/api/jobs/${job.id}/logs?limit=1000`);
+    expect(lines.body.lines.length).toBeLessThan(100);
+    const rest = await control.get(`/api/jobs/${job.id}/logs?limit=1000&cursor=${lines.body.next_cursor}`);
+    expect(rest.body.lines.length).toBeGreaterThan(0);
+  });
+});
