@@ -1,236 +1,273 @@
-// Proves the log against its seals: the chain is whole, every sealed row is there as it was sealed, and
-// no row was slipped in among them. Reads in batches inside the caller's transaction.
+// Proves the log against its seals: the chain is whole, every sealed row is there as it was sealed, each block begins
+// where the one before it ended, and no row was slipped in. Reads in batches inside the caller's transaction.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Event, eventKey } from './event.ts';
+import { eventKey } from './event.ts';
 import type { Faults } from './fault.ts';
-import { type Position, parsePosition } from './position.ts';
-import { type Block, type ChainEnd, hashBlock, hashLength, hashRows, noHash, sealsFollower } from './seal.ts';
-import { isVisible, parseSnapshot } from './snapshot.ts';
+import { jobHashVersion } from './job-hash.ts';
+import { parsePosition } from './position.ts';
+import { continues, hasRead } from './position-order.ts';
+import {
+  type BlockContent,
+  type ChainEnd,
+  type EventsRecord,
+  hashBlock1,
+  hashContent,
+  hashRecord,
+  isFormat2,
+  microseconds,
+  parseRecord,
+  sealsFollower,
+} from './seal-chain.ts';
+import { PruneRecords, verifyPruned, verifyPruneRecord } from './verify-prunes.ts';
+import { fromKey, verifyEventRows, verifyJobRows } from './verify-rows.ts';
+import { findStrays, SealedKeys } from './verify-strays.ts';
 
 export interface SealReport {
   seals: number;
   prunedSeals: number;
   sealedEvents: number;
   unsealedEvents: number;
+  /** Jobs of which a row was compared with what was sealed. */
+  comparedJobs: number;
+  /** Seals that an earlier version wrote: they do not cover jobs, positions and times. */
+  formerSeals: number;
+  /** Seals after which the log went on with other transaction ids: a backup was restored. */
+  restarts: string[];
+  /** The last removal of events that was recorded. Time in microseconds since 1970. */
+  lastPrune: { seal: string; at: string; olderThanSeconds: number | null } | undefined;
   /** To be kept outside of the database: a chain that was made anew has another. */
   end: { number: string; hash: string } | undefined;
 }
 
+export interface Anchor {
+  number: string;
+  /** Hexadecimal. */
+  hash: string;
+}
+
 interface SealRow {
   number: string;
+  kind: string;
   snapshot: string;
   event_keys: string[];
   event_hashes: Buffer;
+  job_hashes: Buffer | null;
+  record: string | null;
   previous_hash: Buffer;
   hash: Buffer;
-  pruned_at: string | null;
-}
-
-/** Blocks that belong together in the log, so that strays can be looked for without all keys in memory. */
-interface Span {
-  first: string;
-  last: string;
-  lowest: bigint;
-  highest: bigint;
-  events: number;
+  /** Microseconds; `Infinity` is possible. */
+  sealed_at: string;
+  pruned: boolean;
+  now: string;
 }
 
 const sealsAtOnce = 20;
-const eventsPerSpan = 5000;
-const eventsAtOnce = 10_000;
 
-export async function verifySeals(
-  tx: Queryable,
-  schema: Schema,
-  faults: Faults,
-  anchor?: { number: string; hash: string },
-): Promise<SealReport> {
-  const report: SealReport = { seals: 0, prunedSeals: 0, sealedEvents: 0, unsealedEvents: 0, end: undefined };
-  const spans: Span[] = [];
+export async function verifySeals(tx: Queryable, schema: Schema, faults: Faults, anchor?: Anchor): Promise<SealReport> {
+  const chain: Chain = {
+    tx,
+    schema,
+    faults,
+    anchor,
+    prunes: await PruneRecords.read(tx, schema),
+    keys: new SealedKeys(),
+    until: undefined,
+    hasFormat2: false,
+    report: {
+      seals: 0,
+      prunedSeals: 0,
+      sealedEvents: 0,
+      unsealedEvents: 0,
+      comparedJobs: 0,
+      formerSeals: 0,
+      restarts: [],
+      lastPrune: undefined,
+      end: undefined,
+    },
+  };
   for (;;) {
-    const rows = await readSeals(tx, schema, report.end?.number ?? '0');
+    const rows = await readSeals(tx, schema, chain.report.end?.number ?? '0');
     if (rows.length === 0) break;
-    for (const row of rows) await verifySeal(tx, schema, row, report, spans, faults, anchor);
+    for (const row of rows) await verifySeal(chain, row);
   }
-  const follower = await readFollower(tx, schema);
-  if (follower && (follower.end.number ?? '0') !== (report.end?.number ?? '0')) {
-    const detail = `the chain ends with seal ${report.end?.number ?? 'none'}, but ${follower.end.number ?? 'none'} was written last`;
-    faults.add({ kind: 'seal_missing', seal: follower.end.number ?? '0', detail });
-  }
-  if (anchor && BigInt(anchor.number) > BigInt(report.end?.number ?? '0')) {
-    faults.add({ kind: 'seal_missing', seal: anchor.number, detail: 'the seal of the anchor is not there' });
-  }
-  await findStrays(tx, schema, follower?.position, spans, report, faults);
-  return report;
+  await verifyEnd(chain);
+  return chain.report;
+}
+
+interface Chain {
+  tx: Queryable;
+  schema: Schema;
+  faults: Faults;
+  anchor: Anchor | undefined;
+  prunes: PruneRecords;
+  keys: SealedKeys;
+  /** Where the last block ended; undefined if its format does not say so. */
+  until: string | undefined;
+  hasFormat2: boolean;
+  report: SealReport;
 }
 
 function readSeals(tx: Queryable, schema: Schema, after: string): Promise<SealRow[]> {
   return tx.query<SealRow>(
-    `select number, snapshot, event_keys, event_hashes, previous_hash, hash, pruned_at
+    `select number, kind, snapshot, event_keys, event_hashes, job_hashes, record, previous_hash, hash,
+            ${microseconds('sealed_at')} as sealed_at, pruned_at is not null as pruned, ${microseconds('now()')} as now
        from ${schema}.event_seals where number > $1 order by number limit $2`,
     [after, sealsAtOnce],
   );
 }
 
-async function readFollower(tx: Queryable, schema: Schema) {
-  const [row] = await tx.query<{ snapshot: string; state: ChainEnd }>(
-    `select snapshot, state from ${schema}.followers where name = $1`,
-    [sealsFollower],
-  );
-  return row && { position: parsePosition(row.snapshot), end: row.state };
+const keyText = /^\d{1,19}:\d{1,18}$/;
+
+async function verifySeal(chain: Chain, row: SealRow): Promise<void> {
+  verifyLink(chain, row);
+  if (!row.event_keys.every((key) => keyText.test(key))) {
+    alter(chain, row.number, 'names events that cannot be');
+    row.event_keys = [];
+  }
+  if (isFormat2(row.hash)) await verifyFormat2(chain, row);
+  else await verifyFormat1(chain, row);
 }
 
-async function verifySeal(
-  tx: Queryable,
-  schema: Schema,
-  row: SealRow,
-  report: SealReport,
-  spans: Span[],
-  faults: Faults,
-  anchor: { number: string; hash: string } | undefined,
-): Promise<void> {
+function alter(chain: Chain, seal: string, detail: string): void {
+  chain.faults.add({ kind: 'seal_altered', seal, detail });
+}
+
+function verifyLink(chain: Chain, row: SealRow): void {
+  const { report, anchor } = chain;
   const seal = row.number;
   const before = report.end;
   const hash = row.hash.toString('hex');
   report.end = { number: seal, hash };
   const expected = String(BigInt(before?.number ?? '0') + 1n);
-  if (seal !== expected)
-    faults.add({
-      kind: 'seal_missing',
-      seal: expected,
-      detail: `no seal between ${before?.number ?? 'the start'} and ${seal}`,
-    });
-  else if (row.previous_hash.toString('hex') !== (before?.hash ?? '')) {
-    faults.add({ kind: 'seal_altered', seal, detail: 'does not continue the seal before it' });
+  if (seal !== expected) {
+    const detail = `no seal between ${before?.number ?? 'the start'} and ${seal}`;
+    chain.faults.add({ kind: 'seal_missing', seal: expected, detail });
+  } else if (row.previous_hash.toString('hex') !== (before?.hash ?? '')) {
+    alter(chain, seal, 'does not continue the seal before it');
   }
   if (anchor?.number === seal && anchor.hash !== hash) {
-    faults.add({ kind: 'seal_altered', seal, detail: `has not the hash of the anchor: the chain was made anew` });
+    alter(chain, seal, 'does not have the hash of the anchor: the chain was rebuilt');
   }
-  if (row.pruned_at !== null) {
-    if (report.seals > 0)
-      faults.add({ kind: 'seal_altered', seal, detail: 'is marked as pruned behind one that is not' });
-    report.prunedSeals++;
+}
+
+async function verifyFormat2(chain: Chain, row: SealRow): Promise<void> {
+  const seal = row.number;
+  const isFirst = !chain.hasFormat2;
+  chain.hasFormat2 = true;
+  const record = parseRecord(row.record ?? '');
+  if (!record || !hashRecord(seal, row.record ?? '', row.previous_hash).equals(row.hash)) {
+    alter(chain, seal, 'its content does not give its hash');
+    chain.until = undefined;
+    if (!row.pruned) await verifyContent(chain, row, false);
     return;
   }
+  if (record.kind !== row.kind || record.sealed_at !== row.sealed_at) {
+    alter(chain, seal, 'its kind or time is not what was sealed');
+  }
+  if (record.kind === 'prune') {
+    verifyPruneRecord(seal, record, isFirst, row.now, chain.faults);
+    const { sealed_at: at, older_than_seconds: olderThanSeconds } = record;
+    chain.report.lastPrune = { seal, at, olderThanSeconds };
+    return;
+  }
+  if (record.snapshot !== row.snapshot) alter(chain, seal, 'its snapshot is not what was sealed');
+  await verifyPositions(chain, row, record);
+  if (record.restart) chain.report.restarts.push(seal);
+  if (row.pruned) verifyGone(chain, row, record.sealed_at);
+  else {
+    if (hashContent(toContent(row)) !== record.content) alter(chain, seal, 'its content does not give its hash');
+    await verifyContent(chain, row, record.job_hash === jobHashVersion);
+  }
+}
+
+async function verifyFormat1(chain: Chain, row: SealRow): Promise<void> {
+  chain.report.formerSeals++;
+  // It does not say where it ended.
+  chain.until = undefined;
+  if (row.pruned) return verifyGone(chain, row, /^\d+$/.test(row.sealed_at) ? row.sealed_at : row.now);
+  const { number, snapshot, event_keys: keys, event_hashes: hashes, previous_hash: previousHash } = row;
+  if (!hashBlock1({ number, snapshot, keys, hashes, previousHash }).equals(row.hash)) {
+    alter(chain, number, 'its content does not give its hash');
+  }
+  await verifyContent(chain, row, false);
+}
+
+function verifyGone(chain: Chain, row: SealRow, sealedAt: string): void {
+  chain.report.prunedSeals++;
+  verifyPruned(chain.prunes, { seal: row.number, sealedAt, isFormat2: isFormat2(row.hash) }, chain.faults);
+}
+
+/** The block begins where the one before it ended, or behind that, and its events lie between its positions. */
+async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord): Promise<void> {
+  const { tx, schema, faults, until } = chain;
+  const seal = row.number;
+  chain.until = record.until;
+  if (record.restart) return;
+  const events = row.event_keys.map(fromKey);
+  const [isBefore, isWithin] = [hasRead(parsePosition(record.from)), hasRead(parsePosition(record.until))];
+  const detail = 'does not lie between the positions of its seal';
+  for (const event of events) {
+    if (isBefore(event) || !isWithin(event))
+      faults.add({ kind: 'event_inserted', event: eventKey(event), seal, detail });
+  }
+  if (until === undefined || continues(record.from, until)) return;
+  faults.add({ kind: 'position_moved', seal, detail: 'does not begin where the seal before it ended' });
+  const late = events.filter(hasRead(parsePosition(until)));
+  const xids = late.map((event) => BigInt(event.xid)).sort((a, b) => (a < b ? -1 : 1));
+  const [lowest, highest] = [xids[0], xids.at(-1)];
+  if (lowest === undefined || highest === undefined) return;
+  const sealed = await chain.keys.between(tx, schema, lowest, highest);
+  for (const event of late.map(eventKey)) {
+    if (sealed.has(event)) continue;
+    faults.add({ kind: 'event_inserted', event, seal, detail: 'was sealed later than its transaction' });
+  }
+}
+
+function toContent(row: SealRow): BlockContent {
+  return { keys: row.event_keys, hashes: row.event_hashes, jobHashes: row.job_hashes ?? Buffer.alloc(0) };
+}
+
+async function verifyContent(chain: Chain, row: SealRow, withJobs: boolean): Promise<void> {
+  const { tx, schema, faults, report } = chain;
   report.seals++;
   report.sealedEvents += row.event_keys.length;
-  if (!hashBlock(toBlock(row)).equals(row.hash))
-    faults.add({ kind: 'seal_altered', seal, detail: 'its content does not give its hash' });
-  await verifyRows(tx, schema, row, faults);
-  addSpan(spans, row);
+  const prune = chain.prunes.find(row.number);
+  if (prune) alter(chain, row.number, `is not marked as pruned, but seal ${prune.seal} records that it was`);
+  const intact = await verifyEventRows(tx, schema, row, faults);
+  if (withJobs) report.comparedJobs += await verifyJobRows(tx, schema, row, intact, faults);
+  chain.keys.add(row.number, row.event_keys);
 }
 
-function toBlock(row: SealRow): Block {
-  return {
-    number: row.number,
-    snapshot: row.snapshot,
-    keys: row.event_keys,
-    hashes: row.event_hashes,
-    previousHash: row.previous_hash,
-  };
-}
-
-async function verifyRows(tx: Queryable, schema: Schema, row: SealRow, faults: Faults): Promise<void> {
-  const { hashes, unreadable } = await hashRows(tx, schema, row.event_keys.map(fromKey));
-  const without = new Set([...unreadable.keys()].map(eventKey));
-  row.event_keys.forEach((event, i) => {
-    const sealed = row.event_hashes.subarray(i * hashLength, (i + 1) * hashLength);
-    const present = hashes.get(event);
-    const seal = row.number;
-    if (!present && !without.has(event)) {
-      faults.add({ kind: 'event_missing', event, seal, detail: 'was sealed and is gone' });
-    } else if (sealed.equals(noHash)) {
-      faults.add({ kind: 'event_unreadable', event, seal, detail: 'no hash could be made of it when it was sealed' });
-    } else if (!present?.equals(sealed)) {
-      faults.add({ kind: 'event_altered', event, seal, detail: 'is not what was sealed' });
+/** What the follower remembers of the chain, the anchor, and what came behind the last seal. */
+async function verifyEnd(chain: Chain): Promise<void> {
+  const { tx, schema, faults, report, anchor, until } = chain;
+  const [follower] = await tx.query<{ snapshot: string; state: ChainEnd | null }>(
+    `select snapshot, state from ${schema}.followers where name = $1`,
+    [sealsFollower],
+  );
+  const last = report.end?.number ?? '0';
+  const missing = (seal: string, detail: string) => faults.add({ kind: 'seal_missing', seal, detail });
+  if (follower) {
+    const { number = '0', hash } = follower.state ?? {};
+    if (number !== last) missing(number, `the chain ends with seal ${last}, but ${number} was written last`);
+    else if (hash !== report.end?.hash) alter(chain, last, 'is not the one that was written last');
+    if (until !== undefined && !continues(follower.snapshot, until)) {
+      faults.add({
+        kind: 'position_moved',
+        seal: last,
+        detail: 'the position of the sealer is not where this seal ended',
+      });
     }
-  });
-}
-
-function fromKey(key: string): Pick<Event, 'xid' | 'seq'> {
-  const [xid = '0', seq = '0'] = key.split(':');
-  return { xid, seq };
-}
-
-function addSpan(spans: Span[], row: SealRow): void {
-  const xids = row.event_keys.map((key) => BigInt(fromKey(key).xid));
-  let lowest = xids[0] ?? 0n;
-  let highest = lowest;
-  for (const xid of xids) {
-    if (xid < lowest) lowest = xid;
-    if (xid > highest) highest = xid;
+  } else if (report.end) {
+    alter(chain, last, 'the sealer does not remember this chain');
   }
-  const last = spans.at(-1);
-  if (!last || last.events + xids.length > eventsPerSpan) {
-    spans.push({ first: row.number, last: row.number, lowest, highest, events: xids.length });
-    return;
-  }
-  last.last = row.number;
-  last.events += xids.length;
-  if (lowest < last.lowest) last.lowest = lowest;
-  if (highest > last.highest) last.highest = highest;
-}
-
-/** Rows of transactions that were sealed, without a seal of their own. */
-async function findStrays(
-  tx: Queryable,
-  schema: Schema,
-  position: Position | undefined,
-  spans: readonly Span[],
-  report: SealReport,
-  faults: Faults,
-): Promise<void> {
-  const isDone = sealedBy(position);
-  let after = { xid: '0', seq: '0' };
-  for (;;) {
-    const rows = await tx.query<{ xid: string; seq: string }>(
-      `select xid, seq from ${schema}.events where (xid, seq) > ($1::xid8, $2::bigint) order by xid, seq limit $3`,
-      [after.xid, after.seq, eventsAtOnce],
-    );
-    const [first, last] = [rows[0], rows.at(-1)];
-    if (!first || !last) return;
-    const keys = await keysBetween(tx, schema, spans, BigInt(first.xid), BigInt(last.xid));
-    for (const row of rows) {
-      const event = eventKey(row);
-      if (keys.has(event)) continue;
-      if (isDone(row)) faults.add({ kind: 'event_inserted', event, detail: 'was not there when its time was sealed' });
-      else report.unsealedEvents++;
-    }
-    after = last;
-  }
-}
-
-/** Whether the follower has been past an event. */
-function sealedBy(position: Position | undefined): (event: { xid: string; seq: string }) => boolean {
-  const seen = position && parseSnapshot(position.seen);
-  if (!seen) return () => false;
-  const { page } = position;
-  const until = page && parseSnapshot(page.until);
-  return ({ xid, seq }) => {
-    const number = BigInt(xid);
-    if (isVisible(number, seen)) return true;
-    if (!page || !until || !isVisible(number, until)) return false;
-    const [pageXid, pageSeq] = [BigInt(page.xid), BigInt(page.seq)];
-    return number < pageXid || (number === pageXid && BigInt(seq) <= pageSeq);
-  };
-}
-
-async function keysBetween(
-  tx: Queryable,
-  schema: Schema,
-  spans: readonly Span[],
-  lowest: bigint,
-  highest: bigint,
-): Promise<Set<string>> {
-  const keys = new Set<string>();
-  for (const span of spans) {
-    if (span.highest < lowest || span.lowest > highest) continue;
-    const rows = await tx.query<{ event_keys: string[] }>(
-      `select event_keys from ${schema}.event_seals where number between $1 and $2`,
-      [span.first, span.last],
-    );
-    for (const row of rows) for (const key of row.event_keys) keys.add(key);
-  }
-  return keys;
+  if (anchor && BigInt(anchor.number) > BigInt(last)) missing(anchor.number, 'the seal of the anchor is not there');
+  report.unsealedEvents = await findStrays(
+    tx,
+    schema,
+    follower && parsePosition(follower.snapshot),
+    chain.keys,
+    faults,
+  );
 }

@@ -1,7 +1,7 @@
 // Tells those who follow the event log where there is something new for them, so that none of them
 // has to visit every tenant: an event may come from a daemon that is gone.
 import { hasLateEvents } from '../events/follow.ts';
-import { sealsFollower } from '../events/seal.ts';
+import { sealsFollower } from '../events/seal-chain.ts';
 import { msOf, msUntil } from './survey.ts';
 import type { Watcher } from './watch.ts';
 

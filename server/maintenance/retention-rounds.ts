@@ -33,7 +33,7 @@ const questions: Questions = {
   released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
   operated_ms: (s) => oldest(s, 'operations', 'finished_at', 'finished_at is not null'),
   minute_ms: (s) => oldest(s, 'stat_minutes', 'minute', `queue = '' and minute > '-infinity'`),
-  sealed_ms: (s) => oldest(s, 'event_seals', 'sealed_at', 'pruned_at is null', 'number'),
+  sealed_ms: (s) => oldest(s, 'event_seals', 'sealed_at', `pruned_at is null and kind = 'events'`, 'number'),
 };
 
 function oldest(schema: string, table: string, column: string, condition: string, order = column): string {

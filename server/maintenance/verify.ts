@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Fault, Faults } from '../events/fault.ts';
 import { countSetAside } from '../events/set-aside.ts';
-import { type SealReport, verifySeals } from '../events/verify-seals.ts';
+import { type Anchor, type SealReport, verifySeals } from '../events/verify-seals.ts';
 import { type JobsReport, verifyJobs } from '../jobs/verify-jobs.ts';
 import { type LanesReport, verifyLanes } from '../jobs/verify-lanes.ts';
 
@@ -21,7 +21,7 @@ export interface Verification {
 
 export interface VerifyOptions {
   /** A seal noted earlier, outside of the database. */
-  anchor?: { number: string; hash: string };
+  anchor?: Anchor;
 }
 
 // A log of a hundred million events is read for hours.

@@ -1,15 +1,11 @@
 // leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
 import { type Command, InvalidArgumentError } from 'commander';
 import type { Fault } from '../../events/fault.ts';
+import type { Anchor, SealReport } from '../../events/verify-seals.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type Verification, verifyTenant } from '../../maintenance/verify.ts';
 import { getTenant, readAllTenants } from '../../tenants/read.ts';
 import type { Session } from '../session.ts';
-
-interface Anchor {
-  number: string;
-  hash: string;
-}
 
 export function addVerifyCommand(program: Command, session: Session): void {
   program
@@ -39,7 +35,7 @@ export function addVerifyCommand(program: Command, session: Session): void {
 }
 
 function parseAnchor(text: string): Anchor {
-  const [, number, hash] = /^(\d{1,18}):([0-9a-f]{64})$/.exec(text) ?? [];
+  const [, number, hash] = /^(\d{1,18}):((?:02)?[0-9a-f]{64})$/.exec(text) ?? [];
   if (!number || !hash) throw new InvalidArgumentError('It has the form <number>:<hash>, as `verify` prints it.');
   return { number, hash };
 }
@@ -56,6 +52,16 @@ function toApi({ seals, jobs, lanes, setAside, faults, faultCount }: Verificatio
     sealed_events: seals.sealedEvents,
     unsealed_events: seals.unsealedEvents,
     set_aside_events: setAside,
+    compared_jobs: seals.comparedJobs,
+    former_seals: seals.formerSeals,
+    restarts: seals.restarts,
+    last_prune: seals.lastPrune
+      ? {
+          seal: seals.lastPrune.seal,
+          at: toTime(seals.lastPrune.at),
+          older_than_seconds: seals.lastPrune.olderThanSeconds,
+        }
+      : null,
     anchor: seals.end ? `${seals.end.number}:${seals.end.hash}` : null,
     fault_count: faultCount,
     faults: faults.map((fault) => ({
@@ -75,11 +81,28 @@ function describe(slug: string, found: Verification): string {
     `${slug}: ${faultCount === 0 ? 'ok' : `${faultCount} FAULTS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
       `${seals.sealedEvents} sealed and ${seals.unsealedEvents} not yet sealed events`,
   ];
+  if (seals.lastPrune) lines.push(`  ${describePrunes(seals)}`);
+  for (const seal of seals.restarts) {
+    lines.push(
+      `  restart at seal ${seal}: from there on the log has other transaction ids, as after a restored backup`,
+    );
+  }
   if (seals.end) lines.push(`  anchor ${seals.end.number}:${seals.end.hash}`);
   for (const [follower, count] of Object.entries(setAside)) lines.push(`  ${follower} set ${count} events aside`);
   for (const fault of faults) lines.push(`  ${name(fault)}: ${fault.detail}`);
   if (faultCount > faults.length) lines.push(`  and ${faultCount - faults.length} more`);
   return lines.join('\n');
+}
+
+/** For comparison with the retention that was agreed: a forged removal would have to be among these. */
+function describePrunes({ prunedSeals, lastPrune }: SealReport): string {
+  const terms =
+    lastPrune?.olderThanSeconds == null ? '' : `, of events kept for ${lastPrune.olderThanSeconds / 86_400} days`;
+  return `pruned seals ${prunedSeals}, last recorded by seal ${lastPrune?.seal} at ${toTime(lastPrune?.at ?? '0')}${terms}`;
+}
+
+function toTime(microseconds: string): string {
+  return new Date(Number(BigInt(microseconds) / 1000n)).toISOString();
 }
 
 function name(fault: Fault): string {

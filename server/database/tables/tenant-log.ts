@@ -53,20 +53,38 @@ export const setAsideEvents = tenantTemplate.table(
   (t) => [primaryKey({ columns: [t.follower, t.eventXid, t.eventSeq] })],
 );
 
-/** A chain of sealed blocks of events: per-row hashes, so that a changed or missing row can be named. */
-export const eventSeals = tenantTemplate.table('event_seals', {
-  number: bigintText('number').primaryKey(),
-  snapshot: text('snapshot').notNull(),
-  /** `xid:seq` of each sealed event, in sealed order. */
-  eventKeys: text('event_keys').array().notNull(),
-  /** 16 bytes for each of them. */
-  eventHashes: bytea('event_hashes').notNull(),
-  previousHash: bytea('previous_hash').notNull(),
-  hash: bytea('hash').notNull(),
-  sealedAt: at('sealed_at').notNull().defaultNow(),
-  /** Set when retention removed the sealed rows. */
-  prunedAt: at('pruned_at'),
-});
+/**
+ * A chain of seals: blocks of events with a hash per row, so that a changed or missing row can be named,
+ * and records of what retention removed.
+ */
+export const eventSeals = tenantTemplate.table(
+  'event_seals',
+  {
+    number: bigintText('number').primaryKey(),
+    snapshot: text('snapshot').notNull(),
+    /** `xid:seq` of each sealed event, in sealed order. */
+    eventKeys: text('event_keys').array().notNull(),
+    /** 16 bytes for each of them. */
+    eventHashes: bytea('event_hashes').notNull(),
+    previousHash: bytea('previous_hash').notNull(),
+    hash: bytea('hash').notNull(),
+    sealedAt: at('sealed_at').notNull().defaultNow(),
+    /** Set when retention removed the sealed rows. */
+    prunedAt: at('pruned_at'),
+    /** The seal that records the removal; 0 if it happened before removals were recorded. */
+    prunedBy: bigintText('pruned_by'),
+    kind: text('kind').notNull().default('events'),
+    /** The text that is hashed; null in seals of the first format, whose columns are hashed. Kept when the block is pruned. */
+    record: text('record'),
+    /** For each event that began or ended a job: its place in the block (2 bytes) and a hash of the job's row (16 bytes). */
+    jobHashes: bytea('job_hashes'),
+  },
+  () => [
+    check('event_seals_kind', sql`kind in ('events','prune')`),
+    // A daemon that does not record removals must not remove.
+    check('event_seals_pruned_by', sql`pruned_at is null or pruned_by is not null`),
+  ],
+);
 
 export const jobLogs = tenantTemplate.table(
   'job_logs',

@@ -215,8 +215,8 @@ describe('a reader that comes back', () => {
     await write(1);
     await reader.until((r) => r.events.length === 1);
     await db.query(
-      `insert into ${schema}.event_seals (number, snapshot, event_keys, event_hashes, previous_hash, hash, pruned_at)
-       values (1, pg_current_snapshot()::text, '{}', '', '', '', now())`,
+      `insert into ${schema}.event_seals (number, snapshot, event_keys, event_hashes, previous_hash, hash, pruned_at, pruned_by)
+       values (1, pg_current_snapshot()::text, '{}', '', '', '', now(), 2)`,
     );
     const back = await read(server, '', id);
     await back.until((r) => r.events.length === 1);
