@@ -124,9 +124,16 @@ export class Daemon {
       handlers,
       heartbeat: this.#heartbeat,
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
-      onSettled: (tenant) => this.#aftermath.wake(tenant.slug),
-      onClaimed: () => this.#loopWatch.stir(),
+      onSettled: (tenant) => this.#tellAll(tenant.slug),
+      onClaimed: (tenant) => {
+        this.#loopWatch.stir();
+        this.#tellAll(tenant.slug);
+      },
       onBegan: (type) => this.#loopWatch.began(type),
+      onRunnable: (tenant, elsewhere) => {
+        this.#waiters.wake(tenant.schema);
+        if (elsewhere) this.#notifications.notify(tenant.slug);
+      },
     });
     this.#registration = new DaemonRegistration({
       db: this.db,
@@ -181,6 +188,7 @@ export class Daemon {
       this.registry.hurry();
       this.#periodic.watch.stir();
     };
+    this.#notifications.onEvents((slug) => this.#streams.wake(slug));
     this.#notifications.onWake((slug) => {
       if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
       if (slug === daemonJoined) this.#registration.joined();
@@ -224,7 +232,7 @@ export class Daemon {
     const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor, (given) =>
       this.workers.reserve(tenant.slug, given),
     );
-    if (enqueued.every((one) => one.kind === 'created' && one.started)) this.#tell(tenant.slug);
+    if (enqueued.every((one) => one.kind === 'created' && one.started)) this.#tellAll(tenant.slug);
     else this.wake(tenant, enqueued);
     return enqueued;
   }
@@ -350,7 +358,13 @@ export class Daemon {
     for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
   }
 
-  /** Those who follow the events. */
+  /** Those who follow the events, here and in other daemons. */
+  #tellAll(slug: string): void {
+    this.#tell(slug);
+    this.#notifications.notifyEvents(slug);
+  }
+
+  /** Those who follow the events here. */
   #tell(slug: string | undefined): void {
     this.#streams.wake(slug);
     if (slug !== undefined) this.#aftermath.wake(slug);

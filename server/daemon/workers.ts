@@ -35,9 +35,11 @@ export interface WorkersOptions {
   onEnqueued(tenant: Tenant, enqueued: Enqueued[]): void;
   onSettled(tenant: Tenant): void;
   /** Jobs were claimed and will start. */
-  onClaimed(): void;
+  onClaimed(tenant: Tenant): void;
   /** A handler of this type begins. */
   onBegan(type: string): void;
+  /** A job may be claimed. `elsewhere`: not by this daemon, at least not now. */
+  onRunnable(tenant: Tenant, elsewhere: boolean): void;
 }
 
 export function createWorkers(options: WorkersOptions): WorkerPool {
@@ -57,6 +59,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
         ? claimWithinCapacity(db, tenant.schema, request)
         : claimJobs(db, tenant.schema, request),
     run: (tenant, attempt) => runAttempt(options, tenant, attempt),
+    onRunnable: options.onRunnable,
     observe: observeLoops(options.metrics, logger, { settled: options.onSettled, claimed: options.onClaimed }),
   });
 }

@@ -14,6 +14,10 @@ export const tenantsChanged = '!tenants';
 export const daemonJoined = '!daemon';
 // A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
 const coalesceMs = 15;
+// Events are news for the readers of streams, who poll as well: as often as a person notices, also under load.
+const coalesceEventsMs = 200;
+/** Before the slug, if there are new events and no new work. */
+const eventsMark = '~';
 // Postgres refuses payloads of 8000 bytes and more.
 const longestPayload = 7500;
 
@@ -27,8 +31,11 @@ export class Notifications implements Service {
   #sender = randomBytes(4).toString('hex');
   #listeners = new Set<Listener>();
   #client: pg.Client | undefined;
+  #eventListeners = new Set<Listener>();
   #pending = new Set<string>();
+  #pendingEvents = new Set<string>();
   #sendTimer: NodeJS.Timeout | undefined;
+  #sendEventsTimer: NodeJS.Timeout | undefined;
   #reconnectTimer: NodeJS.Timeout | undefined;
   #failures = 0;
   #stopped = true;
@@ -61,6 +68,18 @@ export class Notifications implements Service {
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
   }
 
+  /** Called like `onWake`, when there are new events of the tenant and nothing to claim. */
+  onEvents(listener: Listener): void {
+    this.#eventListeners.add(listener);
+  }
+
+  /** Tells the other daemons that there is news for readers of the tenant's events. */
+  notifyEvents(slug: string): void {
+    if (this.#stopped || !this.isHeard()) return;
+    this.#pendingEvents.add(slug);
+    this.#sendEventsTimer ??= setTimeout(() => void this.#sendEvents(), coalesceEventsMs);
+  }
+
   async start(): Promise<void> {
     if (!this.#stopped) return;
     this.#stopped = false;
@@ -69,19 +88,41 @@ export class Notifications implements Service {
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#sendTimer);
     clearTimeout(this.#reconnectTimer);
+    // What a drain requeued is for the others to run.
+    await this.#send();
+    await this.#sendEvents();
     const client = this.#client;
     this.#client = undefined;
     await client?.end().catch(() => {});
   }
 
   async #send(): Promise<void> {
+    clearTimeout(this.#sendTimer);
     this.#sendTimer = undefined;
     const slugs = [...this.#pending];
     this.#pending.clear();
-    const joined = slugs.join(',');
-    const payload = `${this.#sender}:${joined.length > longestPayload ? '*' : joined}`;
+    // Work is news as well.
+    for (const slug of slugs) this.#pendingEvents.delete(slug);
+    await this.#publish(slugs, '*');
+  }
+
+  async #sendEvents(): Promise<void> {
+    clearTimeout(this.#sendEventsTimer);
+    this.#sendEventsTimer = undefined;
+    const slugs = [...this.#pendingEvents];
+    this.#pendingEvents.clear();
+    await this.#publish(
+      slugs.map((slug) => eventsMark + slug),
+      `${eventsMark}*`,
+    );
+  }
+
+  /** `all` takes the place of names that are too many. */
+  async #publish(names: string[], all: string): Promise<void> {
+    if (names.length === 0) return;
+    const joined = names.join(',');
+    const payload = `${this.#sender}:${joined.length > longestPayload ? all : joined}`;
     try {
       await this.#db.query('select pg_notify($1, $2)', [wakeChannel, payload]);
     } catch (error) {
@@ -135,8 +176,12 @@ export class Notifications implements Service {
   #receive(payload: string): void {
     const [sender, slugs = ''] = payload.split(':', 2);
     if (sender === this.#sender) return;
-    if (slugs === '*') this.#wake(undefined);
-    else for (const slug of slugs.split(',')) this.#wake(slug);
+    for (const name of slugs.split(',')) {
+      const isEvents = name.startsWith(eventsMark);
+      const slug = isEvents ? name.slice(eventsMark.length) : name;
+      const listeners = isEvents ? this.#eventListeners : this.#listeners;
+      for (const listener of listeners) listener(slug === '*' ? undefined : slug);
+    }
   }
 
   #wake(slug: string | undefined): void {

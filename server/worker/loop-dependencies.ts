@@ -23,6 +23,8 @@ export interface LoopDependencies {
   claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;
   run(tenant: Tenant, attempt: Attempt): Promise<HandlerEnd>;
   observe: LoopObserver;
+  /** A job may be claimed. `elsewhere`: not by this daemon, at least not now. */
+  onRunnable(tenant: Tenant, elsewhere: boolean): void;
 }
 
 /** `outcome` is undefined if it was not accepted: the job was no longer ours. */

@@ -78,7 +78,7 @@ export class TenantLoop implements HungryTenant {
       nextClaim: () => this.#nextClaim(),
       onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
       onClaimLost: (leaseId, error) => this.#loseClaim(leaseId, error),
-      onRunnable: () => this.wake(),
+      onRunnable: (offered) => this.#onRunnable(offered || this.#stopped || this.#room() <= 0),
       onSettled: (items, accepted) => this.#onSettled(items, accepted),
       onWritten: () => {
         if (this.#claims.mayBeMore) this.#schedule();
@@ -157,9 +157,16 @@ export class TenantLoop implements HungryTenant {
   /** All outcomes known so far are written, and claims whose answers were lost are given back. */
   async flushed(): Promise<void> {
     await this.#settlers.idle();
-    await this.#lostClaims.disown().catch((error: unknown) => {
+    try {
+      if ((await this.#lostClaims.disown()) > 0) this.#onRunnable(true);
+    } catch (error) {
       this.#deps.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be given back');
-    });
+    }
+  }
+
+  #onRunnable(elsewhere: boolean): void {
+    this.#deps.onRunnable(this.tenant, elsewhere);
+    this.wake();
   }
 
   #schedule(): void {
@@ -313,6 +320,6 @@ export class TenantLoop implements HungryTenant {
     }
     observe.settled(this.tenant, ended);
     // What ended made room for what did not fit.
-    if (hasCapacities(this.tenant.settings)) this.wake();
+    if (hasCapacities(this.tenant.settings)) this.#onRunnable(this.#stopped);
   }
 }

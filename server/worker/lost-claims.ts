@@ -21,10 +21,13 @@ export class LostClaims {
     if (isConnectionError(error)) this.#leaseIds.push(leaseId);
   }
 
-  async disown(): Promise<void> {
+  /** Returns how many jobs went back. */
+  async disown(): Promise<number> {
+    let jobs = 0;
     for (const leaseId of [...this.#leaseIds]) {
-      await disownClaim(this.#db, this.#schema, leaseId, this.#actor);
+      jobs += await disownClaim(this.#db, this.#schema, leaseId, this.#actor);
       this.#leaseIds = this.#leaseIds.filter((id) => id !== leaseId);
     }
+    return jobs;
   }
 }

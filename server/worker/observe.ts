@@ -49,13 +49,13 @@ export interface LoopsTold {
   /** Called when attempts have ended: there is something to count, and perhaps to send. */
   settled(tenant: Tenant): void;
   /** Called for every claim that found jobs. */
-  claimed(): void;
+  claimed(tenant: Tenant): void;
 }
 
 export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold): LoopObserver {
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
-      if (jobs.length > 0) told.claimed();
+      if (jobs.length > 0) told.claimed(tenant);
       logClaim(logger, tenant, jobs);
       metrics.claims.add(tenant.slug, jobs.length > 0 ? 'some' : 'none');
       metrics.jobsClaimed.add(tenant.slug, jobs.length);

@@ -22,8 +22,8 @@ export interface SettlerOptions<T extends Settlement> {
   onClaimed(claimed: Claimed, sentAt: bigint): void;
   /** Whether it took any is not known. */
   onClaimLost(leaseId: string, error: unknown): void;
-  /** A lane moved on: there may be something to claim. */
-  onRunnable(): void;
+  /** A lane moved on or a job went back. `offered`: it could have been taken with the outcome, and was not ours to take. */
+  onRunnable(offered: boolean): void;
   /** Called once for each item, in batches; those that are not accepted were no longer ours. */
   onSettled(items: T[], accepted: (item: T) => boolean): void;
   onWritten(): void;
@@ -112,6 +112,7 @@ export class Settler<T extends Settlement> {
       try {
         const settled = await this.#settle(batch, ended, claimNext);
         await this.#report(batch, settled, attempt > 1);
+        if (settled.runnable) this.#options.onRunnable(claimNext !== undefined);
         if (settled.claimed !== undefined) this.#options.onClaimed(settled.claimed, sentAt);
         return;
       } catch (error) {
@@ -134,14 +135,13 @@ export class Settler<T extends Settlement> {
   }
 
   /** After a lost answer, "zero rows" may mean that the first try took effect: the stored outcome tells. */
-  async #report(batch: T[], { accepted, runnable }: Settled, replayed: boolean): Promise<void> {
+  async #report(batch: T[], { accepted }: Settled, replayed: boolean): Promise<void> {
     if (replayed) {
       for (const item of batch) {
         if (!accepted.has(item.jobId) && (await this.#isStored(item))) accepted.add(item.jobId);
       }
     }
     this.#options.onSettled(batch, (item) => accepted.has(item.jobId));
-    if (runnable) this.#options.onRunnable();
   }
 
   async #isStored(item: Settlement): Promise<boolean> {

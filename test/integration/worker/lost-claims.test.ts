@@ -36,6 +36,7 @@ function startLoop(db: Database, claim: Claim): TenantLoop {
     types: () => ['demo.echo'],
     claim,
     run: async () => ({ kind: 'completed', result: null }),
+    onRunnable() {},
     observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, abandoned() {} },
   });
   onTestFinished(() => loop.stopClaiming());
