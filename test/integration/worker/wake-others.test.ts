@@ -3,7 +3,7 @@ import { setTimeout as delay } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../server/daemon.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import { defineJob, type JobContext } from '../../../server/worker/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -14,18 +14,20 @@ const context = useTenantPerTest();
 const noPolls = { POLL_INTERVAL_SECONDS: '3600', SWEEP_INTERVAL_SECONDS: '3600', STREAM_POLL_SECONDS: '60' };
 const type = 'test.work';
 
-function start(run: () => unknown): Promise<Daemon> {
+function start(run: (context: JobContext) => unknown): Promise<Daemon> {
   return startDaemon(context, { env: noPolls, handlers: [defineJob({ type, run })] });
 }
 
-/** A handler that ends when it is opened, or when its daemon no longer waits. */
+/** A handler that ends when it is opened or told to stop. */
 function useGate() {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {
     open = resolve;
   });
   onTestFinished(() => open());
-  return { open, run: () => opened };
+  const stopped = (signal: AbortSignal) =>
+    new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+  return { open, run: ({ signal }: JobContext) => Promise.race([opened, stopped(signal)]) };
 }
 
 async function begin(daemon: Daemon, jobs: object[]) {
