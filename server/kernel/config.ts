@@ -97,7 +97,7 @@ const settings = {
   ),
   WEBHOOK_CONCURRENCY: integer(20, 1, 1000, 'Webhooks that one daemon sends at once, over all tenants.'),
   WEBHOOK_TIMEOUT_SECONDS: number(10, 0.1, 300, 'How long one delivery of a webhook may take, answer included.'),
-  WEBHOOK_MAX_ATTEMPTS: integer(12, 1, 50, 'How often a webhook is tried before its delivery is failed.'),
+  WEBHOOK_MAX_ATTEMPTS: integer(16, 1, 50, 'How often a webhook is tried before its delivery is failed.'),
   RETENTION_STALE_AFTER_SECONDS: integer(
     604_800,
     0,

@@ -9,8 +9,14 @@ import type { SendResult } from './sender.ts';
 
 export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
 
-// Seventeen hours over twelve tries: long enough for a night's outage of the receiver.
-const backoff: BackoffPolicy = { kind: 'exponential', delaySeconds: 15, maxDelaySeconds: 21_600, jitter: 0.2 };
+// With WEBHOOK_MAX_ATTEMPTS a receiver may be away for a day and misses nothing; docs/webhooks.md has the
+// hours, and a test computes them from here.
+export const deliveryBackoff: BackoffPolicy = {
+  kind: 'exponential',
+  delaySeconds: 15,
+  maxDelaySeconds: 21_600,
+  jitter: 0.2,
+};
 
 /** Events after which the job is not told of again, unless a person acts. */
 const ends = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
@@ -126,7 +132,7 @@ async function tryAgain(
     `update ${schema}.webhook_deliveries set last_status = $3, last_error = $4, locked_until = null,
        next_at = now() + $5::float8 * interval '1 millisecond'
       where id = $1 and attempts = $2 and state = 'pending' returning id`,
-    [delivery.id, delivery.attempts, status, error, backoffMs(backoff, delivery.attempts, Math.random())],
+    [delivery.id, delivery.attempts, status, error, backoffMs(deliveryBackoff, delivery.attempts, Math.random())],
   );
   return rows.length > 0;
 }

@@ -16,6 +16,7 @@ import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
+import { mustReadJob, targetJobParams } from './jobs.ts';
 
 interface WebhookDependencies {
   db: Database;
@@ -98,6 +99,19 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     handle: async ({ tenant, params }) => ({
       deliveries: (await listJobDeliveries(db, tenant.schema, params.id, mostOfJob)).map(toApi),
     }),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/targets/{target_id}/jobs/{job_id}/deliveries',
+    summary: "The deliveries of a target's job, in the order of its events",
+    access: 'read',
+    params: targetJobParams,
+    answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
+    problems: ['NOT_FOUND'],
+    handle: async ({ tenant, params }) => {
+      const job = await mustReadJob(db, tenant, params.job_id, params.target_id);
+      return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, mostOfJob)).map(toApi) };
+    },
   });
 }
 
