@@ -18,6 +18,7 @@ import { adminKeyRoutes } from './routes/admin-keys.ts';
 import { adminTenantRoutes } from './routes/admin-tenants.ts';
 import { healthRoutes, type ReadinessState } from './routes/health.ts';
 import { keyRoutes } from './routes/keys.ts';
+import { Turns } from './turns.ts';
 
 export interface AppDependencies {
   config: Config;
@@ -51,7 +52,15 @@ export function createApp(deps: AppDependencies): Express {
     ...(deps.routes ?? []),
   ];
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
-  mountRoutes(app, groups, createAuthenticate(deps), new ByteBudget(deps.config.requestMemoryBytes));
+  const { config, registry } = deps;
+  mountRoutes(app, groups, createAuthenticate(deps), {
+    budget: new ByteBudget(config.requestMemoryBytes),
+    turns: new Turns({
+      connections: config.databasePoolMax,
+      tenantShare: config.databaseTenantShare,
+      tenants: () => registry.list().length,
+    }),
+  });
   app.use(answerNotFound);
   app.use(answerProblem());
   return app;

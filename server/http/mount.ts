@@ -6,13 +6,19 @@ import { type Authenticate, authorize, callerOf } from './authenticate.ts';
 import { readJsonBody } from './body.ts';
 import type { ByteBudget } from './body-budget.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
+import type { Leave, Turns } from './turns.ts';
 import { validateInput } from './validate.ts';
+
+export interface RequestLimits {
+  budget: ByteBudget;
+  turns: Turns;
+}
 
 export function mountRoutes(
   app: Express,
   groups: readonly RouteGroup[],
   authenticate: Authenticate,
-  budget: ByteBudget,
+  { budget, turns }: RequestLimits,
 ): void {
   const definitions = groups.flatMap((group) => group.definitions).sort(bySpecificity);
   // One Express route per path: the path is compiled once for all its methods.
@@ -23,27 +29,45 @@ export function mountRoutes(
     paths.set(path, { route, methods });
     if (methods.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
     methods.add(definition.method);
-    route[definition.method](...handlersOf(definition, authenticate, budget));
+    route[definition.method](...handlersOf(definition, authenticate, { budget, turns }));
   }
   for (const { route, methods } of paths.values()) route.all(refuseMethod(methods));
 }
 
-function handlersOf(definition: RouteDefinition, authenticate: Authenticate, budget: ByteBudget): RequestHandler[] {
+function handlersOf(
+  definition: RouteDefinition,
+  authenticate: Authenticate,
+  { budget, turns }: RequestLimits,
+): RequestHandler[] {
   const handlers: RequestHandler[] = [];
   if (definition.access !== 'public') handlers.push(authenticate, authorize(definition));
   if (definition.body) {
     const { bodyLimitBytes: limitBytes, partLimitBytes } = definition;
     handlers.push(readJsonBody({ limitBytes, partLimitBytes }, budget));
   }
-  handlers.push((request, response, next) => answer(definition, request, response, next));
+  handlers.push((request, response, next) => answer(definition, turns, request, response, next));
   return handlers;
 }
 
-async function answer(definition: RouteDefinition, request: Request, response: Response, next: NextFunction) {
+async function answer(
+  definition: RouteDefinition,
+  turns: Turns,
+  request: Request,
+  response: Response,
+  next: NextFunction,
+) {
+  let leave: Leave | undefined;
   try {
-    const value = await definition.handle(
-      contextOf(definition, request, response) as Parameters<RouteDefinition['handle']>[0],
-    );
+    const context = contextOf(definition, turns, request, response);
+    if (definition.access !== 'public' && definition.turns !== 'own') {
+      const holder = context.tenant?.id ?? operator;
+      const turn = turns.take(definition.turns === 'renewal' ? `${holder} renewals` : holder);
+      leave = typeof turn === 'function' ? turn : await turn;
+      // It went away while it waited.
+      if (response.destroyed) return;
+    }
+    const value = await definition.handle(context as Parameters<RouteDefinition['handle']>[0]);
+    leave?.();
     if (value === handled) return;
     const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
     response.status(reply.status).set(reply.headers);
@@ -53,16 +77,22 @@ async function answer(definition: RouteDefinition, request: Request, response: R
     else response.json(reply.body);
   } catch (error) {
     next(error);
+  } finally {
+    leave?.();
   }
 }
 
-function contextOf(definition: RouteDefinition, request: Request, response: Response): RouteContext {
+/** Whose turns the requests of operators are. */
+const operator = '';
+
+function contextOf(definition: RouteDefinition, turns: Turns, request: Request, response: Response): RouteContext {
   const caller = callerOf(response);
   return {
     ...validateInput(definition, request),
     tenant: caller?.tenant as RouteContext['tenant'],
     key: caller?.key as RouteContext['key'],
     actor: caller ? `key:${caller.key.id}` : 'public',
+    withTurn: (work) => turns.within(caller?.tenant?.id ?? operator, work),
     logger: request.log,
     request,
     response,

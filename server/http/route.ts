@@ -50,6 +50,8 @@ export interface RouteContext<A extends Access = Access, P = unknown, Q = unknow
   key: A extends 'public' ? undefined : ApiKey;
   /** For events and audit: `key:<id>`. */
   actor: string;
+  /** Runs `work` in one of the tenant's turns at the database; for routes with `turns: 'own'`. */
+  withTurn<T>(work: () => Promise<T>): Promise<T>;
   /** Carries the request id. */
   logger: Logger;
   request: Request;
@@ -78,6 +80,12 @@ export interface RouteDefinition<
   partLimitBytes?: number;
   /** Writes of a suspended tenant are refused, unless they only bring running work to its end. */
   allowSuspended?: boolean;
+  /**
+   * A request takes one of its tenant's turns at the database. `own`: the handler waits for long, or shares its
+   * statements with other requests, and takes a turn where it needs one. `renewal`: it keeps a lease alive, and must
+   * not wait behind the tenant's other requests.
+   */
+  turns?: 'own' | 'renewal';
   /** Status → schema of the body, or null. The first is what a plain return value is sent with. */
   answers: Record<number, z.ZodType | null>;
   /** Media type of the answers when it is not JSON, e.g. `text/event-stream`. */

@@ -18,6 +18,12 @@ const settings = {
     'Direct connection for LISTEN when DATABASE_URL goes through PgBouncer. Empty: DATABASE_URL.',
   ),
   DATABASE_POOL_MAX: integer(10, 2, 1000, 'Most connections in the main pool of one daemon.'),
+  DATABASE_TENANT_SHARE: number(
+    0.5,
+    0.01,
+    1,
+    'Share of the connections for requests that one tenant may use at once while this daemon serves others.',
+  ),
   DATA_DIR: text('.leasehold', 'Where the embedded Postgres keeps its data.'),
   LOG_LEVEL: oneOf(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], 'How much is logged.'),
   ADMIN_API_KEY: text(

@@ -22,6 +22,8 @@ export interface WorkerClaim {
   waitMs: number;
   /** Aborted when the client went away. */
   signal: AbortSignal;
+  /** A claim that waits has no turn at the database; each of its attempts takes one. */
+  withTurn<T>(work: () => Promise<T>): Promise<T>;
 }
 
 /** Jobs that are now CLAIMED by the worker; none if there were none in time. */
@@ -40,7 +42,7 @@ export async function claimForWorker(
     criteria: JSON.stringify([jobTypes, claim.maxCostUnits, Object.keys(met).sort()]),
     waitMs: claim.waitMs,
     signal: claim.signal,
-    attempt: () => attempt(db, tenant, claim, met),
+    attempt: () => claim.withTurn(() => attempt(db, tenant, claim, met)),
   });
   return jobs ?? [];
 }

@@ -34,9 +34,11 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
       last_event_id: z.string().max(8000).optional().describe('For clients that cannot set the header.'),
     }),
     contentType: 'text/event-stream',
+    // Readers of one tenant share their reads, and stay for hours.
+    turns: 'own',
     answers: { 200: z.string() },
     problems: ['TOO_MANY_REQUESTS', 'DRAINING'],
-    async handle({ query, tenant, key, request, response }) {
+    async handle({ query, tenant, key, request, response, withTurn }) {
       if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
       const filter = { jobId: query.job_id, targetId: query.target_id };
       const text = keyText(request) ?? '';
@@ -46,7 +48,7 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         filter,
         // A browser that reconnects sends the header with the address of its first request.
         lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
-        readSnapshot: query.snapshot ? () => readSelection(deps.db, tenant.schema, filter) : undefined,
+        readSnapshot: query.snapshot ? () => withTurn(() => readSelection(deps.db, tenant.schema, filter)) : undefined,
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;

@@ -51,7 +51,7 @@ export async function createBatch(
   const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
-      ? enqueueAllOrNone(deps.db, context.tenant, traced, context.actor)
+      ? context.withTurn(() => enqueueAllOrNone(deps.db, context.tenant, traced, context.actor))
       : deps.enqueueJobs(context.tenant, traced, context.actor);
   });
   if (atomic) deps.wake?.(context.tenant, enqueued);

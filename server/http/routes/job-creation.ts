@@ -29,15 +29,16 @@ export interface CreationContext {
   tenant: Tenant;
   actor: string;
   request: Request;
+  withTurn<T>(work: () => Promise<T>): Promise<T>;
 }
 
 export async function createJob(
   deps: JobRouteDependencies,
-  { tenant, actor, request }: CreationContext,
+  { tenant, actor, request, withTurn }: CreationContext,
   asked: JobRequest,
 ): Promise<Reply> {
   const client_request_id = oneKey(asked.client_request_id, idempotencyKey(request));
-  const fleet = () => readFleet(deps.db);
+  const fleet = () => withTurn(() => readFleet(deps.db));
   const known = { tenant, jobTypes: deps.jobTypes, fleet };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
   await deps.queueLimit.admit(tenant, [newJob]);
@@ -50,12 +51,12 @@ export async function createJob(
   const { kind } = enqueued;
   const job =
     enqueued.job.payload === undefined
-      ? ((await findJob(deps.db, tenant.schema, enqueued.job.id)) ?? enqueued.job)
+      ? ((await withTurn(() => findJob(deps.db, tenant.schema, enqueued.job.id))) ?? enqueued.job)
       : enqueued.job;
   const phases =
     kind === 'created'
       ? pendingPhases(job, deps.jobTypes)
-      : await readPhases(deps.db, tenant.schema, job, deps.jobTypes);
+      : await withTurn(() => readPhases(deps.db, tenant.schema, job, deps.jobTypes));
   const body = jobToApi(job, phases);
   return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}` });
 }

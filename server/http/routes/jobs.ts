@@ -44,6 +44,7 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
     summary: 'Enqueue a job',
     description,
     access: 'enqueue',
+    turns: 'own',
     body: jobRequest,
     answers,
     problems,
@@ -55,6 +56,7 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
     summary: 'Enqueue a job for a target',
     description: `The target appears on first use. ${description}`,
     access: 'enqueue',
+    turns: 'own',
     params: targetParams,
     body: jobRequest.omit({ target_id: true }).meta({ id: 'TargetJobRequest' }),
     answers,
@@ -75,6 +77,7 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
       'Each job gets a result of its own, in the order given; with `atomic` either all are made or none. ' +
       'With an `Idempotency-Key` a job without a `client_request_id` gets the key and its place as one.',
     access: 'enqueue',
+    turns: 'own',
     body: batchBody,
     bodyLimitBytes: batchLimitBytes,
     partLimitBytes: batchItemLimitBytes,

@@ -103,9 +103,10 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
     summary: 'Claim the next job or jobs; 204 if there is none',
     access: 'worker',
     body: claimBody,
+    turns: 'own',
     answers: { 200: z.union([oneJob, z.strictObject({ jobs: z.array(jobIntentSchema) })]), 204: null },
     problems: ['TOO_MANY_REQUESTS'],
-    handle: async ({ body, tenant, key, response }) => {
+    handle: async ({ body, tenant, key, response, withTurn }) => {
       const gone = new AbortController();
       response.once('close', () => gone.abort());
       const jobs = await claimForWorker(db, waiters, tenant, {
@@ -119,6 +120,7 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
         claimSeconds: config.claimSeconds,
         waitMs: Math.min(body.wait_sec, longestWaitSeconds) * 1000,
         signal: gone.signal,
+        withTurn,
       });
       if (jobs[0] === undefined) return reply(204);
       return body.limit > 1 ? { jobs: jobs.map(toJobIntent) } : { job: toJobIntent(jobs[0]) };

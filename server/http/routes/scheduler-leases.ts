@@ -87,6 +87,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
     path: `${base}/{lease_id}/heartbeat`,
     summary: 'Renew a lease, report progress, learn of a pause or cancel',
     access: 'worker',
+    turns: 'renewal',
     params: leaseParams,
     body: heartbeatBody,
     allowSuspended: true,

@@ -1,0 +1,41 @@
+// Requests of one tenant that all wait for the same lock, beside another tenant.
+import { expect, test } from 'vitest';
+import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { startDaemon } from '../../support/daemon.ts';
+import { addTenant, useTenant } from '../../support/database.ts';
+import { openTransaction } from '../../support/events.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob } from '../../support/jobs.ts';
+
+const context = useTenant();
+
+test('twenty-five requests that wait for a lock leave connections for others, and end when the lock does', async () => {
+  const { db, schema } = context;
+  const other = await addTenant(db, 'other');
+  await addJob(context, { type: 'nobody runs this', targetId: 't' });
+  const daemon = await startDaemon(context, { env: { DATABASE_POOL_MAX: '10' } });
+  const keyOf = async (tenantId: string) => (await createApiKey(db, { tenantId, name: 'k', scopes })).text;
+  const [mine, theirs] = [await keyOf(context.tenant.id), await keyOf(other.tenant.id)];
+  const send = async (method: string, path: string, key: string) =>
+    (await fetch(`${daemon.url}${path}`, { method, headers: { authorization: `Bearer ${key}` } })).status;
+  expect(await send('GET', '/api/jobs', mine)).toBe(200);
+
+  const lock = await openTransaction(context);
+  await lock.tx.query(`select 1 from ${schema}.targets where id = 't' for update`);
+  const blocked = Array.from({ length: 25 }, () => send('POST', '/api/targets/t/pause', mine));
+  const waiting = async () => {
+    const rows = await db.query(
+      `select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
+    );
+    return rows.length;
+  };
+  await eventually(async () => expect(await waiting()).toBe(4));
+  for (let i = 0; i < 10; i++) expect(await send('GET', '/api/jobs', theirs)).toBe(200);
+  expect(await Promise.all(Array.from({ length: 10 }, () => send('GET', '/api/jobs', theirs)))).toEqual(
+    Array(10).fill(200),
+  );
+  expect(await waiting()).toBe(4);
+  await lock.rollback();
+  expect(new Set(await Promise.all(blocked))).toEqual(new Set([200]));
+});
