@@ -70,6 +70,7 @@ function createSweeper(options: PeriodicOptions, everyMs: number): Sweeper {
     actor: `sweeper:${config.workerId}`,
     staleLeaseGraceSeconds: config.staleLeaseGraceSeconds,
     orphanAfterSeconds: config.orphanAfterSeconds,
+    leaseSeconds: config.leaseSeconds,
     tokenLimit: config.tokenLimit,
     wake,
     observe: {

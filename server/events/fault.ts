@@ -16,6 +16,7 @@ export interface Fault {
     | 'job_history'
     | 'job_state'
     | 'job_missing'
+    | 'job_lease'
     | 'lane_overlap'
     | 'lane_order';
   /** `xid:seq`. */

@@ -68,7 +68,12 @@ export const jobSummarySchema = z
     progress_message: z.string().nullable(),
     usage: z.strictObject({ tokens: z.int(), token_limit: z.int().nullable() }),
     lease_owner: z.string().nullable(),
+    lease_id: z
+      .uuid()
+      .nullable()
+      .describe('Of the present holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}.'),
     lease_expires_at: time.nullable(),
+    heartbeat_at: time.nullable().describe('When the holder last renewed its lease. Null: nobody holds the job.'),
     cancel_requested: z.boolean(),
     cancel_intent: z.enum(['pause', 'cancel']).nullable(),
     cancel_detail: z.looseObject({}).nullable().describe('Who asked, why and when.'),
@@ -130,7 +135,9 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     progress_message: job.progressMessage,
     usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit },
     lease_owner: job.leaseOwner,
+    lease_id: job.leaseId,
     lease_expires_at: job.leaseExpiresAt,
+    heartbeat_at: job.heartbeatAt,
     cancel_requested: job.cancelRequested,
     cancel_intent: job.cancelIntent,
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,

@@ -140,6 +140,7 @@ function toClaimedJob(row: ClaimedRow, startedAt: string | null, { status, lease
     leaseId,
     leaseOwner,
     leaseExpiresAt: null,
+    heartbeatAt: null,
     cancelRequested: false,
     cancelIntent: null,
     cancelDetail: null,

@@ -8,6 +8,7 @@ import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, t
 import { firstByPriority, promote, takeLaneNumbers } from './lane.ts';
 import { summaryColumns } from './list.ts';
 import { insertPhases } from './phases.ts';
+import { jobSource, leaseColumns } from './read.ts';
 import { type Status, transitions } from './states.ts';
 
 export interface NewJob {
@@ -257,9 +258,7 @@ async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]
   // The documents of one job are small enough to read with it; a repeated batch could bring a gigabyte of them.
   const columns = rows.length === 1 ? 'j.*' : `${summaryColumns}, j.request_hash`;
   const found = await tx.query<JobRow>(
-    `select ${columns}, l.expires_at as lease_expires_at from ${schema}.jobs j
-       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE'
-      where j.client_request_id = any($1::text[])`,
+    `select ${columns}, ${leaseColumns} from ${jobSource(schema)} where j.client_request_id = any($1::text[])`,
     [rows.map((row) => row.client_request_id)],
   );
   return new Map(found.map((row) => [row.client_request_id as string, toJob(row)]));

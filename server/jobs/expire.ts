@@ -6,7 +6,8 @@ import { insertEvents } from '../events/record.ts';
 import { queueDueJobs } from './due.ts';
 import type { JobError } from './job.ts';
 import { lockTargets, promote } from './lane.ts';
-import { become, guard, type TransitionName, transitions } from './states.ts';
+import { hasNoLease, reopenLeases } from './reopen-lease.ts';
+import { become, guard, transitions } from './states.ts';
 
 interface Overdue {
   id: string;
@@ -20,55 +21,50 @@ export async function expireWaitingJobs(db: Database, schema: Schema, actor: str
     [limit],
   );
   const error = { code: 'EXPIRED', message: 'The job was not started before it expired.' };
-  return failThem(db, schema, overdue, 'expire', 'j.expires_at < now()', error, actor);
+  return failThem(db, schema, overdue, 'j.expires_at < now()', error, actor);
 }
 
 export interface OrphanScan {
+  /** Jobs that were failed. */
   orphans: number;
+  /** Leases that were opened again for jobs that had none. */
+  reopened: string[];
   /** Where to go on; undefined after the last slice. */
   next: string | undefined;
 }
 
 /**
- * Looks at one slice of all jobs, in id order, for what no index shows and should never be there: a
- * RUNNING job without an active lease, a PENDING one long past its time.
+ * Looks at one slice of all jobs, in id order, for what no index shows and should never be there: an owned job
+ * without an active lease, a PENDING one long past its time.
  */
-export async function failOrphans(
+export async function repairOrphans(
   db: Database,
   schema: Schema,
-  options: { actor: string; afterSeconds: number; from: string; slice?: number },
+  options: { actor: string; afterSeconds: number; leaseSeconds: number; from: string; slice?: number },
 ): Promise<OrphanScan> {
   const slice = options.slice ?? 5000;
-  const rows = await db.query<Overdue & { status: string; orphan: boolean }>(
-    `select j.id, j.target_id, j.status,
-            (j.status = 'PENDING' and j.run_at < now() - $3::float8 * interval '1 second')
-            or (j.status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') and l.id is null
-                and j.updated_at < now() - $3::float8 * interval '1 second') as orphan
-       from (select * from ${schema}.jobs where id > $1 order by id limit $2) j
-       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE'
-      order by j.id`,
+  const [scanned] = await db.query<{ rows: number; last: string | null; waiting: Overdue[]; unleased: string[] }>(
+    `with j as materialized (
+       select id, target_id, status, run_at, lease_id from ${schema}.jobs where id > $1 order by id limit $2)
+     select (select count(*)::int from j) as rows, (select id from j order by id desc limit 1) as last,
+            coalesce((select jsonb_agg(jsonb_build_object('id', id, 'target_id', target_id)) from j
+                       where status = 'PENDING' and run_at < now() - $3::float8 * interval '1 second'), '[]') as waiting,
+            array(select j.id from j where ${hasNoLease(schema)}) as unleased`,
     [options.from, slice, options.afterSeconds],
   );
+  const { rows, last, waiting, unleased } = scanned ?? { rows: 0, last: null, waiting: [], unleased: [] };
   const error = { code: 'ORPHANED', message: 'Job timed out or was orphaned.' };
-  const orphans = rows.filter((row) => row.orphan);
-  const waiting = orphans.filter((row) => row.status === 'PENDING');
-  const running = orphans.filter((row) => row.status === 'RUNNING');
   // After an outage everything is long past its time: what can be queued is late, not orphaned.
   if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
-  let count = await failThem(db, schema, waiting, 'expire', `j.status = 'PENDING'`, error, options.actor);
-  count += await failThem(db, schema, running, 'fail', noLease(schema), error, options.actor);
-  return { orphans: count, next: rows.length < slice ? undefined : rows.at(-1)?.id };
-}
-
-function noLease(schema: Schema): string {
-  return `not exists (select 1 from ${schema}.leases l where l.id = j.lease_id and l.state = 'ACTIVE')`;
+  const orphans = await failThem(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
+  const reopened = unleased.length === 0 ? [] : await reopenLeases(db, schema, unleased, options.leaseSeconds);
+  return { orphans, reopened, next: rows < slice ? undefined : (last ?? undefined) };
 }
 
 async function failThem(
   db: Database,
   schema: Schema,
   jobs: Overdue[],
-  transition: TransitionName & ('expire' | 'fail'),
   still: string,
   error: JobError,
   actor: string,
@@ -81,9 +77,9 @@ async function failThem(
       const rows = await tx.query(
         `with b as (
            select j.id, j.status as before_status, j.target_id is null as free, j.lane_head, j.on_error = 'block' as holds
-             from ${schema}.jobs j where j.id = any($1::uuid[]) and ${guard(transition, 'j')} and ${still} for update of j),
+             from ${schema}.jobs j where j.id = any($1::uuid[]) and ${guard('expire', 'j')} and ${still} for update of j),
          failed as (
-           update ${schema}.jobs j set ${become(transition)}, finished_at = now(), held_since = now(), error = $2::jsonb, hold = null, lease_owner = null,
+           update ${schema}.jobs j set ${become('expire')}, finished_at = now(), held_since = now(), error = $2::jsonb, hold = null, lease_owner = null,
              cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now(),
              lane_head = b.free or (b.lane_head and b.holds),
              lane_rank = case when b.free or b.lane_head or not b.holds then null else 0 end
@@ -91,7 +87,7 @@ async function failThem(
            returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
          told as (${insertEvents(schema, {
            source: 'failed',
-           type: `'${transitions[transition].event}'`,
+           type: `'${transitions.expire.event}'`,
            actor: '$3',
            from: 'before_status',
            to: `'ERROR'`,

@@ -192,6 +192,7 @@ function toNewbornJob(placed: PlacedJob, created: CreatedRow): Job {
     leaseId: null,
     leaseOwner: null,
     leaseExpiresAt: null,
+    heartbeatAt: null,
     cancelRequested: false,
     cancelIntent: null,
     cancelDetail: null,

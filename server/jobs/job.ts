@@ -84,6 +84,8 @@ export interface Job {
   leaseOwner: string | null;
   /** Of the lease that owns the job now; null when nobody does. */
   leaseExpiresAt: string | null;
+  /** When that lease was last renewed; the time of the claim before its first renewal. */
+  heartbeatAt: string | null;
   cancelRequested: boolean;
   cancelIntent: StopIntent | null;
   cancelDetail: CancelDetail | null;
@@ -114,7 +116,7 @@ export interface Job {
 
 export type JobRow = { [column: string]: unknown };
 
-/** A row of `jobs` (every column, and `lease_expires_at` where the query joins it). */
+/** A row of `jobs` (every column, and the lease's times where the query joins them). */
 export function toJob(row: JobRow): Job {
   const job: Record<string, unknown> = {};
   for (const [column, value] of Object.entries(row)) job[camel(column)] = value;
@@ -122,6 +124,7 @@ export function toJob(row: JobRow): Job {
   job.tokensUsed = Number(row.tokens_used ?? 0);
   job.tokenLimit = row.token_limit === null || row.token_limit === undefined ? null : Number(row.token_limit);
   job.leaseExpiresAt = row.lease_expires_at ?? null;
+  job.heartbeatAt = row.heartbeat_at ?? null;
   return job as unknown as Job;
 }
 

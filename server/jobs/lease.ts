@@ -34,6 +34,22 @@ export function insertLease(
 }
 
 /**
+ * The CTEs `unsettled` and `ended`, beside a CTE `settled` of the jobs that this statement ends: releases the daemons'
+ * leases `leases`, except those that a RUNNING job still refers to. Such a job's outcome was given up or lost in a
+ * failover; its lease must run out, so that the sweeper finds the job. What the statement writes it cannot read, so
+ * the jobs of `settled` are left out; mostly these are all, and no job is looked up.
+ */
+export function endLeases(schema: Schema, leases: string, settled: string): string {
+  return `unsettled as (
+       select id, array(select u.id from unnest(job_ids) as u(id) where u.id not in (select id from ${settled})) as job_ids
+         from ${schema}.leases where id = any(${leases}) and kind = 'local' and state = 'ACTIVE'),
+     ended as (
+       update ${schema}.leases l set state = 'RELEASED', released_at = now() from unsettled u
+        where l.id = u.id and l.state = 'ACTIVE'
+          and not exists (select 1 from ${schema}.jobs j where j.id = any(u.job_ids) and j.lease_id = l.id and j.status = 'RUNNING'))`;
+}
+
+/**
  * Renews the leases; answers with the jobs that they still own. A job left out is lost. The statement alone, for
  * the heartbeat thread, which has a connection of its own. A lease knows its jobs.
  */
@@ -65,12 +81,13 @@ export function toLiveJob(row: LiveRow): LiveJob {
   return { jobId: row.id, leaseId: row.lease_id, cancelIntent: row.cancel_intent, cancelDetail: row.cancel_detail };
 }
 
-/** True if the lease owns the job now, by the database's clock. */
-export async function ownsJob(db: Queryable, schema: Schema, held: HeldJob): Promise<boolean> {
-  const rows = await db.query(
-    `select 1 from ${schema}.jobs j join ${schema}.leases l on l.id = j.lease_id
+/** For how long the lease owns the job, by the database's clock at the moment of the answer; undefined if it does not. */
+export async function leaseLeftMs(db: Queryable, schema: Schema, held: HeldJob): Promise<number | undefined> {
+  const [row] = await db.query<{ left_ms: number }>(
+    `select (extract(epoch from l.expires_at - now()) * 1000)::float8 as left_ms
+       from ${schema}.jobs j join ${schema}.leases l on l.id = j.lease_id
       where j.id = $1 and j.lease_id = $2 and j.status = 'RUNNING' and l.state = 'ACTIVE' and l.expires_at > now()`,
     [held.jobId, held.leaseId],
   );
-  return rows.length > 0;
+  return row?.left_ms;
 }

@@ -6,6 +6,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { areLive, conditionsOf, type JobFilter, liveIds } from './filter.ts';
 import { type Job, type JobRow, toJob } from './job.ts';
+import { jobSource, leaseColumns } from './read.ts';
 import type { Status } from './states.ts';
 
 export interface JobPage {
@@ -48,9 +49,7 @@ export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter,
   const documents = page.withDocuments ? ['payload', 'result'] : [];
   const columns = [summaryColumns, ...documents.map((name) => `j.${name}`)].join(', ');
   const rows = await db.query<JobRow>(
-    `select ${columns}, l.expires_at as lease_expires_at
-       from ${schema}.jobs j
-       left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE' and j.lease_owner is not null
+    `select ${columns}, ${leaseColumns} from ${jobSource(schema)}
       where j.id = any(${idsWithinBytes(schema, documents)}) order by j.id desc`,
     [ids],
   );

@@ -3,6 +3,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Hold, holdOf, type StoredHold } from './hold.ts';
 import { holdsLane, type Job, type JobError } from './job.ts';
+import { hasNoLease } from './reopen-lease.ts';
 import type { Status } from './states.ts';
 
 export interface LaneJob {
@@ -19,6 +20,8 @@ export interface LaneJob {
   lease_owner: string | null;
   error: JobError | null;
   hold: StoredHold | null;
+  /** Of a head: it is owned, but not by an active lease. */
+  unleased?: boolean;
 }
 
 export const laneColumns =
@@ -53,7 +56,8 @@ export async function readHeads(
   targetIds: readonly string[],
 ): Promise<Map<string, LaneJob>> {
   const rows = await db.query<LaneJob>(
-    `select ${laneColumns} from ${schema}.jobs j where j.target_id = any($1::text[]) and j.lane_head`,
+    `select ${laneColumns}, ${hasNoLease(schema)} as unleased from ${schema}.jobs j
+      where j.target_id = any($1::text[]) and j.lane_head`,
     [targetIds],
   );
   return new Map(rows.map((row) => [row.target_id, row]));

@@ -3,11 +3,12 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Job, type JobRow, toJob } from './job.ts';
 
-/** The columns of a job and its lease's expiry, for `from ${jobSource(schema)}`. */
+/** The columns of a job and its lease's times, for `from ${jobSource(schema)}`. */
 export function jobSource(schema: Schema): string {
   return `${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id and l.state = 'ACTIVE' and j.lease_owner is not null`;
 }
-export const jobColumns = 'j.*, l.expires_at as lease_expires_at';
+export const leaseColumns = 'l.expires_at as lease_expires_at, l.last_heartbeat_at as heartbeat_at';
+export const jobColumns = `j.*, ${leaseColumns}`;
 
 export async function findJob(db: Queryable, schema: Schema, id: string): Promise<Job | undefined> {
   const rows = await db.query<JobRow>(`select ${jobColumns} from ${jobSource(schema)} where j.id = $1`, [id]);

@@ -8,6 +8,7 @@ export const reasonCodes = [
   'SCHEDULED',
   'BACKOFF',
   'CLAIMED',
+  'NO_LEASE',
   'TARGET_PAUSED',
   'TARGET_HELD',
   'BEHIND_JOB',

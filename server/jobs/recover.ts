@@ -100,16 +100,17 @@ export async function recoverLease(
            select id from ${schema}.leases
             where id = $1 and state = 'ACTIVE' and expires_at < now() - $2::float8 * interval '1 second'
               for update skip locked)
-         update ${schema}.leases l set state = 'EXPIRED', released_at = now() from e where l.id = e.id returning l.id`,
-        [lease.id, options.graceSeconds],
+         update ${schema}.leases l set state = $3, released_at = now() from e where l.id = e.id returning l.id`,
+        // Nothing was lost with a lease whose jobs have all ended: its holder only could not say so.
+        [lease.id, options.graceSeconds, owned.length > 0 ? 'EXPIRED' : 'RELEASED'],
       );
       if (taken.length === 0) return { jobs: 0, failed: 0 };
       const jobs =
         lease.kind === 'claim'
           ? await giveBackClaims(tx, schema, lease, owned, options.actor)
           : await settleLost(tx, schema, lease, owned, options);
-      // Local leases leave no history of their own: the events have it.
-      if (lease.kind !== 'remote') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
+      // A claim is no lease: only leases are kept as a record of who held what.
+      if (lease.kind === 'claim') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
       return jobs;
     }),
   );

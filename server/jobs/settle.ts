@@ -8,6 +8,7 @@ import { type Claimed, type NamedClaim, toClaimed } from './claim.ts';
 import type { ClaimedRow } from './claimed-job.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from './job.ts';
 import { demotePaused, distinctTargets, lockTargets } from './lane.ts';
+import { endLeases } from './lease.ts';
 import {
   completeBare,
   entry,
@@ -40,7 +41,7 @@ export interface Settled {
 
 export interface SettleOptions {
   actor: string;
-  /** Leases of which nothing is left to settle: they are released in the same transaction. */
+  /** Leases of which the caller has nothing left to settle: released in the same transaction, unless a RUNNING job refers to them. */
   endedLeases?: string[];
   /** Takes the next jobs of the lanes that move on, in the same transaction. */
   claimNext?: NamedClaim | undefined;
@@ -58,7 +59,7 @@ export async function settle(
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = overruled(items, written);
     if (left.length === 0) return toSettled(items, written);
-    const asked = await retryConflicts(() => db.transaction((tx) => writeAsked(tx, schema, left, options.actor)));
+    const asked = await retryConflicts(() => db.transaction((tx) => writeAsked(tx, schema, left, options)));
     return toSettled(items, merge([written, asked]));
   }
   // Where no outcome can be overruled, no answer decides what is sent next.
@@ -77,7 +78,7 @@ export async function settleIn(
   const written = await write(tx, schema, items, options);
   const left = overruled(items, written);
   if (left.length === 0) return toSettled(items, written);
-  return toSettled(items, merge([written, await writeAsked(tx, schema, left, options.actor)]));
+  return toSettled(items, merge([written, await writeAsked(tx, schema, left, options)]));
 }
 
 interface Written {
@@ -107,9 +108,14 @@ function toSettled(items: Settlement[], { accepted, claimed, promoted }: Written
 async function write(tx: Queryable, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Written> {
   const targets = distinctTargets(items);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
-  // The leases, ended and new, go with the most. What cannot be said is found out before anything is sent.
+  // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
+  // What cannot be said is found out before anything is sent.
   const statements = groups.map(([kind, group], n) =>
-    outcomeStatement(schema, kind, group, n === 0 ? options : { actor: options.actor }),
+    outcomeStatement(schema, kind, group, {
+      actor: options.actor,
+      ...(n === 0 && { claimNext: options.claimNext }),
+      ...(n === groups.length - 1 && options.endedLeases && { endedLeases: options.endedLeases }),
+    }),
   );
   const locked = lockTargets(tx, schema, targets);
   const written = statements.map(async ({ text, values, read }) =>
@@ -127,7 +133,12 @@ function overruled(items: Settlement[], { accepted }: Written): Settlement[] {
 }
 
 /** Ends those attempts the way people asked. */
-async function writeAsked(tx: Queryable, schema: Schema, items: Settlement[], actor: string): Promise<Written> {
+async function writeAsked(
+  tx: Queryable,
+  schema: Schema,
+  items: Settlement[],
+  { actor, endedLeases = [] }: SettleOptions,
+): Promise<Written> {
   const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
     `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
       where id = any($1::uuid[]) and status = 'RUNNING' and cancel_intent is not null order by id for update`,
@@ -140,7 +151,7 @@ async function writeAsked(tx: Queryable, schema: Schema, items: Settlement[], ac
     const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
     return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined } }];
   });
-  return write(tx, schema, asked, { actor });
+  return write(tx, schema, asked, { actor, endedLeases });
 }
 
 function goesBack(item: Settlement): boolean {
@@ -211,7 +222,7 @@ function outcomeStatement(
           and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
        returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
-     ended as (delete from ${schema}.leases where id = any($4::uuid[]) and kind = 'local'),
+     ${endLeases(schema, '$4::uuid[]', 'settled')},
      ${next.ctes}
      told as (${insertEvents(
        schema,

@@ -4,6 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
 import type { Fault, Faults } from '../events/fault.ts';
+import { hasNoLease } from './reopen-lease.ts';
 import { isTerminal, type Status, transitions } from './states.ts';
 
 export interface JobsReport {
@@ -54,6 +55,7 @@ export async function verifyJobs(tx: Queryable, schema: Schema, pruned: boolean,
   }
   if (replay) finish(replay, pruned, faults);
   await findUntold(tx, schema, pruned, faults);
+  await findUnleased(tx, schema, faults);
   return report;
 }
 
@@ -122,5 +124,19 @@ async function findUntold(tx: Queryable, schema: Schema, pruned: boolean, faults
   for await (const batch of rows) {
     for (const row of batch)
       faults.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, and no event tells of it` });
+  }
+}
+
+/** Jobs that are owned, but not by an active lease: nobody could tell whether their holder is alive. */
+async function findUnleased(tx: Queryable, schema: Schema, faults: Faults): Promise<void> {
+  const rows = scan<{ id: string; status: string; lease_id: string; lease_owner: string }>(
+    tx,
+    `select j.id, j.status, j.lease_id, j.lease_owner from ${schema}.jobs j where ${hasNoLease(schema)}`,
+  );
+  for await (const batch of rows) {
+    for (const { id, status, lease_id, lease_owner } of batch) {
+      const detail = `is ${status} under lease ${lease_id} of ${lease_owner}, which is not active`;
+      faults.add({ kind: 'job_lease', jobId: id, detail });
+    }
   }
 }

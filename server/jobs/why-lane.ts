@@ -112,7 +112,7 @@ function behindJob(other: LaneJob): Reason {
   }
   return {
     code: 'BEHIND_JOB',
-    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane.`,
+    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${other.unleased ? '; its lease is gone' : ''}.`,
     jobId: other.id,
     release: {
       detail: `Job ${other.id} ends, or is canceled.`,

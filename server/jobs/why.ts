@@ -19,10 +19,14 @@ export interface Why {
 
 export async function explainJob(db: Queryable, job: Job, view: FleetView): Promise<Why> {
   if (isTerminal(job.status)) return { reasons: [finished(job)], running: false, claimable: false, position: null };
+  const position = job.targetId === null ? null : 1;
+  if (ownedStatuses.includes(job.status) && job.leaseExpiresAt === null) {
+    return { reasons: [withoutLease(job)], running: false, claimable: false, position };
+  }
   if (job.status === 'RUNNING') {
     const hold = holdOf(job);
     const reasons = hold === undefined ? [] : [handlerRunning(job, hold)];
-    return { reasons, running: true, claimable: false, position: job.targetId === null ? null : 1 };
+    return { reasons, running: true, claimable: false, position };
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
   const reasons = [...ownReasons(job), ...lane.reasons, ...(await fleetReasons(db, job, view))];
@@ -54,6 +58,20 @@ function handlerRunning(job: Job, hold: Hold): Reason {
     hold,
     release: {
       detail: `The handler ends, its process ends, or the daemon gives it up after UNRESPONSIVE_HANDLER_MAX_SECONDS.`,
+      at: null,
+      actions: [],
+    },
+  };
+}
+
+function withoutLease(job: Job): Reason {
+  return {
+    code: 'NO_LEASE',
+    detail: `The job is ${job.status}, but lease ${job.leaseId} of ${job.leaseOwner} is gone or has ended.`,
+    since: job.updatedAt,
+    release: {
+      detail:
+        'The sweeper opens the lease again. If its holder does not renew it, the job is recovered when it expires.',
       at: null,
       actions: [],
     },

@@ -79,7 +79,7 @@ const settings = {
     7200,
     1,
     31_536_000,
-    'Age at which a job stuck in PENDING or RUNNING without a lease or due time is ERROR ORPHANED.',
+    'Age at which a job that is PENDING long past its time is ERROR ORPHANED.',
   ),
   TOKEN_LIMIT: integer(
     1_000_000,

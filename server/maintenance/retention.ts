@@ -46,6 +46,8 @@ const defaultMostBatches = 40;
 // Enqueued, started, ended, and sometimes more.
 const eventsPerJob = 4;
 export const secondsPerDay = 86_400;
+// The id of a claim that was given up stays reserved for as long as its bytes might still arrive.
+const leastLeaseDays = 1;
 // Charts go back this far.
 const leastDaysOfMinutes = 32;
 
@@ -84,7 +86,7 @@ export async function runRetentionOnce(
     return tell(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
   });
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
-  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', eventDays, limit));
+  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, leastLeaseDays), limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
   await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));

@@ -1,7 +1,7 @@
 // The sweeper: takes back expired leases and claims, fails what waited too long, ends pauses that
 // ran out, and looks for what should never be. Every daemon may run it; nothing is swept twice.
 import { type Database, isConnectionError } from '../database/database.ts';
-import { expireWaitingJobs, failOrphans } from '../jobs/expire.ts';
+import { expireWaitingJobs, repairOrphans } from '../jobs/expire.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lane.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/recover.ts';
 import { resumeDueTargets } from '../jobs/target.ts';
@@ -18,6 +18,8 @@ export interface SweeperOptions {
   actor: string;
   staleLeaseGraceSeconds: number;
   orphanAfterSeconds: number;
+  /** How long a lease that is opened again lasts. */
+  leaseSeconds: number;
   tokenLimit: number;
   everyMs: number;
   /** There may be something to claim now. */
@@ -45,12 +47,14 @@ const questions: Questions = {
 const firstId = '00000000-0000-0000-0000-000000000000';
 const batch = 100;
 const repairSlice = 1000;
-// What the repair looks for should never be there: it need not be looked for often.
-const passesPerRepair = 6;
+// What the repair looks for should never be there: of many tenants, few are searched in each pass.
+const repairsPerPass = 4;
 
 interface RepairPosition {
   orphansFrom: string;
   lanesFrom: string;
+  /** Something was heard of the tenant since its jobs were last searched from the first on. */
+  heard: boolean;
 }
 
 export class Sweeper implements Watcher {
@@ -59,9 +63,8 @@ export class Sweeper implements Watcher {
   readonly questions = questions;
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
-  /** Tenants of which something was heard since their last repair, the longest waiting first. */
+  /** Tenants that are not searched to their end yet, the longest waiting first. */
   #unrepaired = new Set<string>();
-  #passes = 0;
 
   constructor(options: SweeperOptions) {
     this.#options = options;
@@ -89,17 +92,27 @@ export class Sweeper implements Watcher {
       if (msOf(answers.expires_ms) < 0) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
       if (msOf(answers.resumes_ms) <= 0) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
-    for (const { tenant } of found) this.#unrepaired.add(tenant.id);
-    if (++this.#passes % passesPerRepair === 0) await this.#repairNext();
+    for (const { tenant } of found) {
+      this.#unrepaired.add(tenant.id);
+      this.#positionOf(tenant).heard = true;
+    }
+    await this.#repairNext();
   }
 
   async #repairNext(): Promise<void> {
     const tenants = new Map(this.#tenants().map((tenant) => [tenant.id, tenant]));
-    for (const id of this.#unrepaired) {
+    for (const id of [...this.#unrepaired].slice(0, repairsPerPass)) {
       this.#unrepaired.delete(id);
       const tenant = tenants.get(id);
-      if (tenant !== undefined) return this.repair(tenant);
+      if (tenant === undefined) this.#positions.delete(id);
+      else await this.repair(tenant);
     }
+  }
+
+  #positionOf(tenant: Tenant): RepairPosition {
+    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '', heard: false };
+    this.#positions.set(tenant.id, position);
+    return position;
   }
 
   #tenants(): Tenant[] {
@@ -108,19 +121,26 @@ export class Sweeper implements Watcher {
 
   /** Looks at one slice of the tenant for orphans and for lanes without a head. */
   async repair(tenant: Tenant): Promise<void> {
-    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '' };
-    this.#positions.set(tenant.id, position);
-    await this.#attempt(tenant, 'orphans', async () => {
-      const { db, actor, orphanAfterSeconds } = this.#options;
-      const scan = await failOrphans(db, tenant.schema, {
-        actor,
-        afterSeconds: orphanAfterSeconds,
-        from: position.orphansFrom,
-      });
-      position.orphansFrom = scan.next ?? firstId;
-      return scan.orphans;
-    });
+    const position = this.#positionOf(tenant);
+    if (position.orphansFrom === firstId) position.heard = false;
+    await this.#attempt(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
     await this.#attempt(tenant, 'lanes', () => this.#repairLanes(tenant, position));
+    if (position.orphansFrom !== firstId || position.heard) this.#unrepaired.add(tenant.id);
+  }
+
+  async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
+    const { db, logger, actor, orphanAfterSeconds, leaseSeconds } = this.#options;
+    const from = position.orphansFrom;
+    const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from };
+    const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
+    position.orphansFrom = next ?? firstId;
+    if (reopened.length > 0) {
+      logger.error(
+        { tenant: tenant.slug, leaseIds: reopened },
+        'jobs had no active lease; their leases were opened again',
+      );
+    }
+    return orphans + reopened.length;
   }
 
   /** One tenant's trouble is not another's: it is logged and the pass goes on. */

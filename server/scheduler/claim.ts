@@ -1,8 +1,11 @@
 // The remote side of the one claim path: which jobs a worker may take, and waiting for them.
-import type { Database } from '../database/database.ts';
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, isConnectionError } from '../database/database.ts';
 import { claimRemoteJobs } from '../jobs/claim.ts';
+import { disownClaim } from '../jobs/disown.ts';
 import { distinctTargets, lockTargets } from '../jobs/lane.ts';
 import { giveBackClaims } from '../jobs/recover.ts';
+import { monotonicMs } from '../kernel/monotonic.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
 import type { SchedulerJob } from './dialect.ts';
@@ -55,7 +58,10 @@ async function attempt(
 ): Promise<SchedulerJob[] | undefined> {
   // A client that went away takes nothing.
   if (claim.signal.aborted) return undefined;
-  const { leaseId, jobs } = await claimRemoteJobs(db, schema, {
+  const leaseId = uuidv7();
+  const sentAt = monotonicMs();
+  const { jobs } = await claimRemoteJobs(db, schema, {
+    leaseId,
     owner: claim.workerId,
     queue: claim.queue,
     limit: claim.limit,
@@ -63,14 +69,29 @@ async function attempt(
     types: claim.jobTypes,
     maxCostUnits: claim.maxCostUnits,
     met,
+  }).catch((error: unknown) => {
+    // Whether it took jobs is unknown; nobody will ask for their leases. If this fails too, the claim expires.
+    if (isConnectionError(error)) {
+      void disownClaim(db, schema, { leaseId, kind: 'claim', actor: `worker:${claim.workerId}` }).catch(() => {});
+    }
+    throw error;
   });
   if (jobs.length === 0) return undefined;
-  if (claim.signal.aborted) {
+  // The answer may have lain in the socket while this process stood still.
+  const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;
+  if (claim.signal.aborted || tooLate) {
     // It left while the claim was on its way: others need not wait until the claim expires.
     await db.transaction(async (tx) => {
       await lockTargets(tx, schema, distinctTargets(jobs));
       const lease = { id: leaseId, owner: claim.workerId };
-      await giveBackClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, 'the worker hung up');
+      await giveBackClaims(
+        tx,
+        schema,
+        lease,
+        jobs,
+        `worker:${claim.workerId}`,
+        tooLate ? 'claim expired' : 'the worker hung up',
+      );
     });
     return undefined;
   }

@@ -34,7 +34,10 @@ export interface SchedulerJob extends Job {
 
 export interface Lease {
   id: string;
+  kind: 'local' | 'remote';
+  /** The first of its jobs; a remote lease has one. */
   jobId: string;
+  jobIds: string[];
   queue: string | null;
   owner: string;
   costUnits: number;
@@ -82,7 +85,8 @@ export function toPercent(share: number): number {
 export function toJobIntent(job: SchedulerJob) {
   const claimed = job.status === 'CLAIMED' || job.status === 'PREPARING' || job.status === 'LEASE_PENDING';
   // A claim is no lease, and a job that waits again has none, whatever the row remembers.
-  const leased = job.status === 'RUNNING' || (job.finishedAt !== null && job.leaseKind === 'remote');
+  const leased =
+    job.status === 'RUNNING' || (job.finishedAt !== null && (job.leaseKind === 'remote' || job.leaseKind === 'local'));
   return {
     job_id: job.id,
     addon_id: job.queue,
@@ -129,7 +133,9 @@ export function toJobResult(job: SchedulerJob) {
 export function toLeaseView(lease: Lease) {
   return {
     lease_id: lease.id,
+    kind: lease.kind === 'local' ? ('in_process' as const) : ('remote' as const),
     job_id: lease.jobId,
+    job_ids: lease.jobIds,
     addon_id: lease.queue,
     cost_units: lease.costUnits,
     ttl_sec: lease.ttlSeconds,

@@ -1,4 +1,5 @@
-// Remote leases as rows: they stay after their end, as the record of who held what, and how it went.
+// Leases as rows: they stay after their end, as the record of who held what, and how it went. Remote workers act on
+// their own only; anybody who may read jobs can read any.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
@@ -6,6 +7,7 @@ import type { FinalStatus, Lease, LeaseState } from './dialect.ts';
 
 export interface LeaseRow {
   id: string;
+  kind: 'local' | 'remote';
   job_ids: string[];
   queue: string | null;
   owner: string;
@@ -35,6 +37,25 @@ export async function getLease(db: Queryable, schema: Schema, id: string): Promi
   return lease;
 }
 
+/**
+ * Any lease, for readers: one of a daemon may be that of several jobs. What a daemon's claim is not given (queue, cost)
+ * is that of its jobs, as long as they are there.
+ */
+export async function readLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
+  const [row] = await db.query<LeaseRow>(
+    `select l.*, l.expires_at <= now() as overdue, coalesce(l.queue, j.queue) as queue,
+            case l.kind when 'local' then coalesce(j.cost_units, 0) else l.cost_units end as cost_units
+       from ${schema}.leases l
+       left join lateral (
+         select case when min(queue) = max(queue) then min(queue) end as queue, sum(cost_units)::int as cost_units
+           from ${schema}.jobs where l.kind = 'local' and id = any(l.job_ids)) j on true
+      where l.id = $1 and l.kind in ('local', 'remote') and l.job_ids <> '{}'`,
+    [id],
+  );
+  if (!row) throw noSuchLease();
+  return toLease(row);
+}
+
 export interface LeaseHolder {
   leaseId: string;
   jobId: string;
@@ -60,7 +81,9 @@ export function leaseOver(lease: Pick<Lease, 'state'>) {
 export function toLease(row: LeaseRow): Lease {
   return {
     id: row.id,
+    kind: row.kind,
     jobId: row.job_ids[0] ?? '',
+    jobIds: row.job_ids,
     queue: row.queue,
     owner: row.owner,
     costUnits: row.cost_units,

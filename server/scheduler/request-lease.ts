@@ -6,6 +6,7 @@ import { insertEvents } from '../events/record.ts';
 import { priorityRank } from '../jobs/job.ts';
 import { allows, become, guard, transitions } from '../jobs/states.ts';
 import { Problem, problem } from '../kernel/errors.ts';
+import { monotonicMs } from '../kernel/monotonic.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
 import { findLease, getLease } from './lease.ts';
@@ -38,8 +39,12 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
       state: toState(job),
     });
   }
+  const sentAt = monotonicMs();
   try {
-    return await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
+    const answer = await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
+    // The answer may have lain in the socket while this process stood still: nobody may begin under a lease that is over.
+    if (answer.approved && monotonicMs() - sentAt >= request.ttlSeconds * 1000) throw lost();
+    return answer;
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== 'LEASE_LOST') throw error;
     // The claim may be gone because the same request, sent twice, was granted meanwhile.
@@ -117,18 +122,18 @@ async function deny(tx: Queryable, schema: Schema, job: SchedulerJob, shortage: 
   const rows = await tx.query(
     `with b as (
        select j.id, j.status as before_status from ${schema}.jobs j
-        where j.id = $1 and j.lease_id = $2 and ${guard('grantLease', 'j')} for update),
+        where j.id = $1 and j.lease_id = $2 and ${guard('denyLease', 'j')} for update),
      denied as (
-       update ${schema}.jobs j set ${become('awaitLease')}, cost_units = $3, run_at = now() + $4::float8 * interval '1 second',
+       update ${schema}.jobs j set ${become('denyLease')}, cost_units = $3, run_at = now() + $4::float8 * interval '1 second',
          updated_at = now()
          from b where j.id = b.id
        returning j.id, j.target_id, j.attempt, j.lease_id, j.lease_owner, b.before_status),
      told as (${insertEvents(schema, {
-       source: `denied where before_status <> '${transitions.awaitLease.to}'`,
-       type: `'${transitions.awaitLease.event}'`,
+       source: `denied where before_status <> '${transitions.denyLease.to}'`,
+       type: `'${transitions.denyLease.event}'`,
        actor: `'worker:' || lease_owner`,
        from: 'before_status',
-       to: `'${transitions.awaitLease.to}'`,
+       to: `'${transitions.denyLease.to}'`,
        data: '$5::jsonb',
      })})
      select id from denied`,
@@ -154,7 +159,12 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
 /** A worker whose answer was lost, or who asked twice, gets the same lease, as long as it has not been used. */
 async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
   if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
-  const lease = await findLease(db, schema, job.leaseId);
-  const unused = lease?.state === 'ACTIVE' && !lease.overdue && lease.lastHeartbeatAt === lease.grantedAt;
-  return unused ? lease : undefined;
+  // The worker counts its time from this request, so the lease must last for it.
+  const unused = await db.query(
+    `update ${schema}.leases set expires_at = now() + ttl_seconds * interval '1 second'
+      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at
+      returning id`,
+    [job.leaseId],
+  );
+  return unused.length > 0 ? findLease(db, schema, job.leaseId) : undefined;
 }

@@ -77,7 +77,7 @@ async function move(
        select id, status as before_status from ${schema}.jobs
         where id = $1 and lease_id = $2 and ${same ? `status = '${transitions[transition].to}'` : guard(transition)} for update),
      moved as (
-       update ${schema}.jobs j set ${become(transition)}, progress_message = coalesce($3, j.progress_message),
+       update ${schema}.jobs j set ${same ? '' : `${become(transition)},`} progress_message = coalesce($3, j.progress_message),
          progress = coalesce($6::real, j.progress), updated_at = now()
          from before b where j.id = b.id
        returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),

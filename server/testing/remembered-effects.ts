@@ -43,6 +43,7 @@ export function remember(limits: Limits, tokensUsed: number): { effects: Effects
     },
     async assertLease() {
       remembered.leaseAsserts += 1;
+      return { validUntilMs: Number.POSITIVE_INFINITY };
     },
     async enqueue(key, type, payload, options) {
       const known = children.get(key);

@@ -80,6 +80,11 @@ export class Attempt {
   stop(reason: StopReason): void {
     if (this.#settled) return;
     if (reason.kind === 'leaseLost') {
+      // If the lease only ran out, the job is still there to be requeued; if it was taken away, the fence refuses it.
+      if (!this.#started) {
+        this.giveBack('the lease was lost before the attempt began');
+        return;
+      }
       this.#reason = reason;
       this.#controller?.abort(reason);
       // Nothing may be written any more, so nothing is waited for.

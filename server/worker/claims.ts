@@ -96,12 +96,13 @@ export class Claims {
 
   async #claim(request: NamedClaim): Promise<void> {
     const { lost, send, onClaimed, onFailed } = this.#options;
-    const sentAt = process.hrtime.bigint();
     const wakes = this.#wakes;
     this.#asked += request.limit;
+    let sentAt: bigint;
     let claimed: Claimed;
     try {
       await lost.disown();
+      sentAt = process.hrtime.bigint();
       claimed = await send(request);
       this.#retry.reset();
     } catch (error) {

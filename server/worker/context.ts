@@ -53,7 +53,9 @@ export class Context implements JobContext {
     this.#lease ??= {
       id: leaseId,
       fence: `${job.id}:${job.attempt}:${leaseId}`,
-      assert: () => effects().assertLease(),
+      assert: async () => {
+        await effects().assertLease();
+      },
     };
     return this.#lease;
   }

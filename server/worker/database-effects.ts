@@ -1,19 +1,20 @@
 // The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
 // ends the attempt with `leaseLost`, and nothing is written after it.
-import { ownsJob } from '../jobs/lease.ts';
+import { leaseLeftMs } from '../jobs/lease.ts';
 import { appendLogs, trimLogs } from '../jobs/logs.ts';
 import { saveCheckpoint } from '../jobs/progress.ts';
 import { isHeld, type Report, saveReport } from '../jobs/report.ts';
 import { errorMessage } from '../kernel/errors.ts';
+import { monotonicMs } from '../kernel/monotonic.ts';
 import { tokenLimitOf } from './budget.ts';
 import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
 import type { ChildOptions } from './define-job.ts';
-import { type Effects, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
+import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
 import { Fatal } from './handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { LogWriter } from './log-writer.ts';
-import { JobStopped } from './stop-reason.ts';
+import { JobStopped, stopReasonOf } from './stop-reason.ts';
 import { storableText, toStorable } from './storable.ts';
 
 // Often enough for a person who watches, seldom enough for the database.
@@ -67,15 +68,26 @@ export class DatabaseEffects implements Effects {
     this.#logs.log(level, message, data);
   }
 
-  async assertLease(): Promise<void> {
-    if (await ownsJob(this.#run.db, this.#run.tenant.schema, this.#held)) return;
-    this.#lose();
-    throw new JobStopped({ kind: 'leaseLost' });
+  async assertLease(): Promise<LeaseAssertion> {
+    for (;;) {
+      const sentAt = monotonicMs();
+      const leftMs = await leaseLeftMs(this.#run.db, this.#run.tenant.schema, this.#held);
+      this.#throwIfRunOut();
+      if (leftMs === undefined) {
+        this.#lose();
+        throw new JobStopped({ kind: 'leaseLost' });
+      }
+      // The answer may have lain in the socket while the process stood still. Then it tells nothing: ask again.
+      if (monotonicMs() < sentAt + leftMs) return { validUntilMs: sentAt + leftMs };
+    }
   }
 
   async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }> {
     const child = await enqueueChild(this.#run, { key, type, payload, options, actor: this.#actor });
-    if (child !== undefined) return child;
+    if (child !== undefined) {
+      this.#throwIfRunOut();
+      return child;
+    }
     this.#lose();
     throw new JobStopped({ kind: 'leaseLost' });
   }
@@ -86,6 +98,7 @@ export class DatabaseEffects implements Effects {
     if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
     await this.#fenced(() => saveCheckpoint(db, tenant.schema, this.#held, stored.value));
     if (this.#lost) throw new JobStopped({ kind: 'leaseLost' });
+    this.#throwIfRunOut();
   }
 
   async flush(): Promise<void> {
@@ -118,6 +131,12 @@ export class DatabaseEffects implements Effects {
     // While a tenant moves between nodes a fenced write can miss a row that is there: look again.
     if ((await isHeld(this.#run.db, this.#run.tenant.schema, this.#held)) && (await write())) return;
     this.#lose();
+  }
+
+  /** What the lease's holder is told counts only while the lease is trusted by the process's own clock. */
+  #throwIfRunOut(): void {
+    this.#run.check?.();
+    if (stopReasonOf(this.#run.signal)?.kind === 'leaseLost') throw new JobStopped({ kind: 'leaseLost' });
   }
 
   #lose(): void {

@@ -11,13 +11,18 @@ export interface PhaseScope {
   count: number;
 }
 
+/** Until when an assertion holds, by the process's own clock. */
+export interface LeaseAssertion {
+  validUntilMs: number;
+}
+
 export interface Effects {
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
   /** The signal is aborted when this is over and the job has passed its limit. */
   addUsage(tokens: number): void | Promise<void>;
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
   /** Throws if the lease is gone. */
-  assertLease(): Promise<void>;
+  assertLease(): Promise<LeaseAssertion>;
   /** `key` tells the child from its siblings over all attempts. */
   enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }>;
   checkpoint(state: unknown): Promise<void>;

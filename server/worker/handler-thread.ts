@@ -1,8 +1,9 @@
 // The inside of a thread that runs isolated handlers, one at a time. Talks to the daemon by messages
 // only: it has no database, and can be ended at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
+import { monotonicMs } from '../kernel/monotonic.ts';
 import type { JobDefinition } from './define-job.ts';
-import type { Effects } from './effects.ts';
+import type { Effects, LeaseAssertion } from './effects.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './invoke.ts';
 import { loadDefinitions } from './load-module.ts';
 import { toStorable } from './storable.ts';
@@ -82,7 +83,11 @@ class HandlerThread {
       await this.#call({ effect: 'addUsage', tokens });
     },
     assertLease: async () => {
-      await this.#call({ effect: 'assertLease' });
+      for (;;) {
+        const assertion = (await this.#call({ effect: 'assertLease' })) as LeaseAssertion;
+        // The answer may have waited in this thread's queue.
+        if (monotonicMs() < assertion.validUntilMs) return assertion;
+      }
     },
     enqueue: async (key, type, payload, options) =>
       (await this.#call({ effect: 'enqueue', key, type, payload: plain(payload), options })) as { id: string },

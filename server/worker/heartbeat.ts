@@ -4,6 +4,7 @@ import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } f
 import type { Schema } from '../database/identifiers.ts';
 import type { LiveJob } from '../jobs/lease.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { monotonicMs } from '../kernel/monotonic.ts';
 import type { Service } from '../kernel/service.ts';
 import { startThread } from '../kernel/thread.ts';
 
@@ -119,11 +120,19 @@ export class Heartbeat implements Service {
     this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
   }
 
+  /** False: the lease has run out, e.g. while the process stood still, and nothing may be started under it. */
+  isTrusted(leaseId: string): boolean {
+    const entry = this.#leases.get(leaseId);
+    if (entry !== undefined && entry.trustedUntil > monotonicMs()) return true;
+    // A renewal may lie in the inbox.
+    return this.trustedForMs(leaseId) > 0;
+  }
+
   /** How long the lease may still be trusted, in milliseconds; not positive when it is over. */
   trustedForMs(leaseId: string): number {
     this.#receive();
     const entry = this.#leases.get(leaseId);
-    return entry === undefined ? 0 : entry.trustedUntil - nowMs();
+    return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
   }
 
   /** Beats now: tests and drains do not wait for the interval. */
@@ -190,7 +199,7 @@ export class Heartbeat implements Service {
   check(): void {
     // After a blocked loop the good news may still lie in the inbox: read it before judging.
     this.#receive();
-    const now = nowMs();
+    const now = monotonicMs();
     for (const [leaseId, entry] of this.#leases) {
       if (entry.trustedUntil > now) continue;
       this.#leases.delete(leaseId);
@@ -251,8 +260,4 @@ export class Heartbeat implements Service {
       }
     }
   }
-}
-
-function nowMs(): number {
-  return Number(process.hrtime.bigint() / 1000n) / 1000;
 }

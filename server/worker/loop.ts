@@ -32,6 +32,7 @@ interface Ending extends Settlement {
 
 // Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
 const largestClaim = 1500;
+const leaseRanOut = 'the lease ran out before the attempt began';
 // Outcomes that may wait for their commit before the loop stops taking more.
 const largestBacklog = 4000;
 
@@ -231,18 +232,23 @@ export class TenantLoop implements HungryTenant {
 
   /** Starts what is ready, as far as slots go. */
   #startReady(): void {
-    const { slots } = this.#deps;
+    const { slots, heartbeat, observe } = this.#deps;
     if (this.#ready.size === 0) {
       if (!this.#claims.mayBeMore) slots.forget(this.key);
       return;
     }
     const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
-    const starting = this.#ready.take(granted);
-    slots.release(this.key, granted - starting.length);
-    for (const attempt of starting) {
-      this.#deps.observe.started(this.tenant, attempt.job);
-      attempt.start();
+    const taken = this.#ready.take(granted);
+    let started = 0;
+    for (const attempt of taken) {
+      // Looked at before each: a handler before it may have blocked the process, or a claim was answered too late.
+      if (heartbeat.isTrusted(attempt.leaseId)) {
+        observe.started(this.tenant, attempt.job);
+        attempt.start();
+      } else attempt.giveBack(leaseRanOut);
+      if (attempt.started) started += 1;
     }
+    slots.release(this.key, granted - started);
   }
 
   #loseClaim(leaseId: string, error: unknown): void {

@@ -25,7 +25,7 @@ export class LostClaims {
   async disown(): Promise<number> {
     let jobs = 0;
     for (const leaseId of [...this.#leaseIds]) {
-      jobs += await disownClaim(this.#db, this.#schema, leaseId, this.#actor);
+      jobs += await disownClaim(this.#db, this.#schema, { leaseId, kind: 'local', actor: this.#actor });
       this.#leaseIds = this.#leaseIds.filter((id) => id !== leaseId);
     }
     return jobs;

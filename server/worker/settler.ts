@@ -32,14 +32,15 @@ export interface SettlerOptions<T extends Settlement> {
 // Beyond this a statement grows faster than it gains.
 const largestBatch = 2000;
 const longRun = 100;
+// A lease may run out while the process stands still; the fence decides whether its outcomes still count. So they are
+// sent again a few times before they are given up.
+const minAttempts = 4;
 
 export class Settler<T extends Settlement> {
   #options: SettlerOptions<T>;
   #waiting: T[] = [];
   /** Each the last of its lease, which ends with it. */
   #lastOfLease = new Set<T>();
-  /** Leases with a job whose end could not be written: they run out, so that the sweeper finds that job. */
-  #unwritten = new Set<string>();
   /** One at a time: the outcome that ends a lease must not overtake the others of that lease. */
   #writing = 0;
   #scheduled = false;
@@ -83,13 +84,11 @@ export class Settler<T extends Settlement> {
       return;
     }
     const batch = this.#waiting.splice(0, this.#batchSize());
-    const last = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
-    // Looked at now, not when it came in: the one before it may have been refused since.
-    const ended = last.filter((leaseId) => !this.#unwritten.has(leaseId));
+    // Whether the lease ends is decided in the statement: an earlier outcome of it may have been given up or lost.
+    const ended = batch.filter((item) => this.#lastOfLease.delete(item)).map((item) => item.leaseId);
     this.#writing = batch.length;
     void this.#write(batch, ended).finally(() => {
       this.#writing = 0;
-      for (const leaseId of last) this.#unwritten.delete(leaseId);
       this.#options.onWritten();
       this.#pump();
     });
@@ -117,14 +116,16 @@ export class Settler<T extends Settlement> {
         return;
       } catch (error) {
         if (claimNext !== undefined) this.#options.onClaimLost(claimNext.leaseId, error);
-        if (!isConnectionError(error) && !isTransient(error)) return this.#writeSingly(batch, error);
+        if (!isConnectionError(error) && !isTransient(error)) return this.#writeSingly(batch, ended, error);
         this.#options.logger.warn(
           { err: error, jobs: batch.length, attempt },
           'outcomes could not be written; trying again',
         );
         const trusted = Math.max(...batch.map((item) => this.#options.trustedForMs(item.leaseId)));
-        if (trusted <= 0) return this.#options.onSettled(batch, () => false);
-        await new Promise((resolve) => setTimeout(resolve, Math.min(50 * 2 ** attempt, 1000, trusted)));
+        // Given up, the job stays RUNNING and keeps its lease from ending: the lease runs out and the sweeper decides.
+        if (trusted <= 0 && attempt >= minAttempts) return this.#options.onSettled(batch, () => false);
+        const delayMs = Math.min(50 * 2 ** attempt, 1000);
+        await new Promise((resolve) => setTimeout(resolve, trusted > 0 ? Math.min(delayMs, trusted) : delayMs));
       }
     }
   }
@@ -150,22 +151,19 @@ export class Settler<T extends Settlement> {
   }
 
   /** One outcome that Postgres refuses must not take the others down with it. */
-  async #writeSingly(batch: T[], error: unknown): Promise<void> {
+  async #writeSingly(batch: T[], ended: string[], error: unknown): Promise<void> {
     const [first] = batch;
     if (batch.length > 1) {
-      for (const item of batch) await this.#write([item], []);
+      for (const item of batch) await this.#write([item], ended.includes(item.leaseId) ? [item.leaseId] : []);
       return;
     }
     if (first === undefined) return;
     this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
-    if (first.outcome.kind === 'fail') {
-      this.#unwritten.add(first.leaseId);
-      return this.#options.onSettled([first], () => false);
-    }
+    if (first.outcome.kind === 'fail') return this.#options.onSettled([first], () => false);
     const refused = {
       code: 'RESULT_REFUSED',
       message: `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500),
     };
-    await this.#write([{ ...first, outcome: { kind: 'fail', error: refused } }], []);
+    await this.#write([{ ...first, outcome: { kind: 'fail', error: refused } }], ended);
   }
 }

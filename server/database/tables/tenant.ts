@@ -211,6 +211,8 @@ export const leases = tenantTemplate.table(
     // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
     index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
     index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
+    // What remote workers did of late, among the many leases of daemons.
+    index('leases_released_at_remote').on(t.releasedAt).where(sql`released_at is not null and kind <> 'local'`),
   ],
 );
 

@@ -6,7 +6,7 @@ import { isUuid } from '../../kernel/fields.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
 import { heartbeat } from '../../scheduler/heartbeat.ts';
-import { getLease, noSuchLease } from '../../scheduler/lease.ts';
+import { noSuchLease, readLease } from '../../scheduler/lease.ts';
 import { releaseLease } from '../../scheduler/release.ts';
 import { requestLease } from '../../scheduler/request-lease.ts';
 import { RouteGroup } from '../route.ts';
@@ -44,7 +44,7 @@ export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
     answers: { 200: oneLease },
     problems: ['NOT_FOUND'],
     handle: async ({ params, tenant }) => ({
-      lease: toLeaseView(await getLease(deps.db, tenant.schema, knownForm(params.lease_id))),
+      lease: toLeaseView(await readLease(deps.db, tenant.schema, knownForm(params.lease_id))),
     }),
   });
   return group;

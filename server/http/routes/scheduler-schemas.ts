@@ -50,9 +50,11 @@ export const jobIntentSchema = z
 export const leaseSchema = z
   .strictObject({
     lease_id: z.uuid(),
-    job_id: z.uuid(),
+    kind: z.enum(['in_process', 'remote']),
+    job_id: z.uuid().describe('Of a lease of several jobs, the first.'),
+    job_ids: z.array(z.uuid()).describe('A daemon may claim several jobs under one lease; a remote lease has one.'),
     addon_id: z.string().nullable(),
-    cost_units: units,
+    cost_units: z.int().min(0),
     ttl_sec: z.number(),
     state: z.enum(leaseStates),
     granted_at: isoTime,

@@ -217,6 +217,12 @@ describe('replaying forged histories', () => {
           ['PAUSED', 'ERROR'].includes(last),
         ],
       );
+      if (!owned) continue;
+      await db.query(
+        `insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at) values ($1, 'local', 'w', array[$1::uuid], 60, now())`,
+        [id],
+      );
+      undo.push(() => db.query(`delete from ${schema}.leases where id = $1`, [id]).then(() => {}));
     }
     for (const [i, [type, from, to, , target]] of events.entries()) {
       await db.query(

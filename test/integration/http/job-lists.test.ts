@@ -1,5 +1,6 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import type { Job } from '../../../server/jobs/job.ts';
+import { renewStatement } from '../../../server/jobs/lease.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
 import { useControl } from '../../support/control.ts';
 import { addTenant } from '../../support/database.ts';
@@ -55,6 +56,21 @@ describe('GET /api/jobs', () => {
     expect(answer.status).toBe(200);
     expect(names(answer.body)).toEqual(expected);
     expect(answer.body.next_cursor).toBeNull();
+  });
+
+  it('shows who holds a job, under which lease, and when that was last renewed', async () => {
+    const { db, schema } = control;
+    const path = `/api/jobs/${jobs.running?.id}`;
+    const { body: before } = await control.get(path);
+    const times = [before.lease_expires_at, before.heartbeat_at];
+    expect([before.lease_owner, before.lease_id, ...times]).toEqual(['w1', ...Array(3).fill(expect.any(String))]);
+    const { text, values } = renewStatement(schema, [before.lease_id], 60);
+    await db.query(text, values);
+    const { body: after } = await control.get(path);
+    expect(Date.parse(after.heartbeat_at)).toBeGreaterThan(Date.parse(before.heartbeat_at));
+    const listed = (await control.get('/api/jobs?status=RUNNING,SUCCESS')).body.jobs;
+    expect(listed[0]).toMatchObject({ heartbeat_at: after.heartbeat_at, lease_id: before.lease_id });
+    expect(listed[1]).toMatchObject({ heartbeat_at: null, lease_expires_at: null, lease_owner: null });
   });
 
   it('compares times by the microsecond', async () => {

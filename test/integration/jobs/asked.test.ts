@@ -1,6 +1,6 @@
 // A pause or cancel that was acknowledged while the attempt came to its end by itself (I7).
 import { expect, test } from 'vitest';
-import { failOrphans } from '../../../server/jobs/expire.ts';
+import { repairOrphans } from '../../../server/jobs/expire.ts';
 import type { Job } from '../../../server/jobs/job.ts';
 import type { Outcome } from '../../../server/jobs/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
@@ -100,7 +100,12 @@ test('what only waits longer than an outage is late, not orphaned', async () => 
   await context.db.query(`update ${context.schema}.jobs set run_at = now() - interval '3 hours' where id = $1`, [
     late.id,
   ]);
-  await failOrphans(context.db, context.schema, { actor: 'sweeper:x', afterSeconds: 7200, from: firstId });
+  await repairOrphans(context.db, context.schema, {
+    actor: 'sweeper:x',
+    afterSeconds: 7200,
+    leaseSeconds: 15,
+    from: firstId,
+  });
   expect((await reread(context, late)).status).toBe('QUEUED');
 });
 

@@ -80,6 +80,16 @@ const by = (jobId: string) => ({ jobId, actor: 'user:ann', author: 'ann' });
 const settles = (outcome: Outcome) => (job: Job) =>
   end({ ...job, leaseId: job.leaseId ?? crypto.randomUUID() }, outcome);
 
+function askForLease(job: Job, costUnits = 1) {
+  return requestLease(context.db, context.schema, {
+    jobId: job.id,
+    workerId: job.leaseOwner ?? 'r1',
+    costUnits,
+    ttlSeconds: long,
+    claimSeconds: long,
+  });
+}
+
 type Verb = (job: Job) => Promise<unknown>;
 /** Makes the transition through its real verb; a refusal is an error, or a falsy answer. */
 const verbs: Record<Exclude<TransitionName, 'enqueue' | 'schedule'>, Verb> = {
@@ -95,13 +105,14 @@ const verbs: Record<Exclude<TransitionName, 'enqueue' | 'schedule'>, Verb> = {
   },
   prepare: (job) => report(job, 'PREPARING'),
   awaitLease: (job) => report(job, 'LEASE_PENDING'),
-  grantLease: (job) =>
-    requestLease(context.db, context.schema, {
-      jobId: job.id,
-      workerId: job.leaseOwner ?? 'r1',
-      ttlSeconds: long,
-      claimSeconds: long,
-    }),
+  denyLease: async (job) => {
+    // No job fits into it.
+    const capacity = `insert into ${context.schema}.capacities (queue, total_units) values ($1, 1) on conflict (queue) do nothing`;
+    await context.db.query(capacity, [job.queue]);
+    const answer = await askForLease(job, 2);
+    return !answer.approved;
+  },
+  grantLease: (job) => askForLease(job),
   expireClaim: (job) =>
     context.db.transaction(async (tx) => {
       await lockTargets(tx, context.schema, [job.targetId as string]);

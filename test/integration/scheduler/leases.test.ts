@@ -2,9 +2,10 @@
 import { expect, test } from 'vitest';
 import { queueDueJobs } from '../../../server/jobs/due.ts';
 import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/recover.ts';
+import { settle } from '../../../server/jobs/settle.ts';
 import { pauseJob } from '../../../server/jobs/stop.ts';
 import { addTenant } from '../../support/database.ts';
-import { eventTypes } from '../../support/jobs.ts';
+import { addJobs, claim, eventTypes } from '../../support/jobs.ts';
 import { useScheduler, workerId } from '../../support/scheduler.ts';
 
 const api = useScheduler();
@@ -310,4 +311,57 @@ test('an attempt that runs longer than its job allows is ended, and its worker r
   const release = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'SUCCEEDED' });
   expect(release.status).toBe(409);
   expect(await stateOf(job.job_id)).toBe('TIMEOUT');
+});
+
+test('the lease of a daemon can be read like a remote one, and stays after its end', async () => {
+  const { db, schema } = api.tenant;
+  const jobs = await addJobs(api.tenant, [
+    { queue: 'q', costUnits: 2 },
+    { queue: 'q', costUnits: 3 },
+  ]);
+  const { leaseId, jobs: claimed } = await claim(api.tenant, { owner: 'daemon-1', leaseSeconds: 60 });
+  const job_ids = expect.arrayContaining(jobs.map((job) => job.id));
+  const read = async () => (await api.get(`/lease/${leaseId}`)).body.lease;
+  expect(await read()).toMatchObject({
+    kind: 'in_process',
+    job_ids,
+    addon_id: 'q',
+    cost_units: 5,
+    worker_id: 'daemon-1',
+    ttl_sec: 60,
+    state: 'ACTIVE',
+    released_at: null,
+  });
+  const items = claimed.map((job) => ({
+    jobId: job.id,
+    leaseId,
+    targetId: null,
+    outcome: { kind: 'complete' as const, result: null },
+  }));
+  await settle(db, schema, items, { actor: 'worker:daemon-1', endedLeases: [leaseId] });
+  expect(await read()).toMatchObject({
+    kind: 'in_process',
+    job_ids,
+    state: 'RELEASED',
+    released_at: expect.any(String),
+  });
+  // It is nobody's to use: workers act on remote leases only.
+  const { body } = await api.get(`/jobs/${jobs[0]?.id}`);
+  expect(body.job).toMatchObject({ state: 'DONE', lease_id: leaseId, claimed_by: 'daemon-1' });
+  const forged = { job_id: jobs[0]?.id, worker_id: 'daemon-1' };
+  expect((await api.post(`/lease/${leaseId}/heartbeat`, forged)).status).toBe(404);
+});
+
+test('a lease that is asked for again lasts as long as the worker believes: from its last request on', async () => {
+  const { db, schema } = api.tenant;
+  await api.submit({ addon_id: 'twice' });
+  const job = await api.claim({ addon_id: 'twice' });
+  const ask = () => api.post('/lease/request', { ...own(job), ttl_sec: 30 });
+  const { lease } = (await ask()).body;
+  await db.query(`update ${schema}.leases set expires_at = now() + interval '1 second' where id = $1`, [
+    lease.lease_id,
+  ]);
+  const again = (await ask()).body.lease;
+  expect(again.lease_id).toBe(lease.lease_id);
+  expect(Date.parse(again.expires_at) - Date.parse(again.granted_at)).toBeGreaterThanOrEqual(30_000);
 });

@@ -1,9 +1,13 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
+import { Database } from '../../../server/database/database.ts';
 import { listLogs } from '../../../server/jobs/logs.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
 import { Fatal, Recoverable } from '../../../server/worker/handler-errors.ts';
 import { useTenant } from '../../support/database.ts';
+import { startDelayingProxy } from '../../support/delaying-proxy.ts';
+import { eventually } from '../../support/eventually.ts';
 import { runJob, startClaimed, startJob } from '../../support/handlers.ts';
 import { eventTypes, expireLease, finish, reread } from '../../support/jobs.ts';
 
@@ -52,6 +56,32 @@ test('a stale holder writes nothing and is told to stop', async () => {
   expect(await listLogs(context.db, context.schema, job.id, { limit: 10 })).toEqual([]);
   const children = await context.db.query(`select id from ${context.schema}.jobs where parent_id = $1`, [job.id]);
   expect(children).toEqual([]);
+});
+
+test('lease.assert does not believe an answer that lay in the socket until the lease was over', async () => {
+  const { schema } = context;
+  const proxy = await startDelayingProxy(context.url);
+  const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
+  onTestFinished(() => db.close());
+  await db.query('select 1');
+  const definition = defineJob({
+    type: 'test.late-answer',
+    async run({ lease }) {
+      await context.db.query(
+        `update ${schema}.leases set expires_at = clock_timestamp() + interval '500 ms' where id = $1`,
+        [lease.id],
+      );
+      proxy.holdAnswers();
+      const asserted = Promise.allSettled([lease.assert()]);
+      const over = `select 1 from ${schema}.leases where id = $1 and expires_at < now()`;
+      await eventually(async () => expect(await context.db.query(over, [lease.id])).toHaveLength(1));
+      proxy.deliverAnswers();
+      return (await asserted).map(({ status }) => status);
+    },
+  });
+  const { end, stops } = await runJob({ ...context, db }, definition);
+  expect(stops).toEqual([{ kind: 'leaseLost' }]);
+  expect(end).toEqual({ kind: 'completed', result: ['rejected'] });
 });
 
 test('lease.assert fails once the lease has run out by the clock of the database', async () => {

@@ -76,7 +76,9 @@ function ending(job: Job, outcome: Outcome): Settlement {
 const complete = (result: unknown): Outcome => ({ kind: 'complete', result });
 
 async function leaseIsLeft(leaseId: string): Promise<boolean> {
-  const rows = await context.db.query(`select 1 from ${context.schema}.leases where id = $1`, [leaseId]);
+  const rows = await context.db.query(`select 1 from ${context.schema}.leases where id = $1 and state = 'ACTIVE'`, [
+    leaseId,
+  ]);
   return rows.length === 1;
 }
 

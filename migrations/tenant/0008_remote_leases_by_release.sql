@@ -1,0 +1,1 @@
+CREATE INDEX "leases_released_at_remote" ON "tenant_template"."leases" USING btree ("released_at") WHERE released_at is not null and kind <> 'local';

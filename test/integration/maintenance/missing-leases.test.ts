@@ -1,0 +1,149 @@
+// Jobs that are owned without an active lease: an older daemon or a hand in the database may leave them behind. They
+// are named, found by the next sweep, and end like those of any lease that runs out.
+import { expect, test } from 'vitest';
+import { claimRemoteJobs } from '../../../server/jobs/claim.ts';
+import { repairOrphans } from '../../../server/jobs/expire.ts';
+import type { Job } from '../../../server/jobs/job.ts';
+import type { Status } from '../../../server/jobs/states.ts';
+import { explainJob } from '../../../server/jobs/why.ts';
+import { verifyTenant } from '../../../server/maintenance/verify.ts';
+import { requestLease } from '../../../server/scheduler/request-lease.ts';
+import { reportStatus } from '../../../server/scheduler/status.ts';
+import { startDaemon } from '../../support/daemon.ts';
+import { useTenant } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
+import { checkInvariants } from '../../support/invariants.ts';
+import { addJob, claim, eventTypes, reread } from '../../support/jobs.ts';
+
+const context = useTenant();
+const firstId = '00000000-0000-0000-0000-000000000000';
+const long = 3600;
+
+async function own(status: Status, queue: string, maxAttempts = 2): Promise<Job> {
+  const { db, schema } = context;
+  const remote = queue.startsWith('remote');
+  const job = await addJob(context, { remote, queue, targetId: queue, maxAttempts });
+  if (!remote) await claim(context, { leaseSeconds: long, owner: 'gone' });
+  else {
+    await claimRemoteJobs(db, schema, { owner: 'gone', limit: 1, leaseSeconds: long, queue });
+    if (status === 'PREPARING' || status === 'LEASE_PENDING') {
+      await reportStatus(db, schema, { jobId: job.id, state: status, claimSeconds: long });
+    }
+    if (status === 'RUNNING') {
+      await requestLease(db, schema, { jobId: job.id, workerId: 'gone', ttlSeconds: long, claimSeconds: long });
+    }
+  }
+  const owned = await reread(context, job);
+  expect(owned.status).toBe(status);
+  return owned;
+}
+
+async function lose(job: Job, how: 'deleted' | 'ended'): Promise<void> {
+  const { db, schema } = context;
+  if (how === 'deleted') await db.query(`delete from ${schema}.leases where id = $1`, [job.leaseId]);
+  else {
+    await db.query(`update ${schema}.leases set state = 'RELEASED', released_at = now() where id = $1`, [job.leaseId]);
+  }
+}
+
+async function leaseOf(job: Job): Promise<unknown> {
+  const [row] = await context.db.query(
+    `select kind, state, owner, job_ids, queue, cost_units, expires_at > now() as live from ${context.schema}.leases where id = $1`,
+    [job.leaseId],
+  );
+  return row;
+}
+
+const cases: [Status, string, 'local' | 'claim' | 'remote'][] = [
+  ['RUNNING', 'local', 'local'],
+  ['RUNNING', 'remote-running', 'remote'],
+  ['CLAIMED', 'remote-claimed', 'claim'],
+  ['PREPARING', 'remote-preparing', 'claim'],
+  ['LEASE_PENDING', 'remote-pending', 'claim'],
+];
+
+test.each(cases)(
+  'a %s job (%s) without its lease is named by verify and why, and gets it back',
+  async (status, queue, kind) => {
+    const { db, schema, tenant } = context;
+    const job = await own(status, queue);
+    const next = await addJob(context, { targetId: queue });
+    const view = { tenant, daemons: [], capacities: [], tenantConcurrency: 1, workerConcurrency: 1 };
+    const why = async (one: Job) => explainJob(db, await reread(context, one), view as never);
+    await lose(job, 'deleted');
+    expect((await verifyTenant(db, schema)).faults).toEqual([
+      expect.objectContaining({
+        kind: 'job_lease',
+        jobId: job.id,
+        detail: expect.stringContaining(`is ${status} under lease`),
+      }),
+    ]);
+    expect(await why(job)).toMatchObject({ running: false, reasons: [{ code: 'NO_LEASE' }] });
+    const behind = (await why(next)).reasons.find((reason) => reason.code === 'BEHIND_JOB');
+    expect(behind).toMatchObject({ jobId: job.id, detail: expect.stringContaining('its lease is gone') });
+
+    const scan = await repairOrphans(db, schema, {
+      actor: 'sweeper:x',
+      afterSeconds: 7200,
+      leaseSeconds: 15,
+      from: firstId,
+    });
+    expect(scan).toEqual({ orphans: 0, reopened: [job.leaseId], next: undefined });
+    expect(await leaseOf(job)).toEqual({
+      kind,
+      state: 'ACTIVE',
+      owner: 'gone',
+      job_ids: [job.id],
+      queue: kind === 'local' ? null : queue,
+      cost_units: kind === 'local' ? 0 : 1,
+      live: true,
+    });
+    expect((await verifyTenant(db, schema)).faults).toEqual([]);
+    const again = await repairOrphans(db, schema, {
+      actor: 'sweeper:x',
+      afterSeconds: 7200,
+      leaseSeconds: 15,
+      from: firstId,
+    });
+    expect(again.reopened).toEqual([]);
+    await checkInvariants(context);
+  },
+);
+
+test('a lease that ended although a job still runs under it has run out when it is opened again', async () => {
+  const { db, schema } = context;
+  const job = await own('RUNNING', 'ended');
+  await lose(job, 'ended');
+  const scan = await repairOrphans(db, schema, {
+    actor: 'sweeper:x',
+    afterSeconds: 7200,
+    leaseSeconds: 15,
+    from: firstId,
+  });
+  expect(scan.reopened).toEqual([job.leaseId]);
+  expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE', live: false });
+});
+
+test('a daemon finds and recovers them, with their attempts respected', async () => {
+  const retried = await own('RUNNING', 'sweep-retried');
+  const failed = await own('RUNNING', 'sweep-failed', 1);
+  const ended = await own('RUNNING', 'sweep-ended');
+  const claimed = await own('CLAIMED', 'remote-sweep');
+  for (const job of [retried, failed, claimed]) await lose(job, 'deleted');
+  await lose(ended, 'ended');
+  await startDaemon(context);
+  await eventually(async () => {
+    expect(await reread(context, retried)).toMatchObject({ status: 'SUCCESS', attempt: 2 });
+    expect(await reread(context, ended)).toMatchObject({ status: 'SUCCESS', attempt: 2 });
+    expect(await reread(context, failed)).toMatchObject({ status: 'ERROR', error: { code: 'LEASE_EXPIRED' } });
+    expect(await reread(context, claimed)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  });
+  expect((await eventTypes(context, retried)).slice(0, 4)).toEqual([
+    'job.enqueued',
+    'job.started',
+    'job.lease_expired',
+    'job.started',
+  ]);
+  expect((await verifyTenant(context.db, context.schema)).faults).toEqual([]);
+  await checkInvariants(context);
+});
