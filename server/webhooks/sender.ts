@@ -75,7 +75,7 @@ export class WebhookSender {
     }
     // Connecting to a literal asks no resolver, so the lookup would not see it.
     if (!this.#options.allowPrivate && isAddressLiteral(target.hostname) && !isPublicAddress(target.hostname)) {
-      return { kind: 'impossible', error: 'the address is not public' };
+      return { kind: 'impossible', error: notReachable };
     }
     return target;
   }
@@ -90,8 +90,8 @@ function judge(status: number): SendResult {
 
 function failure(error: unknown, timeoutMs: number): SendResult {
   const cause = causes(error);
-  if (cause.some((e) => e instanceof AddressRefused)) {
-    return { kind: 'unreachable', error: 'the name leads to an address that is not public' };
+  if (cause.some((e) => e instanceof AddressRefused || isLookupFailure(e))) {
+    return { kind: 'unreachable', error: notReachable };
   }
   if (cause.some((e) => e instanceof Error && /Timeout/.test(e.name + e.constructor.name))) {
     return { kind: 'unreachable', error: `no answer within ${timeoutMs} ms` };
@@ -102,6 +102,15 @@ function failure(error: unknown, timeoutMs: number): SendResult {
 /** A text that Postgres refuses would keep the outcome from being stored, and the delivery would be tried for ever. */
 function storable(text: string): string {
   return text.slice(0, 300).toWellFormed().replaceAll('\0', ' ');
+}
+
+// One text for a name that does not exist, one that cannot be looked up and one that leads inside: otherwise a
+// tenant could find out which names there are in the network of this machine.
+const notReachable = 'the address does not lead to a public host';
+
+function isLookupFailure(error: unknown): boolean {
+  const { syscall, code } = error as NodeJS.ErrnoException;
+  return syscall === 'getaddrinfo' || /^(ENOTFOUND|EAI_|ENODATA|ESERVFAIL)/.test(code ?? '');
 }
 
 function causes(error: unknown): unknown[] {

@@ -194,7 +194,9 @@ test('private addresses are refused for good unless allowed', async () => {
   const job = await completed({ webhookUrl: `${receiver.url}/inside` });
   await dispatcher.runOnce();
   expect(of('/inside')).toEqual([]);
-  expect(await deliveriesOf(job)).toMatchObject([{ state: 'failed', last_error: 'the address is not public' }]);
+  expect(await deliveriesOf(job)).toMatchObject([
+    { state: 'failed', last_error: 'the address does not lead to a public host' },
+  ]);
 });
 
 test('stopping awaits what is under way, and another daemon picks up the rest', async () => {

@@ -55,10 +55,27 @@ test('a name is resolved once, by the connection itself: there is no moment betw
   };
   const url = `http://rebind.example:${receiver.port}/inside`;
   const options = { allowPrivate: false, timeoutMs: 500, lookup: lookup as never };
-  expect(await send(url, options)).toMatchObject({ kind: 'unreachable', error: expect.stringContaining('not public') });
+  expect(await send(url, options)).toMatchObject({
+    kind: 'unreachable',
+    error: expect.stringContaining('public host'),
+  });
   expect(asked).toBe(1);
   asked = 0;
   expect(await send(url, { ...options, allowPrivate: true })).toEqual({ kind: 'accepted', status: 204 });
   expect(asked).toBe(1);
   expect(receiver.received.filter((r) => r.path === '/inside')).toHaveLength(1);
+});
+
+test('names that do not exist and names that lead inside get one and the same error', async () => {
+  const failing =
+    (code: string) => (_name: string, _options: unknown, callback: (error: Error, found: object[]) => void) =>
+      callback(Object.assign(new Error(`getaddrinfo ${code} inner.example`), { code, syscall: 'getaddrinfo' }), []);
+  const inside = (_name: string, _options: unknown, callback: (error: null, found: object[]) => void) =>
+    callback(null, [{ address: '10.0.0.7', family: 4 }]);
+  const results = [];
+  for (const lookup of [failing('ENOTFOUND'), failing('EAI_AGAIN'), inside]) {
+    results.push(await send('http://inner.example/', { allowPrivate: false, timeoutMs: 500, lookup: lookup as never }));
+  }
+  for (const result of results) expect(result).toEqual(results[0]);
+  expect(JSON.stringify(results)).not.toMatch(/inner|ENOTFOUND|EAI/);
 });
