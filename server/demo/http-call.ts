@@ -5,6 +5,7 @@ import { z } from 'zod';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
 import { defineJob } from '../worker/define-job.ts';
 import { Fatal, Recoverable } from '../worker/handler-errors.ts';
+import { countBytes, TooManyBytes } from './count-bytes.ts';
 
 export const httpCall = defineJob({
   type: 'demo.http',
@@ -32,11 +33,15 @@ export const httpCall = defineJob({
       dispatcher,
       redirect: 'manual',
       ...(payload.body !== undefined && payload.method === 'POST' && { body: JSON.stringify(payload.body) }),
-    }).catch((error: Error) => {
+    }).catch((error: unknown) => {
       if (signal.aborted) throw error;
-      throw new Recoverable(`The server could not be reached: ${error.message}`, { code: 'UNREACHABLE', cause: error });
+      // Without its cause, which would tell a tenant which names and addresses exist behind this machine.
+      throw new Recoverable('The server could not be reached', { code: 'UNREACHABLE' });
     });
-    const bytes = (await response.arrayBuffer()).byteLength;
+    const bytes = await countBytes(response.body, mostAnswerBytes).catch((error: unknown) => {
+      if (error instanceof TooManyBytes) throw new Fatal(error.message, { code: 'ANSWER_TOO_LARGE' });
+      throw error;
+    });
     log('answered', { status: response.status, bytes });
     if (response.status === 429 || response.status >= 500) {
       throw new Recoverable(`The server answered ${response.status}`, { code: 'SERVER_BUSY' });
@@ -45,3 +50,6 @@ export const httpCall = defineJob({
     return { status: response.status, bytes };
   },
 });
+
+// More than a sample needs.
+const mostAnswerBytes = 10_485_760;

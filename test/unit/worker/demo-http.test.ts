@@ -1,4 +1,5 @@
 import { expect, test } from 'vitest';
+import { countBytes } from '../../../server/demo/count-bytes.ts';
 import { httpCall } from '../../../server/demo/http-call.ts';
 import { runHandler } from '../../../server/testing/fake-run.ts';
 
@@ -9,3 +10,21 @@ test.each(['http://127.0.0.1:9/', 'http://169.254.169.254/latest/meta-data', 'ht
     expect(run).toMatchObject({ status: 'failed', recoverable: false, error: { code: 'ADDRESS_REFUSED' } });
   },
 );
+
+test('of an answer without end only so much is read, and it is cancelled', async () => {
+  let sent = 0;
+  let isCancelled = false;
+  async function* endless() {
+    try {
+      for (;;) {
+        sent += 1000;
+        yield new Uint8Array(1000);
+      }
+    } finally {
+      isCancelled = true;
+    }
+  }
+  await expect(countBytes(endless(), 50_000)).rejects.toThrow('more than 50000 bytes');
+  expect(sent).toBe(51_000);
+  expect(isCancelled).toBe(true);
+});
