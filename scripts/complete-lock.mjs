@@ -1,5 +1,7 @@
 // `npm run lock:complete`: a lock written where the registry lacks other platforms' packages leaves
-// them out, and then `npm ci` refuses it everywhere. Adds what is missing; --check only says so.
+// them out, and then `npm ci` refuses it everywhere; an entry without a hash takes whatever the registry sends.
+// Adds what is missing; --check only says so.
+import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const systems = ['aix', 'android', 'darwin', 'freebsd', 'linux', 'netbsd', 'openbsd', 'openharmony', 'sunos', 'win32'];
@@ -8,16 +10,53 @@ const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'ris
 const file = new URL('../package-lock.json', import.meta.url);
 const lock = JSON.parse(readFileSync(file, 'utf8'));
 const missing = missingPackages(lock.packages);
-if (missing.length === 0) {
-  console.log('the lock is complete');
-} else if (process.argv.includes('--check')) {
-  console.error(`package-lock.json lacks ${missing.map(([path]) => path).join(', ')}; run npm run lock:complete`);
-  process.exitCode = 1;
-} else {
-  const all = Object.entries({ ...lock.packages, ...Object.fromEntries(missing) });
-  all.sort(([a], [b]) => a.localeCompare(b, 'en'));
+if (process.argv.includes('--check')) check();
+else complete();
+
+function check() {
+  const unhashed = unhashedPackages(lock.packages);
+  const faults = [
+    ...missing.map(([path]) => `${path} is missing`),
+    ...unhashed.filter(([, entry]) => !isOtherPlatform(entry)).map(([path]) => `${path} has no integrity hash`),
+  ];
+  for (const fault of faults) console.error(`package-lock.json: ${fault}; run npm run lock:complete`);
+  if (faults.length > 0) process.exitCode = 1;
+  else console.log(`the lock is complete; ${unhashed.length} optional tools of other platforms have no integrity hash`);
+}
+
+function complete() {
+  const packages = { ...lock.packages, ...Object.fromEntries(missing) };
+  let hashed = 0;
+  for (const [path, entry] of unhashedPackages(packages)) {
+    const integrity = hashOf(path.slice(path.lastIndexOf('node_modules/') + 'node_modules/'.length), entry.version);
+    if (integrity === undefined) continue;
+    packages[path] = { ...entry, integrity };
+    hashed += 1;
+  }
+  const all = Object.entries(packages).sort(([a], [b]) => a.localeCompare(b, 'en'));
   writeFileSync(file, `${JSON.stringify({ ...lock, packages: Object.fromEntries(all) }, null, 2)}\n`);
-  console.log(`added ${missing.length} packages to the lock`);
+  console.log(`added ${missing.length} packages and ${hashed} integrity hashes to the lock`);
+}
+
+/** Without a hash npm installs whatever the registry answers with. */
+function unhashedPackages(packages) {
+  return Object.entries(packages).filter(([path, entry]) => path !== '' && !entry.link && !entry.integrity);
+}
+
+/** A developer's tool for a platform whose packages the registry at hand may lack. Nothing that the product runs. */
+function isOtherPlatform(entry) {
+  return entry.dev === true && entry.optional === true && entry.cpu !== undefined;
+}
+
+function hashOf(name, version) {
+  try {
+    const told = execFileSync('npm', ['view', `${name}@${version}`, 'dist.integrity'], {
+      stdio: ['ignore', 'pipe', 'ignore'],
+    });
+    return /^sha512-\S+$/m.exec(told.toString())?.[0];
+  } catch {
+    return undefined;
+  }
 }
 
 function missingPackages(packages) {
