@@ -28,7 +28,7 @@ const settings = {
   LOG_LEVEL: oneOf(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], 'How much is logged.'),
   ADMIN_API_KEY: text(
     '',
-    'A bootstrap admin key (at least 32 characters). Empty: one is made at the first start and printed once.',
+    'A bootstrap admin key: at least 32 characters that cannot be guessed. Empty: one is made at the first start and printed once.',
   ),
   HANDLERS: text('', 'Module, or directory of modules, with your job handlers. Empty: the demo handlers.'),
   DEMO_TENANT: oneOf(
@@ -173,10 +173,28 @@ function contradictions(config: Config): string[] {
       `LEASE_SECONDS=${config.leaseSeconds} is not allowed: at least twice HEARTBEAT_INTERVAL_SECONDS (${config.heartbeatIntervalSeconds})`,
     );
   }
-  if (config.adminApiKey !== '' && config.adminApiKey.length < 32) {
-    faults.push('ADMIN_API_KEY is not allowed: at least 32 characters');
+  if (config.adminApiKey !== '' && isGuessable(config.adminApiKey)) {
+    faults.push(
+      'ADMIN_API_KEY is not allowed: at least 32 characters that cannot be guessed, e.g. from `openssl rand -hex 24`',
+    );
   }
   return faults;
+}
+
+/** Short, of few different characters, or the same piece again and again. */
+function isGuessable(key: string): boolean {
+  const counts = new Map<string, number>();
+  for (const char of key) counts.set(char, (counts.get(char) ?? 0) + 1);
+  let bits = 0;
+  for (const n of counts.values()) bits -= n * Math.log2(n / key.length);
+  return key.length < 32 || counts.size < 8 || bits < 90 || periodOf(key) <= key.length / 2;
+}
+
+/** How many characters it takes until a text begins again. */
+function periodOf(text: string): number {
+  let period = 1;
+  while (text.slice(period) !== text.slice(0, text.length - period)) period++;
+  return period;
 }
 
 /** One row per setting, for `.env.example`, the docs and `leasehold config`. */

@@ -22,7 +22,7 @@ export const fastSettings: Record<string, string> = {
   SHUTDOWN_GRACE_PERIOD_SECONDS: '1',
   WORKER_CONCURRENCY: '20',
   TENANT_CONCURRENCY: '20',
-  ADMIN_API_KEY: 'test-admin-key-test-admin-key-test-admin-key',
+  ADMIN_API_KEY: 'test-admin-key-0123456789-of-the-daemon',
 };
 
 export interface StartDaemon {

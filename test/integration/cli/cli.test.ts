@@ -107,7 +107,11 @@ describe('leasehold migrate', () => {
 
 describe('leasehold config', () => {
   it('prints settings without secrets', async () => {
-    const env = { DATABASE_URL: 'postgres://u:hush@db.example/x', ADMIN_API_KEY: 'k'.repeat(40), PORT: '9999' };
+    const env = {
+      DATABASE_URL: 'postgres://u:hush@db.example/x',
+      ADMIN_API_KEY: 'hush-0123456789-abcdefghijklmnopqrst',
+      PORT: '9999',
+    };
     const { code, out } = await cli('config', env);
     expect(code).toBe(0);
     expect(out).toMatch(/PORT +9999 +8080/);

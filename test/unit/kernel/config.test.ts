@@ -1,0 +1,30 @@
+import { expect, it } from 'vitest';
+import { loadConfig } from '../../../server/kernel/config.ts';
+
+it.each([
+  'short',
+  'k'.repeat(40),
+  'changeme'.repeat(5),
+  'test-admin-key-test-admin-key-test-admin-key',
+  '0123456789012345678901234567890123456789',
+  'abababababababababababababababababababac',
+  'aaaaaaaaaaaaaaaaaaaaaaaaaaaabcdefghi',
+])('an ADMIN_API_KEY that can be guessed is refused without showing it: %s', (key) => {
+  let message = '';
+  try {
+    loadConfig({ ADMIN_API_KEY: key });
+  } catch (error) {
+    message = (error as Error).message;
+  }
+  expect(message).toContain('ADMIN_API_KEY is not allowed: at least 32 characters');
+  expect(message).toContain('openssl rand');
+  expect(message).not.toContain(key);
+});
+
+it.each([
+  'b5f1c2d3e4a596877869504132435465768798a9bacbdced',
+  'xK3v-Pq9_Lm2Zt7Yw5Rb8Nc4Hd6Jf1Gs',
+  'correct horse battery staple with more words',
+])('one that cannot is taken: %s', (key) => {
+  expect(loadConfig({ ADMIN_API_KEY: key }).adminApiKey).toBe(key);
+});
