@@ -1,5 +1,5 @@
 // The Express app: what every request passes, then the routes, then the answers to what matched none.
-import express, { type Express, type Router } from 'express';
+import express, { type Express, type RequestHandler, type Router } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
@@ -44,6 +44,7 @@ export function createApp(deps: AppDependencies): Express {
   app.use(logRequests(deps.logger));
   app.use(helmet(headers));
   for (const page of deps.pages ?? []) app.use(page);
+  app.use(refuseCaching);
   const groups = [
     healthRoutes(deps),
     adminTenantRoutes(deps),
@@ -82,6 +83,12 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
   });
   return group;
 }
+
+// Answers hold tenants' data and keys: no cache between here and the client may keep them.
+const refuseCaching: RequestHandler = (_request, response, next) => {
+  response.set('Cache-Control', 'no-store');
+  next();
+};
 
 // TLS ends in front of the daemon, if anywhere: it must not tell browsers to insist on it.
 const headers: Parameters<typeof helmet>[0] = {

@@ -185,6 +185,18 @@ describe('an answer', () => {
     ).toHaveLength(36);
   });
 
+  it('may not be kept by any cache', async () => {
+    for (const [path, by] of [
+      ['/api/keys', key],
+      ['/api/echo/broken', key],
+      ['/api/keys', 'wrong'],
+      ['/api/nothing', key],
+    ]) {
+      const answer = await app.request('GET', path as string, { key: by });
+      expect(answer.headers.get('cache-control')).toBe('no-store');
+    }
+  });
+
   it('carries the headers that keep browsers safe', async () => {
     const answer = await app.request('GET', '/livez');
     expect(answer.headers.get('x-content-type-options')).toBe('nosniff');

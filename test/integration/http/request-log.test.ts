@@ -1,0 +1,40 @@
+// What the log holds of requests, and how much strangers can write into it.
+import { pino } from 'pino';
+import { expect, it } from 'vitest';
+import { startApp } from '../../support/app.ts';
+import { useTenant } from '../../support/database.ts';
+
+const context = useTenant();
+
+it('holds a bounded number of short lines about strangers, and says how many are missing', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line)) });
+  const { app, stop } = await startApp(context, () => ({ logger }));
+  try {
+    const long = `/api/${'x'.repeat(8000)}`;
+    const headers = { 'user-agent': 'u'.repeat(2000), 'x-request-id': 'i'.repeat(2000) };
+    for (let n = 0; n < 300; n++) await app.request('GET', n % 2 ? long : '/api/keys', { key: 'wrong', headers });
+    // The line that counts the others comes with the first request of a later second.
+    const counted = () => lines.filter((line) => typeof line.requests === 'number');
+    while (counted().length === 0) await app.request('GET', '/api/keys', { key: 'wrong' });
+    const own = lines.filter((line) => line.requests === undefined);
+    expect(own.length).toBeLessThan(300);
+    for (const line of lines) expect(JSON.stringify(line).length).toBeLessThan(1500);
+    expect(JSON.stringify(lines)).not.toContain('uuuu');
+  } finally {
+    await stop();
+  }
+});
+
+it('holds every refused request of a caller with a valid key', async () => {
+  const lines: { res?: { status: number } }[] = [];
+  const logger = pino({ level: 'info' }, { write: (line) => void lines.push(JSON.parse(line)) });
+  const { app, stop } = await startApp(context, () => ({ logger }));
+  try {
+    const key = await app.keyFor(context.tenant.id);
+    for (let n = 0; n < 40; n++) await app.request('DELETE', '/api/keys/nope', { key });
+    expect(lines.filter((line) => line.res?.status === 404)).toHaveLength(40);
+  } finally {
+    await stop();
+  }
+});
