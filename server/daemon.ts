@@ -7,7 +7,7 @@ import { createPeriodic, type Periodic } from './daemon/periodic.ts';
 import { untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
-import { daemonJoined, Notifications, tenantsChanged } from './database/notifications.ts';
+import { daemonJoined, keysChanged, Notifications, tenantsChanged } from './database/notifications.ts';
 import { EventStreams } from './events/stream.ts';
 import type { ReadinessState } from './http/routes/health.ts';
 import type { HttpServer } from './http/server.ts';
@@ -190,6 +190,8 @@ export class Daemon {
     };
     this.#notifications.onEvents((slug) => this.#streams.wake(slug));
     this.#notifications.onWake((slug) => {
+      if (slug === keysChanged || slug === undefined) this.#keys.forget();
+      if (slug === keysChanged) return this.#streams.checkKeys();
       if (slug === tenantsChanged || slug === undefined) void this.registry.refresh().catch(() => {});
       if (slug === daemonJoined) this.#registration.joined();
       else if (slug !== tenantsChanged) this.#wakeHere(slug);

@@ -10,6 +10,8 @@ import type { Queryable } from './database.ts';
 export const wakeChannel = 'leasehold_wake';
 /** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
 export const tenantsChanged = '!tenants';
+/** Sent in the place of a slug when API keys were revoked or rotated. */
+export const keysChanged = '!keys';
 /** Sent by a daemon that has begun to listen. */
 export const daemonJoined = '!daemon';
 // A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.

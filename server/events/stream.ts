@@ -54,7 +54,7 @@ interface Channel {
 
 const headers = {
   'Content-Type': 'text/event-stream; charset=utf-8',
-  'Cache-Control': 'no-cache, no-transform',
+  'Cache-Control': 'no-store, no-transform',
   Connection: 'keep-alive',
   // Proxies that gather answers would hold the events back.
   'X-Accel-Buffering': 'no',
@@ -92,6 +92,11 @@ export class EventStreams implements Service {
 
   async stop(): Promise<void> {
     await this.closeAll();
+  }
+
+  /** Keys were revoked: streams that they opened end now, not at the next ping. */
+  checkKeys(): void {
+    this.#checks.wake();
   }
 
   /** A hint that something was committed for this tenant, or for any. Cheap for tenants without readers. */

@@ -1,21 +1,21 @@
 // Keys as the operator sees them: those of any tenant, and the operator's own.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
 import { getTenant } from '../../tenants/read.ts';
 import { RouteGroup } from '../route.ts';
 import { createKeyBody } from './key-schemas.ts';
-import { addKeyRoutes } from './keys.ts';
+import { addKeyRoutes, type KeyRouteDependencies } from './keys.ts';
 
-export function adminKeyRoutes({ db }: { db: Database }): RouteGroup {
+export function adminKeyRoutes(deps: KeyRouteDependencies): RouteGroup {
+  const { db } = deps;
   const group = new RouteGroup('Administration');
-  addKeyRoutes(group, db, {
+  addKeyRoutes(group, deps, {
     path: '/api/admin/tenants/{slug}/keys',
     access: 'operator',
     params: { slug: z.string().max(100) },
     body: createKeyBody,
     ownerOf: async ({ params }) => (await getTenant(db, params.slug)).id,
   });
-  addKeyRoutes(group, db, {
+  addKeyRoutes(group, deps, {
     path: '/api/admin/keys',
     access: 'operator',
     params: {},

@@ -6,6 +6,7 @@ import { createApiKey } from '../../tenants/api-keys/create.ts';
 import { listApiKeys } from '../../tenants/api-keys/list.ts';
 import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
 import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
+import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
@@ -31,9 +32,15 @@ interface KeyOwner<A extends Access, P extends z.ZodRawShape> {
   ownerOf(context: RouteContext<A, z.output<z.ZodObject<P>>>): Promise<string | null>;
 }
 
-export function keyRoutes({ db }: { db: Database }): RouteGroup {
+export interface KeyRouteDependencies {
+  db: Database;
+  /** Remembers keys for a moment. */
+  keys: Pick<KeyVerifier, 'forget'>;
+}
+
+export function keyRoutes(deps: KeyRouteDependencies): RouteGroup {
   const group = new RouteGroup('Keys');
-  addKeyRoutes(group, db, {
+  addKeyRoutes(group, deps, {
     path: '/api/keys',
     access: 'admin',
     params: {},
@@ -45,7 +52,7 @@ export function keyRoutes({ db }: { db: Database }): RouteGroup {
 
 export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
   group: RouteGroup,
-  db: Database,
+  { db, keys }: KeyRouteDependencies,
   owner: KeyOwner<A, P>,
 ): void {
   const ownerParams = z.strictObject(owner.params);
@@ -67,9 +74,9 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
       const list = `keys:${tenantId ?? 'operator'}`;
       const [createdAt, id] = cursor?.position(list, ['time', 'text']) ?? [];
       const before = createdAt === undefined || id === undefined ? undefined : { createdAt, id };
-      const keys = await listApiKeys(db, tenantId, { limit: limit + 1, before });
-      const page = keys.slice(0, limit);
-      const last = keys.length > page.length ? page.at(-1) : undefined;
+      const found = await listApiKeys(db, tenantId, { limit: limit + 1, before });
+      const page = found.slice(0, limit);
+      const last = found.length > page.length ? page.at(-1) : undefined;
       return { keys: page.map(keyToApi), next_cursor: last ? encodeCursor(list, [last.createdAt, last.id]) : null };
     },
   });
@@ -98,6 +105,7 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
     problems: ['NOT_FOUND'],
     handle: async (context) => {
       const key = await revokeApiKey(db, await ownerOf(context), idOf(context.params));
+      keys.forget(key.id);
       audit(context, 'key revoked', { revokedKey: key.id, tenantId: key.tenantId });
       return { key: keyToApi(key) };
     },
@@ -115,6 +123,7 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
     handle: async (context) => {
       const id = idOf(context.params);
       const { key, previous } = await rotateApiKey(db, await ownerOf(context), id, context.body.overlap_seconds);
+      keys.forget(previous.id);
       audit(context, 'key rotated', { rotatedKey: previous.id, newKey: key.id, tenantId: key.tenantId });
       return reply(201, { key: newKeyToApi(key), previous: keyToApi(previous) });
     },

@@ -1,6 +1,7 @@
-// Ends a key for good. Every daemon notices within the verifier's TTL.
+// Ends a key for good. Every daemon is notified; one that misses it notices within the verifier's TTL.
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { announceKeys } from '../announce.ts';
 import { type ApiKey, type ApiKeyRow, apiKeyColumns, toApiKey } from './key.ts';
 import { noKey } from './list.ts';
 
@@ -17,5 +18,6 @@ export async function revokeApiKey(db: Queryable, tenantId: string | null, id: s
     [id, tenantId],
   );
   if (!row) throw noKey(id);
+  await announceKeys(db);
   return toApiKey(row);
 }

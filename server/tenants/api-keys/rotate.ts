@@ -3,6 +3,7 @@
 import type { Database } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
+import { announceKeys } from '../announce.ts';
 import { createApiKey } from './create.ts';
 import { type ApiKey, type ApiKeyRow, apiKeyColumns, type NewApiKey, toApiKey } from './key.ts';
 import { noKey } from './list.ts';
@@ -13,7 +14,7 @@ export async function rotateApiKey(
   id: string,
   overlapSeconds = 0,
 ): Promise<{ key: NewApiKey; previous: ApiKey }> {
-  return db.transaction(async (tx) => {
+  const rotated = await db.transaction(async (tx) => {
     const [old] = await tx.query<ApiKeyRow & { ended: boolean; ends_at: string }>(
       `select ${apiKeyColumns},
               revoked_at is not null or coalesce(expires_at <= now(), false) as ended,
@@ -33,4 +34,6 @@ export async function rotateApiKey(
     );
     return { key, previous: toApiKey(previous as ApiKeyRow) };
   });
+  await announceKeys(db);
+  return rotated;
 }

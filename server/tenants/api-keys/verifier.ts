@@ -1,5 +1,5 @@
-// Decides whether a key's text is valid, from a cache that lives two seconds: fast enough for every
-// request, short enough that a revocation takes effect within seconds on every daemon. Unknown,
+// Decides whether a key's text is valid, from a cache that lives two seconds and is dropped when keys change.
+// A revocation takes effect at once on the daemon that made it, within moments on the others. Unknown,
 // revoked and expired keys get the same answer for the same work, and share one connection for it.
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
@@ -32,6 +32,7 @@ export class KeyVerifier implements Service {
   /** Ids that were not, and when that was read. A flood of them takes nothing from those that are valid. */
   #unknown = new Map<string, number>();
   #lookups: KeyLookups;
+  #changes = 0;
   #used = new Set<string>();
   #interval: Interval;
   // Compared against when there is nothing to compare with.
@@ -64,6 +65,13 @@ export class KeyVerifier implements Service {
     return found.key;
   }
 
+  /** A key was revoked or rotated, here or (without an id) on another daemon: what is remembered may be wrong. */
+  forget(id?: string): void {
+    this.#changes += 1;
+    if (id === undefined) this.#valid.clear();
+    else this.#valid.delete(id);
+  }
+
   async #lookUp(id: string): Promise<StoredKey | undefined> {
     const now = performance.now();
     const valid = this.#valid.get(id);
@@ -71,7 +79,10 @@ export class KeyVerifier implements Service {
     const unknownAt = this.#unknown.get(id);
     if (unknownAt !== undefined && now - unknownAt < unknownMs) return undefined;
     if (valid) return this.#refresh(id, now);
+    const changes = this.#changes;
     const found = await this.#lookups.find(id);
+    // It may have been read just before it was revoked.
+    if (changes !== this.#changes) return found;
     if (found) remember(this.#valid, id, { found: Promise.resolve(found), readAt: now });
     else remember(this.#unknown, id, now);
     return found;

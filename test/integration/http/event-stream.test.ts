@@ -61,7 +61,7 @@ describe('a live stream', () => {
   it('tells what happens, under the names that users know', async () => {
     const reader = await (await read(await serve())).ready();
     expect(reader.response.headers.get('content-type')).toMatch(/^text\/event-stream/);
-    expect(reader.response.headers.get('cache-control')).toMatch(/no-cache/);
+    expect(reader.response.headers.get('cache-control')).toMatch(/no-store/);
     expect(reader.response.headers.get('x-accel-buffering')).toBe('no');
     const job = await addJob(context);
     const { jobs } = await claim(context);

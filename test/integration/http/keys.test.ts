@@ -80,6 +80,21 @@ describe('a key', () => {
     expect(JSON.stringify(rows)).not.toContain(key.split('_')[2]);
   });
 
+  it('that is revoked or rotated stops working with the next request, whatever is remembered of it', async () => {
+    const key = await tenantKey();
+    for (const [method, path] of [
+      ['DELETE', ''],
+      ['POST', '/rotate'],
+    ] as const) {
+      const made = await app.request('POST', '/api/keys', { key, body: { name: 'brief', scopes: ['admin'] } });
+      const brief = made.body.key.key;
+      expect((await app.request('GET', '/api/keys', { key: brief })).status).toBe(200);
+      const ended = await app.request(method, `/api/keys/${made.body.key.id}${path}`, { key });
+      expect(ended.status).toBeLessThan(300);
+      expect((await app.request('GET', '/api/keys', { key: brief })).status).toBe(401);
+    }
+  });
+
   it('revoked through one daemon, stops working on another within seconds', async () => {
     const second = await startApp(context);
     try {
