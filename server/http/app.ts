@@ -63,7 +63,7 @@ export function createApp(deps: AppDependencies): Express {
     }),
   });
   app.use(answerNotFound);
-  app.use(answerProblem());
+  app.use(answerProblem(deps.registry));
   return app;
 }
 

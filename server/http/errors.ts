@@ -4,10 +4,13 @@ import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { isConnectionError, isLockTimeout, sqlState } from '../database/database.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { callerOf } from './authenticate.ts';
 
-export function answerProblem(): ErrorRequestHandler {
-  return (error, request, response, next) => {
-    const found = toProblem(error);
+export function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): ErrorRequestHandler {
+  return async (error, request, response, next) => {
+    const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
     if (found.httpStatus >= 500) logFailure(request.log, error, found);
     // The answer is under way: all that is left is to cut it, so that the client notices.
     if (response.headersSent) return next(error);
@@ -32,6 +35,20 @@ export function answerProblem(): ErrorRequestHandler {
 function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
   if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
   else log.error({ err: error, code }, 'request failed');
+}
+
+/** A table is missing because its tenant was deleted while the request was under way. */
+async function fromDeletedTenant(
+  error: unknown,
+  tenant: Tenant | undefined,
+  registry: Pick<TenantRegistry, 'byId' | 'refresh'>,
+): Promise<Problem | undefined> {
+  const state = sqlState(error);
+  if (tenant === undefined || (state !== '42P01' && state !== '3F000')) return undefined;
+  await registry.refresh().catch(() => {});
+  const status = registry.byId(tenant.id)?.status ?? 'DELETING';
+  if (status !== 'DELETING') return undefined;
+  return problem('TENANT_SUSPENDED', 'The tenant is being deleted.', { status });
 }
 
 /** RFC 9457 keeps `status` for the number; a job's or tenant's own goes by another name. */

@@ -3,7 +3,8 @@
 // the tenant; schema and row then vanish in one transaction.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
-import type { Database, Queryable } from '../database/database.ts';
+import { setTimeout } from 'node:timers/promises';
+import { type Database, isRetryable, type Queryable, sqlState } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
 import { announceTenants } from './announce.ts';
@@ -11,7 +12,9 @@ import { noTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
 
 // DDL that waits for a lock makes everybody wait behind it.
-const lockTimeout = '10s';
+const lockTimeout = '3s';
+// A busy tenant's transactions hold its tables in another order, until they see that it is DELETING.
+const mostTries = 10;
 const mostCounted = 10_000;
 
 /** First step. A second request replaces the token of the first. */
@@ -65,6 +68,20 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
 }
 
 async function drop(db: Database, tenant: Tenant, force: boolean): Promise<void> {
+  for (let tries = 1; ; tries++) {
+    try {
+      return await dropOnce(db, tenant, force);
+    } catch (error) {
+      if (!isRetryable(error) && sqlState(error) !== lockNotAvailable) throw error;
+      if (tries === mostTries) throw problem('CONFLICT', "The tenant's tables are in use; try again in a moment.");
+      await setTimeout(Math.random() * 100 * tries);
+    }
+  }
+}
+
+const lockNotAvailable = '55P03';
+
+async function dropOnce(db: Database, tenant: Tenant, force: boolean): Promise<void> {
   await db.transaction(async (tx) => {
     await tx.query("set local citus.propagate_set_commands = 'local'");
     await tx.query(`set local lock_timeout = '${lockTimeout}'`);

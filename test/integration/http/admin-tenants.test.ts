@@ -1,12 +1,28 @@
 import { describe, expect, it } from 'vitest';
+import type { Database } from '../../../server/database/database.ts';
+import { RouteGroup } from '../../../server/http/route.ts';
 import { adminKey, useApp } from '../../support/app.ts';
 import { useDatabase } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
 
 const context = useDatabase();
-const app = useApp(context);
+const app = useApp(context, ({ db }) => ({ routes: [tableRoutes(db)] }));
 const admin = (method: string, path: string, body?: unknown) => app.request(method, path, { key: adminKey, body });
 const create = (slug: string, settings?: unknown) =>
   admin('POST', '/api/admin/tenants', { slug, ...(settings ? { settings } : {}) });
+
+function tableRoutes(db: Database): RouteGroup {
+  const group = new RouteGroup('Test');
+  group.route({
+    method: 'get',
+    path: '/api/tables',
+    summary: 'Read a table of the tenant',
+    access: 'read',
+    answers: { 200: null },
+    handle: ({ tenant }) => db.query(`select count(*) from ${tenant.schema}.jobs`),
+  });
+  return group;
+}
 
 describe('creating a tenant', () => {
   it('answers 201 with the tenant and a first key that works', async () => {
@@ -165,6 +181,36 @@ describe('deleting a tenant', () => {
     expect(await context.db.query("select 1 from pg_namespace where nspname = 'tenant_doomed'")).toEqual([]);
     expect((await app.request('GET', '/api/keys', { key: key.key })).status).toBe(401);
     expect((await create('doomed')).status).toBe(201);
+  });
+
+  it('goes on when a busy transaction and the deletion wait for each other', async () => {
+    await create('deadlocked');
+    const { confirm } = (await admin('DELETE', '/api/admin/tenants/deadlocked')).body;
+    let deletion: ReturnType<typeof admin> | undefined;
+    const busy = context.db.transaction(async (tx) => {
+      await tx.query(`insert into tenant_deadlocked.targets (id) values ('t')`);
+      deletion = admin('DELETE', `/api/admin/tenants/deadlocked?confirm=${confirm}&force=true`);
+      // It has the jobs and waits for the targets; now this one waits for the jobs.
+      await eventually(async () => {
+        const waiting = await context.db.query(
+          `select 1 from pg_locks where not granted and relation = 'tenant_deadlocked.targets'::regclass`,
+        );
+        expect(waiting).toHaveLength(1);
+      });
+      await tx.query('select count(*) from tenant_deadlocked.jobs');
+    });
+    // Whichever of the two the database chooses to end.
+    await busy.catch(() => {});
+    expect((await deletion)?.status).toBe(200);
+  });
+
+  it('answers a request that is under way with 403 instead of an error', async () => {
+    const made = await create('vanishing');
+    // As when the tables go between the check of the key and the statement of the request.
+    await context.db.query('drop schema tenant_vanishing cascade');
+    await context.db.query(`update leasehold.tenants set status = 'DELETING' where slug = 'vanishing'`);
+    const answer = await app.request('GET', '/api/tables', { key: made.body.key.key });
+    expect(answer.body).toMatchObject({ status: 403, code: 'TENANT_SUSPENDED', current_status: 'DELETING' });
   });
 
   it('refuses while a job is with a worker, unless forced', async () => {
