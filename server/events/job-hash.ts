@@ -57,7 +57,13 @@ export function decodeMarks(bytes: Buffer): Map<number, Buffer> {
 // A batch of payloads of a megabyte each is hashed in a second or two.
 const jobsPerQuery = 500;
 // Well below the time that a statement and a transaction may take.
-const budgetMs = 5000;
+const defaultBudgetMs = 5000;
+
+export interface MarkOptions {
+  /** A job of which Postgres cannot make a hash gets no mark. */
+  tolerant: boolean;
+  budgetMs?: number | undefined;
+}
 
 export interface MarkedEvent {
   job_id: string | null;
@@ -66,19 +72,20 @@ export interface MarkedEvent {
 
 /**
  * The marks of a block's events, and of how many of them: payloads can be large, and a block that takes too long ends
- * where it has come to. With `tolerant` a job of which Postgres cannot make a hash gets no mark.
+ * where it has come to.
  */
 export async function readMarks(
   tx: Queryable,
   schema: Schema,
   events: readonly MarkedEvent[],
-  tolerant: boolean,
+  { tolerant, budgetMs = defaultBudgetMs }: MarkOptions,
 ): Promise<{ marks: JobMark[]; events: number }> {
   const started = performance.now();
   const marks: JobMark[] = [];
   const places = events.flatMap((event, place) => (event.job_part === null ? [] : [{ ...event, place }]));
   for (let first = 0; first < places.length; first += jobsPerQuery) {
-    if (performance.now() - started > budgetMs) return { marks, events: places[first]?.place ?? events.length };
+    if (first > 0 && performance.now() - started >= budgetMs)
+      return { marks, events: places[first]?.place ?? events.length };
     const batch = places.slice(first, first + jobsPerQuery);
     const read = (some: readonly JobPlace[]) => hashJobs(tx, schema, some);
     marks.push(...(tolerant ? await withoutFaulty(tx, batch, read, () => {}) : await read(batch)));

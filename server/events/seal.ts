@@ -42,20 +42,25 @@ interface Row extends MarkedEvent {
 }
 
 /** Seals up to one block. Call again at once while `complete` is false. */
-export async function sealEvents(db: Database, schema: Schema): Promise<Followed> {
+export async function sealEvents(db: Database, schema: Schema, options: SealOptions = {}): Promise<Followed> {
   try {
-    return await sealReadable(db, schema);
+    return await sealReadable(db, schema, options);
   } catch (error) {
     if (!isDataError(error)) throw error;
-    return sealAround(db, schema);
+    return sealAround(db, schema, options);
   }
 }
 
+export interface SealOptions {
+  /** The block ends when hashing its jobs has taken this long. */
+  budgetMs?: number;
+}
+
 /** Fails if there is an event, or a job, of which Postgres cannot make a hash. */
-async function sealReadable(db: Database, schema: Schema): Promise<Followed> {
+async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
   return followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, rowHash);
-    return sealBlock(tx, schema, read, await readMarks(tx, schema, read.events, false), end);
+    return sealBlock(tx, schema, read, await readMarks(tx, schema, read.events, { tolerant: false, budgetMs }), end);
   });
 }
 
@@ -63,11 +68,11 @@ async function sealReadable(db: Database, schema: Schema): Promise<Followed> {
  * The chain cannot leave an event out: verification would take it for one that was slipped in. An event without a
  * hash is sealed with a mark instead, which keeps its place in the log and says that nothing vouches for its content.
  */
-async function sealAround(db: Database, schema: Schema): Promise<Followed> {
+async function sealAround(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
   const setAside: SetAside[] = [];
   const followed = await followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, 'null::bytea');
-    const marks = await readMarks(tx, schema, read.events, true);
+    const marks = await readMarks(tx, schema, read.events, { tolerant: true, budgetMs });
     const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, marks.events));
     for (const [event, error] of unreadable) {
       setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));

@@ -248,11 +248,12 @@ async function verifyEnd(chain: Chain): Promise<void> {
   );
   const last = report.end?.number ?? '0';
   const missing = (seal: string, detail: string) => faults.add({ kind: 'seal_missing', seal, detail });
+  const position = follower && parsePosition(follower.snapshot);
   if (follower) {
     const { number = '0', hash } = follower.state ?? {};
     if (number !== last) missing(number, `the chain ends with seal ${last}, but ${number} was written last`);
     else if (hash !== report.end?.hash) alter(chain, last, 'is not the one that was written last');
-    if (until !== undefined && !continues(follower.snapshot, until)) {
+    if (!position || (until !== undefined && !continues(follower.snapshot, until))) {
       faults.add({
         kind: 'position_moved',
         seal: last,

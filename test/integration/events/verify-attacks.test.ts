@@ -1,62 +1,15 @@
-// What somebody with write access to the database may try, and what `verify` says about it. Each test has a tenant of
-// its own with a sealed log, and an anchor that was noted before the attack.
-import { randomBytes } from 'node:crypto';
+// What somebody with write access to the database may do to the log and its seals, and what `verify` says about it.
+// Each test has a tenant of its own with a sealed log, and an anchor that was noted before the attack.
 import { describe, expect, it } from 'vitest';
 import { pruneEvents } from '../../../server/events/prune.ts';
 import { appendSeal } from '../../../server/events/seal-chain.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { resolveJob } from '../../../server/jobs/resume.ts';
-import { pauseJob } from '../../../server/jobs/stop.ts';
-import { type Verification, verifyTenant } from '../../../server/maintenance/verify.ts';
-import { addTenant, type TenantContext, useDatabase } from '../../support/database.ts';
+import { useDatabase } from '../../support/database.ts';
 import { openTransaction, writeEvent } from '../../support/events.ts';
-import { addJob, claim, finish } from '../../support/jobs.ts';
+import { kinds, named, sealedScene } from '../../support/sealed-scene.ts';
 import { ageSeals, rebuildChain, sealAll } from '../../support/seals.ts';
 
 const database = useDatabase();
-type Where = Pick<TenantContext, 'db' | 'schema'>;
-type Anchor = { number: string; hash: string };
-
-interface Scene extends Where {
-  done: Job;
-  waiting: Job;
-  resolved: Job;
-  anchor: Anchor;
-  sql(text: string, values?: unknown[]): Promise<Record<string, string>[]>;
-  verify(anchor?: Anchor): Promise<Verification>;
-}
-
-/** Three seals: a job that ended, one that waits and one that a person resolved. */
-async function scene(): Promise<Scene> {
-  const { db } = database;
-  const { schema } = await addTenant(db, `t${randomBytes(4).toString('hex')}`);
-  const where = { db, schema };
-  const verify = (anchor?: Anchor) => verifyTenant(db, schema, anchor && { anchor });
-  const given = { payload: { amount: 5 }, author: 'ann', targetId: 'robot' };
-  const done = await addJob(where, given);
-  await finish(where, (await claim(where)).jobs[0] as Job, { kind: 'complete', result: { paid: 5 } });
-  await sealAll(where);
-  const resolved = await addJob(where, given);
-  await pauseJob(db, schema, { jobId: resolved.id, actor: 'user:ann' });
-  await resolveJob(db, schema, { jobId: resolved.id, actor: 'user:ann', result: { paid: 1 } });
-  await sealAll(where);
-  const waiting = await addJob(where, given);
-  await sealAll(where);
-  const before = await verify();
-  expect(before).toMatchObject({ faults: [], seals: { seals: 3, unsealedEvents: 0, comparedJobs: 5, formerSeals: 0 } });
-  return {
-    ...where,
-    done,
-    waiting,
-    resolved,
-    anchor: before.seals.end as Anchor,
-    sql: (text, values) => db.query(text, values),
-    verify,
-  };
-}
-
-const kinds = (found: Verification) => [...new Set(found.faults.map((fault) => fault.kind))].sort();
-const named = (found: Verification) => found.faults.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);
+const scene = () => sealedScene(database.db);
 
 describe('erased history', () => {
   it('finds seals that were marked as pruned, with their events deleted', async () => {
@@ -248,59 +201,5 @@ describe('forged events', () => {
     expect(kinds(await verify())).toEqual(['position_moved', 'seal_missing']);
     await sql(`delete from ${schema}.followers where name = 'seals'`);
     expect(named(await verify())).toEqual([['seal_altered', '3']]);
-  });
-});
-
-describe('edited jobs', () => {
-  it.each([
-    [`payload = '{"amount": 500}'`],
-    [`author = 'eve'`],
-    [`target_id = 'other'`],
-    [`type = 'demo.other'`],
-    [`created_at = created_at - interval '1 microsecond'`],
-    [`created_at = '294000-01-01'`],
-  ])('names a job by what it was enqueued with: %s', async (edit) => {
-    const { sql, schema, verify, done, waiting } = await scene();
-    for (const job of [waiting, done]) {
-      await sql(`update ${schema}.jobs set ${edit} where id = $1`, [job.id]);
-      const { faults } = await verify();
-      expect(faults, edit).toContainEqual(expect.objectContaining({ kind: 'job_altered', jobId: job.id }));
-    }
-  });
-
-  it.each([
-    [`result = '{"paid": 500}'`],
-    ['result = null'],
-    [`error = '{"code": "X", "message": ""}'`],
-    [`finished_at = finished_at + interval '1 day'`],
-  ])('names a job by how it ended: %s', async (edit) => {
-    const { sql, schema, verify, done, resolved } = await scene();
-    await sql(`update ${schema}.jobs set ${edit} where id = any($1)`, [[done.id, resolved.id]]);
-    const { faults } = await verify();
-    expect(faults.map((fault) => [fault.kind, fault.jobId]).sort()).toEqual(
-      [done.id, resolved.id].map((id) => ['job_altered', id]).sort(),
-    );
-  });
-
-  it('names jobs that changed places', async () => {
-    const { sql, schema, verify, done, resolved } = await scene();
-    await sql(
-      `update ${schema}.jobs j set result = o.result from ${schema}.jobs o
-        where j.id = any($1) and o.id = any($1) and o.id <> j.id`,
-      [[done.id, resolved.id]],
-    );
-    expect(kinds(await verify())).toEqual(['job_altered']);
-  });
-
-  it('accepts what the product itself changes in a job that ended or waits', async () => {
-    const where = await scene();
-    const { sql, schema, verify, done } = where;
-    await sql(`update ${schema}.jobs set webhook_sent = true, stale_at = now(), updated_at = now() where id = $1`, [
-      done.id,
-    ]);
-    const { jobs } = await claim(where);
-    await finish(where, jobs[0] as Job, { kind: 'fail', error: { code: 'X', message: 'no' } });
-    await sealAll(where);
-    expect((await verify()).faults).toEqual([]);
   });
 });

@@ -3,12 +3,13 @@
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { pruneEvents } from '../../../server/events/prune.ts';
+import { sealEvents } from '../../../server/events/seal.ts';
 import type { Job } from '../../../server/jobs/job.ts';
 import { deleteStaleJobs } from '../../../server/jobs/retire.ts';
 import { type Verification, verifyTenant } from '../../../server/maintenance/verify.ts';
 import { addTenant, type TenantContext, useDatabase } from '../../support/database.ts';
 import { writeEvent } from '../../support/events.ts';
-import { addJob, claim, finish } from '../../support/jobs.ts';
+import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
 import { ageSeals, rebuildChain, sealAll } from '../../support/seals.ts';
 
 const database = useDatabase();
@@ -137,4 +138,33 @@ it('goes on with a log that was restored into a cluster with lower transaction i
   await writeEvent(db, schema);
   await sealAll(where);
   expect(await verify(where)).toMatchObject({ faults: [], seals: { restarts: ['3'], unsealedEvents: 0 } });
+});
+
+it('ends a block early when hashing its jobs takes long, and seals the rest in the next', async () => {
+  const where = await newLog(1);
+  const { db, schema } = where;
+  await addJobs(
+    where,
+    Array.from({ length: 1200 }, () => ({})),
+  );
+  const sealed = [];
+  for (let i = 0; i < 3; i++) sealed.push(await sealEvents(db, schema, { budgetMs: 0 }));
+  expect(sealed).toMatchObject([
+    { handled: 500, complete: false },
+    { handled: 500, complete: false },
+    { complete: true },
+  ]);
+  expect(await verify(where)).toMatchObject({ faults: [], seals: { seals: 4, unsealedEvents: 0, comparedJobs: 1202 } });
+});
+
+it('seals events and jobs whose times have no number', async () => {
+  const where = await newLog(1);
+  const { db, schema } = where;
+  const job = await addJob(where);
+  await db.query(`update ${schema}.jobs set created_at = '294000-01-01' where id = $1`, [job.id]);
+  await db.query(`insert into ${schema}.events (type, actor, at) values ('test.happened', 'test', 'infinity')`);
+  await sealAll(where);
+  expect(await verify(where)).toMatchObject({ faults: [], seals: { sealedEvents: 5, comparedJobs: 3 } });
+  await db.query(`update ${schema}.events set at = now() where at = 'infinity'`);
+  expect((await verify(where)).faults).toMatchObject([{ kind: 'event_altered' }]);
 });
