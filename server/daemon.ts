@@ -8,6 +8,8 @@ import { untilDatabaseAnswers } from './daemon/prepare-database.ts';
 import { createLoopWatch, createWorkers } from './daemon/workers.ts';
 import { Database } from './database/database.ts';
 import { daemonJoined, keysChanged, Notifications, tenantsChanged } from './database/notifications.ts';
+import { ServerWatch } from './database/server-watch.ts';
+import { requireWritable } from './database/write-check.ts';
 import { EventStreams } from './events/stream.ts';
 import type { ReadinessState } from './http/routes/health.ts';
 import type { HttpServer } from './http/server.ts';
@@ -73,6 +75,7 @@ export class Daemon {
   #aftermath: Aftermath;
   #loopWatch: LoopWatch;
   #periodic: Periodic;
+  #serverWatch: ServerWatch;
   #started: Service[] = [];
   #starting: Promise<void> | undefined;
   #migrated = false;
@@ -182,6 +185,14 @@ export class Daemon {
       readiness: () => this.#readiness(),
       onRequest: () => this.#loopWatch.stir(),
     });
+    this.#serverWatch = new ServerWatch({
+      servers: this.db.servers,
+      logger,
+      onMoved: () => {
+        this.#notifications.reconnect();
+        this.#heartbeat.reconnect();
+      },
+    });
     this.#notifications.isHeard = () => !this.#registration.alone;
     this.registry.isTold = () => this.#notifications.connected;
     this.#notifications.onLost = () => {
@@ -279,6 +290,7 @@ export class Daemon {
         this.#loopWatch,
         ...this.#periodic.services,
         this.#registration,
+        this.#serverWatch,
         this.metrics,
       ],
     ];
@@ -308,6 +320,7 @@ export class Daemon {
   }
 
   async #prepareDatabase(): Promise<void> {
+    await requireWritable(this.db);
     await migrateEverything(this.db, { concurrency: this.config.migrateConcurrency, logger: this.#logger });
     this.adminKey = await ensureAdminKey(this.db, this.config);
     this.#migrated = true;

@@ -65,7 +65,13 @@ function diagnose(error: unknown): [ExitCode, string, string] {
   if (error instanceof ConfigError) return [2, 'CONFIG', error.message];
   if (error instanceof EmbeddedPostgresError) return [3, 'DATABASE_UNAVAILABLE', error.message];
   const state = sqlState(error);
-  if (isConnectionError(error) || state?.startsWith('53') || state?.startsWith('28') || state === '3D000') {
+  if (
+    isConnectionError(error) ||
+    state?.startsWith('53') ||
+    state?.startsWith('28') ||
+    state === '3D000' ||
+    state === '25006'
+  ) {
     return [3, 'DATABASE_UNAVAILABLE', `the database cannot be reached: ${reason(error)}; check DATABASE_URL`];
   }
   // 42P01: no such table, 3F000: no such schema.

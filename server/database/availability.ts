@@ -24,10 +24,6 @@ export class Availability {
     this.#logger = logger;
   }
 
-  get isAway(): boolean {
-    return this.#away !== undefined;
-  }
-
   /** No connection could be made. */
   connectFailed(error: unknown): void {
     mark(error);

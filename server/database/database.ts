@@ -1,12 +1,11 @@
 // The pool and the two ways to use it: one statement, or one transaction. Retries only what is
 // known not to have happened. Callers own their SQL; this file owns connections and errors.
-import pg from 'pg';
-import { errorMessage } from '../kernel/errors.ts';
+import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
-import { Availability } from './availability.ts';
-import { beginWith, idleInTransactionMs, lockTimeoutMs, openSession, type SessionLimits } from './session.ts';
-import { isStatementGone, Statements } from './statements.ts';
-import { createTypeParsers } from './timestamps.ts';
+import { Connections } from './connections.ts';
+import type { Servers } from './servers.ts';
+import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './session.ts';
+import { isStatementGone } from './statements.ts';
 
 export interface Queryable {
   /** `often`: one of the few statements that run all the time; it is parsed once per connection. */
@@ -38,12 +37,9 @@ const keepPlans = `select set_config('plan_cache_mode', 'force_generic_plan', tr
 
 export class Database implements Queryable {
   readonly url: string;
-  readonly pool: pg.Pool;
+  readonly #connections: Connections;
   readonly #limits: SessionLimits;
-  readonly #availability: Availability;
   #statementTimeoutMs: number;
-  #clock: { serverTimeMs: number; readAt: number } | undefined;
-  readonly #statements = new WeakMap<pg.PoolClient, Statements>();
 
   constructor(options: DatabaseOptions) {
     this.url = options.url;
@@ -53,27 +49,30 @@ export class Database implements Queryable {
       lockMs: lockTimeoutMs,
       idleInTransactionMs,
     };
-    this.pool = new pg.Pool({
-      connectionString: options.url,
-      max: options.poolMax,
-      idleTimeoutMillis: 30_000,
-      connectionTimeoutMillis: 10_000,
-      keepAlive: true,
-      application_name: options.applicationName ?? 'leasehold',
-      types: createTypeParsers(),
-      // What is sent without waiting for the answer before it is on its way at once.
-      pipeline: true,
-      onConnect: (client) => this.#opened(client as pg.PoolClient),
-    });
-    this.#availability = new Availability(options.logger);
-    // Without a listener a dropped idle connection ends the process.
-    this.pool.on('error', (error) => this.#availability.connectionLost(error));
+    const { url, poolMax, logger, applicationName = 'leasehold' } = options;
+    this.#connections = new Connections({ url, poolMax, logger, applicationName, limits: this.#limits });
   }
 
-  /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
+  get pool(): pg.Pool {
+    return this.#connections.pool;
+  }
+
+  get servers(): Servers {
+    return this.#connections.servers;
+  }
+
+  /** The SQL state of the last write that the server refused for want of space or of the right to write. */
+  get writeFault(): string | undefined {
+    return this.#connections.writeFault;
+  }
+
+  canWrite(): void {
+    this.#connections.writeFault = undefined;
+  }
+
+  /** The database's time, as far as this process knows it. */
   now(): Date {
-    if (this.#clock === undefined) return new Date();
-    return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
+    return this.#connections.now();
   }
 
   async query<R extends object = Record<string, unknown>>(
@@ -114,7 +113,7 @@ export class Database implements Queryable {
         // Waited for: without it the others would be transactions of their own.
         await Promise.all([
           client.query(this.#beginOf(client, {})),
-          this.#statements.get(client)?.direct ? client.query(keepPlans) : undefined,
+          this.#connections.statementsOf(client)?.direct ? client.query(keepPlans) : undefined,
         ]);
         let sent = false;
         const answers = send({
@@ -153,15 +152,6 @@ export class Database implements Queryable {
     if (!this.pool.ended) await this.pool.end();
   }
 
-  /** Without a listener, an error of a connection that is in use would end the process. */
-  async #opened(client: pg.PoolClient): Promise<void> {
-    client.on('error', () => {});
-    const { direct, ...clock } = await openSession(client, this.#limits);
-    this.#statements.set(client, new Statements(client, direct));
-    this.#clock = clock;
-    this.#availability.connected();
-  }
-
   /** A connection of our own has the usual limits already. */
   #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
     const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
@@ -170,7 +160,7 @@ export class Database implements Queryable {
       ...(lockMs !== undefined && { lockMs }),
       ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
     };
-    return beginWith(this.#statements.get(client)?.direct ? own : { ...this.#limits, ...own });
+    return beginWith(this.#connections.statementsOf(client)?.direct ? own : { ...this.#limits, ...own });
   }
 
   async #run<R extends object>(
@@ -183,23 +173,20 @@ export class Database implements Queryable {
   }
 
   #send<R extends object>(client: pg.PoolClient, text: string, values: unknown[], often: 'often' | undefined) {
-    const named = often && this.#statements.get(client)?.query<R>(text, values);
+    const named = often && this.#connections.statementsOf(client)?.query<R>(text, values);
     return named ?? client.query<R>(text, values);
   }
 
-  async #connect(): Promise<pg.PoolClient> {
-    try {
-      return await this.pool.connect();
-    } catch (error) {
-      // With every connection in use, or with the pool closed, nothing is wrong with the database.
-      if (!/^timeout exceeded when|^Cannot use a pool/.test(errorMessage(error)))
-        this.#availability.connectFailed(error);
-      throw error;
-    }
+  /** Whether the connection is to be given up: the server may have lost its role while it lived on. */
+  #cannotWrite(error: unknown): boolean {
+    this.#connections.writeFault = sqlState(error);
+    if (!this.servers.isChosen || sqlState(error) !== readOnly) return false;
+    this.servers.suspect();
+    return true;
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
-    const client = await this.#connect();
+    const client = await this.#connections.take();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
     // socket is destroyed, which rejects the statement and drops the client from the pool.
     let timedOut = false;
@@ -214,7 +201,8 @@ export class Database implements Queryable {
       return await work(client);
     } catch (error) {
       broken = timedOut || isConnectionError(error) || isStatementGone(error);
-      if (timedOut || isConnectionError(error)) this.#availability.connectionLost(error);
+      if (timedOut || isConnectionError(error)) this.#connections.lost(error);
+      if (isWriteFault(error)) broken = this.#cannotWrite(error) || broken;
       throw error;
     } finally {
       clearTimeout(timer);
@@ -258,6 +246,13 @@ async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
 }
 
 const timedOutMessage = 'statement timed out';
+
+const readOnly = '25006';
+
+/** Read-only, no space left, or a broken disk: other statements may work, writes do not. */
+function isWriteFault(error: unknown): boolean {
+  return [readOnly, '53100', '58030'].includes(sqlState(error) ?? '');
+}
 
 /** The transaction surely did not happen and may be tried again. */
 export function isRetryable(error: unknown): boolean {

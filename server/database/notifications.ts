@@ -1,11 +1,12 @@
 // Wake-ups between daemons: one LISTEN connection each, one coalesced NOTIFY for all tenants.
 // A wake-up is a hint. Everything works, a little later, when none arrives.
 import { randomBytes } from 'node:crypto';
-import pg from 'pg';
+import type pg from 'pg';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Queryable } from './database.ts';
+import { clientOf, Servers } from './servers.ts';
 
 export const wakeChannel = 'leasehold_wake';
 /** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
@@ -27,7 +28,8 @@ type Listener = (tenant: string | undefined) => void;
 
 export class Notifications implements Service {
   readonly name = 'notifications';
-  #url: string;
+  #servers: Servers;
+  #Client: typeof pg.Client;
   #db: Queryable;
   #logger: Logger;
   #sender = randomBytes(4).toString('hex');
@@ -47,7 +49,8 @@ export class Notifications implements Service {
   onLost: () => void = () => {};
 
   constructor(options: { url: string; db: Queryable; logger: Logger }) {
-    this.#url = options.url;
+    this.#servers = new Servers(options.url);
+    this.#Client = clientOf(this.#servers);
     this.#db = options.db;
     this.#logger = options.logger;
   }
@@ -99,6 +102,11 @@ export class Notifications implements Service {
     await client?.end().catch(() => {});
   }
 
+  /** Gives up the connection for one to the server that is used now. */
+  reconnect(): void {
+    void this.#client?.end().catch(() => {});
+  }
+
   async #send(): Promise<void> {
     clearTimeout(this.#sendTimer);
     this.#sendTimer = undefined;
@@ -133,8 +141,8 @@ export class Notifications implements Service {
   }
 
   async #connect(): Promise<void> {
-    const client = new pg.Client({
-      connectionString: this.#url,
+    const client = new this.#Client({
+      connectionString: this.#servers.url,
       keepAlive: true,
       application_name: 'leasehold-listen',
     });
@@ -165,6 +173,7 @@ export class Notifications implements Service {
   #lost(client: pg.Client): void {
     if (this.#stopped || (this.#client !== undefined && this.#client !== client)) return;
     this.#client = undefined;
+    this.#servers.suspect();
     if (this.#reconnectTimer !== undefined) return;
     if (this.#failures === 0) this.onLost();
     this.#failures += 1;

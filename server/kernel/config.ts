@@ -2,6 +2,7 @@
 // `.env.example` and docs/configuration.md are tested against this table.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
+import { parseDatabaseUrl } from './database-url.ts';
 
 interface Setting<T> {
   default: T;
@@ -13,7 +14,9 @@ interface Setting<T> {
 const settings = {
   HOST: text('127.0.0.1', 'Address the HTTP server listens on.'),
   PORT: integer(8080, 0, 65535, 'Port of the HTTP server; 0 takes any free one.'),
-  DATABASE_URL: postgresUrl('Postgres to use. Empty: an embedded one is started, its data in DATA_DIR.'),
+  DATABASE_URL: postgresUrl(
+    'Postgres to use; of several hosts the one that accepts writes. Empty: an embedded one is started, its data in DATA_DIR.',
+  ),
   LISTEN_DATABASE_URL: postgresUrl(
     'Direct connection for LISTEN when DATABASE_URL goes through PgBouncer. Empty: DATABASE_URL.',
   ),
@@ -267,7 +270,8 @@ function postgresUrl(doc: string): Setting<string> {
   return {
     default: '',
     doc,
-    allowed: 'a postgres:// or postgresql:// URL',
-    parse: (s) => (/^postgres(ql)?:\/\/.+/.test(s) && URL.canParse(s) ? s : undefined),
+    allowed:
+      'a postgres:// or postgresql:// URL, with one host or several (h1:5432,h2:5432), and target_session_attrs any, read-write or primary',
+    parse: (s) => (parseDatabaseUrl(s) === undefined ? undefined : s),
   };
 }

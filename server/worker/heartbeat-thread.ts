@@ -1,7 +1,9 @@
 // The heartbeat's own thread: its own connection, its own event loop. Renews every lease that the
 // main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
-import pg from 'pg';
+import type pg from 'pg';
+import { clientOf, Servers } from '../database/servers.ts';
+import { idleInTransactionMs, openSession } from '../database/session.ts';
 import { createTypeParsers } from '../database/timestamps.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../jobs/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
@@ -15,6 +17,8 @@ const held = new Map<string, Set<string>>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
+const servers = new Servers(options.url);
+const Client = clientOf(servers);
 let client: pg.Client | undefined;
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
@@ -38,6 +42,9 @@ port.on('message', (message: ToThread) => {
     case 'beat':
       clearTimeout(timer);
       void beat();
+      break;
+    case 'reconnect':
+      void disconnect();
       break;
     case 'stop':
       stopped = true;
@@ -110,8 +117,8 @@ async function query<R extends object>(text: string, values: unknown[]): Promise
 }
 
 async function connect(): Promise<pg.Client> {
-  const fresh = new pg.Client({
-    connectionString: options.url,
+  const fresh = new Client({
+    connectionString: servers.url,
     connectionTimeoutMillis: options.timeoutMs,
     keepAlive: true,
     application_name: 'leasehold-heartbeat',
@@ -122,12 +129,14 @@ async function connect(): Promise<pg.Client> {
     if (client === fresh) client = undefined;
   });
   await fresh.connect();
+  await openSession(fresh, { statementMs: options.timeoutMs, lockMs: options.timeoutMs, idleInTransactionMs });
   return fresh;
 }
 
 async function disconnect(): Promise<void> {
   const old = client;
   client = undefined;
+  servers.suspect();
   await old?.end().catch(() => {});
 }
 

@@ -21,6 +21,7 @@ export type ToThread =
   | { kind: 'hold'; schema: string; leaseId: string }
   | { kind: 'drop'; schema: string; leaseId: string }
   | { kind: 'beat' }
+  | { kind: 'reconnect' }
   | { kind: 'stop' };
 
 export type FromThread =
@@ -138,6 +139,11 @@ export class Heartbeat implements Service {
   /** Beats now: tests and drains do not wait for the interval. */
   beat(): void {
     this.#post({ kind: 'beat' });
+  }
+
+  /** Renews through the server that is used now. */
+  reconnect(): void {
+    this.#post({ kind: 'reconnect' });
   }
 
   /** Only while there is something to lose: an idle daemon sleeps. */

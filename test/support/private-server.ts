@@ -5,7 +5,13 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { Database } from '../../server/database/database.ts';
 import { findBinaries } from '../../server/database/embedded-binaries.ts';
-import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../server/database/embedded-cluster.ts';
+import {
+  type ClusterPlace,
+  clusterUrl,
+  freePort,
+  initCluster,
+  spawnPostmaster,
+} from '../../server/database/embedded-cluster.ts';
 import { findRunner } from '../../server/database/embedded-runner.ts';
 import { quoteSchema } from '../../server/database/identifiers.ts';
 import { migrateControl } from '../../server/database/migrate.ts';
@@ -20,6 +26,8 @@ export interface PrivateServer extends TenantContext {
   /** The first half of it: the server is gone until `restart`. */
   halt(): Promise<void>;
   restart(): Promise<void>;
+  place: ClusterPlace;
+  port: number;
 }
 
 export async function startPrivateServer(): Promise<PrivateServer> {
@@ -65,5 +73,7 @@ export async function startPrivateServer(): Promise<PrivateServer> {
     },
     halt: stop,
     restart,
+    place,
+    port,
   };
 }

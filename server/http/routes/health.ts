@@ -1,7 +1,9 @@
 // For orchestrators and scrapers: is the process alive, may it get traffic, what does it measure.
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
-import type { Queryable } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
+import { WriteCheck } from '../../database/write-check.ts';
+import type { Config } from '../../kernel/config.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 
 export interface Check {
@@ -20,13 +22,11 @@ export interface ReadinessState {
 }
 
 interface HealthDependencies {
-  db: Queryable;
+  db: Database;
+  config: Pick<Config, 'workerId'>;
   metricsRegistry: MetricsRegistry;
   readiness(): ReadinessState;
 }
-
-// Shorter than the usual probe timeouts, so that the probe sees a 503 and not silence.
-const databaseTimeoutMs = 2000;
 
 const checkSchema = z.strictObject({ ok: z.boolean(), detail: z.string().optional() });
 const readySchema = z.strictObject({
@@ -37,6 +37,7 @@ const readySchema = z.strictObject({
 
 export function healthRoutes(deps: HealthDependencies): RouteGroup {
   const group = new RouteGroup('Service');
+  const writes = new WriteCheck(deps.db, deps.config.workerId);
   group.route({
     method: 'get',
     path: '/livez',
@@ -48,13 +49,13 @@ export function healthRoutes(deps: HealthDependencies): RouteGroup {
   group.route({
     method: 'get',
     path: '/readyz',
-    summary: 'The daemon can serve: database, migrations, not draining',
+    summary: 'The daemon can serve: the database accepts writes, migrations, not draining',
     access: 'public',
     answers: { 200: readySchema, 503: readySchema },
     handle: async () => {
       const state = deps.readiness();
       const checks: Record<string, Check> = {
-        database: await checkDatabase(deps.db),
+        database: await writes.run(),
         migrations: state.migrated ? { ok: true } : { ok: false, detail: 'not all migrations are applied yet' },
         draining: state.draining ? { ok: false, detail: 'the daemon is shutting down' } : { ok: true },
         ...state.checks,
@@ -77,17 +78,4 @@ export function healthRoutes(deps: HealthDependencies): RouteGroup {
     },
   });
   return group;
-}
-
-async function checkDatabase(db: Queryable): Promise<Check> {
-  let timer: NodeJS.Timeout | undefined;
-  const timeout = new Promise<Check>((resolve) => {
-    timer = setTimeout(() => resolve({ ok: false, detail: 'the database does not answer' }), databaseTimeoutMs);
-  });
-  const answer = db.query('select 1').then(
-    (): Check => ({ ok: true }),
-    // The reason may name hosts and users; it is in the log.
-    (): Check => ({ ok: false, detail: 'the database cannot be reached' }),
-  );
-  return Promise.race([answer, timeout]).finally(() => clearTimeout(timer));
 }

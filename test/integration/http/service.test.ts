@@ -9,8 +9,17 @@ import { HttpServer } from '../../../server/http/server.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { adminKey, startApp, useApp } from '../../support/app.ts';
 import { useDatabase } from '../../support/database.ts';
+import { eventually } from '../../support/eventually.ts';
 
 const context = useDatabase();
+
+async function endConnections(db: Database): Promise<void> {
+  await context.db.query(
+    'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
+  );
+  await eventually(() => expect(db.pool.idleCount).toBe(0));
+}
+
 let state: ReadinessState = { migrated: true, draining: false };
 const metricsRegistry = new Registry();
 new Counter({ name: 'test_total', help: 'A test', registers: [metricsRegistry] }).inc(3);
@@ -40,6 +49,51 @@ describe('/readyz', () => {
     expect(answer.body.checks[check].ok).toBe(false);
     if (given.drain) expect(answer.body.drain).toEqual(given.drain);
     expect((await app.request('GET', '/livez')).status).toBe(200);
+  });
+
+  it('is 503 while the database is read-only, and 200 when it accepts writes again', async () => {
+    const db = new Database({ url: context.url, poolMax: 2, logger: createLogger('silent') });
+    const name = new URL(context.url).pathname.slice(1);
+    const alone = await startApp({ db });
+    try {
+      await context.db.query(`alter database "${name}" set default_transaction_read_only = on`);
+      // For new connections; those of the pool are ended.
+      await endConnections(db);
+      await eventually(async () => {
+        const { status, body } = await alone.app.request('GET', '/readyz');
+        expect([status, body.checks.database.detail]).toEqual([503, 'the database is a standby or read-only']);
+      });
+      await context.db.query(`alter database "${name}" set default_transaction_read_only = off`);
+      await endConnections(db);
+      await eventually(async () => expect((await alone.app.request('GET', '/readyz')).status).toBe(200));
+    } finally {
+      await context.db.query(`alter database "${name}" set default_transaction_read_only = off`);
+      await alone.stop();
+      await db.close();
+    }
+  });
+
+  it('is 503 after a write failed for want of space, until one that needs space succeeds', async () => {
+    const db = new Database({ url: context.url, poolMax: 2, logger: createLogger('silent') });
+    const alone = await startApp({ db });
+    const full = `create function disk_full() returns event_trigger language plpgsql as
+      $$ begin raise exception 'could not extend file: No space left on device' using errcode = '53100'; end $$`;
+    try {
+      await context.db.query(full);
+      await context.db.query('create event trigger disk_full on ddl_command_start execute function disk_full()');
+      await expect(db.query('create table leasehold.nothing ()')).rejects.toThrow('No space left');
+      await eventually(async () => {
+        const { status, body } = await alone.app.request('GET', '/readyz');
+        expect([status, body.checks.database.detail]).toEqual([503, 'the database has no space left']);
+      });
+      await context.db.query('drop event trigger disk_full');
+      await eventually(async () => expect((await alone.app.request('GET', '/readyz')).status).toBe(200));
+      expect(await db.query(`select from pg_class where relname like 'write_check%'`)).toEqual([]);
+    } finally {
+      await context.db.query('drop event trigger if exists disk_full');
+      await alone.stop();
+      await db.close();
+    }
   });
 
   it('is 503 without a database, as is the API; nothing about the database leaks', async () => {

@@ -1,0 +1,96 @@
+// The connections of one process to its database: made to the server that accepts writes, given their limits, dropped
+// when they lead to the wrong server. Says whether the database can be reached at all.
+import pg from 'pg';
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
+import { Availability } from './availability.ts';
+import { clientOf, Servers } from './servers.ts';
+import { openSession, type SessionLimits } from './session.ts';
+import { Statements } from './statements.ts';
+import { createTypeParsers } from './timestamps.ts';
+
+export interface ConnectionsOptions {
+  url: string;
+  poolMax: number;
+  logger: Logger;
+  applicationName: string;
+  limits: SessionLimits;
+}
+
+export class Connections {
+  readonly pool: pg.Pool;
+  readonly servers: Servers;
+  readonly #limits: SessionLimits;
+  readonly #availability: Availability;
+  #clock: { serverTimeMs: number; readAt: number } | undefined;
+  readonly #statements = new WeakMap<pg.PoolClient, Statements>();
+  readonly #generations = new WeakMap<pg.PoolClient, number>();
+
+  constructor(options: ConnectionsOptions) {
+    this.#limits = options.limits;
+    this.#availability = new Availability(options.logger);
+    this.servers = new Servers(options.url);
+    this.pool = new pg.Pool({
+      connectionString: this.servers.url,
+      Client: clientOf(this.servers) as never,
+      max: options.poolMax,
+      idleTimeoutMillis: 30_000,
+      connectionTimeoutMillis: 10_000,
+      keepAlive: true,
+      application_name: options.applicationName,
+      types: createTypeParsers(),
+      // What is sent without waiting for the answer before it is on its way at once.
+      pipeline: true,
+      onConnect: (client) => this.#opened(client as pg.PoolClient),
+    });
+    // Without a listener a dropped idle connection ends the process.
+    this.pool.on('error', (error) => this.lost(error));
+  }
+
+  /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
+  now(): Date {
+    if (this.#clock === undefined) return new Date();
+    return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
+  }
+
+  /** To be released by the caller. */
+  async take(): Promise<pg.PoolClient> {
+    try {
+      for (;;) {
+        const client = await this.pool.connect();
+        if (this.#generations.get(client) === this.servers.generation) return client;
+        // It leads to a server that is not used any more.
+        client.release(true);
+      }
+    } catch (error) {
+      // With every connection in use, or with the pool closed, nothing is wrong with the database.
+      const isOurs = /^timeout exceeded when|^Cannot use a pool/.test(errorMessage(error));
+      if (!isOurs) this.#availability.connectFailed(error);
+      throw error;
+    }
+  }
+
+  statementsOf(client: pg.PoolClient): Statements | undefined {
+    return this.#statements.get(client);
+  }
+
+  /** What the last write that failed for want of space or of the right to write said; until one succeeds again. */
+  writeFault: string | undefined;
+
+  /** A connection broke, idle or in use. */
+  lost(error: unknown): void {
+    this.servers.suspect();
+    this.#availability.connectionLost(error);
+  }
+
+  async #opened(client: pg.PoolClient): Promise<void> {
+    // Without a listener, an error of a connection that is in use would end the process.
+    client.on('error', () => {});
+    // Before anything is waited for: what is chosen later is another server.
+    this.#generations.set(client, this.servers.generation);
+    const { direct, ...clock } = await openSession(client, this.#limits);
+    this.#statements.set(client, new Statements(client, direct));
+    this.#clock = clock;
+    this.#availability.connected();
+  }
+}

@@ -1,0 +1,93 @@
+// Whether writes succeed, for readiness: a database that answers may still be a standby, read-only or out of space.
+import { setTimeout as delay } from 'node:timers/promises';
+import { type Database, sqlState } from './database.ts';
+import { controlSchema } from './identifiers.ts';
+
+export interface WriteCheckResult {
+  ok: boolean;
+  detail?: string;
+}
+
+// Anybody may ask, as often as they like; the database is asked once in this time.
+const keepMs = 1_000;
+// Shorter than the usual probe timeouts, so that the probe sees an answer and not silence.
+const timeoutMs = 2_000;
+
+/** Names no host and no user: strangers read it. The log has the rest. */
+const details: Record<string, string> = {
+  '25006': 'the database is a standby or read-only',
+  '53100': 'the database has no space left',
+  '58030': 'the database cannot write to its disk',
+};
+
+export class WriteCheck {
+  readonly #db: Database;
+  readonly #workerId: string;
+  #last: { result: Promise<WriteCheckResult>; at: number } | undefined;
+
+  constructor(db: Database, workerId: string) {
+    this.#db = db;
+    this.#workerId = workerId;
+  }
+
+  run(): Promise<WriteCheckResult> {
+    if (this.#last === undefined || performance.now() - this.#last.at > keepMs) {
+      this.#last = { result: this.#ask(), at: performance.now() };
+    }
+    return this.#last.result;
+  }
+
+  async #ask(): Promise<WriteCheckResult> {
+    const write = this.#db.writeFault === undefined ? this.#touch() : this.#allocate();
+    const answer = write.then(
+      (): WriteCheckResult => ({ ok: true }),
+      (error: unknown): WriteCheckResult => failure(error),
+    );
+    const silence = new AbortController();
+    const timeout = delay(timeoutMs, { ok: false, detail: 'the database does not answer' }, { signal: silence.signal });
+    timeout.catch(() => {});
+    return Promise.race([answer, timeout]).finally(() => silence.abort());
+  }
+
+  /** Writes one row that exists: fails on a standby. */
+  async #touch(): Promise<void> {
+    await this.#db.query(`update ${controlSchema}.daemons set running = running where id = $1`, [this.#workerId]);
+  }
+
+  /** After a write failed, one that needs new pages must succeed; then it is taken back. */
+  async #allocate(): Promise<void> {
+    const enough = new Error('taken back');
+    const table = `${controlSchema}.write_check_${process.pid}`;
+    const written = this.#db.transaction(async (tx) => {
+      await tx.query(`create table ${table} (filler text)`);
+      await tx.query(`insert into ${table} select repeat(md5(n::text), 4) from generate_series(1, 1000) as n`);
+      throw enough;
+    });
+    await written.catch((error: unknown) => {
+      if (error !== enough) throw error;
+    });
+    this.#db.canWrite();
+  }
+}
+
+function failure(error: unknown): WriteCheckResult {
+  const state = sqlState(error) ?? '';
+  // Not migrated yet, which another check says.
+  if (state === '42P01' || state === '3F000') return { ok: true };
+  return { ok: false, detail: details[state] ?? 'the database cannot be reached' };
+}
+
+/** Rejects on a server that does not accept writes, before anything else is tried on it. */
+export async function requireWritable(db: Database): Promise<void> {
+  const [row] = await db.query<{ read_only: string }>(`select current_setting('transaction_read_only') as read_only`);
+  if (row?.read_only !== 'off') throw new ReadOnlyServer();
+}
+
+class ReadOnlyServer extends Error {
+  override name = 'ReadOnlyServer';
+  readonly code = '25006';
+
+  constructor() {
+    super('the server is a standby or read-only; waiting until it accepts writes');
+  }
+}

@@ -1,0 +1,49 @@
+// A Postgres URL as libpq takes it: several hosts, of which the one that accepts writes is meant, e.g.
+// postgres://user@h1:5432,h2:5432/db?target_session_attrs=read-write. The driver knows one host per URL.
+
+export interface DatabaseAddress {
+  /** One URL per host, in the order given, as the driver takes them. */
+  urls: string[];
+  /** Servers that do not accept writes are passed over. */
+  writableOnly: boolean;
+}
+
+// A daemon and its command line have no use for a server that is meant to be read only.
+const sessionAttributes = ['any', 'read-write', 'primary'];
+
+/** Undefined: it is not such a URL. */
+export function parseDatabaseUrl(text: string): DatabaseAddress | undefined {
+  const [, scheme, user = '', hosts = '', path = '', query = ''] =
+    /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#@]*)(\/[^?#]*)?(?:\?([^#]*))?$/.exec(text) ?? [];
+  if (scheme === undefined) return undefined;
+  const parameters = new URLSearchParams(query);
+  const wanted = parameters.get('target_session_attrs');
+  if (wanted !== null && !sessionAttributes.includes(wanted)) return undefined;
+  parameters.delete('target_session_attrs');
+  const places = hosts === '' ? placesOf(parameters) : hosts.split(',');
+  const rest = parameters.size === 0 ? '' : `?${parameters}`;
+  const urls = places.map((place) => `${scheme}${user}${place}${path}${rest}`);
+  // Without hosts it is the driver's default.
+  if (urls.length === 0) urls.push(`${scheme}${user}${path}${rest}`);
+  if (places.includes('') || !urls.every(isUsable)) return undefined;
+  return { urls, writableOnly: wanted === null ? urls.length > 1 : wanted !== 'any' };
+}
+
+/** `?host=h1,h2&port=5432,5433`. One host, or a socket's directory, is left to the driver. */
+function placesOf(parameters: URLSearchParams): string[] {
+  const hosts = parameters.get('host')?.split(',') ?? [];
+  if (hosts.length < 2) return [];
+  const ports = parameters.get('port')?.split(',') ?? [];
+  parameters.delete('host');
+  parameters.delete('port');
+  return hosts.map((host, i) => `${encodeURIComponent(host)}${portOf(ports.length === 1 ? ports[0] : ports[i])}`);
+}
+
+function portOf(port: string | undefined): string {
+  return port === undefined || port === '' ? '' : `:${port}`;
+}
+
+/** The driver takes a URL without a host, which the standard parser refuses where a user is named. */
+function isUsable(url: string): boolean {
+  return URL.canParse(url) || URL.canParse(url.replace('@/', '@host/'));
+}
