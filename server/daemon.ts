@@ -24,7 +24,7 @@ import { OperationRunner } from './maintenance/operation-runner.ts';
 import type { RetentionHooks } from './maintenance/retention.ts';
 import { ClaimWaiters } from './scheduler/claim-waiters.ts';
 import { ScheduleTicker } from './schedules/ticker.ts';
-import { Metrics } from './stats/metrics.ts';
+import { type DrainResult, Metrics } from './stats/metrics.ts';
 import { ensureAdminKey } from './tenants/api-keys/admin-key.ts';
 import type { NewApiKey } from './tenants/api-keys/key.ts';
 import { KeyVerifier } from './tenants/api-keys/verifier.ts';
@@ -60,6 +60,8 @@ export class Daemon {
   readonly metrics: Metrics;
   /** Made at the first start on a database, when no ADMIN_API_KEY is set; shown once. */
   adminKey: NewApiKey | undefined;
+  /** How the drain went; undefined before its end. */
+  drainResult: DrainResult | undefined;
   #logger: Logger;
   #handlers: HandlerRegistry;
   #group: EnqueueGroup;
@@ -335,11 +337,13 @@ export class Daemon {
     await this.#streams.closeAll();
     const result = await this.workers.drain(graceMs);
     this.metrics.drains.inc({ result });
+    this.drainResult = result;
     // A start that hangs in a dead connection is not waited for.
     await Promise.race([this.#starting?.catch(() => {}), delay(longestStartMs, undefined, { ref: false })]);
     for (const service of this.#started.reverse()) {
       await service.stop().catch((error) => this.#logger.error({ err: error, service: service.name }, 'stop failed'));
     }
+    await this.workers.releaseHandlers();
     await this.db.close();
     this.#state = 'stopped';
     this.#logger.info({ result }, 'daemon stopped');

@@ -3,8 +3,11 @@
 import { isDeepStrictEqual } from 'node:util';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { type Problem, problem } from '../kernel/errors.ts';
 import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './act.ts';
 import { changeJob } from './change.ts';
+import { holdOf } from './hold.ts';
+import type { Job } from './job.ts';
 import { endOpenPhases } from './phases.ts';
 import { allows } from './states.ts';
 
@@ -17,6 +20,7 @@ const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
 
 export async function resumeJob(db: Database, schema: Schema, request: ResumeRequest): Promise<Acted> {
   return actOnJob(db, schema, request, async (job) => {
+    if (job.status === 'RUNNING' && (job.cancelRequested || job.hold !== null)) throw stillStopping(job);
     if (!allows('resume', job.status)) {
       const last = await lastEvent(db, schema, job.id, holdEvents);
       if (last?.type === 'job.resumed' && !job.finishedAt) return { job, done: true };
@@ -38,6 +42,16 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
     );
     return happened ? 'changed' : undefined;
   });
+}
+
+/** Resumed now it would run twice at once; accepted now, the pause that is on its way would win. */
+function stillStopping(job: Job): Problem {
+  const hold = holdOf(job);
+  const detail =
+    hold === undefined
+      ? `A ${job.cancelIntent} is on its way: the job can be resumed once it is PAUSED.`
+      : `The handler of attempt ${job.attempt} was told to stop and still runs on ${job.leaseOwner}: the job can be resumed once it has ended.`;
+  return problem('INVALID_TRANSITION', detail, { job_status: job.status, ...(hold && { hold }) });
 }
 
 export interface ResolveRequest extends Request {

@@ -149,7 +149,8 @@ async function writeAsked(
     const row = byId.get(item.jobId);
     if (row?.lease_id !== item.leaseId) return [];
     const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
-    return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined } }];
+    const { handler } = item.outcome;
+    return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined, handler } }];
   });
   return write(tx, schema, asked, { actor, endedLeases });
 }

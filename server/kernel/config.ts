@@ -68,6 +68,12 @@ const settings = {
   CLAIM_WAITERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Claims of one tenant that wait for work at one daemon.'),
   CLAIM_WAITERS_PER_KEY: integer(2500, 1, 1_000_000, 'Claims with one API key that wait for work at one daemon.'),
   CANCEL_GRACE_SECONDS: number(10, 0, 3600, 'How long a handler may take to stop before its lease is fenced off.'),
+  UNRESPONSIVE_HANDLER_MAX_SECONDS: number(
+    600,
+    0,
+    31_536_000,
+    'How long a handler that was told to stop and still runs keeps its lane; then the lane is released with an error in the log.',
+  ),
   SHUTDOWN_GRACE_PERIOD_SECONDS: number(
     300,
     0,

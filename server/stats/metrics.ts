@@ -50,6 +50,8 @@ export class Metrics implements Service {
   readonly swept: LabelledCounter<SweepKind>;
   /** Jobs whose holder went silent. */
   readonly zombies: LabelledCounter<never>;
+  /** Handlers that were told to stop and still ran: fenced off, or released while still running. */
+  readonly unresponsiveHandlers: LabelledCounter<'fenced' | 'released'>;
   readonly drains: Counter<'result'>;
   readonly draining: Gauge;
   readonly loopBlocked: Counter;
@@ -94,6 +96,12 @@ export class Metrics implements Service {
     this.sweeps = new LabelledCounter(at, 'sweeps_total', 'Passes of periodic tasks, by kind.', 'kind');
     this.swept = new LabelledCounter(at, 'swept_total', 'Jobs or rows moved by periodic tasks, by kind.', 'kind');
     this.zombies = new LabelledCounter(at, 'zombies_total', 'Jobs taken from a holder that went silent.');
+    this.unresponsiveHandlers = new LabelledCounter(
+      at,
+      'unresponsive_handlers_total',
+      'Handlers that did not stop when told to, by what was done (fenced, released).',
+      'result',
+    );
     this.drains = counter(at, 'drains_total', 'Shutdowns, by result (clean, grace_over, forced).', ['result']);
     this.draining = gauge(at, 'draining', '1 while this daemon shuts down.');
     this.loopBlocked = counter(at, 'event_loop_blocked_total', 'Times the event loop was found blocked.');

@@ -13,9 +13,23 @@ export interface Executor {
   run(attempt: Attempt): Promise<HandlerEnd>;
   /** Called exactly once; undefined when the lease was lost and nothing may be written. */
   settle(attempt: Attempt, outcome: Outcome | undefined): void;
-  /** The handler did not stop in its grace: it still runs, fenced off. */
-  onAbandoned?(attempt: Attempt): void;
+  /** Called instead of `settle`: the handler was told to stop and still runs. */
+  abandon(attempt: Attempt, abandoned: Abandoned): void;
 }
+
+export interface Abandoned {
+  reason: StopReason;
+  /** Undefined when the lease was lost. */
+  outcome: Outcome | undefined;
+  /** Resolves when the handler has really ended. */
+  ended: Promise<HandlerEnd>;
+  /** How long it may take until a handler that can be stopped has ended. */
+  patienceMs: number;
+}
+
+// A thread that is terminated is gone within moments; a handler that listens ends soon after its signal.
+const terminationMs = 1000;
+const promptMs = 200;
 
 // setTimeout fires at once beyond 2^31-1 ms.
 const longestTimerMs = 2 ** 31 - 1;
@@ -32,6 +46,7 @@ export class Attempt {
   #reason: StopReason | undefined;
   #timeout: NodeJS.Timeout | undefined;
   #grace: NodeJS.Timeout | undefined;
+  #ended: Promise<HandlerEnd> | undefined;
   #started = false;
   #settled = false;
 
@@ -70,10 +85,11 @@ export class Attempt {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
       this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
     }
-    this.#executor.run(this).then(
-      (end) => this.#finish(end),
-      (error: unknown) => this.#finish(crashed(error)),
-    );
+    const end = (ended: HandlerEnd) => {
+      this.#finish(ended);
+      return ended;
+    };
+    this.#ended = this.#executor.run(this).then(end, (error: unknown) => end(crashed(error)));
   }
 
   /** Tells the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
@@ -88,8 +104,7 @@ export class Attempt {
       this.#reason = reason;
       this.#controller?.abort(reason);
       // Nothing may be written any more, so nothing is waited for.
-      this.#finish(undefined);
-      this.#kill?.abort(reason);
+      this.#abandon(reason, promptMs);
       return;
     }
     const stronger = reason.kind === 'budgetSpent' || (reason.kind === 'canceled' && this.#reason?.kind === 'paused');
@@ -103,7 +118,7 @@ export class Attempt {
     }
     if (!first) return;
     this.#controller?.abort(reason);
-    this.#grace = setTimeout(() => this.#abandon(), this.#executor.cancelGraceMs);
+    this.#grace = setTimeout(() => this.#giveUp(), this.#executor.cancelGraceMs);
   }
 
   /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
@@ -113,19 +128,34 @@ export class Attempt {
     this.#executor.settle(this, { kind: 'giveBack', reason });
   }
 
-  #abandon(): void {
+  /** The grace is over. A signal to kill that somebody looks at means a thread, which can be terminated. */
+  #giveUp(): void {
+    if (this.#reason !== undefined) this.#abandon(this.#reason, this.#kill === undefined ? 0 : terminationMs);
+  }
+
+  #abandon(reason: StopReason, patienceMs: number): void {
     if (this.#settled) return;
-    this.#kill?.abort(this.#reason);
-    this.#executor.onAbandoned?.(this);
-    this.#finish(undefined);
+    const ended = this.#ended;
+    if (ended === undefined) {
+      this.#finish(undefined);
+      return;
+    }
+    this.#settle();
+    const outcome = decideOutcome(this.job, undefined, reason, Math.random());
+    this.#executor.abandon(this, { reason, outcome, ended, patienceMs });
+    this.#kill?.abort(reason);
   }
 
   #finish(end: HandlerEnd | undefined): void {
     if (this.#settled) return;
+    this.#settle();
+    this.#executor.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
+  }
+
+  #settle(): void {
     this.#settled = true;
     clearTimeout(this.#timeout);
     clearTimeout(this.#grace);
-    this.#executor.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
   }
 }
 

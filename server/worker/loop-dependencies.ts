@@ -18,6 +18,7 @@ export interface LoopDependencies {
   workerId: string;
   leaseSeconds: number;
   cancelGraceMs: number;
+  unresponsiveMaxMs: number;
   tenantConcurrency: number;
   types(): readonly string[];
   claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;
@@ -40,5 +41,6 @@ export interface LoopObserver {
   claimFailed(tenant: Tenant): void;
   started(tenant: Tenant, job: Job): void;
   settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
-  abandoned(tenant: Tenant, job: Job): void;
+  /** A handler was told to stop and still runs: its job was fenced off, or its lane released with it still running. */
+  unresponsive(tenant: Tenant, job: Job, what: 'fenced' | 'released'): void;
 }

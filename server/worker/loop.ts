@@ -6,28 +6,31 @@ import type { NewJob } from '../jobs/enqueue.ts';
 import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
+import { outcomeOfLostLease } from '../jobs/recover.ts';
 import type { Settlement } from '../jobs/settle.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { Attempt, type Executor } from './attempt.ts';
+import { type Abandoned, Attempt, type Executor } from './attempt.ts';
 import { Batch } from './batch.ts';
 import { Claims } from './claims.ts';
 import { DueTimer } from './due-timer.ts';
+import type { HeldLease } from './heartbeat.ts';
 import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';
 import { ReadyJobs } from './ready.ts';
 import { Reservations } from './reservations.ts';
 import { Settlers } from './settlers.ts';
 import type { HungryTenant } from './slots.ts';
-import type { StopReason } from './stop-reason.ts';
+import { JobStopped, type StopReason } from './stop-reason.ts';
+import { UnresponsiveHandlers } from './unresponsive-handlers.ts';
 
 /** What is to be written of an attempt, and what is to be done once it is. */
 interface Ending extends Settlement {
   job: Job;
   seconds: number;
-  /** The claim that ends with this attempt. */
-  lastOf: Batch | undefined;
+  /** The lease that ends with this attempt. */
+  lastOf: HeldLease | undefined;
 }
 
 // Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
@@ -50,6 +53,7 @@ export class TenantLoop implements HungryTenant {
   readonly #claimRate = new Rate();
   readonly #lostClaims: LostClaims;
   readonly #due: DueTimer;
+  readonly #unresponsive: UnresponsiveHandlers;
 
   constructor(tenant: Tenant, deps: LoopDependencies) {
     this.key = tenant.slug;
@@ -85,6 +89,13 @@ export class TenantLoop implements HungryTenant {
         if (this.#claims.mayBeMore) this.#schedule();
       },
     });
+    this.#unresponsive = new UnresponsiveHandlers(
+      { ...deps, schema: tenant.schema, maxMs: deps.unresponsiveMaxMs },
+      (attempts) => {
+        this.#queue(attempts);
+        this.#schedule();
+      },
+    );
     this.#due = new DueTimer({
       db: deps.db,
       schema: tenant.schema,
@@ -150,9 +161,29 @@ export class TenantLoop implements HungryTenant {
     await this.#due.stop();
   }
 
-  /** Tells everything that runs to stop. */
+  /** Attempts that run or are about to, and handlers that were told to stop and still run. */
+  get runningCount(): number {
+    return this.running.size + this.#unresponsive.size;
+  }
+
+  get runningTypes(): string[] {
+    return [...[...this.running.values()].map((attempt) => attempt.job.type), ...this.#unresponsive.types];
+  }
+
+  /** How many handlers were told to stop and still run. */
+  get unresponsiveCount(): number {
+    return this.#unresponsive.size;
+  }
+
+  /** Tells everything that runs to stop. What waits for a handler that does not stop is given back in the end. */
   stopRunning(reasonFor: (job: Job) => StopReason): void {
-    for (const attempt of [...this.running.values()]) attempt.stop(reasonFor(attempt.job));
+    for (const attempt of [...this.running.values()]) if (attempt.started) attempt.stop(reasonFor(attempt.job));
+  }
+
+  /** The process is about to exit, and its handlers with it: writes how their attempts end. */
+  async releaseHandlers(): Promise<void> {
+    await this.#unresponsive.releaseAll('exiting');
+    await this.flushed();
   }
 
   /** All outcomes known so far are written, and claims whose answers were lost are given back. */
@@ -276,42 +307,92 @@ export class TenantLoop implements HungryTenant {
       cancelGraceMs: this.#deps.cancelGraceMs,
       run: (attempt) => this.#deps.run(this.tenant, attempt),
       settle: (attempt, outcome) => this.#settle(batch, attempt, outcome),
-      onAbandoned: (attempt) => observe.abandoned(this.tenant, attempt.job),
+      abandon: (attempt, abandoned) => this.#abandon(batch, attempt, abandoned),
     };
     const attempts = claimed.jobs.map((job) => new Attempt(job, claimed.leaseId, executor));
     for (const attempt of attempts) {
       batch.add(attempt);
       this.running.set(attempt.job.id, attempt);
     }
+    this.#queue(this.#unresponsive.admit(attempts));
+  }
+
+  #queue(attempts: Attempt[]): void {
     this.#ready.add(attempts);
     // The claim may have been answered after the loop was stopped.
     if (this.#stopped) this.#ready.returnAll('drained');
   }
 
+  /** The handler still runs. It gives its slot away, and its job keeps the lane. */
+  #abandon(batch: Batch, attempt: Attempt, { reason, outcome, ended, patienceMs }: Abandoned): void {
+    const { workerId, observe } = this.#deps;
+    const { job, leaseId } = attempt;
+    let owned = true;
+    const leaveBatch = () => {
+      owned = false;
+      if (batch.remove(attempt)) this.#endLease(batch);
+    };
+    this.#leave(attempt);
+    // A lost lease is trusted no longer, whatever the database says of it.
+    if (outcome === undefined) leaveBatch();
+    this.#unresponsive.add(
+      {
+        job,
+        leaseId,
+        reason: `${new JobStopped(reason).message}, and the handler has not stopped`,
+        outcome: outcome ?? outcomeOfLostLease(job, workerId, 0),
+        ended,
+        patienceMs,
+        onFenced: () => {
+          if (owned) leaveBatch();
+          observe.unresponsive(this.tenant, job, 'fenced');
+        },
+      },
+      (handler) => {
+        if (handler.release === 'expired') observe.unresponsive(this.tenant, job, 'released');
+        if (handler.fenced) this.#write(handler, handler.outcome, secondsOf(attempt), handler);
+        else if (owned)
+          this.#write(attempt, handler.outcome, secondsOf(attempt), batch.remove(attempt) ? batch : undefined);
+        else observe.settled(this.tenant, [{ job, outcome: undefined, seconds: secondsOf(attempt) }]);
+      },
+    );
+  }
+
   #settle(batch: Batch, attempt: Attempt, outcome: Outcome | undefined): void {
-    const { heartbeat, slots, observe } = this.#deps;
-    const { job } = attempt;
-    const seconds = (performance.now() - attempt.startedAt) / 1000;
+    const seconds = secondsOf(attempt);
     const last = batch.remove(attempt);
-    this.running.delete(job.id);
-    if (attempt.started) {
-      slots.release(this.key, 1);
-      this.#ready.observe(seconds * 1000);
-      if (this.#claims.mayBeMore || this.#ready.size > 0) this.#schedule();
-    }
-    if (outcome === undefined) {
-      observe.settled(this.tenant, [{ job, outcome, seconds }]);
-      if (last) {
-        heartbeat.drop(batch);
-        this.#settlers.forget(batch.leaseId);
-      }
+    this.#leave(attempt);
+    if (outcome !== undefined) {
+      this.#write(attempt, outcome, seconds, last ? batch : undefined);
       return;
     }
-    const lastOf = last ? batch : undefined;
-    this.#settlers.add(
-      { job, jobId: job.id, leaseId: attempt.leaseId, targetId: job.targetId, outcome, seconds, lastOf },
-      last,
-    );
+    this.#deps.observe.settled(this.tenant, [{ job: attempt.job, outcome, seconds }]);
+    if (last) this.#endLease(batch);
+  }
+
+  /** It runs no longer, or has no claim to its slot any more. */
+  #leave(attempt: Attempt): void {
+    this.running.delete(attempt.job.id);
+    if (!attempt.started) return;
+    this.#deps.slots.release(this.key, 1);
+    this.#ready.observe(secondsOf(attempt) * 1000);
+    if (this.#claims.mayBeMore || this.#ready.size > 0) this.#schedule();
+  }
+
+  /** Nothing of the lease is left to be written. */
+  #endLease(batch: Batch): void {
+    this.#deps.heartbeat.drop(batch);
+    this.#settlers.forget(batch.leaseId);
+  }
+
+  #write(
+    { job, leaseId }: Pick<Attempt, 'job' | 'leaseId'>,
+    outcome: Outcome,
+    seconds: number,
+    lastOf: HeldLease | undefined,
+  ): void {
+    const item = { job, jobId: job.id, leaseId, targetId: job.targetId, outcome, seconds, lastOf };
+    this.#settlers.add(item, lastOf !== undefined);
   }
 
   #onSettled(items: Ending[], accepted: (item: Ending) => boolean): void {
@@ -328,4 +409,8 @@ export class TenantLoop implements HungryTenant {
     // What ended made room for what did not fit.
     if (hasCapacities(this.tenant.settings)) this.#onRunnable(this.#stopped);
   }
+}
+
+function secondsOf(attempt: Attempt): number {
+  return (performance.now() - attempt.startedAt) / 1000;
 }

@@ -77,11 +77,17 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
       }
       told.settled(tenant);
     },
-    abandoned(tenant, job) {
-      logger.warn(
-        { tenant: tenant.slug, jobId: job.id, type: job.type },
-        'handler did not stop in its grace; it was fenced off',
-      );
+    unresponsive(tenant, job, what) {
+      metrics.unresponsiveHandlers.add(tenant.slug, what);
+      const fields = {
+        tenant: tenant.slug,
+        jobId: job.id,
+        type: job.type,
+        targetId: job.targetId,
+        attempt: job.attempt,
+      };
+      if (what === 'fenced') logger.warn(fields, 'handler did not stop; it was fenced off and keeps its lane');
+      else logger.error(fields, 'handler still runs after UNRESPONSIVE_HANDLER_MAX_SECONDS; its lane was released');
     },
   };
 }

@@ -5,6 +5,7 @@ import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import type { DrainResult } from '../stats/metrics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { TenantLoop } from './loop.ts';
@@ -39,7 +40,7 @@ export class WorkerPool implements Service {
   /** Jobs that run here now. */
   get runningCount(): number {
     let count = 0;
-    for (const loop of this.#all()) count += loop.running.size;
+    for (const loop of this.#all()) count += loop.runningCount;
     return count;
   }
 
@@ -49,7 +50,7 @@ export class WorkerPool implements Service {
   }
 
   get runningTypes(): string[] {
-    return [...new Set(this.#all().flatMap((loop) => [...loop.running.values()].map((attempt) => attempt.job.type)))];
+    return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
   }
 
   /** Thousands of jobs a second: whatever only follows them waits. */
@@ -82,7 +83,7 @@ export class WorkerPool implements Service {
   }
 
   /** Stops claiming, lets running jobs go on for `graceMs`, then pauses or gives back the rest. */
-  async drain(graceMs: number): Promise<'clean' | 'grace_over'> {
+  async drain(graceMs: number): Promise<DrainResult> {
     if (this.#state === 'stopped') return 'clean';
     this.#state = 'draining';
     await Promise.all([...this.#loops.values()].map((loop) => loop.stopClaiming()));
@@ -96,7 +97,13 @@ export class WorkerPool implements Service {
     }
     await Promise.all([...this.#all()].map((loop) => loop.flushed()));
     this.#logger.info({ running: this.runningCount }, 'drain finished');
+    if (this.#all().some((loop) => loop.unresponsiveCount > 0)) return 'forced';
     return clean ? 'clean' : 'grace_over';
+  }
+
+  /** The last thing before the process exits: handlers that still run end with it, and their attempts are written. */
+  async releaseHandlers(): Promise<void> {
+    await Promise.all(this.#all().map((loop) => loop.releaseHandlers()));
   }
 
   /** A second signal: the grace is over now. */
@@ -155,7 +162,7 @@ export class WorkerPool implements Service {
     this.#loops.delete(slug);
     this.#leaving.add(loop);
     void loop.stopClaiming();
-    for (const gone of this.#leaving) if (gone.running.size === 0) this.#leaving.delete(gone);
+    for (const gone of this.#leaving) if (gone.runningCount === 0) this.#leaving.delete(gone);
   }
 
   #all(): TenantLoop[] {

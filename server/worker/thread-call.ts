@@ -54,8 +54,9 @@ export function callThread(
     const onExit = (code: number) => end(() => reject(crashed(`its thread ended with code ${code}`)));
     const onStop = () => post({ kind: 'stop', reason: stopReasonOf(parts.stopping.signal) ?? { kind: 'canceled' } });
     const onKill = () =>
-      end(() => {
-        void thread.terminate();
+      end(async () => {
+        // Only when the thread is gone has the handler really ended.
+        await thread.terminate().catch(() => {});
         reject(Object.assign(new Error('The handler did not stop and was ended.'), { code: 'HANDLER_KILLED' }));
       });
     const end = (settle: () => void) => {

@@ -52,7 +52,7 @@ interface EventRow {
   to_status: Status | null;
   lease_id: string | null;
   attempt: number;
-  data: { error?: { code?: string } } | null;
+  data: { error?: { code?: string }; fenced_lease_id?: string } | null;
   present: Status;
   present_attempt: number;
 }
@@ -85,6 +85,11 @@ function brokenHistory(events: EventRow[]): string[] {
   for (const event of events) {
     const { from_status: from, to_status: to, lease_id: lease } = event;
     const owned = from === 'RUNNING';
+    // A handler that does not stop loses its lease to one that only its daemon knows.
+    if (event.type === 'job.handler_unresponsive') {
+      if (event.data?.fenced_lease_id !== owner) wrong('I4 a lease was fenced off that did not run');
+      owner = lease;
+    }
     if (owned && lease !== owner) wrong(`I4 ${event.type} carries another lease than the one that runs`);
     if (event.type in afterAsking) asked = event.type;
     if (from === to || to === null) continue;

@@ -32,12 +32,13 @@ function startLoop(db: Database, claim: Claim): TenantLoop {
     workerId: 'w1',
     leaseSeconds: 3600,
     cancelGraceMs: 100,
+    unresponsiveMaxMs: 60_000,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
     claim,
     run: async () => ({ kind: 'completed', result: null }),
     onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, abandoned() {} },
+    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, unresponsive() {} },
   });
   onTestFinished(() => loop.stopClaiming());
   return loop;
