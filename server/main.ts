@@ -13,12 +13,16 @@ import { type Config, ConfigError, loadConfig } from './kernel/config.ts';
 import { errorMessage } from './kernel/errors.ts';
 import { createLogger, type Logger } from './kernel/logger.ts';
 import { packageRoot } from './kernel/package-root.ts';
+import type { DrainResult } from './stats/metrics.ts';
 import { HandlerRegistry } from './worker/handlers.ts';
 import { loadHandlers } from './worker/load-handlers.ts';
 import { ThreadPool } from './worker/thread-pool.ts';
 
 // After the drain and its last writes; whatever still holds the process then is not worth waiting for.
 const exitMarginMs = 5000;
+
+/** What a supervisor or a deploy script reads: whether the drain interrupted jobs, and whether handlers were cut off. */
+const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced: 4 };
 
 async function main(): Promise<void> {
   const launcher = findLauncher();
@@ -93,7 +97,7 @@ function stop(
   void stopped
     .then(() => embedded?.stop())
     .then(
-      () => process.exit(0),
+      () => process.exit(exitCodes[daemon.drainResult ?? 'clean']),
       (error) => {
         logger.error({ err: error }, 'shutdown failed');
         process.exit(1);

@@ -118,7 +118,7 @@ export class Attempt {
     }
     if (!first) return;
     this.#controller?.abort(reason);
-    this.#grace = setTimeout(() => this.#giveUp(), this.#executor.cancelGraceMs);
+    this.#grace = setTimeout(() => this.giveUp(), this.#executor.cancelGraceMs);
   }
 
   /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
@@ -128,8 +128,9 @@ export class Attempt {
     this.#executor.settle(this, { kind: 'giveBack', reason });
   }
 
-  /** The grace is over. A signal to kill that somebody looks at means a thread, which can be terminated. */
-  #giveUp(): void {
+  /** The grace of a handler that was told to stop is over. */
+  giveUp(): void {
+    // A signal to kill that somebody looks at means a thread, which can be terminated.
     if (this.#reason !== undefined) this.#abandon(this.#reason, this.#kill === undefined ? 0 : terminationMs);
   }
 

@@ -170,11 +170,6 @@ export class TenantLoop implements HungryTenant {
     return [...[...this.running.values()].map((attempt) => attempt.job.type), ...this.#unresponsive.types];
   }
 
-  /** How many handlers were told to stop and still run. */
-  get unresponsiveCount(): number {
-    return this.#unresponsive.size;
-  }
-
   /** Tells everything that runs to stop. What waits for a handler that does not stop is given back in the end. */
   stopRunning(reasonFor: (job: Job) => StopReason): void {
     for (const attempt of [...this.running.values()]) if (attempt.started) attempt.stop(reasonFor(attempt.job));
@@ -182,6 +177,7 @@ export class TenantLoop implements HungryTenant {
 
   /** The process is about to exit, and its handlers with it: writes how their attempts end. */
   async releaseHandlers(): Promise<void> {
+    for (const attempt of [...this.running.values()]) attempt.giveUp();
     await this.#unresponsive.releaseAll('exiting');
     await this.flushed();
   }

@@ -97,7 +97,8 @@ export class WorkerPool implements Service {
     }
     await Promise.all([...this.#all()].map((loop) => loop.flushed()));
     this.#logger.info({ running: this.runningCount }, 'drain finished');
-    if (this.#all().some((loop) => loop.unresponsiveCount > 0)) return 'forced';
+    // What still runs now ends with the process.
+    if (this.runningCount > 0) return 'forced';
     return clean ? 'clean' : 'grace_over';
   }
 

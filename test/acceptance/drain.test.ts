@@ -51,10 +51,11 @@ test('a second signal ends the grace: jobs are paused or given back, and nothing
   expect(late).toMatchObject({ status: 201, body: { status: 'QUEUED' } });
   // Of another kind: one of the same kind within a second is taken for a copy of the first.
   daemon.kill('SIGINT');
-  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(await daemon.exited).toEqual({ code: 3, signal: null });
   expect(await reread(context, paused!)).toMatchObject({
     status: 'PAUSED',
     error: { message: 'Job was interrupted by user' },
+    hold: { kind: 'drain', reason: 'drained', author: 'worker:pod' },
   });
   expect(await reread(context, requeued!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
   expect(await reread(context, late.body)).toMatchObject({ status: 'QUEUED' });
@@ -81,7 +82,7 @@ test('a second signal right behind the first ends the grace as well', async () =
   // Two of the same kind may become one on their way; these arrive both, before the drain has begun.
   daemon.kill('SIGTERM');
   daemon.kill('SIGINT');
-  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(await daemon.exited).toEqual({ code: 3, signal: null });
   expect(daemon.output()).toContain('shutting down at once');
   expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
 }, 180_000);
@@ -97,7 +98,9 @@ test('a grace shorter than the job pauses it, also one that does not listen', as
   ]);
   await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
   daemon.kill('SIGTERM');
-  expect(await daemon.exited).toEqual({ code: 0, signal: null });
-  for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
+  expect(await daemon.exited).toEqual({ code: 4, signal: null });
+  const [stopped, deaf] = await Promise.all(jobs.map((job) => reread(context, job)));
+  expect(stopped).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain' } });
+  expect(deaf).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain', handler: 'running' } });
   await checkInvariants(context);
 }, 180_000);

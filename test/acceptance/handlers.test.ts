@@ -10,7 +10,7 @@ import { startProcess } from '../support/process.ts';
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };
 
-test('a handler that ignores its signal is fenced off after its grace; its later writes are refused', async () => {
+test('a handler that ignores its signal is fenced off after its grace; it keeps its lane, and its later writes are refused', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const daemon = await startProcess(context, { env: effects.env });
@@ -20,9 +20,17 @@ test('a handler that ignores its signal is fenced off after its grace; its later
   ]);
   await eventually(() => expect(effects.read()).toHaveLength(1), patient);
   expect((await daemon.request('POST', `/api/jobs/${job!.id}/cancel`, { reason: 'enough' })).status).toBe(202);
+  await eventually(async () => {
+    expect(await reread(context, job!)).toMatchObject({ status: 'RUNNING', hold: { kind: 'handler' } });
+  }, patient);
+  const why = await daemon.request('GET', `/api/jobs/${next!.id}/why`);
+  expect(why.body).toMatchObject({
+    reasons: [{ code: 'HANDLER_RUNNING', job_id: job!.id, detail: expect.stringContaining('handler still running') }],
+  });
+  expect((await reread(context, next!)).status).toBe('QUEUED');
+  gate.release();
   await eventually(async () => expect((await reread(context, job!)).status).toBe('CANCELED'), patient);
   await eventually(async () => expect((await reread(context, next!)).status).toBe('SUCCESS'), patient);
-  gate.release();
   // The same daemon runs on; what the deaf one reported is nowhere.
   const after = await addJob(context, { type: 'work', targetId: 'deaf' });
   await eventually(async () => expect((await reread(context, after)).status).toBe('SUCCESS'), patient);

@@ -18,7 +18,12 @@ test('an isolated handler that blocks is paused by ending its thread, and other 
   const [other] = await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: 1 }], 'test');
   await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'));
   await pauseJob(context.db, context.schema, { jobId: deaf.id, actor: 'user:ann' });
-  await eventually(async () => expect((await reread(context, deaf)).status).toBe('PAUSED'));
+  await eventually(async () =>
+    expect(await reread(context, deaf)).toMatchObject({
+      status: 'PAUSED',
+      hold: { kind: 'user', handler: 'terminated' },
+    }),
+  );
 });
 
 test('a crash in a thread fails its job and nothing else', async () => {

@@ -279,3 +279,16 @@ test('a drain ends with the process: what a deaf handler held is written last, a
   expect(await reread(context, requeued!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
   await checkInvariants(context);
 });
+
+test('a stop that cannot wait for the grace of a handler writes its end too', async () => {
+  const { daemon, begun } = await startDeaf({ CANCEL_GRACE_SECONDS: '3600' });
+  const job = await addJob(context, { type: 'deaf', targetId: 'exit-3' });
+  await begun(job);
+  const stopped = daemon.stop(3_600_000);
+  await eventually(async () => {
+    void daemon.stop();
+    expect(daemon.drainResult).toBe('forced');
+  }, patient);
+  await stopped;
+  expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', hold: { kind: 'drain', handler: 'running' } });
+});
