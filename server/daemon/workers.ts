@@ -52,6 +52,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
     workerId: config.workerId,
     leaseSeconds: config.leaseSeconds,
     cancelGraceMs: config.cancelGraceSeconds * 1000,
+    tokenLimit: config.tokenLimit,
     unresponsiveMaxMs: config.unresponsiveHandlerMaxSeconds * 1000,
     tenantConcurrency: config.tenantConcurrency,
     types: () => handlers.types(),

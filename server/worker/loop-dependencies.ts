@@ -19,6 +19,7 @@ export interface LoopDependencies {
   leaseSeconds: number;
   cancelGraceMs: number;
   unresponsiveMaxMs: number;
+  tokenLimit: number;
   tenantConcurrency: number;
   types(): readonly string[];
   claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;

@@ -6,7 +6,6 @@ import type { NewJob } from '../jobs/enqueue.ts';
 import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
-import { outcomeOfLostLease } from '../jobs/recover.ts';
 import type { Settlement } from '../jobs/settle.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
@@ -90,7 +89,12 @@ export class TenantLoop implements HungryTenant {
       },
     });
     this.#unresponsive = new UnresponsiveHandlers(
-      { ...deps, schema: tenant.schema, maxMs: deps.unresponsiveMaxMs },
+      {
+        ...deps,
+        schema: tenant.schema,
+        maxMs: deps.unresponsiveMaxMs,
+        tokenLimit: () => this.tenant.settings.token_limit ?? deps.tokenLimit,
+      },
       (attempts) => {
         this.#queue(attempts);
         this.#schedule();
@@ -321,7 +325,7 @@ export class TenantLoop implements HungryTenant {
 
   /** The handler still runs. It gives its slot away, and its job keeps the lane. */
   #abandon(batch: Batch, attempt: Attempt, { reason, outcome, ended, patienceMs }: Abandoned): void {
-    const { workerId, observe } = this.#deps;
+    const { observe } = this.#deps;
     const { job, leaseId } = attempt;
     let owned = true;
     const leaveBatch = () => {
@@ -336,7 +340,7 @@ export class TenantLoop implements HungryTenant {
         job,
         leaseId,
         reason: `${new JobStopped(reason).message}, and the handler has not stopped`,
-        outcome: outcome ?? outcomeOfLostLease(job, workerId, 0),
+        outcome,
         ended,
         patienceMs,
         onFenced: () => {
@@ -344,12 +348,16 @@ export class TenantLoop implements HungryTenant {
           observe.unresponsive(this.tenant, job, 'fenced');
         },
       },
-      (handler) => {
+      (handler, decided) => {
+        const seconds = secondsOf(attempt);
         if (handler.release === 'expired') observe.unresponsive(this.tenant, job, 'released');
-        if (handler.fenced) this.#write(handler, handler.outcome, secondsOf(attempt), handler);
-        else if (owned)
-          this.#write(attempt, handler.outcome, secondsOf(attempt), batch.remove(attempt) ? batch : undefined);
-        else observe.settled(this.tenant, [{ job, outcome: undefined, seconds: secondsOf(attempt) }]);
+        if (handler.fenced && decided !== undefined) this.#write(handler, decided, seconds, handler);
+        else if (owned && decided !== undefined)
+          this.#write(attempt, decided, seconds, batch.remove(attempt) ? batch : undefined);
+        else {
+          this.#deps.heartbeat.drop(handler);
+          observe.settled(this.tenant, [{ job, outcome: undefined, seconds }]);
+        }
       },
     );
   }

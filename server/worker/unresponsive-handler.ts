@@ -7,6 +7,8 @@ import { fenceOff } from '../jobs/fence-off.ts';
 import type { StoredHold } from '../jobs/hold.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
+import { findJob } from '../jobs/read.ts';
+import { outcomeOfLostLease } from '../jobs/recover.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { HandlerEnd } from './handler-run.ts';
 import type { Heartbeat, HeldLease } from './heartbeat.ts';
@@ -20,6 +22,7 @@ export interface UnresponsiveOptions {
   leaseSeconds: number;
   /** How long a handler may keep its lane. */
   maxMs: number;
+  tokenLimit(): number;
 }
 
 export interface Unresponsive {
@@ -28,8 +31,8 @@ export interface Unresponsive {
   leaseId: string;
   /** Why it was told to stop, for people. */
   reason: string;
-  /** How the attempt ends when the handler has ended or is given up. */
-  outcome: Outcome;
+  /** How the attempt ends when the handler has ended or is given up. Undefined: its lease was lost. */
+  outcome: Outcome | undefined;
   /** Resolves when the handler has really ended. */
   ended: Promise<HandlerEnd>;
   /** How long to wait for the end before the job is fenced off: a thread that is being terminated ends by itself. */
@@ -73,8 +76,10 @@ export class UnresponsiveHandler implements HeldLease {
     });
   }
 
-  get outcome(): Outcome {
-    const { outcome } = this.#given;
+  /** What is to be written; undefined if the job is no longer ours. */
+  async decide(): Promise<Outcome | undefined> {
+    const outcome = this.#given.outcome ?? (this.fenced ? await this.#outcomeOfLostLease() : undefined);
+    if (outcome === undefined) return undefined;
     if (this.release !== 'ended') return { ...outcome, handler: 'running' };
     return this.terminated ? { ...outcome, handler: 'terminated' } : outcome;
   }
@@ -142,9 +147,22 @@ export class UnresponsiveHandler implements HeldLease {
     }
   }
 
+  /** From the row: what people asked, and what was used, may be news to this process. */
+  async #outcomeOfLostLease(): Promise<Outcome | undefined> {
+    const { db, schema, workerId, tokenLimit, logger } = this.#options;
+    try {
+      const job = await findJob(db, schema, this.job.id);
+      return job?.leaseId === this.leaseId ? outcomeOfLostLease(job, workerId, tokenLimit()) : undefined;
+    } catch (error) {
+      // The lease expires, and the sweeper decides.
+      logger.warn({ err: error, jobId: this.job.id }, 'job of a lost lease could not be read');
+      return undefined;
+    }
+  }
+
   #storedHold(): StoredHold {
     const { reason, outcome } = this.#given;
-    return { kind: 'handler', reason, handler: 'running', outcome };
+    return { kind: 'handler', reason, handler: 'running', ...(outcome && { outcome }) };
   }
 
   async #sleep(ms?: number): Promise<void> {

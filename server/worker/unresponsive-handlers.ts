@@ -1,6 +1,7 @@
 // The handlers of one tenant that were told to stop and still run in this process, and the attempts that wait for them:
 // no attempt of the same job or target starts here beside one, also where the lane could not be kept in the database.
 import type { Job } from '../jobs/job.ts';
+import type { Outcome } from '../jobs/outcome.ts';
 import type { Attempt } from './attempt.ts';
 import {
   type Release,
@@ -29,15 +30,17 @@ export class UnresponsiveHandlers {
     return [...this.#handlers.keys()].map((handler) => handler.job.type);
   }
 
-  /** Calls `onReleased` once, when the handler has ended or was given up. */
-  add(given: Unresponsive, onReleased: (handler: UnresponsiveHandler) => void): void {
+  /** Calls `onReleased` once, when the handler has ended or was given up, with what is to be written of it. */
+  add(given: Unresponsive, onReleased: (handler: UnresponsiveHandler, outcome: Outcome | undefined) => void): void {
     const handler = new UnresponsiveHandler(this.#options, given);
-    const held = handler.hold().then(() => {
+    const hold = async () => {
+      await handler.hold();
+      const outcome = await handler.decide();
       this.#handlers.delete(handler);
-      onReleased(handler);
+      onReleased(handler, outcome);
       this.#free();
-    });
-    this.#handlers.set(handler, held);
+    };
+    this.#handlers.set(handler, hold());
   }
 
   /** Those that may start now; the others wait until the handler in their way has ended or was given up. */

@@ -11,7 +11,8 @@ const context = useTenant();
 const fixtures = fileURLToPath(new URL('../../fixtures/isolated.ts', import.meta.url));
 
 test('an isolated handler that blocks is paused by ending its thread, and other jobs go on meanwhile', async () => {
-  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures) });
+  // A blocked thread keeps a core busy; a short lease would not outlive it on a crowded machine.
+  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
   const deaf = await addJob(context, { type: 'isolated.blocker' });
   daemon.wake(context.tenant);
   await eventually(async () => expect((await reread(context, deaf)).status).toBe('RUNNING'));

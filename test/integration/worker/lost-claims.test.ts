@@ -33,6 +33,7 @@ function startLoop(db: Database, claim: Claim): TenantLoop {
     leaseSeconds: 3600,
     cancelGraceMs: 100,
     unresponsiveMaxMs: 60_000,
+    tokenLimit: 0,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
     claim,

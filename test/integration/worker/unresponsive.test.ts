@@ -254,7 +254,12 @@ test('a daemon that lost its trust keeps the lane if it is back before the lease
   }, patient);
   proxy.heal();
   expect((await fenced(job)).hold?.reason).toContain('lease is no longer held');
+  // What a person asks meanwhile decides, as it does for every lost lease.
+  await pauseJob(context.db, context.schema, by(job));
   runs[0]?.end();
+  await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'), patient);
+  await resumeJob(context.db, context.schema, by(job));
+  daemon.wake(context.tenant);
   await eventually(() => expect(runs).toHaveLength(2), patient);
   expect(runs.map((run) => run.beside)).toEqual([0, 0]);
   runs[1]?.end();
