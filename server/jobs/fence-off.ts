@@ -5,7 +5,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
 import type { StoredHold } from './hold.ts';
-import { type HeldJob, insertLease } from './lease.ts';
+import { endLeases, type HeldJob, insertLease } from './lease.ts';
 import { isHeld } from './report.ts';
 
 export interface Fence {
@@ -24,14 +24,10 @@ export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, fen
     `with given as (select $6::jsonb || jsonb_build_object('since', now()) as hold),
      fenced as (
        update ${schema}.jobs j set lease_id = $3::uuid, hold = g.hold, updated_at = now() from given g
-        where j.id = $1 and j.lease_id = $2 and j.status = 'RUNNING'
+        where j.id = $1 and j.lease_id = $2::uuid and j.status = 'RUNNING'
        returning j.id, j.target_id, j.attempt, j.lease_id),
      taken as (${insertLease(schema, 'local', { lease: '$3::uuid', owner: '$4::text', seconds: '$5' }, 'fenced')}),
-     ended as (
-       delete from ${schema}.leases l
-        where l.id = $2 and l.kind = 'local' and exists (select 1 from fenced)
-          and not exists (select 1 from ${schema}.jobs o
-                           where o.id = any(l.job_ids) and o.id <> $1 and o.lease_id = l.id and o.status = 'RUNNING')),
+     ${endLeases(schema, 'array(select $2::uuid from fenced)', 'fenced')},
      told as (${insertEvents(schema, {
        source: 'fenced',
        type: `'job.handler_unresponsive'`,

@@ -162,6 +162,8 @@ function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: numb
     workerId: 'w1',
     leaseSeconds: shortSeconds,
     cancelGraceMs: 100,
+    unresponsiveMaxMs: 60_000,
+    tokenLimit: 0,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
     claim: (_tenant, request) => send(request, claims++),
@@ -170,7 +172,7 @@ function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: numb
       return { kind: 'completed', result: null };
     },
     onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, abandoned() {} },
+    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, unresponsive() {} },
   });
   onTestFinished(async () => {
     await loop.stopClaiming();

@@ -203,7 +203,9 @@ test('when the process dies the lease expires, and the attempt ends as it was de
   }
   expect(await reread(context, drained!)).toMatchObject({ status: 'QUEUED', attempt: 0, hold: null });
   expect(await reread(context, failed!)).toMatchObject({ status: 'ERROR', error: { code: 'TIMEOUT' } });
-  const leases = await context.db.query(`select id from ${context.schema}.leases where 'w1' = owner`);
+  const leases = await context.db.query(
+    `select id from ${context.schema}.leases where owner = 'w1' and state = 'ACTIVE'`,
+  );
   expect(leases).toEqual([]);
   await checkInvariants(context);
 });
