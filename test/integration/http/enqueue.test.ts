@@ -148,7 +148,7 @@ describe('enqueueing one job', () => {
     const made = await control.post('/api/jobs', { type: 'other.work' });
     expect(made.status).toBe(201);
     expect(made.body.remote).toBe(false);
-    await control.db.query('delete from leasehold.daemons');
+    await control.db.query("delete from leasehold.daemons where id = 'other'");
     expect((await control.post('/api/jobs', { type: 'other.work' })).status).toBe(400);
   });
 

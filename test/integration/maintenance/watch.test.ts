@@ -2,6 +2,7 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
 import { sealEvents } from '../../../server/events/seal.ts';
+import { settle } from '../../../server/jobs/settle.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { createFollowerWatch } from '../../../server/maintenance/followers.ts';
 import { OperationRunner } from '../../../server/maintenance/operation-runner.ts';
@@ -14,7 +15,7 @@ import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
 import { openTransaction, writeEvent } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';
-import { addJob, claim, expireLease, finish, reread } from '../../support/jobs.ts';
+import { addJob, claim, expireLease, reread } from '../../support/jobs.ts';
 
 const context = useTenant();
 const logger = createLogger('silent');
@@ -106,8 +107,10 @@ async function runJob(where: TenantContext): Promise<void> {
 
 async function finishNext(where: TenantContext): Promise<void> {
   const { leaseId, jobs } = await claim(where);
-  for (const job of jobs) await finish(where, job);
-  await where.db.query(`delete from ${where.schema}.leases where id = $1`, [leaseId]);
+  const items = jobs.map(({ id, targetId }) => {
+    return { jobId: id, leaseId, targetId, outcome: { kind: 'complete' as const, result: null } };
+  });
+  await settle(where.db, where.schema, items, { actor: 'worker:w1', endedLeases: [leaseId] });
 }
 
 test('idle tenants cost one statement for each look, however many they are', async () => {

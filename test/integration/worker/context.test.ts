@@ -1,6 +1,8 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Database } from '../../../server/database/database.ts';
+import { queueDueJobs } from '../../../server/jobs/due.ts';
+import type { Job } from '../../../server/jobs/job.ts';
 import { listLogs } from '../../../server/jobs/logs.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/define-job.ts';
@@ -34,6 +36,12 @@ test('many progress reports become few writes, and the last one is stored', asyn
   const told = await eventsOf(job.id, 'job.progress');
   expect(told.map((data) => data.progress)).toEqual([1, 97]);
 });
+
+/** The attempt failed, and the next one may start. */
+async function retryNow(job: Job): Promise<void> {
+  await finish(context, job, { kind: 'retry', error: { code: 'X', message: 'x' }, delayMs: 0 });
+  await queueDueJobs(context.db, context.schema, 'test');
+}
 
 test('a stale holder writes nothing and is told to stop', async () => {
   const definition = defineJob({
@@ -110,8 +118,7 @@ test('usage adds up over attempts, and passing the limit stops the job', async (
   const first = await runJob(context, definition, { tokenLimit: 100 });
   expect(first.stops).toEqual([]);
   expect(await reread(context, first.job)).toMatchObject({ tokensUsed: 70 });
-  await finish(context, first.job, { kind: 'retry', error: { code: 'X', message: 'x' }, delayMs: 0 });
-  await context.db.query(`update ${context.schema}.jobs set status = 'QUEUED' where id = $1`, [first.job.id]);
+  await retryNow(first.job);
   const second = await (await startClaimed(context, definition, first.job.id)).end;
   expect(second.stops).toEqual([{ kind: 'budgetSpent', used: 110, limit: 100 }]);
   expect(second.end).toMatchObject({ kind: 'failed' });
@@ -174,9 +181,7 @@ test('children are made once, however often the parent runs', async () => {
     },
   });
   const first = await runJob(context, definition, { author: 'ann' });
-  await context.db.query(`update ${context.schema}.jobs set status = 'QUEUED', lease_owner = null where id = $1`, [
-    first.job.id,
-  ]);
+  await retryNow(first.job);
   const second = await (await startClaimed(context, definition, first.job.id)).end;
   expect(second.end).toEqual(first.end);
   const children = await context.db.query(
@@ -222,7 +227,7 @@ test('a checkpoint is what the next attempt starts from', async () => {
   });
   const first = await runJob(context, definition);
   expect(first.end).toMatchObject({ kind: 'failed', recoverable: true });
-  await context.db.query(`update ${context.schema}.jobs set status = 'QUEUED' where id = $1`, [first.job.id]);
+  await retryNow(first.job);
   await (await startClaimed(context, definition, first.job.id)).end;
   expect(seen).toEqual([undefined, 7]);
 });
