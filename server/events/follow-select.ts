@@ -7,8 +7,9 @@ import type { Schema } from '../database/identifiers.ts';
 import type { Event } from './event.ts';
 import { goOn, readNewEvents, readStatement, readValues } from './follow.ts';
 import { type Followed, followInSteps, type Step } from './follower.ts';
+import { isolating } from './isolate.ts';
 import type { Position } from './position.ts';
-import { isolating, recordSetAside, type SetAside } from './set-aside.ts';
+import { recordSetAside, type SetAside } from './set-aside.ts';
 
 export interface Selection {
   name: string;

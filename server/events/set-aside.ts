@@ -1,13 +1,11 @@
 // Events that a follower cannot process. Such an event is recorded and passed by, in the transaction that
 // moves the follower on: it never stops those behind it.
 
-import { isDataError } from '../database/data-error.ts';
 import type { Queryable } from '../database/database.ts';
 import { sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import { type Event, eventKey } from './event.ts';
-import type { Followed } from './follower.ts';
 
 export interface SetAside {
   follower: string;
@@ -44,43 +42,4 @@ export async function countSetAside(tx: Queryable, schema: Schema): Promise<Reco
     `select follower, count(*)::int as count from ${schema}.set_aside_events group by follower order by follower`,
   );
   return Object.fromEntries(rows.map((row) => [row.follower, row.count]));
-}
-
-/**
- * One call of `run`, unless an event makes it fail: then `run` gets past the events before that one, in ever
- * smaller steps, and `setAsideNext` has the next event alone. Events that commit meanwhile may come before it, so
- * `setAsideNext` must try the event first.
- */
-export async function isolating(
-  limit: number,
-  run: (limit: number) => Promise<Followed>,
-  setAsideNext: () => Promise<Followed>,
-): Promise<Followed> {
-  const whole = await unlessFaulty(() => run(limit));
-  if (whole !== 'faulty') return whole;
-  let handled = 0;
-  // The faulty event is among this many.
-  let within = limit;
-  while (within > 1) {
-    const half = Math.ceil(within / 2);
-    const part = await unlessFaulty(() => run(half));
-    if (part === 'faulty') {
-      within = half;
-      continue;
-    }
-    handled += part.handled;
-    if (part.busy || part.complete) return { ...part, handled };
-    within -= half;
-  }
-  const last = await setAsideNext();
-  return { ...last, handled: handled + last.handled };
-}
-
-async function unlessFaulty(step: () => Promise<Followed>): Promise<Followed | 'faulty'> {
-  try {
-    return await step();
-  } catch (error) {
-    if (isDataError(error)) return 'faulty';
-    throw error;
-  }
 }

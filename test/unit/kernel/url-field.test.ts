@@ -1,0 +1,24 @@
+// Addresses are bounded by what is stored and sent, not by what was typed.
+import { expect, test } from 'vitest';
+import { httpUrlField, normalizeUrl } from '../../../server/kernel/fields.ts';
+import { tenantSettings } from '../../../server/tenants/tenant.ts';
+
+const faultOf = (url: string) => httpUrlField().safeParse(url).error?.issues[0]?.message;
+
+test('the encoded form counts: percent signs in the path, punycode in the host', () => {
+  expect(normalizeUrl('https://bücher.example/語?q=é')).toBe('https://xn--bcher-kva.example/%E8%AA%9E?q=%C3%A9');
+  const prefix = 'https://example.com/';
+  expect(faultOf(prefix + '語'.repeat((2048 - prefix.length) / 9))).toBeUndefined();
+  expect(faultOf(prefix + '語'.repeat((2048 - prefix.length) / 9 + 1))).toContain('2048 bytes once encoded');
+  expect(faultOf(prefix + 'x'.repeat(2048 - prefix.length))).toBeUndefined();
+  expect(faultOf(prefix + 'x'.repeat(2049 - prefix.length))).toBeDefined();
+});
+
+test('credentials and other protocols are refused, in the settings of a tenant too', () => {
+  expect(faultOf('https://user@example.com/')).toContain('user name');
+  expect(faultOf('https://:secret@example.com/')).toContain('user name');
+  expect(faultOf('ftp://example.com/')).toContain('http or https');
+  const settings = (url: string) => tenantSettings.safeParse({ webhook: { url } }).success;
+  expect(settings('https://example.com/hook')).toBe(true);
+  expect(settings(`https://example.com/${'語'.repeat(1950)}`)).toBe(false);
+});
