@@ -5,7 +5,7 @@ import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Availability } from './availability.ts';
 import { clientOf, Servers } from './servers.ts';
-import { openSession, type SessionLimits } from './session.ts';
+import { keepAliveAfterMs, openSession, type SessionLimits } from './session.ts';
 import { Statements } from './statements.ts';
 import { createTypeParsers } from './timestamps.ts';
 
@@ -37,6 +37,7 @@ export class Connections {
       idleTimeoutMillis: 30_000,
       connectionTimeoutMillis: 10_000,
       keepAlive: true,
+      keepAliveInitialDelayMillis: keepAliveAfterMs,
       application_name: options.applicationName,
       types: createTypeParsers(),
       // What is sent without waiting for the answer before it is on its way at once.

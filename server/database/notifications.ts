@@ -7,6 +7,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Queryable } from './database.ts';
 import { clientOf, Servers } from './servers.ts';
+import { keepAliveAfterMs } from './session.ts';
 
 export const wakeChannel = 'leasehold_wake';
 /** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
@@ -144,6 +145,7 @@ export class Notifications implements Service {
     const client = new this.#Client({
       connectionString: this.#servers.url,
       keepAlive: true,
+      keepAliveInitialDelayMillis: keepAliveAfterMs,
       application_name: 'leasehold-listen',
     });
     client.on('notification', (message) => this.#receive(message.payload ?? ''));

@@ -25,6 +25,8 @@ export interface SessionFacts {
 export const idleInTransactionMs = 3_000;
 /** Longer than a frozen holder of the lock is kept, so that a waiter gets the lock and no error. */
 export const lockTimeoutMs = 5_000;
+/** A server whose host vanished is noticed by the client too: without it the system waits two hours before it asks. */
+export const keepAliveAfterMs = 10_000;
 // A client whose host vanished answers no packet; one that is frozen does not read: both end here.
 const tcpUserTimeoutMs = 10_000;
 const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };

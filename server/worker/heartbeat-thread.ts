@@ -3,7 +3,7 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
 import { clientOf, Servers } from '../database/servers.ts';
-import { idleInTransactionMs, openSession } from '../database/session.ts';
+import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../database/session.ts';
 import { createTypeParsers } from '../database/timestamps.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../jobs/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
@@ -121,6 +121,7 @@ async function connect(): Promise<pg.Client> {
     connectionString: servers.url,
     connectionTimeoutMillis: options.timeoutMs,
     keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveAfterMs,
     application_name: 'leasehold-heartbeat',
     types: createTypeParsers(),
   });

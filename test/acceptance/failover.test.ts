@@ -1,6 +1,7 @@
 // Two servers, one of them a standby: a daemon waits on a standby, follows the primary after a promotion with all its
 // connections, and does not use a primary that was left behind.
 import { expect, test } from 'vitest';
+import { runCli } from '../../server/cli/program.ts';
 import { Database } from '../../server/database/database.ts';
 import { ServerWatch } from '../../server/database/server-watch.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
@@ -52,6 +53,10 @@ test('a daemon finds the primary among several hosts and follows it after a fail
       expect(rows.map((row) => row.name)).toContain('leasehold-listen');
     }, patient);
     await eventually(() => expect(daemon.output()).toContain('another database server accepts writes now'), patient);
+    const printed: string[] = [];
+    const terminal = { env: { DATABASE_URL: context.url }, out: (text: string) => printed.push(text), err: () => {} };
+    expect(await runCli(['tenants', 'list', '--json'], terminal)).toBe(0);
+    expect(printed.join('')).toContain(context.tenant.slug);
     checkEffects(effects.read());
   } finally {
     await context.db.close();
