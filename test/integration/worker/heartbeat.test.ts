@@ -123,7 +123,7 @@ test('a killed connection is replaced, and the lease lives on', async () => {
 
 test('behind a black hole the lease is given up before anybody else may claim', async () => {
   const proxy = await startProxy(context.url);
-  const held = await holdJob({ url: proxy.url, leaseSeconds: 3 });
+  const held = await holdJob({ url: proxy.url, leaseSeconds: 6 });
   await nextBeat(held.job.leaseId);
   proxy.blackHole();
   await eventually(() => expect(held.lost).toEqual([held.job.id]), patient);
