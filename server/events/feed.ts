@@ -9,12 +9,11 @@ import { readNewEvents } from './follow.ts';
 import { parseSnapshot, type Snapshot } from './snapshot.ts';
 import { Batch } from './stream-batch.ts';
 import { pingFrame, resetFrame } from './stream-frames.ts';
-import { encodeStreamId } from './stream-id.ts';
+import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 import type { StreamReader } from './stream-reader.ts';
 
 /** What a feed needs to know of its tenant. */
-export interface FeedTenant {
-  id: string;
+export interface FeedTenant extends StreamOwner {
   slug: string;
   schema: Schema;
 }
@@ -153,14 +152,14 @@ export class Feed {
 
   async #startAnew(): Promise<void> {
     await this.#jump();
-    const id = encodeStreamId(this.tenant.id, this.seen.snapshot);
+    const id = encodeStreamId(this.tenant, this.seen.snapshot);
     this.#tellAll(resetFrame('too_far_behind', id));
   }
 
   async #publish(readers: StreamReader[], seen: Snapshot, until: Snapshot, events: Event[]): Promise<void> {
     if (readers.length === 0) return;
     for (let from = 0; from < events.length; from += sliceSize) {
-      const batch = Batch.ofEvents(this.tenant.id, seen, until, events.slice(from, from + sliceSize));
+      const batch = Batch.ofEvents(this.tenant, seen, until, events.slice(from, from + sliceSize));
       for (const [i, reader] of readers.entries()) {
         if (i % readersAtOnce === 0) await new Promise((resolve) => setImmediate(resolve));
         reader.deliver(batch);
@@ -177,7 +176,7 @@ export class Feed {
   #ping(): void {
     // In the middle of a read the id would claim what has not been sent.
     if (this.#running || !this.#seen) return;
-    const id = encodeStreamId(this.tenant.id, this.#seen.snapshot);
+    const id = encodeStreamId(this.tenant, this.#seen.snapshot);
     this.#tellAll(pingFrame(id, this.#options.now().toISOString()));
     for (const reader of this.readers) reader.dropIfStalled();
   }

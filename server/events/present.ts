@@ -1,5 +1,5 @@
 // An event as users see it: in the API, in the live stream and in webhooks.
-import { type Event, eventKey } from './event.ts';
+import type { Event } from './event.ts';
 
 export interface EventResource {
   id: string;
@@ -17,7 +17,8 @@ export interface EventResource {
 
 export function presentEvent(event: Event): EventResource {
   return {
-    id: eventKey(event),
+    // Its number in the tenant's own log. The transaction's id would tell what other tenants do.
+    id: event.seq,
     at: event.at,
     type: event.type,
     job_id: event.jobId,

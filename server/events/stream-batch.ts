@@ -3,7 +3,7 @@
 import type { Event } from './event.ts';
 import type { Snapshot } from './snapshot.ts';
 import { eventFrame } from './stream-frames.ts';
-import { streamIdsWithin } from './stream-id.ts';
+import { type StreamOwner, streamIdsWithin } from './stream-id.ts';
 
 export interface StreamFilter {
   jobId?: string | undefined;
@@ -28,8 +28,8 @@ export class Batch {
   }
 
   /** Events in order of seq, all of them visible in `until` and not in `seen`. */
-  static ofEvents(tenantId: string, seen: Snapshot, until: Snapshot, events: readonly Event[]): Batch {
-    const idOf = streamIdsWithin(tenantId, seen, until);
+  static ofEvents(owner: StreamOwner, seen: Snapshot, until: Snapshot, events: readonly Event[]): Batch {
+    const idOf = streamIdsWithin(owner, seen, until);
     const framed = events.map((event) => ({ event, frame: eventFrame(idOf(event.seq), event) }));
     return new Batch(framed.map(({ frame }) => frame).join(''), framed);
   }

@@ -1,6 +1,11 @@
 // The id of an event in a live stream: everything that its reader has seen, in few characters, so that
-// any daemon can go on behind it. Bound to the tenant; anything else is no id.
+// any daemon can go on behind it. Sealed with the tenant's secret: transaction ids are counted over all tenants
+// and would tell each of them how busy the cluster is. Anything else is no id.
+//
+//   2.<sealed snapshots>[.<seq>]    the 2 is the version
+//   <mark>.<snapshot>[.<snapshot>.<seq>]    as earlier versions made them: still understood, no longer made
 import { createHash } from 'node:crypto';
+import { openText, sealText } from '../kernel/sealed-text.ts';
 import { formatSnapshot, parseSnapshot, type Snapshot } from './snapshot.ts';
 
 export interface StreamPosition {
@@ -13,23 +18,41 @@ export interface StreamPosition {
 // 300 open transactions make some 1,000 characters; a longer id comes from nobody.
 const longestId = 8000;
 
-/** The id of a reader that has been sent all that is visible in `seen`. */
-export function encodeStreamId(tenantId: string, seen: Snapshot): string {
-  return `${markOf(tenantId)}.${encodeSnapshot(seen)}`;
+/** Whose streams: the tenant. */
+export interface StreamOwner {
+  id: string;
+  secret: string;
 }
 
-/** The ids of the events of one batch: all but the seq is the same. */
-export function streamIdsWithin(tenantId: string, seen: Snapshot, until: Snapshot): (seq: string) => string {
-  const common = [markOf(tenantId), encodeSnapshot(seen), encodeSnapshot(until)].join('.');
+const version = '2';
+const purpose = 'stream-id';
+
+/** The id of a reader that has been sent all that is visible in `seen`. */
+export function encodeStreamId({ secret }: StreamOwner, seen: Snapshot): string {
+  return `${version}.${sealText(secret, purpose, encodeSnapshot(seen))}`;
+}
+
+/** The ids of the events of one batch: all but the seq, which counts the tenant's own events, is the same. */
+export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: Snapshot): (seq: string) => string {
+  const common = `${version}.${sealText(secret, purpose, `${encodeSnapshot(seen)}.${encodeSnapshot(until)}`)}`;
   return (seq) => `${common}.${BigInt(seq).toString(36)}`;
 }
 
 /** Undefined: not an id of this tenant's streams. */
-export function decodeStreamId(tenantId: string, id: string): StreamPosition | undefined {
+export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition | undefined {
   if (id.length > longestId) return undefined;
-  const [mark, first = '', second, seq, ...rest] = id.split('.');
+  const [mark, ...parts] = id.split('.');
+  if (mark === markOf(owner.id)) return decodeParts(parts);
+  const [sealed = '', ...seq] = parts;
+  const snapshots = mark === version ? openText(owner.secret, purpose, sealed)?.split('.') : undefined;
+  // A seq with two snapshots, none with one: what is not sealed cannot stand for a snapshot.
+  if (snapshots === undefined || seq.length !== snapshots.length - 1) return undefined;
+  return decodeParts([...snapshots, ...seq]);
+}
+
+function decodeParts([first = '', second, seq, ...rest]: string[]): StreamPosition | undefined {
   const seen = decodeSnapshot(first);
-  if (mark !== markOf(tenantId) || !seen || rest.length > 0) return undefined;
+  if (!seen || rest.length > 0) return undefined;
   if (second === undefined) return { seen };
   const until = decodeSnapshot(second);
   const number = decodeNumber(seq ?? '');

@@ -36,17 +36,14 @@ export class Past {
   async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<Batch[] | undefined> {
     const events = (await this.#readShared(from.seen, until)) ?? (await this.#readOwn(from.seen, until, filter));
     if (!events) return undefined;
-    const tenantId = this.#feed.tenant.id;
+    const { tenant } = this.#feed;
     const { batch } = from;
-    if (!batch) return [Batch.ofEvents(tenantId, from.seen, until, events)];
+    if (!batch) return [Batch.ofEvents(tenant, from.seen, until, events)];
     // First the rest of the batch in which it was cut off, with the ids that its events have.
     const rest = (event: Event) => isVisible(BigInt(event.xid), batch.until);
     const missed = events.filter((event) => rest(event) && BigInt(event.seq) > batch.seq);
     const later = events.filter((event) => !rest(event));
-    return [
-      Batch.ofEvents(tenantId, from.seen, batch.until, missed),
-      Batch.ofEvents(tenantId, batch.until, until, later),
-    ];
+    return [Batch.ofEvents(tenant, from.seen, batch.until, missed), Batch.ofEvents(tenant, batch.until, until, later)];
   }
 
   #readShared(seen: Snapshot, until: Snapshot): Promise<Event[] | undefined> {

@@ -147,8 +147,7 @@ export class EventStreams implements Service {
     request: StreamRequest,
   ): Promise<void> {
     const { feed, past } = channel;
-    const tenantId = request.tenant.id;
-    let from = request.lastEventId === undefined ? undefined : decodeStreamId(tenantId, request.lastEventId);
+    let from = request.lastEventId === undefined ? undefined : decodeStreamId(request.tenant, request.lastEventId);
     let reset: ResetReason | undefined;
     if (request.lastEventId !== undefined) reset = from ? await past.refuse(from) : 'unknown_id';
     if (reset) from = undefined;
@@ -157,26 +156,26 @@ export class EventStreams implements Service {
     response.writeHead(200, headers);
     response.flushHeaders();
     response.socket?.setNoDelay(true);
-    const now = encodeStreamId(tenantId, feed.seen.snapshot);
+    const now = encodeStreamId(request.tenant, feed.seen.snapshot);
     if (reset) reader.send(resetFrame(reset, now));
     if (present) {
       from = { seen: parseSnapshot(present.snapshot) ?? feed.seen.snapshot };
-      reader.send(snapshotFrame(encodeStreamId(tenantId, from.seen), present.content));
+      reader.send(snapshotFrame(encodeStreamId(request.tenant, from.seen), present.content));
       // The feed must be at least as far as the snapshot, or it would tell again what is in it.
       await past.refuse(from);
     }
     feed.readers.add(reader);
-    if (from) await this.#catchUp(channel, reader, from, tenantId);
+    if (from) await this.#catchUp(channel, reader, from);
     // Tells that the stream is open, and from where: a reader can come back before its first event.
     else reader.send(pingFrame(now, this.#options.now().toISOString()));
     reader.goLive();
   }
 
-  async #catchUp({ feed, past }: Channel, reader: StreamReader, from: StreamPosition, tenantId: string): Promise<void> {
+  async #catchUp({ feed, past }: Channel, reader: StreamReader, from: StreamPosition): Promise<void> {
     const until = feed.seen.snapshot;
     const missed = await past.read(from, until, reader.filter);
     if (missed) for (const batch of missed) reader.send(batch.select(reader.filter));
-    else reader.send(resetFrame('too_far_behind', encodeStreamId(tenantId, until)));
+    else reader.send(resetFrame('too_far_behind', encodeStreamId(feed.tenant, until)));
   }
 
   #channelOf(tenant: FeedTenant): Channel {

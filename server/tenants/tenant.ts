@@ -57,6 +57,8 @@ export interface Tenant {
   settings: TenantSettings;
   /** Newest first; all of them sign. */
   webhookSecrets: readonly string[];
+  /** Seals what clients keep for us. Never shown. */
+  secret: string;
   createdAt: string;
   updatedAt: string;
 }
@@ -68,11 +70,12 @@ export interface TenantRow {
   status: TenantStatus;
   settings: unknown;
   webhook_secrets: string[];
+  secret: string;
   created_at: string;
   updated_at: string;
 }
 
-export const tenantColumns = 'id, slug, schema_name, status, settings, webhook_secrets, created_at, updated_at';
+export const tenantColumns = 'id, slug, schema_name, status, settings, webhook_secrets, secret, created_at, updated_at';
 
 export function toTenant(row: TenantRow): Tenant {
   return {
@@ -83,6 +86,7 @@ export function toTenant(row: TenantRow): Tenant {
     status: row.status,
     settings: readSettings(row.settings),
     webhookSecrets: row.webhook_secrets,
+    secret: row.secret,
     createdAt: row.created_at,
     updatedAt: row.updated_at,
   };

@@ -57,7 +57,7 @@ export async function fillOutboxOnce(
         jobId: event.jobId ?? undefined,
         targetId: event.targetId ?? undefined,
         attempt: event.attempt ?? undefined,
-        data: { event: event.type, event_id: why.event, error: `no delivery could be made: ${why.error}` },
+        data: { event: event.type, event_id: event.seq, error: `no delivery could be made: ${why.error}` },
       }),
   });
 }
@@ -74,7 +74,7 @@ async function makeDeliveries(
        made as (
          select g.id, e.job_id, e.xid, e.seq, e.type, g.url, c.url is not null as closed, now() as at,
                 jsonb_build_object('type', e.type, 'timestamp', ${iso('e.at')}, 'data', jsonb_strip_nulls(jsonb_build_object(
-                  'tenant', $5::text, 'event_id', e.xid::text || ':' || e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
+                  'tenant', $5::text, 'event_id', e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
                   'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
                   'author', j.author, 'client_request_id', j.client_request_id,
                   'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message'))

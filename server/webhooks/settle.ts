@@ -117,8 +117,8 @@ function tell(schema: Schema, type: string): string {
 }
 
 function about(delivery: TakenDelivery, more: object): object {
-  const { id, event_type, event_xid, event_seq, url, attempts } = delivery;
-  return { delivery_id: id, event: event_type, event_id: `${event_xid}:${event_seq}`, url, attempts, ...more };
+  const { id, event_type, event_seq, url, attempts } = delivery;
+  return { delivery_id: id, event: event_type, event_id: event_seq, url, attempts, ...more };
 }
 
 async function tryAgain(

@@ -16,6 +16,8 @@ export const tenants = control.table(
     settings: jsonb('settings').notNull().default({}),
     /** Secrets that sign this tenant's webhooks, newest first. */
     webhookSecrets: text('webhook_secrets').array().notNull().default(sql`'{}'::text[]`),
+    /** Seals what clients keep for us: positions in streams and lists. Never shown. */
+    secret: uuid('secret').notNull().defaultRandom(),
     deleteToken: text('delete_token'),
     createdAt: at('created_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow(),

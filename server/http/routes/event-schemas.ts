@@ -3,7 +3,7 @@ import { z } from 'zod';
 
 export const eventSchema = z
   .strictObject({
-    id: z.string().describe('`xid:seq`: the transaction that wrote it, and its number.'),
+    id: z.string().describe('Its number in the log of the tenant.'),
     at: z.string(),
     type: z.string().describe('What happened, e.g. `job.started`.'),
     job_id: z.string().nullable(),

@@ -6,8 +6,9 @@ import { type EventPage, type EventPlace, readHistory, readLog } from '../../eve
 import { findJob } from '../../jobs/read.ts';
 import { problem } from '../../kernel/errors.ts';
 import { timeField } from '../../kernel/fields.ts';
+import { openText, sealText } from '../../kernel/sealed-text.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { type Cursor, encodeCursor } from '../cursor.ts';
+import { type Cursor, encodeCursor, invalidCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 import { eventPageSchema, jobIdParam, targetIdParam } from './event-schemas.ts';
@@ -69,10 +70,10 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
         actor: query.actor,
         since: query.since,
         until: query.until,
-        before: placeOf(list, query.cursor),
+        before: placeOf(tenant, list, query.cursor),
         limit: query.limit,
       });
-      return present(list, page);
+      return present(tenant, list, page);
     },
   });
   return group;
@@ -86,7 +87,7 @@ async function history(
 ) {
   if (!jobIdParam.safeParse(of.jobId).success) throw problem('NOT_FOUND', 'There is no such job.');
   const list = `events:${tenant.id}:${of.jobId}`;
-  const after = placeOf(list, query.cursor);
+  const after = placeOf(tenant, list, query.cursor);
   const page = await readHistory(db, tenant.schema, { ...of, after, limit: query.limit });
   // A job that retention deleted still has its history; one whose history was deleted still has its row.
   if (page.events.length === 0 && !after) {
@@ -95,18 +96,21 @@ async function history(
       throw problem('NOT_FOUND', 'There is no such job.');
     }
   }
-  return present(list, page);
+  return present(tenant, list, page);
 }
 
-function placeOf(list: string, cursor: Cursor | undefined): EventPlace | undefined {
+/** Sealed: transaction ids are counted over all tenants. */
+function placeOf({ secret }: Tenant, list: string, cursor: Cursor | undefined): EventPlace | undefined {
   if (cursor === undefined) return undefined;
-  const [xid, seq] = cursor.position(list, ['integer', 'integer']);
+  const [sealed] = cursor.position(list, ['text']);
+  const [, xid, seq] = /^(\d{1,20}):(\d{1,19})$/.exec(openText(secret, list, sealed) ?? '') ?? [];
+  if (xid === undefined || seq === undefined) throw invalidCursor();
   return { xid, seq };
 }
 
-function present(list: string, page: EventPage) {
+function present({ secret }: Tenant, list: string, page: EventPage) {
   return {
     events: page.events.map(presentEvent),
-    next_cursor: page.next ? encodeCursor(list, [page.next.xid, page.next.seq]) : null,
+    next_cursor: page.next ? encodeCursor(list, [sealText(secret, list, `${page.next.xid}:${page.next.seq}`)]) : null,
   };
 }

@@ -179,10 +179,10 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
 }
 
 function toApi(delivery: Delivery): z.input<typeof deliverySchema> {
-  const { event_xid, event_seq, ...rest } = delivery;
+  const { event_xid: _, event_seq, ...rest } = delivery;
   return {
     ...rest,
-    event_id: `${event_xid}:${event_seq}`,
+    event_id: event_seq,
     next_at: delivery.state === 'pending' ? delivery.next_at : null,
   };
 }

@@ -41,7 +41,7 @@ test('ten processes at once apply each file once', async () => {
     const children = Array.from({ length: 10 }, () => migrator(empty.url, 'tenant_crowd'));
     const applied = (await Promise.all(children.map((child) => child.output))).flatMap((output) => JSON.parse(output));
     expect(applied.sort()).toEqual([
-      'leasehold/0000_initial',
+      ...(await journal('leasehold', empty.db)).map((name) => `leasehold/${name}`),
       ...(await journal('tenant_crowd', empty.db)).map((name) => `tenant_crowd/${name}`),
     ]);
     expect(await pendingMigrations(empty.db, 'tenant_crowd')).toEqual([]);

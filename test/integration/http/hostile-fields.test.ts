@@ -93,8 +93,8 @@ describe('a cursor', () => {
     const lists: [string, string, number, string?][] = [
       ['/api/jobs', `jobs:${id}`, 1],
       [`/api/jobs/${job.id}/logs`, `logs:${id}:${job.id}`, 1],
-      [`/api/jobs/${job.id}/events`, `events:${id}:${job.id}`, 2],
-      ['/api/events', `events:${id}`, 2],
+      [`/api/jobs/${job.id}/events`, `events:${id}:${job.id}`, 1],
+      ['/api/events', `events:${id}`, 1],
       ['/api/webhooks/deliveries', `deliveries:${id}`, 1],
       ['/api/operations', `operations:${id}`, 1],
       ['/api/schedules', `schedules:${id}`, 1],
