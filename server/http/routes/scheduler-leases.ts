@@ -125,7 +125,8 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
     problems: ['NOT_FOUND', 'LEASE_LOST', 'CONFLICT'],
     handle: async ({ params, body, tenant }) => {
       checkDocument(body.result_data, 'result_data', config.resultLimitBytes);
-      checkDocument(body.error, 'error', noteLimitBytes);
+      const error = toError(body.error);
+      checkDocument(error, 'error', noteLimitBytes);
       checkDocument(body.metrics, 'metrics', noteLimitBytes);
       const { lease, job } = await releaseLease(db, tenant.schema, {
         leaseId: knownForm(params.lease_id),
@@ -133,7 +134,7 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
         workerId: body.worker_id,
         status: body.status,
         result: body.result_data,
-        error: toError(body.error),
+        error,
         metrics: body.metrics ?? undefined,
         recoverable: body.recoverable,
         requeue: body.requeue,

@@ -133,11 +133,14 @@ test('behind a black hole the lease is given up before anybody else may claim', 
   proxy.heal();
 });
 
-test('an event loop that is dead for too long loses its leases, and one that is only busy keeps them', async () => {
-  const busy = await holdJob({ leaseSeconds: 4, stallSeconds: 60 });
-  const dead = await holdJob({ leaseSeconds: 4, stallSeconds: 0.3 });
+test('an event loop that is dead for too long loses its leases, and one that is only busy keeps them', {
+  timeout: 60_000,
+}, async () => {
+  // Long enough for two threads to start on a busy machine, shorter than the block.
+  const busy = await holdJob({ leaseSeconds: 9, stallSeconds: 60 });
+  const dead = await holdJob({ leaseSeconds: 9, stallSeconds: 0.3 });
   await nextBeat(busy.job.leaseId);
-  blockFor(7000);
+  blockFor(12_000);
   // The good news waits in the inbox and is read before anybody judges.
   expect(busy.heartbeat.trustedForMs(busy.lease.leaseId)).toBeGreaterThan(0);
   expect(await leftSeconds(busy.job.leaseId)).toBeGreaterThan(0);
