@@ -3,9 +3,16 @@
 import type { z } from 'zod';
 import { isTimeText } from '../kernel/fields.ts';
 import { isCursorText } from './cursor.ts';
-import type { RouteDefinition } from './route.ts';
 
-export function checkInputRules(definition: Pick<RouteDefinition, 'method' | 'path' | 'params' | 'query' | 'body'>) {
+interface RouteInput {
+  method: string;
+  path: string;
+  params?: z.ZodObject | undefined;
+  query?: z.ZodObject | undefined;
+  body?: z.ZodType | undefined;
+}
+
+export function checkInputRules(definition: RouteInput): void {
   const where = `${definition.method} ${definition.path}`;
   for (const part of ['params', 'query', 'body'] as const) {
     const schema = definition[part];
