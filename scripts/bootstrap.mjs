@@ -14,7 +14,7 @@ const [command = 'start', ...rest] = process.argv.slice(2);
 const launcher = process.ppid;
 
 checkNode();
-await prepare();
+await prepare().catch(explain);
 switch (command) {
   case 'start':
     process.env.LEASEHOLD_LAUNCHER_PID = String(launcher);
@@ -197,6 +197,19 @@ function hashOf(files) {
 
 function readOr(file) {
   return existsSync(file) ? readFileSync(file, 'utf8') : undefined;
+}
+
+/** What a person can mend, without a stack. */
+function explain(error) {
+  const reasons = {
+    EACCES: 'no permission to write to',
+    EPERM: 'no permission to write to',
+    EROFS: 'on a read-only file system:',
+    ENOSPC: 'no room is left on the disk of',
+  };
+  const reason = reasons[error.code];
+  if (reason === undefined) throw error;
+  fail(`cannot install or build: ${reason} ${error.path ?? root}; run it as the owner of ${root}`);
 }
 
 function fail(message) {

@@ -1,18 +1,19 @@
 #!/usr/bin/env node
 // The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
-import { existsSync, readFileSync } from 'node:fs';
-import { join } from 'node:path';
+import { readArguments } from './daemon/arguments.ts';
 import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
 import { Daemon } from './daemon.ts';
 import { isOutage } from './database/availability.ts';
 import { EmbeddedPostgresError } from './database/embedded-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from './database/embedded-postgres.ts';
+import { explainDatabaseError } from './database/explain-error.ts';
 import { demoHandlers } from './demo/handlers.ts';
+import { sampleJob } from './demo/sample-job.ts';
 import { prepareDemo } from './demo/tenant.ts';
 import { type Config, ConfigError, loadConfig } from './kernel/config.ts';
-import { errorMessage } from './kernel/errors.ts';
+import { loadEnvFile, packageVersion } from './kernel/environment.ts';
+import { errorMessage, StartError } from './kernel/errors.ts';
 import { createLogger, type Logger } from './kernel/logger.ts';
-import { packageRoot } from './kernel/package-root.ts';
 import type { DrainResult } from './stats/metrics.ts';
 import { HandlerRegistry } from './worker/handlers.ts';
 import { loadHandlers } from './worker/load-handlers.ts';
@@ -28,11 +29,11 @@ async function main(): Promise<void> {
   const launcher = findLauncher();
   // Stacks of failed jobs and of our own errors name the lines that people wrote.
   process.setSourceMapsEnabled(true);
-  if (existsSync('.env')) process.loadEnvFile('.env');
+  loadEnvFile();
   const config = loadConfig();
   const logger = createLogger(config.logLevel, isOutage);
   guardAgainstStrayErrors(logger);
-  const version = String(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')).version);
+  const version = packageVersion();
   const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });
   const definitions = config.handlers === '' ? demoHandlers : await loadHandlers(config.handlers);
   const handlers = new HandlerRegistry(definitions, threads);
@@ -47,11 +48,11 @@ async function main(): Promise<void> {
     await embedded?.stop();
     throw error;
   }
-  await announce(daemon, config, embedded !== undefined, handlers.types());
+  await announce(daemon, config, embedded !== undefined, handlers);
 }
 
 /** What a person needs to begin: where, with which key, and one line to paste. */
-async function announce(daemon: Daemon, config: Config, embedded: boolean, types: string[]): Promise<void> {
+async function announce(daemon: Daemon, config: Config, embedded: boolean, handlers: HandlerRegistry): Promise<void> {
   const lines = ['', `  Leasehold is running at ${daemon.url}`];
   if (daemon.adminKey !== undefined) {
     lines.push('', `  Admin key (shown once, keep it): ${daemon.adminKey.text}`);
@@ -59,24 +60,20 @@ async function announce(daemon: Daemon, config: Config, embedded: boolean, types
   if (config.demoTenant === 'always' || (config.demoTenant === 'auto' && embedded)) {
     const key = await prepareDemo(daemon.db, config.dataDir);
     await daemon.registry.refresh();
-    lines.push(
-      '',
-      `  Key of tenant "demo": ${key}`,
-      '',
-      '  Run a job:',
-      `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '${sampleJob(types)}'`,
-      '',
-      '  See what became of it:',
-      `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`,
-    );
+    lines.push('', `  Key of tenant "demo": ${key}`);
+    const sample = sampleJob(handlers);
+    if (sample !== undefined) {
+      const { type, payload, missing } = sample;
+      const body = JSON.stringify({ type, payload }).replaceAll("'", "'\\''");
+      lines.push(
+        '',
+        missing === undefined ? '  Run a job:' : `  Run a job (fill in its payload first; ${missing}):`,
+        `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '${body}'`,
+      );
+    }
+    lines.push('', '  See what became of it:', `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`);
   }
   process.stdout.write(`${lines.join('\n')}\n\n`);
-}
-
-/** With handlers of one's own there is no demo type: the first of theirs, its payload to be filled in. */
-function sampleJob(types: string[]): string {
-  const type = types.includes('demo.echo') ? 'demo.echo' : types[0];
-  return JSON.stringify({ type, payload: type === 'demo.echo' ? { hello: 'world' } : {} });
 }
 
 function stop(
@@ -111,8 +108,21 @@ function guardAgainstStrayErrors(logger: Logger): void {
   process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
 }
 
-main().catch((error: unknown) => {
-  const expected = error instanceof ConfigError || error instanceof EmbeddedPostgresError;
-  process.stderr.write(`leasehold: ${expected ? errorMessage(error) : ((error as Error)?.stack ?? String(error))}\n`);
-  process.exit(1);
-});
+/** Plain words for what a person can mend; the stack for what only we can. */
+function wordsFor(error: unknown): string {
+  const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
+  if (expected) return errorMessage(error);
+  return explainDatabaseError(error) ?? (error as Error)?.stack ?? String(error);
+}
+
+const given = readArguments(process.argv.slice(2));
+if (given.kind === 'print') process.stdout.write(given.text);
+else if (given.kind === 'refuse') {
+  process.stderr.write(given.text);
+  process.exitCode = 2;
+} else {
+  main().catch((error: unknown) => {
+    process.stderr.write(`leasehold: ${wordsFor(error)}\n`);
+    process.exit(1);
+  });
+}

@@ -1,8 +1,10 @@
 // The commands, and what every one of them shares: `--json`, words for errors, exit codes.
 import { Command, CommanderError } from 'commander';
-import { isConnectionError, sqlState } from '../database/database.ts';
+import { sqlState } from '../database/database.ts';
 import { EmbeddedPostgresError } from '../database/embedded-error.ts';
+import { explainDatabaseError } from '../database/explain-error.ts';
 import { ConfigError } from '../kernel/config.ts';
+import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem } from '../kernel/errors.ts';
 import { addConfigCommand } from './commands/config.ts';
 import { addKeyCommands } from './commands/keys.ts';
@@ -17,6 +19,7 @@ export type ExitCode = 0 | 1 | 2 | 3;
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   const program = new Command('leasehold')
     .description('Administers Leasehold: migrations, tenants, API keys, settings; verifies the event log.')
+    .version(packageVersion())
     .option('--json', 'print JSON instead of text')
     .exitOverride()
     .configureOutput({ writeOut: terminal.out, writeErr: terminal.err })
@@ -65,25 +68,11 @@ function diagnose(error: unknown): [ExitCode, string, string] {
   if (error instanceof ConfigError) return [2, 'CONFIG', error.message];
   if (error instanceof EmbeddedPostgresError) return [3, 'DATABASE_UNAVAILABLE', error.message];
   const state = sqlState(error);
-  if (
-    isConnectionError(error) ||
-    state?.startsWith('53') ||
-    state?.startsWith('28') ||
-    state === '3D000' ||
-    state === '25006'
-  ) {
-    return [3, 'DATABASE_UNAVAILABLE', `the database cannot be reached: ${reason(error)}; check DATABASE_URL`];
-  }
+  const words = explainDatabaseError(error);
+  if (words !== undefined) return state === '42501' ? [1, 'FORBIDDEN', words] : [3, 'DATABASE_UNAVAILABLE', words];
   // 42P01: no such table, 3F000: no such schema.
   if (state === '42P01' || state === '3F000') {
     return [1, 'NOT_MIGRATED', 'the database has not been migrated; run `leasehold migrate` first'];
   }
   return [1, 'INTERNAL', errorMessage(error)];
-}
-
-/** Trying several addresses ends in an error without a message of its own. */
-function reason(error: unknown): string {
-  return (
-    errorMessage(error) || (error instanceof AggregateError ? errorMessage(error.errors[0]) : (sqlState(error) ?? ''))
-  );
 }

@@ -9,6 +9,8 @@ import type { Logger } from '../kernel/logger.ts';
 
 export interface Terminal {
   env: Record<string, string | undefined>;
+  /** Adds the settings of a file to `env`, as the daemon does. */
+  loadEnvFile?(): void;
   out(text: string): void;
   err(text: string): void;
 }
@@ -33,7 +35,10 @@ export class Session {
   }
 
   get config(): Config {
-    this.#config ??= loadConfig(this.terminal.env);
+    if (this.#config === undefined) {
+      this.terminal.loadEnvFile?.();
+      this.#config = loadConfig(this.terminal.env);
+    }
     return this.#config;
   }
 

@@ -3,6 +3,7 @@
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Express } from 'express';
+import { StartError } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 
@@ -108,12 +109,12 @@ async function listen(server: Server, { host, port }: HttpServerOptions): Promis
 function explain(error: NodeJS.ErrnoException, host: string, port: number): Error {
   switch (error.code) {
     case 'EADDRINUSE':
-      return new Error(`port ${port} on ${host} is in use: stop the other process or set PORT to a free one`);
+      return new StartError(`port ${port} on ${host} is in use: stop the other process or set PORT to a free one`);
     case 'EACCES':
-      return new Error(`port ${port} on ${host} may not be opened by this user: set PORT to one above 1023`);
+      return new StartError(`port ${port} on ${host} may not be opened by this user: set PORT to one above 1023`);
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
-      return new Error(`HOST ${host} is not an address of this machine`);
+      return new StartError(`HOST ${host} is not an address of this machine`);
     default:
       return error;
   }

@@ -52,6 +52,11 @@ export function problem(code: ProblemCode, detail: string, extra?: Record<string
   return new Problem(code, detail, extra);
 }
 
+/** What keeps a program from starting, in words for the person who started it: shown without a stack. */
+export class StartError extends Error {
+  override name = 'StartError';
+}
+
 export function assertNever(value: never): never {
   throw new Error(`unexpected value ${JSON.stringify(value)}`);
 }

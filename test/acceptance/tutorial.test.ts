@@ -22,7 +22,7 @@ interface Snippet {
   text: string;
 }
 
-test('every snippet of the tutorial works as printed', { timeout: 120_000 }, async () => {
+test('every snippet of the tutorial works as printed', { timeout: 240_000 }, async () => {
   const home = await temporaryDirectory('tutorial');
   const env: Record<string, string> = { ...(await standIns(home)), DATABASE_URL: context.url, PORT: '0' };
   const snippets = await readSnippets('docs/tutorial.md');

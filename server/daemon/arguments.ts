@@ -1,0 +1,29 @@
+// What `leaseholdd` may be asked on its command line. Everything else is a setting.
+import { packageVersion } from '../kernel/environment.ts';
+
+export type Arguments = { kind: 'start' } | { kind: 'print'; text: string } | { kind: 'refuse'; text: string };
+
+const help = `Usage: leaseholdd [--help] [--version]
+
+Runs the Leasehold daemon: the HTTP API, the workers for your job handlers, and
+an embedded Postgres unless DATABASE_URL names one. Stops on SIGTERM and SIGINT
+after a drain.
+
+It takes its settings from the environment and from the file .env in the working
+directory. Some of them:
+  HANDLERS      module, or directory of modules, with your job handlers
+  DATABASE_URL  the Postgres to use
+  PORT          port of the HTTP server (8080)
+\`leasehold config\` prints all settings with their values.
+`;
+
+export function readArguments(args: readonly string[]): Arguments {
+  const [first] = args;
+  if (first === undefined) return { kind: 'start' };
+  if (first === '--help' || first === '-h') return { kind: 'print', text: help };
+  if (first === '--version' || first === '-V') return { kind: 'print', text: `${packageVersion()}\n` };
+  return {
+    kind: 'refuse',
+    text: `leaseholdd takes no argument ${JSON.stringify(first)}; settings come from the environment or .env (see leaseholdd --help)\n`,
+  };
+}

@@ -1,0 +1,13 @@
+import { readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../../server/kernel/package-root.ts';
+
+const docs = readdirSync(join(packageRoot(), 'docs')).filter((name) => name.endsWith('.md'));
+
+// To an interactive zsh `#` is a word like any other: KEY=… # text would run a command and set nothing.
+test.each(['README.md', ...docs.map((name) => `docs/${name}`)])('the shell lines of %s have no comments', (file) => {
+  const text = readFileSync(join(packageRoot(), file), 'utf8');
+  const blocks = [...text.matchAll(/^```(?:sh|bash|shell)[^\n]*\n(.*?)^```$/gms)].map(([, body = '']) => body);
+  expect(blocks.flatMap((block) => block.split('\n')).filter((line) => /(^|\s)#/.test(line))).toEqual([]);
+});
