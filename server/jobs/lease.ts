@@ -34,19 +34,20 @@ export function insertLease(
 }
 
 /**
- * The CTEs `unsettled` and `ended`, beside a CTE `settled` of the jobs that this statement ends: releases the daemons'
- * leases `leases`, except those that a RUNNING job still refers to. Such a job's outcome was given up or lost in a
- * failover; its lease must run out, so that the sweeper finds the job. What the statement writes it cannot read, so
- * the jobs of `settled` are left out; mostly these are all, and no job is looked up.
+ * The CTE `ended`, beside a CTE `settled` of the jobs that this statement ends: releases the daemons' leases `leases`,
+ * except those that a RUNNING job still refers to. Such a job's outcome was given up or lost in a failover; its lease
+ * must run out, so that the sweeper finds the job. What the statement writes it cannot read, so the jobs of `settled`
+ * are left out; mostly these are all, and no job is looked up. Arrays, because joins may read a whole table.
  */
 export function endLeases(schema: Schema, leases: string, settled: string): string {
-  return `unsettled as (
-       select id, array(select u.id from unnest(job_ids) as u(id) where u.id not in (select id from ${settled})) as job_ids
-         from ${schema}.leases where id = any(${leases}) and kind = 'local' and state = 'ACTIVE'),
-     ended as (
-       update ${schema}.leases l set state = 'RELEASED', released_at = now() from unsettled u
-        where l.id = u.id and l.state = 'ACTIVE'
-          and not exists (select 1 from ${schema}.jobs j where j.id = any(u.job_ids) and j.lease_id = l.id and j.status = 'RUNNING'))`;
+  const others = `array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from ${settled}))`;
+  return `ended as (
+       update ${schema}.leases set state = 'RELEASED', released_at = now()
+        where state = 'ACTIVE' and id = any(array(
+          select l.id from ${schema}.leases l
+           where l.id = any(${leases}) and l.kind = 'local' and l.state = 'ACTIVE'
+             and array(select j.id from ${schema}.jobs j
+                        where j.id = any(${others}) and j.lease_id = l.id and j.status = 'RUNNING' limit 1) = '{}')))`;
 }
 
 /**
