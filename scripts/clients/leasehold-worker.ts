@@ -175,7 +175,12 @@ export class LeaseholdWorker {
         const ttlMs = answer.body.lease.ttl_sec * 1000;
         const deadline = sentAt + ttlMs - marginOf(ttlMs);
         const signals = { stop: new AbortController(), ended: new AbortController() };
-        return { job, leaseId: answer.body.lease.lease_id, ttlMs, deadline, lost: false, ...signals };
+        const held = { job, leaseId: answer.body.lease.lease_id, ttlMs, deadline, lost: false, ...signals };
+        if (performance.now() < deadline) return held;
+        // The answer came too late to begin: the job goes back, if the lease is still ours to give.
+        const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
+        await this.#post(`/lease/${held.leaseId}/release`, { ...own(this, held), ...unused }).catch(() => undefined);
+        return undefined;
       }
       if (answer && answer.status !== 200)
         return void this.#log('claim lost', { job: job.job_id, status: answer.status });

@@ -188,7 +188,16 @@ class Worker:
                 return None
             if body["approved"]:
                 lease = body["lease"]
-                return Work(job, lease["lease_id"], lease["ttl_sec"], sent_at)
+                work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at)
+                if time.monotonic() < work.deadline:
+                    return work
+                try:  # the answer came too late to begin: the job goes back, if the lease is still ours to give
+                    self._post("/lease/%s/release" % work.lease_id, {
+                        "job_id": job["job_id"], "worker_id": self.worker_id, "status": "CANCELED",
+                        "error": "the lease ran out before the start", "requeue": True})
+                except Unreachable:
+                    pass
+                return None
             self.draining.wait(body["retry_after_sec"])
         self._post("/jobs/%s/status" % job["job_id"], {"state": "QUEUED", "worker_id": self.worker_id})
         return None
