@@ -4,8 +4,11 @@ import { type Database, type Queryable, retryConflicts } from '../database/datab
 import type { Schema } from '../database/identifiers.ts';
 import { distinctTargets, lockTargets } from './lane.ts';
 import { giveBackClaims } from './recover.ts';
+import { requeueUnstarted } from './requeue-unstarted.ts';
 import { settle } from './settle.ts';
-import { transitions } from './states.ts';
+import { guard, transitions } from './states.ts';
+
+const lostAnswer = 'the answer to the claim was lost';
 
 interface TakenJob {
   id: string;
@@ -25,10 +28,9 @@ export async function disownClaim(
       where l.id = $1 and l.state = 'ACTIVE' and j.lease_id = l.id and j.status = $2`,
     [leaseId, transitions[kind === 'local' ? 'start' : 'claim'].to],
   );
-  if (taken.length === 0) return 0;
-  const reason = 'the answer to the claim was lost';
-  if (kind === 'claim') return giveBackRemote(db, schema, leaseId, taken, actor, reason);
-  const outcome = { kind: 'giveBack' as const, reason };
+  if (taken.length === 0) return kind === 'local' ? requeueExpired(db, schema, leaseId, actor) : 0;
+  if (kind === 'claim') return giveBackRemote(db, schema, leaseId, taken, actor);
+  const outcome = { kind: 'giveBack' as const, reason: lostAnswer };
   const items = taken.map((job) => ({ jobId: job.id, leaseId, targetId: job.target_id, outcome }));
   const { accepted } = await settle(db, schema, items, { actor, endedLeases: [leaseId] });
   return accepted.size;
@@ -53,20 +55,30 @@ async function reserveLeaseId(
   return rows.length > 0;
 }
 
+/** A sweeper was faster: it has taken the jobs for lost. */
+async function requeueExpired(db: Database, schema: Schema, leaseId: string, actor: string): Promise<number> {
+  const rows = await db.query<{ id: string; target_id: string | null }>(
+    `select j.id, j.target_id from ${schema}.leases l join ${schema}.jobs j on j.id = any(l.job_ids)
+      where l.id = $1 and l.state = 'EXPIRED' and j.lease_id = l.id and ${guard('requeueUnstarted', 'j')}`,
+    [leaseId],
+  );
+  const jobs = rows.map((row) => ({ id: row.id, targetId: row.target_id }));
+  return requeueUnstarted(db, schema, { leaseId, jobs, actor, reason: lostAnswer });
+}
+
 async function giveBackRemote(
   db: Database,
   schema: Schema,
   leaseId: string,
   taken: TakenJob[],
   actor: string,
-  reason: string,
 ): Promise<number> {
   const jobs = taken.map((job) => ({ id: job.id, targetId: job.target_id }));
   const lease = { id: leaseId, owner: taken[0]?.owner ?? '' };
   const given = await retryConflicts(() =>
     db.transaction(async (tx) => {
       await lockTargets(tx, schema, distinctTargets(jobs));
-      return giveBackClaims(tx, schema, lease, jobs, actor, reason);
+      return giveBackClaims(tx, schema, lease, jobs, actor, lostAnswer);
     }),
   );
   return given.jobs;

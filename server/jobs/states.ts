@@ -80,6 +80,12 @@ export const transitions = {
     event: 'job.lease_expired',
     when: 'lease expired, attempts left, with backoff',
   },
+  requeueUnstarted: {
+    from: ['ERROR'],
+    to: 'QUEUED',
+    event: 'job.requeued',
+    when: 'lease expired before the attempt began, as its worker reports when it is back',
+  },
   expire: { from: ['PENDING', 'QUEUED'], to: 'ERROR', event: 'job.failed', when: 'expired or orphaned while waiting' },
   pause: { from: ['PENDING', 'QUEUED', ...claimed], to: 'PAUSED', event: 'job.paused', when: 'pause, before it runs' },
   resume: { from: held, to: 'QUEUED', event: 'job.resumed', when: 'resume' },

@@ -6,6 +6,7 @@ import type { NewJob } from '../jobs/enqueue.ts';
 import type { Reservation } from '../jobs/insert-jobs.ts';
 import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
+import { requeueUnstarted } from '../jobs/requeue-unstarted.ts';
 import type { Settlement } from '../jobs/settle.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
@@ -30,6 +31,8 @@ interface Ending extends Settlement {
   seconds: number;
   /** The lease that ends with this attempt. */
   lastOf: HeldLease | undefined;
+  /** False: the job was claimed and given back without being run. */
+  began: boolean;
 }
 
 // Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
@@ -390,13 +393,25 @@ export class TenantLoop implements HungryTenant {
   }
 
   #write(
-    { job, leaseId }: Pick<Attempt, 'job' | 'leaseId'>,
+    { job, leaseId, started: began = true }: Pick<Attempt, 'job' | 'leaseId'> & { readonly started?: boolean },
     outcome: Outcome,
     seconds: number,
     lastOf: HeldLease | undefined,
   ): void {
-    const item = { job, jobId: job.id, leaseId, targetId: job.targetId, outcome, seconds, lastOf };
+    const item = { job, jobId: job.id, leaseId, targetId: job.targetId, outcome, seconds, lastOf, began };
     this.#settlers.add(item, lastOf !== undefined);
+  }
+
+  /** Its lease may have expired while the process stood still: it must not count as an attempt that was lost. */
+  #requeueUnstarted({ leaseId, job }: Ending): void {
+    const { db, logger, workerId } = this.#deps;
+    const unstarted = { leaseId, jobs: [job], actor: `worker:${workerId}`, reason: leaseRanOut };
+    requeueUnstarted(db, this.tenant.schema, unstarted).then(
+      (count) => {
+        if (count > 0) this.wake();
+      },
+      (error: unknown) => logger.warn({ err: error, jobId: job.id }, 'job that never began could not be requeued'),
+    );
   }
 
   #onSettled(items: Ending[], accepted: (item: Ending) => boolean): void {
@@ -408,6 +423,7 @@ export class TenantLoop implements HungryTenant {
       const outcome = accepted(item) ? item.outcome : undefined;
       ended.push({ job: item.job, outcome, seconds: item.seconds });
       if (outcome?.kind === 'retry' || outcome?.kind === 'recoverLater') this.dueIn(outcome.delayMs + 1);
+      if (outcome === undefined && !item.began) this.#requeueUnstarted(item);
     }
     observe.settled(this.tenant, ended);
     // What ended made room for what did not fit.

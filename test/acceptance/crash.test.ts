@@ -1,5 +1,6 @@
 // Two daemons as real processes: one is killed, or stands still past its lease.
 import { expect, test } from 'vitest';
+import type { Job } from '../../server/jobs/job.ts';
 import { useTenant } from '../support/database.ts';
 import { checkEffects, useEffects } from '../support/effects.ts';
 import { eventually } from '../support/eventually.ts';
@@ -74,3 +75,51 @@ test('a daemon that stood still past its lease can neither finish nor go on', as
   zombie.kill('SIGTERM');
   expect(await zombie.exited).toEqual({ code: 0, signal: null });
 }, 180_000);
+
+// Frozen after its claim was sent and before the answer was read; with another daemon, whose sweeper takes the jobs for
+// lost meanwhile, and without one.
+test.each(['alone', 'beside another'])(
+  'a daemon %s that stands still before its jobs begin costs them no attempt',
+  async (how) => {
+    const { db, schema } = context;
+    const effects = await useEffects();
+    const frozen = await startProcess(context, { name: `frozen-${how.slice(0, 5)}`, env: effects.env });
+    let jobs: Job[] = [];
+    await db.transaction(async (tx) => {
+      // The claim waits for this lock with all that it needs: it is answered while nobody reads.
+      await tx.query(`lock table ${schema}.leases in share row exclusive mode`);
+      const lane = `still-${how}`;
+      jobs = await addJobs(context, [
+        { type: 'work', targetId: lane, payload: {} },
+        { type: 'work', targetId: lane, payload: {} },
+        { type: 'work', payload: {} },
+      ]);
+      const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'
+                       and query like '%picked as%'`;
+      await eventually(async () => {
+        await tx.query('select 1'); // an idle transaction would be ended
+        expect(await db.query(waiting)).toHaveLength(1);
+      }, patient);
+      frozen.kill('SIGSTOP');
+    });
+    const expired = `select 1 from ${schema}.leases where owner = $1 and state = $2 and expires_at < now() and $3 = any(job_ids)`;
+    const isExpired = (state: string) => db.query(expired, [frozen.name, state, jobs[0]?.id]);
+    if (how === 'alone') await eventually(async () => expect(await isExpired('ACTIVE')).toHaveLength(1), patient);
+    else {
+      const other = await startProcess(context, { name: 'sweeping', env: { ...effects.env, WORKER_CONCURRENCY: '0' } });
+      await eventually(async () => expect(await isExpired('EXPIRED')).toHaveLength(1), patient);
+      expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'ERROR', error: { code: 'LEASE_EXPIRED' } });
+      other.kill('SIGKILL');
+      await other.exited;
+    }
+    expect(effects.read()).toEqual([]);
+    frozen.kill('SIGCONT');
+    await eventually(async () => {
+      for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+    }, patient);
+    expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(3);
+    checkEffects(effects.read());
+    await checkInvariants(context);
+  },
+  180_000,
+);

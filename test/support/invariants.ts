@@ -104,7 +104,7 @@ function brokenHistory(events: EventRow[]): string[] {
       if (event.attempt !== attempts) wrong(`I6 attempt ${event.attempt} is counted as ${attempts}`);
     }
     // An attempt that was given back did not count.
-    if (owned && event.type === 'job.requeued') attempts -= 1;
+    if ((owned || from === 'ERROR') && event.type === 'job.requeued') attempts -= 1;
   }
   if (ends !== (terminalStatuses.includes(present) ? 1 : 0))
     wrong(`I5 ${ends} terminal events of a job that is ${present}`);

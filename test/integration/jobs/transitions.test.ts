@@ -9,6 +9,7 @@ import type { Job } from '../../../server/jobs/job.ts';
 import { lockTargets } from '../../../server/jobs/lane.ts';
 import type { Outcome } from '../../../server/jobs/outcome.ts';
 import { giveBackClaims } from '../../../server/jobs/recover.ts';
+import { requeueUnstarted } from '../../../server/jobs/requeue-unstarted.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/resume.ts';
 import { settle } from '../../../server/jobs/settle.ts';
 import { type Status, statuses, type TransitionName, transitions } from '../../../server/jobs/states.ts';
@@ -128,6 +129,12 @@ const verbs: Record<Exclude<TransitionName, 'enqueue' | 'schedule'>, Verb> = {
   giveBack: settles({ kind: 'giveBack', reason: 'drained' }),
   recover: settles({ kind: 'recover', error }),
   recoverLater: settles({ kind: 'recoverLater', error, delayMs: long * 1000 }),
+  requeueUnstarted: async (job) => {
+    const expired = `update ${context.schema}.jobs set error = '{"code": "LEASE_EXPIRED", "message": "x"}' where id = $1 and status = 'ERROR'`;
+    await context.db.query(expired, [job.id]);
+    const leaseId = job.leaseId ?? crypto.randomUUID();
+    return requeueUnstarted(context.db, context.schema, { leaseId, jobs: [job], actor: 'worker:w1', reason: 'frozen' });
+  },
   expire: async (job) => {
     await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
       job.id,
