@@ -1,5 +1,6 @@
 // Leasehold as an adapter of the comparison harness: one file, the same seven methods as its peers.
 // Runs the built daemon (dist/) at its defaults: durable, events on, history kept.
+import { randomBytes } from 'node:crypto';
 import { Daemon } from '../../dist/daemon.js';
 import { Database } from '../../dist/database/database.js';
 import { migrateControl } from '../../dist/database/migrate.js';
@@ -85,7 +86,7 @@ async function startDaemon(variant, concurrency, handler, logger) {
   const env = {
     PORT: '0',
     LOG_LEVEL: process.env.BENCH_LOG ?? 'silent',
-    ADMIN_API_KEY: 'bench-bench-bench-bench-bench-bench',
+    ADMIN_API_KEY: randomBytes(24).toString('hex'),
     ...variant.env,
   };
   if (concurrency !== undefined)
