@@ -72,6 +72,7 @@ function createSweeper(options: PeriodicOptions, everyMs: number): Sweeper {
     orphanAfterSeconds: config.orphanAfterSeconds,
     leaseSeconds: config.leaseSeconds,
     tokenLimit: config.tokenLimit,
+    timeoutSeconds: config.jobTimeoutSeconds,
     wake,
     observe: {
       swept: (tenant, kind, count) => {

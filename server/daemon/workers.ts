@@ -53,6 +53,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
     leaseSeconds: config.leaseSeconds,
     cancelGraceMs: config.cancelGraceSeconds * 1000,
     tokenLimit: config.tokenLimit,
+    timeoutSeconds: config.jobTimeoutSeconds,
     unresponsiveMaxMs: config.unresponsiveHandlerMaxSeconds * 1000,
     tenantConcurrency: config.tenantConcurrency,
     types: () => handlers.types(),

@@ -150,7 +150,7 @@ export function take(
   return `taken as (${insertLease(schema, kind, given, 'picked')}),
      claimed as (
        update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${given.lease}, lease_owner = ${given.owner}, ${starts}
-         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
+         progress = null, progress_message = null, cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
         where id = any(array(select id from picked)) and ${guard(transition)}
        returning ${returningClaimed})`;
 }

@@ -41,7 +41,11 @@ export const jobRequest = z
     run_at: timeField().optional().describe('Not before this time.'),
     max_attempts: z.int().min(1).max(100).optional(),
     retry: retryRequest.optional(),
-    timeout_seconds: seconds(0.001).optional().describe('Most time for one attempt.'),
+    timeout_seconds: seconds(0)
+      .optional()
+      .describe(
+        'Most time for one attempt; 0 means no limit. Default: that of its type, else of the tenant, else of the daemon.',
+      ),
     expires_in_seconds: seconds(0.001).optional().describe('If it has not started by then, it fails with EXPIRED.'),
     token_limit: z.int().min(0).optional().describe('Most tokens over all attempts; 0 means no limit.'),
     cost_units: z.int().min(1).max(largestInt4).optional(),

@@ -43,7 +43,8 @@ export const writes: Record<OutcomeKind, string> = {
   complete: `${finishes} result = ${entry} -> 'result', error = null,`,
   completePartly: `${finishes} result = ${entry} -> 'result', error = ${entry} -> 'error',`,
   retry: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
-  fail: `finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
+  // 100 is for what was completed; otherwise the progress of a failed attempt is as it was reported.
+  fail: `progress = case when j.progress >= 100 then 99 else j.progress end, finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
   stopPaused: holds,
   stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), hold = null, error = ${entry} -> 'error',`,
   giveBack: `hold = null, attempt = j.attempt - 1,`,

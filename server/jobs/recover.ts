@@ -11,6 +11,7 @@ import { distinctTargets, lockTargets, promote } from './lane.ts';
 import type { Outcome } from './outcome.ts';
 import { settleIn } from './settle.ts';
 import { become, guard, transitions } from './states.ts';
+import { isTimedOutSql } from './timeout.ts';
 
 export interface ExpiredLease {
   id: string;
@@ -35,13 +36,18 @@ export async function findExpiredLeases(
 }
 
 /** Remote leases whose attempt has run longer than its job allows. Daemons stop their own attempts themselves. */
-export async function findTimedOutLeases(db: Queryable, schema: Schema, limit: number): Promise<ExpiredLease[]> {
+export async function findTimedOutLeases(
+  db: Queryable,
+  schema: Schema,
+  defaultSeconds: number,
+  limit: number,
+): Promise<ExpiredLease[]> {
   return db.query<ExpiredLease>(
     `select l.id, l.kind, l.owner, l.job_ids from ${schema}.leases l
        join ${schema}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id and j.status = 'RUNNING'
-      where l.state = 'ACTIVE' and l.kind = 'remote' and j.started_at < now() - j.timeout_seconds * interval '1 second'
+      where l.state = 'ACTIVE' and l.kind = 'remote' and ${isTimedOutSql('$2::float8')}
       order by l.id limit $1`,
-    [limit],
+    [limit, defaultSeconds],
   );
 }
 
@@ -50,8 +56,10 @@ export async function endTimedOutLease(
   db: Database,
   schema: Schema,
   lease: ExpiredLease,
-  options: { actor: string; tokenLimit: number },
+  options: { actor: string; tokenLimit: number; timeoutSeconds: number },
 ): Promise<Recovered> {
+  const decide: typeof outcomeOfLostLease = (job, owner, tokenLimit) =>
+    outcomeOfTimeout(job, owner, tokenLimit, options.timeoutSeconds);
   return retryConflicts(() =>
     db.transaction(async (tx) => {
       const owned = await readOwned(tx, schema, lease);
@@ -63,17 +71,17 @@ export async function endTimedOutLease(
         [lease.id],
       );
       if (taken.length === 0) return { jobs: 0, failed: 0 };
-      return settleLost(tx, schema, lease, owned, options, outcomeOfTimeout);
+      return settleLost(tx, schema, lease, owned, options, decide);
     }),
   );
 }
 
 /** As `outcomeOfLostLease`, with the reason that the time was up. */
-function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number): Outcome {
+function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSeconds: number): Outcome {
   const outcome = outcomeOfLostLease(job, owner, tokenLimit);
   if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
   if (outcome.error.code !== 'LEASE_EXPIRED') return outcome;
-  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds} s.` };
+  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds ?? defaultSeconds} s.` };
   const again = job.retry?.codes?.includes(error.code) ?? false;
   return again ? { ...outcome, error } : { kind: 'fail', error };
 }

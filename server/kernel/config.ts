@@ -67,6 +67,12 @@ const settings = {
   CLAIM_WAITERS_MAX: integer(10_000, 0, 1_000_000, 'Claims of remote workers that wait for work at one daemon.'),
   CLAIM_WAITERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Claims of one tenant that wait for work at one daemon.'),
   CLAIM_WAITERS_PER_KEY: integer(2500, 1, 1_000_000, 'Claims with one API key that wait for work at one daemon.'),
+  JOB_TIMEOUT_SECONDS: number(
+    7200,
+    0,
+    31_536_000,
+    'Most time for one attempt unless its tenant, its type or the job says otherwise; then TIMEOUT. 0 means no limit.',
+  ),
   CANCEL_GRACE_SECONDS: number(10, 0, 3600, 'How long a handler may take to stop before its lease is fenced off.'),
   UNRESPONSIVE_HANDLER_MAX_SECONDS: number(
     600,

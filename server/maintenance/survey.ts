@@ -6,7 +6,7 @@ import { type Queryable, sqlState } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 /** name → SQL over `${schema}`. */
-export type Questions = Record<string, (schema: string) => string>;
+export type Questions = Record<string, (schema: string, tenant: Tenant) => string>;
 
 export type Answers = Record<string, boolean | number | string | null>;
 
@@ -29,7 +29,7 @@ export async function survey(db: Queryable, tenants: readonly Tenant[], question
 
 async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Questions): Promise<Answer[]> {
   const selects = tenants.map((tenant, i) => {
-    const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema)} as ${name}`);
+    const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema, tenant)} as ${name}`);
     return `select ${i}::int as position, ${columns.join(', ')}`;
   });
   try {
@@ -54,7 +54,7 @@ async function askOneByOne(db: Queryable, tenant: Tenant, questions: Questions):
   const answers: Answers = {};
   for (const [name, ask] of Object.entries(questions)) {
     try {
-      const [row] = await db.query<{ answer: Answers[string] }>(`select ${ask(tenant.schema)} as answer`);
+      const [row] = await db.query<{ answer: Answers[string] }>(`select ${ask(tenant.schema, tenant)} as answer`);
       answers[name] = row?.answer ?? null;
     } catch (error) {
       if (!isDataError(error)) throw error;

@@ -5,6 +5,7 @@ import { expireWaitingJobs, repairOrphans } from '../jobs/expire.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lane.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/recover.ts';
 import { resumeDueTargets } from '../jobs/target.ts';
+import { defaultTimeout, isTimedOutSql } from '../jobs/timeout.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -21,6 +22,8 @@ export interface SweeperOptions {
   /** How long a lease that is opened again lasts. */
   leaseSeconds: number;
   tokenLimit: number;
+  /** Of an attempt, where neither the job nor its tenant has one; 0: no limit. */
+  timeoutSeconds: number;
   everyMs: number;
   /** There may be something to claim now. */
   wake(slug: string): void;
@@ -31,18 +34,18 @@ export interface SweepObserver {
   swept(tenant: Tenant, kind: 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes', count: number): void;
 }
 
-const questions: Questions = {
+const questions = (timeoutSeconds: number): Questions => ({
   lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
-  timeouts: (s) =>
+  timeouts: (s, tenant) =>
     `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
               where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
-                and j.started_at < now() - j.timeout_seconds * interval '1 second')`,
+                and ${isTimedOutSql(String(defaultTimeout(tenant, timeoutSeconds)))})`,
   expires_ms: (s) =>
     `(select ${msUntil('expires_at')} from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED')
        order by expires_at limit 1)`,
   resumes_ms: (s) =>
     `(select ${msUntil('paused_until')} from ${s}.targets where paused_until is not null order by paused_until limit 1)`,
-};
+});
 
 const firstId = '00000000-0000-0000-0000-000000000000';
 const batch = 100;
@@ -60,7 +63,7 @@ interface RepairPosition {
 export class Sweeper implements Watcher {
   readonly name = 'sweep';
   readonly suspended = true;
-  readonly questions = questions;
+  readonly questions: Questions;
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
   /** Tenants that are not searched to their end yet, the longest waiting first. */
@@ -68,6 +71,7 @@ export class Sweeper implements Watcher {
 
   constructor(options: SweeperOptions) {
     this.#options = options;
+    this.questions = questions(options.timeoutSeconds);
   }
 
   get everyMs(): number {
@@ -76,7 +80,7 @@ export class Sweeper implements Watcher {
 
   /** One pass over all tenants. Suspended ones too: their expired leases must not hold lanes for ever. */
   async runOnce(): Promise<void> {
-    await this.hear(await survey(this.#options.db, this.#tenants(), questions));
+    await this.hear(await survey(this.#options.db, this.#tenants(), this.questions));
   }
 
   /** A lease may end at any time without an event: its holder falls silent. */
@@ -191,9 +195,10 @@ export class Sweeper implements Watcher {
   async #sweepTimeouts(tenant: Tenant): Promise<number> {
     const { db, actor } = this.#options;
     const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
+    const timeoutSeconds = defaultTimeout(tenant, this.#options.timeoutSeconds);
     let count = 0;
-    for (const lease of await findTimedOutLeases(db, tenant.schema, batch)) {
-      count += (await endTimedOutLease(db, tenant.schema, lease, { actor, tokenLimit })).jobs;
+    for (const lease of await findTimedOutLeases(db, tenant.schema, timeoutSeconds, batch)) {
+      count += (await endTimedOutLease(db, tenant.schema, lease, { actor, tokenLimit, timeoutSeconds })).jobs;
     }
     return count;
   }

@@ -22,6 +22,12 @@ export const tenantSettings = z.strictObject({
     .min(0)
     .optional()
     .describe('Tokens that one job may use unless the job says otherwise; 0 means no limit.'),
+  timeout_seconds: z
+    .number()
+    .min(0)
+    .max(longestSeconds)
+    .optional()
+    .describe('Most time for one attempt unless its type or the job says otherwise; 0 means no limit.'),
   retention: z
     .strictObject({
       stale_after_seconds: z.int().min(0).max(longestSeconds).optional(),

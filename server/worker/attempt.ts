@@ -10,6 +10,8 @@ import type { StopReason } from './stop-reason.ts';
 /** What all attempts of a claim share: who runs them and who is told. */
 export interface Executor {
   cancelGraceMs: number;
+  /** Of one attempt; 0: no limit. */
+  timeoutSeconds(job: Job): number;
   run(attempt: Attempt): Promise<HandlerEnd>;
   /** Called exactly once; undefined when the lease was lost and nothing may be written. */
   settle(attempt: Attempt, outcome: Outcome | undefined): void;
@@ -80,8 +82,8 @@ export class Attempt {
     if (this.#settled || this.#started) return;
     this.#started = true;
     this.startedAt = performance.now();
-    const seconds = this.job.timeoutSeconds;
-    if (seconds !== null) {
+    const seconds = this.#executor.timeoutSeconds(this.job);
+    if (seconds > 0) {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
       this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
     }

@@ -93,7 +93,7 @@ export interface JobOptions<P = unknown, C = unknown> {
   payload?: z.ZodType<P>;
   checkpoint?: z.ZodType<C>;
   retry?: RetryOptions;
-  /** Of one attempt. */
+  /** Of one attempt; 0 for no limit. Default: the tenant's, else `JOB_TIMEOUT_SECONDS`. */
   timeoutSeconds?: number;
   /** `thread`: the handler runs in a worker thread, which is ended if it does not stop. */
   isolation?: 'none' | 'thread';
@@ -181,7 +181,7 @@ export function findDefinitionFault(d: JobDefinition): string | undefined {
   if (d.payload !== undefined && typeof d.payload?.safeParse !== 'function')
     return `${at}: payload must be a zod schema`;
   const seconds = d.timeoutSeconds;
-  if (seconds !== undefined && !(seconds > 0)) return `${at}: timeoutSeconds must be above 0`;
+  if (seconds !== undefined && !(seconds >= 0)) return `${at}: timeoutSeconds must be 0 or more`;
   const attempts = d.retry?.attempts;
   if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
     return `${at}: retry.attempts must be a whole number above 0`;

@@ -20,6 +20,8 @@ export interface LoopDependencies {
   cancelGraceMs: number;
   unresponsiveMaxMs: number;
   tokenLimit: number;
+  /** Of an attempt, where neither the job nor its tenant has one; 0: no limit. */
+  timeoutSeconds: number;
   tenantConcurrency: number;
   types(): readonly string[];
   claim(tenant: Tenant, request: ClaimRequest): Promise<Claimed>;

@@ -8,6 +8,7 @@ import type { Job } from '../jobs/job.ts';
 import type { Outcome } from '../jobs/outcome.ts';
 import { requeueUnstarted } from '../jobs/requeue-unstarted.ts';
 import type { Settlement } from '../jobs/settle.ts';
+import { timeoutOf } from '../jobs/timeout.ts';
 import { Rate } from '../kernel/rate.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -308,6 +309,7 @@ export class TenantLoop implements HungryTenant {
     heartbeat.hold(batch, sentAt);
     const executor: Executor = {
       cancelGraceMs: this.#deps.cancelGraceMs,
+      timeoutSeconds: (job) => timeoutOf(job, this.tenant, this.#deps.timeoutSeconds),
       run: (attempt) => this.#deps.run(this.tenant, attempt),
       settle: (attempt, outcome) => this.#settle(batch, attempt, outcome),
       abandon: (attempt, abandoned) => this.#abandon(batch, attempt, abandoned),

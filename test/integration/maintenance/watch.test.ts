@@ -50,6 +50,7 @@ function watchOver(tenants: Tenant[], more: Watcher[] = []) {
     staleLeaseGraceSeconds: 0,
     orphanAfterSeconds: 7200,
     leaseSeconds: 15,
+    timeoutSeconds: 0,
     tokenLimit: 0,
     wake: () => {},
     observe: { swept: () => {} },

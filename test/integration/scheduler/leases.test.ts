@@ -295,8 +295,13 @@ test('an attempt that runs longer than its job allows is ended, and its worker r
   const { job, lease } = await api.run();
   const { db, schema } = api.tenant;
   const sweep = async () => {
-    const leases = await findTimedOutLeases(db, schema, 10);
-    for (const found of leases) await endTimedOutLease(db, schema, found, { actor: 'sweeper:test', tokenLimit: 0 });
+    const leases = await findTimedOutLeases(db, schema, 0, 10);
+    for (const found of leases)
+      await endTimedOutLease(db, schema, found, {
+        actor: 'sweeper:test',
+        tokenLimit: 0,
+        timeoutSeconds: 0,
+      });
     return leases.map((found) => found.id);
   };
   expect(await sweep()).toEqual([]);
@@ -364,4 +369,27 @@ test('a lease that is asked for again lasts as long as the worker believes: from
   const again = (await ask()).body.lease;
   expect(again.lease_id).toBe(lease.lease_id);
   expect(Date.parse(again.expires_at) - Date.parse(again.granted_at)).toBeGreaterThanOrEqual(30_000);
+});
+
+test('without a limit of its own an attempt has the default, and 0 means none', async () => {
+  const { db, schema } = api.tenant;
+  const started = async (timeout: number | null) => {
+    const { job, lease } = await api.run();
+    await db.query(
+      `update ${schema}.jobs set timeout_seconds = $2, started_at = now() - interval '6 seconds' where id = $1`,
+      [job.job_id, timeout],
+    );
+    return { job, lease };
+  };
+  const plain = await started(null);
+  const unlimited = await started(0);
+  const find = async (seconds: number) => (await findTimedOutLeases(db, schema, seconds, 10)).map((found) => found.id);
+  expect(await find(0)).toEqual([]);
+  expect(await find(60)).toEqual([]);
+  expect(await find(5)).toEqual([plain.lease.lease_id]);
+  const [found] = await findTimedOutLeases(db, schema, 5, 10);
+  await endTimedOutLease(db, schema, found!, { actor: 'sweeper:test', tokenLimit: 0, timeoutSeconds: 5 });
+  const [row] = await db.query(`select status, error from ${schema}.jobs where id = $1`, [plain.job.job_id]);
+  expect(row).toMatchObject({ status: 'ERROR', error: { code: 'TIMEOUT', message: expect.stringContaining('5 s') } });
+  expect(await stateOf(unlimited.job.job_id)).toBe('RUNNING');
 });

@@ -164,6 +164,7 @@ function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: numb
     cancelGraceMs: 100,
     unresponsiveMaxMs: 60_000,
     tokenLimit: 0,
+    timeoutSeconds: 0,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
     claim: (_tenant, request) => send(request, claims++),

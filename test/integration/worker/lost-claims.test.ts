@@ -34,6 +34,7 @@ function startLoop(db: Database, claim: Claim): TenantLoop {
     cancelGraceMs: 100,
     unresponsiveMaxMs: 60_000,
     tokenLimit: 0,
+    timeoutSeconds: 0,
     tenantConcurrency: 5,
     types: () => ['demo.echo'],
     claim,
