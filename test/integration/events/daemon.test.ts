@@ -55,3 +55,23 @@ it('tells the life of many jobs on two daemons, live and gap-free, and verificat
   expect(found.faults).toEqual([]);
   expect(found).toMatchObject({ jobs: { jobs: jobs.length }, lanes: { targets: 7 }, seals: { unsealedEvents: 0 } });
 });
+
+it('ends the streams of a revoked key on every daemon at once, long before their next ping', async () => {
+  const { db, tenant } = context;
+  const env = { STREAM_PING_SECONDS: '300' };
+  const one = await startDaemon(context, { env });
+  const two = await startDaemon(context, { env });
+  const admin = await createApiKey(db, { tenantId: tenant.id, name: 'admin', scopes: ['admin'] });
+  const brief = await createApiKey(db, { tenantId: tenant.id, name: 'brief', scopes: ['read'] });
+  const readers = await Promise.all(
+    [one, two].map(async ({ url }) =>
+      (await EventReader.open(`${url}/api/events/stream`, { key: brief.text })).ready(),
+    ),
+  );
+  const headers = { authorization: `Bearer ${admin.text}` };
+  expect((await fetch(`${one.url}/api/keys/${brief.id}`, { method: 'DELETE', headers })).status).toBe(200);
+  for (const reader of readers) {
+    await reader.until((r) => r.ended);
+    expect(reader.messages.at(-1)).toMatchObject({ event: 'closed', data: { reason: 'key_revoked' } });
+  }
+});
