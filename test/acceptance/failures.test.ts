@@ -3,12 +3,14 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/package-root.ts';
+import { useBuild } from '../support/build.ts';
 import { useTenant } from '../support/database.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, reread } from '../support/jobs.ts';
 import { type DaemonProcess, startProcess } from '../support/process.ts';
 
 const context = useTenant();
+useBuild();
 const patient = { timeoutMs: 60_000 };
 const command: [string, ...string[]] = [process.execPath, 'scripts/bootstrap.mjs', 'start'];
 

@@ -7,8 +7,11 @@ import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { postmasterPid, stopPostmaster } from '../../server/database/postmaster.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
+import { useBuild } from '../support/build.ts';
 import { eventually } from '../support/eventually.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
+
+useBuild();
 
 describe('npm start', { timeout: 180_000 }, () => {
   test('prints a curl line that runs a job to SUCCESS, and finds its data again', async () => {

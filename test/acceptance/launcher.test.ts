@@ -2,6 +2,7 @@
 import { spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/package-root.ts';
+import { useBuild } from '../support/build.ts';
 import { useTenant } from '../support/database.ts';
 import { useEffects } from '../support/effects.ts';
 import { eventually } from '../support/eventually.ts';
@@ -9,6 +10,7 @@ import { addJob, reread } from '../support/jobs.ts';
 import { type DaemonProcess, startProcess } from '../support/process.ts';
 
 const context = useTenant();
+useBuild();
 const patient = { timeoutMs: 90_000 };
 const npmStart: [string, ...string[]] = ['npm', 'start'];
 // npx runs a program through a shell that stays between; where `sh` gives its place to the program, this one does not.
