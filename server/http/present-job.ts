@@ -1,7 +1,7 @@
 // How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
 import { z } from 'zod';
-import { holdKinds, holdOf } from '../jobs/hold.ts';
-import { type Job, priorities, withoutTrace } from '../jobs/job.ts';
+import { holdOf } from '../jobs/hold.ts';
+import { holdKinds, type Job, priorities, withoutTrace } from '../jobs/job.ts';
 import { retryRequest } from '../jobs/job-request.ts';
 import type { Phase } from '../jobs/read-phases.ts';
 import { statuses } from '../jobs/states.ts';

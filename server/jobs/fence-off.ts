@@ -4,7 +4,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/record.ts';
-import type { StoredHold } from './hold.ts';
+import type { StoredHold } from './job.ts';
 import { endLeases, type HeldJob, insertLease } from './lease.ts';
 import { isHeld } from './report.ts';
 

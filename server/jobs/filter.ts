@@ -2,8 +2,8 @@
 // walking the history. There is deliberately no index on status: it would be rewritten with every
 // step of every job. What lives is reached through the partial indexes that the engine has anyway.
 import type { Schema } from '../database/identifiers.ts';
-import { type HoldKind, holdKindSql } from './hold.ts';
-import { type Priority, priorityRank } from './job.ts';
+import { holdKindSql } from './hold.ts';
+import { type HoldKind, type Priority, priorityRank } from './job.ts';
 import { ownedStatuses, type Status } from './states.ts';
 
 export interface JobFilter {

@@ -1,25 +1,7 @@
 // Why a job holds its lane: what kind of hold, who made it and why. A pause stores it; the hold of a failed job
 // follows from its error; a RUNNING job has one while the handler that was told to stop still runs.
-import type { Job, JobError } from './job.ts';
-import type { Outcome } from './outcome.ts';
+import type { HandlerState, HoldKind, Job, JobError, StoredHold } from './job.ts';
 import type { Status } from './states.ts';
-
-export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler'] as const;
-export type HoldKind = (typeof holdKinds)[number];
-
-/** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
-export type HandlerState = 'running' | 'terminated';
-
-/** The column `hold`. */
-export interface StoredHold {
-  kind: HoldKind;
-  reason?: string | undefined;
-  author?: string | undefined;
-  handler?: HandlerState | undefined;
-  /** Of kind `handler`: since when, and what ends the attempt when the handler has stopped or its lease expires. */
-  since?: string | undefined;
-  outcome?: Outcome | undefined;
-}
 
 export interface Hold {
   kind: HoldKind;

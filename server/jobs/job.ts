@@ -1,6 +1,5 @@
 // A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
 import type { BackoffPolicy } from '../kernel/backoff.ts';
-import type { HoldKind, StoredHold } from './hold.ts';
 import type { Status } from './states.ts';
 
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
@@ -41,6 +40,23 @@ export const stoppedByUser: Record<StopIntent, string> = {
   pause: 'Job was interrupted by user',
   cancel: 'Job was canceled by user',
 };
+
+export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler'] as const;
+export type HoldKind = (typeof holdKinds)[number];
+
+/** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
+export type HandlerState = 'running' | 'terminated';
+
+/** The column `hold`; what it means is in hold.ts. */
+export interface StoredHold {
+  kind: HoldKind;
+  reason?: string | undefined;
+  author?: string | undefined;
+  handler?: HandlerState | undefined;
+  /** Of kind `handler`: since when, and the Outcome that ends the attempt when the handler has stopped or its lease expires. */
+  since?: string | undefined;
+  outcome?: object | undefined;
+}
 
 /** Who asked for a stop, why and when. */
 export interface CancelDetail {

@@ -1,7 +1,6 @@
 // The ways in which an attempt ends, and what each of them writes to the job beside its status.
 import { assertNever } from '../kernel/errors.ts';
-import type { HandlerState, HoldKind, StoredHold } from './hold.ts';
-import type { CancelDetail, JobError } from './job.ts';
+import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from './job.ts';
 
 /** `handler`: it did not stop when it was told to. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };

@@ -1,8 +1,8 @@
 // What a target's lane looks like: its head, who holds it, how many wait. Every read is bounded.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Hold, holdOf, type StoredHold } from './hold.ts';
-import { holdsLane, type Job, type JobError } from './job.ts';
+import { type Hold, holdOf } from './hold.ts';
+import { holdsLane, type Job, type JobError, type StoredHold } from './job.ts';
 import { hasNoLease } from './reopen-lease.ts';
 import type { Status } from './states.ts';
 

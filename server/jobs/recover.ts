@@ -155,7 +155,7 @@ async function settleLost(
 /** What becomes of a job whose holder went silent. Intents of people come first. */
 export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number): Outcome {
   // Its handler was told to stop and did not; how that ends was decided then.
-  if (job.hold?.outcome !== undefined) return job.hold.outcome;
+  if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
   const limit = job.tokenLimit ?? tokenLimit;
   if (limit > 0 && job.tokensUsed > limit) {
     return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(job.tokensUsed, limit) } };

@@ -1,8 +1,8 @@
 // The filters of job lists, in a query and in the body of a bulk operation.
 import { z } from 'zod';
 import type { JobFilter } from '../../jobs/filter.ts';
-import { holdKinds, statusesOfHold } from '../../jobs/hold.ts';
-import { priorities } from '../../jobs/job.ts';
+import { statusesOfHold } from '../../jobs/hold.ts';
+import { holdKinds, priorities } from '../../jobs/job.ts';
 import { type Status, statuses } from '../../jobs/states.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
