@@ -1,0 +1,125 @@
+// `npm run names`: refuses retired words in the names of files, functions, types, members and variables,
+// and two files with one base name. CONTRIBUTING.md has the glossary: one word for one idea.
+import { readdirSync, readFileSync } from 'node:fs';
+import { basename, dirname, join } from 'node:path';
+import { fileURLToPath } from 'node:url';
+import ts from 'typescript';
+
+const root = dirname(dirname(fileURLToPath(import.meta.url)));
+
+/** Word of a name (split at capitals, underscores and digits) → what to write instead. */
+const retired = {
+  told: 'recorded, notified, published',
+  tell: 'record, notify, publish, report',
+  hear: 'receive, onResults',
+  heard: 'received',
+  stir: 'wake',
+  stirred: 'woken',
+  hungry: 'waiting',
+  rival: 'waiter',
+  rivals: 'waiters',
+  aftermath: 'event consumers',
+  newborn: 'inserted',
+  disown: 'release',
+  hurry: 'now (refreshNow, runNow)',
+  hurried: 'now',
+  reign: 'head',
+  succession: 'advance',
+  settle: 'finish',
+  settled: 'finished',
+  settler: 'outcome writer',
+  settlers: 'outcome writers',
+  settlement: 'finish result',
+  survey: 'probe',
+  duty: 'task state',
+  fleet: 'daemons, workers',
+  fault: 'violation, error',
+  faults: 'violations, errors',
+  most: 'max',
+  longest: 'max',
+  largest: 'max',
+  deepest: 'max',
+  least: 'min',
+  acted: 'action result',
+  overruled: 'superseded',
+  unasked: 'noStopRequest',
+  past: 'backlog',
+};
+
+/** Two words that are fine alone. */
+const retiredPairs = { give: ['back'], goes: ['back'], may: ['be'], look: ['on', 'for'], go: ['on'] };
+
+const problems = [];
+const files = ['server', 'test', 'scripts'].flatMap((folder) =>
+  readdirSync(join(root, folder), { recursive: true, encoding: 'utf8' })
+    .filter((file) => /\.(ts|tsx|mjs)$/.test(file) && !file.includes('node_modules'))
+    .map((file) => join(folder, file)),
+);
+
+for (const file of files) {
+  for (const word of findRetired(basename(file).replace(/\.\w+$/, ''))) problems.push(`${file}: file name: ${word}`);
+  const source = ts.createSourceFile(file, readFileSync(join(root, file), 'utf8'), ts.ScriptTarget.Latest, true);
+  for (const name of declaredNames(source)) {
+    for (const word of findRetired(name.text.replace(/^#/, ''))) {
+      const { line } = source.getLineAndCharacterOfPosition(name.getStart(source));
+      problems.push(`${file}:${line + 1}: ${name.text}: ${word}`);
+    }
+  }
+}
+for (const [name, same] of groupByName()) {
+  if (same.length > 1) problems.push(`two files are called ${name}: ${same.join(', ')}`);
+}
+
+if (problems.length > 0) {
+  console.error(problems.join('\n'));
+  console.error(`\n${problems.length} names use retired words; the glossary in CONTRIBUTING.md has the right ones`);
+  process.exitCode = 1;
+} else {
+  console.log(`the names in ${files.length} files use no retired word`);
+}
+
+function* declaredNames(node) {
+  const { name } = node;
+  if (name && (ts.isIdentifier(name) || ts.isPrivateIdentifier(name)) && isDeclaration(node)) yield name;
+  const children = [];
+  ts.forEachChild(node, (child) => void children.push(child));
+  for (const child of children) yield* declaredNames(child);
+}
+
+function isDeclaration(node) {
+  return (
+    ts.isFunctionDeclaration(node) ||
+    ts.isClassDeclaration(node) ||
+    ts.isInterfaceDeclaration(node) ||
+    ts.isTypeAliasDeclaration(node) ||
+    ts.isVariableDeclaration(node) ||
+    ts.isMethodDeclaration(node) ||
+    ts.isMethodSignature(node) ||
+    ts.isPropertyDeclaration(node) ||
+    ts.isPropertySignature(node) ||
+    ts.isGetAccessorDeclaration(node) ||
+    ts.isParameter(node)
+  );
+}
+
+function* findRetired(name) {
+  const words = name
+    .replace(/([a-z0-9])([A-Z])/g, '$1 $2')
+    .split(/[\s_.-]+/)
+    .map((word) => word.toLowerCase());
+  for (const [i, word] of words.entries()) {
+    if (Object.hasOwn(retired, word)) yield `"${word}" is retired; write ${retired[word]}`;
+    if (retiredPairs[word]?.includes(words[i + 1])) yield `"${word} ${words[i + 1]}" is retired`;
+  }
+}
+
+function groupByName() {
+  const byName = new Map();
+  for (const file of files.filter((name) => name.startsWith('server'))) {
+    const name = basename(file);
+    // Entry points of packages and programs are found by their folder.
+    if (['index.ts', 'main.ts', 'main.tsx'].includes(name)) continue;
+    byName.set(name, [...(byName.get(name) ?? []), file]);
+  }
+  return byName;
+}
