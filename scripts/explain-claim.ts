@@ -6,12 +6,12 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Database, type Queryable } from '../server/database/database.ts';
-import { startEmbeddedPostgres } from '../server/database/embedded-postgres.ts';
+import { startEmbeddedPostgres } from '../server/embedded-postgres/start.ts';
 import type { Schema } from '../server/database/identifiers.ts';
 import { migrateControl } from '../server/database/migrate.ts';
-import { claimJobs } from '../server/jobs/claim.ts';
-import type { JobFilter } from '../server/jobs/filter.ts';
-import { listJobs } from '../server/jobs/list.ts';
+import { claimJobs } from '../server/jobs/claim/claim.ts';
+import type { JobFilter } from '../server/jobs/read/filter.ts';
+import { listJobs } from '../server/jobs/read/list-jobs.ts';
 import { createLogger } from '../server/kernel/logger.ts';
 import { createTenant } from '../server/tenants/provision.ts';
 

@@ -10,6 +10,6 @@ export {
   type Lease,
   type PhaseDefinition,
   type RetryOptions,
-} from './worker/define-job.ts';
-export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handler-errors.ts';
-export { JobStopped, type StopReason } from './worker/stop-reason.ts';
+} from './worker/handlers/define-job.ts';
+export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handlers/handler-errors.ts';
+export { JobStopped, type StopReason } from './worker/attempt/stop-reason.ts';

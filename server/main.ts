@@ -2,10 +2,10 @@
 // The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
 import { readArguments } from './daemon/arguments.ts';
 import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
-import { Daemon } from './daemon.ts';
+import { Daemon } from './daemon/daemon.ts';
 import { isOutage } from './database/availability.ts';
-import { EmbeddedPostgresError } from './database/embedded-error.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from './database/embedded-postgres.ts';
+import { EmbeddedPostgresError } from './embedded-postgres/embedded-postgres-error.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres/start.ts';
 import { explainDatabaseError } from './database/explain-error.ts';
 import { demoHandlers } from './demo/handlers.ts';
 import { sampleJob } from './demo/sample-job.ts';
@@ -15,9 +15,9 @@ import { loadEnvFile, packageVersion } from './kernel/environment.ts';
 import { errorMessage, StartError } from './kernel/errors.ts';
 import { createLogger, type Logger } from './kernel/logger.ts';
 import type { DrainResult } from './stats/metrics.ts';
-import { HandlerRegistry } from './worker/handlers.ts';
-import { loadHandlers } from './worker/load-handlers.ts';
-import { ThreadPool } from './worker/thread-pool.ts';
+import { HandlerRegistry } from './worker/handlers/handler-registry.ts';
+import { loadHandlers } from './worker/handlers/load-handlers.ts';
+import { ThreadPool } from './worker/threads/thread-pool.ts';
 
 // After the drain and its last writes; whatever still holds the process then is not worth waiting for.
 const exitMarginMs = 5000;

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Database } from '../../server/database/database.ts';
-import { startEmbeddedPostgres } from '../../server/database/embedded-postgres.ts';
+import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { migrateControl } from '../../server/database/migrate.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { rollUpOnce } from '../../server/stats/roll-up.ts';

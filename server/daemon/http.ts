@@ -1,7 +1,7 @@
 // The daemon's HTTP side: every group of routes with what it needs. Made at the first request: a hundred
 // routes take longer than all the rest of a start.
 import type { Database } from '../database/database.ts';
-import type { EventStreams } from '../events/stream.ts';
+import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import type { RouteGroup } from '../http/route.ts';
 import { controlRoutes } from '../http/routes/control.ts';
@@ -12,8 +12,8 @@ import { jobLogRoutes } from '../http/routes/job-logs.ts';
 import { schedulerRoutes } from '../http/routes/scheduler.ts';
 import { scheduleRoutes } from '../http/routes/schedules.ts';
 import { HttpServer } from '../http/server.ts';
-import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
-import type { QueueLimit } from '../jobs/queue-limit.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
@@ -21,8 +21,8 @@ import type { Metrics } from '../stats/metrics.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import type { HandlerRegistry } from '../worker/handlers.ts';
-import type { Aftermath } from './aftermath.ts';
+import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import type { Aftermath } from './event-consumers.ts';
 
 export interface HttpParts {
   config: Config;

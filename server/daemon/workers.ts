@@ -1,9 +1,9 @@
 // The daemon's own workers: loops, slots and heartbeat, with the handlers that they run.
 import type { Database } from '../database/database.ts';
-import { claimJobs } from '../jobs/claim.ts';
-import type { Enqueued, NewJob } from '../jobs/enqueue.ts';
-import type { QueueLimit } from '../jobs/queue-limit.ts';
-import { withJobSpan } from '../jobs/trace.ts';
+import { claimJobs } from '../jobs/claim/claim.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
+import { withJobSpan } from '../jobs/model/trace.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { claimWithinCapacity } from '../scheduler/claim-within-capacity.ts';
@@ -11,16 +11,16 @@ import type { Metrics } from '../stats/metrics.ts';
 import { hasCapacities } from '../tenants/capacities.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import type { Attempt } from '../worker/attempt.ts';
-import type { HandlerEnd, HandlerRun } from '../worker/handler-run.ts';
-import type { HandlerRegistry } from '../worker/handlers.ts';
-import type { Heartbeat } from '../worker/heartbeat.ts';
-import { LoopWatch } from '../worker/loop-watch.ts';
-import { observeLoops } from '../worker/observe.ts';
-import { WorkerPool } from '../worker/pool.ts';
-import { runHandler } from '../worker/run-handler.ts';
-import { Slots } from '../worker/slots.ts';
-import type { StopReason } from '../worker/stop-reason.ts';
+import type { Attempt } from '../worker/attempt/attempt.ts';
+import type { HandlerEnd, HandlerRun } from '../worker/attempt/handler-run.ts';
+import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import type { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
+import { LoopWatch } from '../worker/loop/event-loop-monitor.ts';
+import { observeLoops } from '../worker/loop/observe.ts';
+import { WorkerPool } from '../worker/loop/worker-pool.ts';
+import { runHandler } from '../worker/attempt/run-handler.ts';
+import { Slots } from '../worker/loop/slots.ts';
+import type { StopReason } from '../worker/attempt/stop-reason.ts';
 
 export interface WorkersOptions {
   config: Config;

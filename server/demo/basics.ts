@@ -1,7 +1,7 @@
 // Small sample jobs: one that answers at once, one that takes its time, one that fails, one that burns tokens.
 import { z } from 'zod';
-import { defineJob } from '../worker/define-job.ts';
-import { Fatal, Recoverable } from '../worker/handler-errors.ts';
+import { defineJob } from '../worker/handlers/define-job.ts';
+import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
 
 /** Returns its payload. */
 export const echo = defineJob({

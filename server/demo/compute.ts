@@ -1,6 +1,6 @@
 // A job that computes without a pause: in a thread it blocks nobody, and can still be paused or canceled.
 import { z } from 'zod';
-import { defineJob } from '../worker/define-job.ts';
+import { defineJob } from '../worker/handlers/define-job.ts';
 
 export const compute = defineJob({
   type: 'demo.compute',

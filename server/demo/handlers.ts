@@ -1,6 +1,6 @@
 // The sample handlers that a daemon runs when HANDLERS names none.
 import { fileURLToPath } from 'node:url';
-import type { JobDefinition } from '../worker/define-job.ts';
+import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { echo, fail, sleep, tokens } from './basics.ts';
 import { compute } from './compute.ts';
 import { httpCall } from './http-call.ts';

@@ -3,8 +3,8 @@
 import { Agent, fetch } from 'undici';
 import { z } from 'zod';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
-import { defineJob } from '../worker/define-job.ts';
-import { Fatal, Recoverable } from '../worker/handler-errors.ts';
+import { defineJob } from '../worker/handlers/define-job.ts';
+import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
 import { countBytes, TooManyBytes } from './count-bytes.ts';
 
 export const httpCall = defineJob({

@@ -1,6 +1,6 @@
 // A pipeline of three phases that reports progress: the sample to pause, resume and cancel.
 import { z } from 'zod';
-import { defineJob, type JobContext } from '../worker/define-job.ts';
+import { defineJob, type JobContext } from '../worker/handlers/define-job.ts';
 
 export const pipeline = defineJob({
   type: 'demo.pipeline',

@@ -1,6 +1,6 @@
 // A job to begin with, for the line that a start prints: of a type and with a payload that the daemon accepts.
 import { z } from 'zod';
-import type { HandlerRegistry } from '../worker/handlers.ts';
+import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 
 export interface SampleJob {
   type: string;

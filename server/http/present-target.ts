@@ -1,10 +1,10 @@
 // How a target and its lane look over HTTP.
 import { z } from 'zod';
-import { describeHold, type Hold } from '../jobs/hold.ts';
-import { priorities, withoutTrace } from '../jobs/job.ts';
-import { holdOfLaneJob, isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/read-lane.ts';
-import { statuses } from '../jobs/states.ts';
-import type { Target } from '../jobs/target.ts';
+import { describeHold, type Hold } from '../jobs/model/hold.ts';
+import { priorities, withoutTrace } from '../jobs/model/job.ts';
+import { holdOfLaneJob, isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/lanes/read-lane.ts';
+import { statuses } from '../jobs/model/states.ts';
+import type { Target } from '../jobs/lanes/target.ts';
 import { jobErrorSchema, jobHoldSchema } from './present-job.ts';
 
 const time = z.iso.datetime({ offset: true });

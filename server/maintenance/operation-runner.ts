@@ -2,14 +2,14 @@
 // those of a daemon that died are found by a look at all tenants, one statement for many of them.
 import pLimit from 'p-limit';
 import type { Database } from '../database/database.ts';
-import { runOperationsOnce } from '../jobs/run-operations.ts';
+import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Answer, type Questions, survey } from './survey.ts';
-import type { Watcher } from './watch.ts';
+import { type Answer, type Questions, survey } from './probe-tenants.ts';
+import type { Watcher } from './tenant-poller.ts';
 
 export interface OperationRunnerOptions {
   db: Database;

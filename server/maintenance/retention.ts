@@ -2,9 +2,9 @@
 // about them ages out. In small statements of their own: no long locks, and vacuum keeps up.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { pruneEvents } from '../events/prune.ts';
-import { type Marked, markStaleJobs } from '../jobs/mark-stale.ts';
-import { deleteStaleJobs, type RetiredJob } from '../jobs/retire.ts';
+import { pruneEvents } from '../events/seals/prune.ts';
+import { type Marked, markStaleJobs } from '../jobs/retention/mark-stale.ts';
+import { deleteStaleJobs, type RetiredJob } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';

@@ -1,11 +1,11 @@
 // Seals the events of all tenants, soon after they were committed and never in their way.
 import type { Database } from '../database/database.ts';
-import { sealEvents } from '../events/seal.ts';
-import type { ReportSetAside } from '../events/set-aside.ts';
+import { sealEvents } from '../events/seals/seal.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import { TenantRounds, type VisitResult } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 // A few seconds of blocks: what is not yet sealed is what verification cannot vouch for.

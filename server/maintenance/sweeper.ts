@@ -1,16 +1,16 @@
 // The sweeper: takes back expired leases and claims, fails what waited too long, ends pauses that
 // ran out, and looks for what should never be. Every daemon may run it; nothing is swept twice.
 import { type Database, isConnectionError } from '../database/database.ts';
-import { expireWaitingJobs, repairOrphans } from '../jobs/expire.ts';
-import { findHeadlessLanes, lockTargets, promote } from '../jobs/lane.ts';
-import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/recover.ts';
-import { resumeDueTargets } from '../jobs/target.ts';
-import { defaultTimeout, isTimedOutSql } from '../jobs/timeout.ts';
+import { expireWaitingJobs, repairOrphans } from '../jobs/finish/expire.ts';
+import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
+import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
+import { resumeDueTargets } from '../jobs/lanes/target.ts';
+import { defaultTimeout, isTimedOutSql } from '../jobs/model/timeout.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Answer, type Answers, msOf, msUntil, type Questions, survey } from './survey.ts';
-import type { Watcher } from './watch.ts';
+import { type Answer, type Answers, msOf, msUntil, type Questions, survey } from './probe-tenants.ts';
+import type { Watcher } from './tenant-poller.ts';
 
 export interface SweeperOptions {
   db: Database;

@@ -4,7 +4,7 @@
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { answerBytes, jsonBytes } from '../database/json-bytes.ts';
-import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim.ts';
+import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim/claim.ts';
 import { CapacityLedger } from './capacity.ts';
 
 export async function claimWithinCapacity(db: Database, schema: Schema, request: ClaimRequest): Promise<Claimed> {

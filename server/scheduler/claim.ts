@@ -1,10 +1,10 @@
 // The remote side of the one claim path: which jobs a worker may take, and waiting for them.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, isConnectionError } from '../database/database.ts';
-import { claimRemoteJobs } from '../jobs/claim.ts';
-import { disownClaim } from '../jobs/disown.ts';
-import { distinctTargets, lockTargets } from '../jobs/lane.ts';
-import { giveBackClaims } from '../jobs/recover.ts';
+import { claimRemoteJobs } from '../jobs/claim/claim.ts';
+import { disownClaim } from '../jobs/claim/release-claim.ts';
+import { distinctTargets, lockTargets } from '../jobs/lanes/lane.ts';
+import { giveBackClaims } from '../jobs/finish/recover.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';

@@ -1,6 +1,6 @@
 // The scheduler API's words for the one state machine: made here, at the edge, and never stored.
-import type { Job, JobError } from '../jobs/job.ts';
-import type { Status } from '../jobs/states.ts';
+import type { Job, JobError } from '../jobs/model/job.ts';
+import type { Status } from '../jobs/model/states.ts';
 
 export const jobStates = [
   'QUEUED',

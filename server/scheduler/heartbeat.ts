@@ -2,7 +2,7 @@
 // answers with what people, or the token limit, ask of the job.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { saveReport } from '../jobs/report.ts';
+import { saveReport } from '../jobs/attempt/report.ts';
 import { type Lease, type SchedulerJob, toPercent } from './dialect.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
 import { getSchedulerJob } from './read.ts';

@@ -2,11 +2,11 @@
 // A replay answers with what the first call did; after expiry nothing of the worker's is accepted.
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { attemptsLeft, type JobError } from '../jobs/job.ts';
-import { lockTargets } from '../jobs/lane.ts';
-import type { Outcome } from '../jobs/outcome.ts';
-import { outcomeOfLostLease, recoverLease } from '../jobs/recover.ts';
-import { settleIn } from '../jobs/settle.ts';
+import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
+import { lockTargets } from '../jobs/lanes/lane.ts';
+import type { Outcome } from '../jobs/finish/outcome.ts';
+import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
+import { settleIn } from '../jobs/finish/finish.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';

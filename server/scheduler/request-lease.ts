@@ -2,9 +2,9 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents } from '../events/record.ts';
-import { priorityRank } from '../jobs/job.ts';
-import { allows, become, guard, transitions } from '../jobs/states.ts';
+import { insertEvents } from '../events/log/record.ts';
+import { priorityRank } from '../jobs/model/job.ts';
+import { allows, become, guard, transitions } from '../jobs/model/states.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';

@@ -2,12 +2,12 @@
 // claim back. Every report is fenced by the claim and keeps it alive.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents } from '../events/record.ts';
-import { lockTargets } from '../jobs/lane.ts';
-import { saveProgress } from '../jobs/progress.ts';
-import { giveBackClaims } from '../jobs/recover.ts';
-import { isHeld } from '../jobs/report.ts';
-import { allows, become, guard, transitions } from '../jobs/states.ts';
+import { insertEvents } from '../events/log/record.ts';
+import { lockTargets } from '../jobs/lanes/lane.ts';
+import { saveProgress } from '../jobs/attempt/progress.ts';
+import { giveBackClaims } from '../jobs/finish/recover.ts';
+import { isHeld } from '../jobs/attempt/report.ts';
+import { allows, become, guard, transitions } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import { type JobState, type SchedulerJob, toPercent, toState } from './dialect.ts';

@@ -2,8 +2,8 @@
 import { createHash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { checkDocument, noteLimitBytes } from '../jobs/document-limit.ts';
-import { enqueue, type NewJob } from '../jobs/enqueue.ts';
+import { checkDocument, noteLimitBytes } from '../jobs/enqueue/document-limit.ts';
+import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import { canonicalJson } from '../kernel/canonical-json.ts';
 import { problem } from '../kernel/errors.ts';
 import type { SchedulerJob } from './dialect.ts';

@@ -2,7 +2,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { recordEvent } from '../events/record.ts';
+import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import { findCronFault, nextTime } from './cron.ts';

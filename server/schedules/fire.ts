@@ -3,12 +3,12 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { recordEvent } from '../events/record.ts';
-import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue.ts';
-import { readFleet } from '../jobs/fleet.ts';
-import { toNewJob } from '../jobs/job-request.ts';
-import type { JobTypes } from '../jobs/job-types.ts';
-import type { QueueLimit } from '../jobs/queue-limit.ts';
+import { recordEvent } from '../events/log/record.ts';
+import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import { readFleet } from '../daemons/live-daemons.ts';
+import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../jobs/enqueue/job-types.ts';
+import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import { Problem } from '../kernel/errors.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dueTimes } from './due-times.ts';

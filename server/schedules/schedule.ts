@@ -1,5 +1,5 @@
 // A schedule as the code sees it: when, in which zone, what to enqueue, and what to do about missed runs.
-import type { JobRequest } from '../jobs/job-request.ts';
+import type { JobRequest } from '../jobs/enqueue/job-request.ts';
 
 export const missedPolicies = ['skip', 'latest', 'all'] as const;
 export type MissedPolicy = (typeof missedPolicies)[number];

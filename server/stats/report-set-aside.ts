@@ -1,5 +1,5 @@
 // Events that a follower set aside, in the log and in the metrics.
-import type { ReportSetAside } from '../events/set-aside.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Metrics } from './metrics.ts';
 

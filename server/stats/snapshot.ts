@@ -1,7 +1,7 @@
 // How a tenant stands now, from the rollups: a handful of rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Status, statuses } from '../jobs/states.ts';
+import { type Status, statuses } from '../jobs/model/states.ts';
 import { present, wholeTenant } from './minutes.ts';
 
 export type StatusCounts = Record<Status, number>;

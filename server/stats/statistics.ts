@@ -1,11 +1,11 @@
 // The service behind statistics: rolls up every tenant's events, and keeps the gauges of queue depth
 // and age that scrapers see. Several daemons share the work; each shows the same gauges.
 import type { Database } from '../database/database.ts';
-import type { ReportSetAside } from '../events/set-aside.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import { TenantRounds, type VisitResult } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Metrics } from './metrics.ts';
 import { rollUpOnce } from './roll-up.ts';

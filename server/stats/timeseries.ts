@@ -2,7 +2,7 @@
 // clock says where the last bucket lies.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Status } from '../jobs/states.ts';
+import type { Status } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
 import { type CounterName, present, wholeTenant } from './minutes.ts';

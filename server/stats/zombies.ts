@@ -2,8 +2,8 @@
 // in which there were any; only those are looked at in the log.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Event } from '../events/event.ts';
-import { readLog } from '../events/read.ts';
+import type { Event } from '../events/log/event.ts';
+import { readLog } from '../events/log/read-log.ts';
 import { wholeTenant } from './minutes.ts';
 
 export interface Zombie {

@@ -1,19 +1,19 @@
 // Runs a definition, or one of its phases, without a database: the same checks of payload and
 // result, the same retries of phases and the same errors, against effects that remember.
 import { v7 as uuidv7 } from 'uuid';
-import type { Job, JobError } from '../jobs/job.ts';
+import type { Job, JobError } from '../jobs/model/job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
-import type { ContextParts } from '../worker/context.ts';
-import type { JobDefinition } from '../worker/define-job.ts';
-import type { HandlerEnd, HandlerRun } from '../worker/handler-run.ts';
-import { HandlerRegistry } from '../worker/handlers.ts';
-import { invokeHere, parseCheckpoint, parsePayload } from '../worker/invoke.ts';
-import { isRecoverable, toJobError } from '../worker/job-error.ts';
-import { overallEnd } from '../worker/phases.ts';
-import { type PhaseEnd, runPhase as runOnePhase } from '../worker/run-phase.ts';
-import { type StopReason, stopReasonOf } from '../worker/stop-reason.ts';
-import { toStorable } from '../worker/storable.ts';
+import type { ContextParts } from '../worker/attempt/context.ts';
+import type { JobDefinition } from '../worker/handlers/define-job.ts';
+import type { HandlerEnd, HandlerRun } from '../worker/attempt/handler-run.ts';
+import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import { invokeHere, parseCheckpoint, parsePayload } from '../worker/attempt/invoke.ts';
+import { isRecoverable, toJobError } from '../worker/handlers/job-error.ts';
+import { overallEnd } from '../worker/attempt/run-phases.ts';
+import { type PhaseEnd, runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
+import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
+import { toStorable } from '../worker/attempt/storable.ts';
 import { type Remembered, remember } from './remembered-effects.ts';
 
 export interface TestOptions {

@@ -2,12 +2,12 @@
 // what is due. A receiver that hangs keeps its tenant's share of the slots busy and nobody else's.
 import type { LookupFunction } from 'node:net';
 import type { Database } from '../database/database.ts';
-import type { ReportSetAside } from '../events/set-aside.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds, type VisitResult } from '../tenants/rounds.ts';
+import { TenantRounds, type VisitResult } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
 import { claimDeliveries, type TakenDelivery } from './claim.ts';

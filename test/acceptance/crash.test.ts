@@ -1,6 +1,6 @@
 // Two daemons as real processes: one is killed, or stands still past its lease.
 import { expect, test } from 'vitest';
-import type { Job } from '../../server/jobs/job.ts';
+import type { Job } from '../../server/jobs/model/job.ts';
 import { useTenant } from '../support/database.ts';
 import { checkEffects, useEffects } from '../support/effects.ts';
 import { eventually } from '../support/eventually.ts';

@@ -5,7 +5,7 @@ import { chmod, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { postmasterPid, stopPostmaster } from '../../server/database/postmaster.ts';
+import { postmasterPid, stopPostmaster } from '../../server/embedded-postgres/postmaster.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
 import { useBuild } from '../support/build.ts';
 import { eventually } from '../support/eventually.ts';

@@ -1,8 +1,8 @@
 // Several daemons under load while processes are killed, stopped and restarted, connections cut and people
 // interfere, at random. Short in `npm test`; LEASEHOLD_TEST_MINUTES makes it long (npm run test:faults).
 import { expect, test } from 'vitest';
-import { resolveJob, resumeJob } from '../../server/jobs/resume.ts';
-import { cancelJob, pauseJob } from '../../server/jobs/stop.ts';
+import { resolveJob, resumeJob } from '../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../server/jobs/actions/stop.ts';
 import { useTenant } from '../support/database.ts';
 import { checkEffects, useEffects } from '../support/effects.ts';
 import { eventually } from '../support/eventually.ts';

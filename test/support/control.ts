@@ -4,10 +4,10 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../server/http/route.ts';
 import { controlRoutes } from '../../server/http/routes/control.ts';
-import { QueueLimit } from '../../server/jobs/queue-limit.ts';
-import { submitDirectly } from '../../server/jobs/submit.ts';
-import { defineJob } from '../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../server/worker/handlers.ts';
+import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
+import { submitDirectly } from '../../server/jobs/enqueue/enqueue-all.ts';
+import { defineJob } from '../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
 import { type Answer, type RequestOptions, type TestApp, useApp } from './app.ts';
 import { type TenantContext, useTenant } from './database.ts';
 

@@ -1,12 +1,12 @@
 // A daemon inside the test's process: fast settings, a free port, stopped at the end of the test.
 import { onTestFinished } from 'vitest';
-import { Daemon } from '../../server/daemon.ts';
+import { Daemon } from '../../server/daemon/daemon.ts';
 import { demoHandlers } from '../../server/demo/handlers.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import type { JobDefinition } from '../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../server/worker/handlers.ts';
-import { ThreadPool } from '../../server/worker/thread-pool.ts';
+import type { JobDefinition } from '../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
+import { ThreadPool } from '../../server/worker/threads/thread-pool.ts';
 import type { DatabaseContext } from './database.ts';
 
 /** Settings under which leases, sweeps and polls take fractions of a second. */

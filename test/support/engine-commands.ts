@@ -3,15 +3,15 @@
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
 import { expect } from 'vitest';
-import { claimJobs } from '../../server/jobs/claim.ts';
-import { enqueue, type NewJob } from '../../server/jobs/enqueue.ts';
-import { priorities } from '../../server/jobs/job.ts';
-import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../server/jobs/lease.ts';
-import type { Outcome } from '../../server/jobs/outcome.ts';
-import { resolveJob, resumeJob } from '../../server/jobs/resume.ts';
-import { settle } from '../../server/jobs/settle.ts';
-import { cancelJob, pauseJob, skipJob } from '../../server/jobs/stop.ts';
-import { pauseTarget, resumeTarget } from '../../server/jobs/target.ts';
+import { claimJobs } from '../../server/jobs/claim/claim.ts';
+import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
+import { priorities } from '../../server/jobs/model/job.ts';
+import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../server/jobs/claim/lease.ts';
+import type { Outcome } from '../../server/jobs/finish/outcome.ts';
+import { resolveJob, resumeJob } from '../../server/jobs/actions/resume.ts';
+import { settle } from '../../server/jobs/finish/finish.ts';
+import { cancelJob, pauseJob, skipJob } from '../../server/jobs/actions/stop.ts';
+import { pauseTarget, resumeTarget } from '../../server/jobs/lanes/target.ts';
 import type { EngineDriver } from './engine-driver.ts';
 import type { EngineModel, ModelJob, ModelLease, NewModelJob } from './engine-model.ts';
 

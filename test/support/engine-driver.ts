@@ -1,12 +1,12 @@
 // The real engine as the commands of a property test drive it: what a person is told, what the tables
 // say, and how time is made to pass.
 import { expect } from 'vitest';
-import { claimJobs } from '../../server/jobs/claim.ts';
-import { queueDueJobs } from '../../server/jobs/due.ts';
-import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
-import { resumeJob } from '../../server/jobs/resume.ts';
-import { settle } from '../../server/jobs/settle.ts';
-import { resumeTarget } from '../../server/jobs/target.ts';
+import { claimJobs } from '../../server/jobs/claim/claim.ts';
+import { queueDueJobs } from '../../server/jobs/finish/due.ts';
+import { findExpiredLeases, recoverLease } from '../../server/jobs/finish/recover.ts';
+import { resumeJob } from '../../server/jobs/actions/resume.ts';
+import { settle } from '../../server/jobs/finish/finish.ts';
+import { resumeTarget } from '../../server/jobs/lanes/target.ts';
 import { Problem } from '../../server/kernel/errors.ts';
 import type { TenantContext } from './database.ts';
 import type { EngineModel, Told } from './engine-model.ts';

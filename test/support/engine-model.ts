@@ -1,9 +1,9 @@
 // The engine as it should be, in memory and without SQL: states, lanes, leases, wishes. A sequence of
 // verbs that leads the database anywhere else than this model has found a bug in one of the two.
-import type { Claimed } from '../../server/jobs/claim.ts';
-import { type Priority, priorities, type StopIntent } from '../../server/jobs/job.ts';
-import type { Outcome } from '../../server/jobs/outcome.ts';
-import { isTerminal, type Status } from '../../server/jobs/states.ts';
+import type { Claimed } from '../../server/jobs/claim/claim.ts';
+import { type Priority, priorities, type StopIntent } from '../../server/jobs/model/job.ts';
+import type { Outcome } from '../../server/jobs/finish/outcome.ts';
+import { isTerminal, type Status } from '../../server/jobs/model/states.ts';
 import { assertNever } from '../../server/kernel/errors.ts';
 
 export interface ModelJob {

@@ -1,7 +1,7 @@
 // Writers of events that commit in an order of their own, as real ones do.
 import type { Queryable } from '../../server/database/database.ts';
 import type { Schema } from '../../server/database/identifiers.ts';
-import { recordEvent } from '../../server/events/record.ts';
+import { recordEvent } from '../../server/events/log/record.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

@@ -1,16 +1,16 @@
 // Runs a definition on a real job the way the executor does, and remembers why it was told to stop.
 
 import { demoHandlers } from '../../server/demo/handlers.ts';
-import type { NewJob } from '../../server/jobs/enqueue.ts';
-import type { Job } from '../../server/jobs/job.ts';
-import { QueueLimit } from '../../server/jobs/queue-limit.ts';
+import type { NewJob } from '../../server/jobs/enqueue/enqueue.ts';
+import type { Job } from '../../server/jobs/model/job.ts';
+import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import type { JobDefinition } from '../../server/worker/define-job.ts';
-import type { HandlerEnd, HandlerRun } from '../../server/worker/handler-run.ts';
-import { HandlerRegistry } from '../../server/worker/handlers.ts';
-import { runHandler } from '../../server/worker/run-handler.ts';
-import type { StopReason } from '../../server/worker/stop-reason.ts';
+import type { JobDefinition } from '../../server/worker/handlers/define-job.ts';
+import type { HandlerEnd, HandlerRun } from '../../server/worker/attempt/handler-run.ts';
+import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
+import { runHandler } from '../../server/worker/attempt/run-handler.ts';
+import type { StopReason } from '../../server/worker/attempt/stop-reason.ts';
 import type { TenantContext } from './database.ts';
 import { addJob, claim } from './jobs.ts';
 

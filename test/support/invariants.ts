@@ -3,8 +3,8 @@
 import { expect } from 'vitest';
 import type { Queryable } from '../../server/database/database.ts';
 import type { Schema } from '../../server/database/identifiers.ts';
-import { type Status, terminalStatuses } from '../../server/jobs/states.ts';
-import { verifyTenant } from '../../server/maintenance/verify.ts';
+import { type Status, terminalStatuses } from '../../server/jobs/model/states.ts';
+import { verifyTenant } from '../../server/verify/verify-tenant.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

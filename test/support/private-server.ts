@@ -4,15 +4,15 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { Database } from '../../server/database/database.ts';
-import { findBinaries } from '../../server/database/embedded-binaries.ts';
+import { findBinaries } from '../../server/embedded-postgres/binaries.ts';
 import {
   type ClusterPlace,
   clusterUrl,
   freePort,
   initCluster,
   spawnPostmaster,
-} from '../../server/database/embedded-cluster.ts';
-import { findRunner } from '../../server/database/embedded-runner.ts';
+} from '../../server/embedded-postgres/cluster.ts';
+import { findRunner } from '../../server/embedded-postgres/system-user.ts';
 import { quoteSchema } from '../../server/database/identifiers.ts';
 import { migrateControl } from '../../server/database/migrate.ts';
 import { createLogger } from '../../server/kernel/logger.ts';

@@ -3,7 +3,7 @@ import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
 import { fileURLToPath } from 'node:url';
 import { onTestFailed, onTestFinished } from 'vitest';
-import { freePort } from '../../server/database/embedded-cluster.ts';
+import { freePort } from '../../server/embedded-postgres/cluster.ts';
 import { createApiKey } from '../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../server/tenants/api-keys/key.ts';
 import { fastSettings } from './daemon.ts';

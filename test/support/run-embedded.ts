@@ -1,5 +1,5 @@
 // A process that owns an embedded Postgres: prints `ready <url>` or `refused <words>`; SIGTERM stops it.
-import { startEmbeddedPostgres } from '../../server/database/embedded-postgres.ts';
+import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 
 const [dataDir = ''] = process.argv.slice(2);

@@ -2,8 +2,8 @@
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { schedulerRoutes } from '../../server/http/routes/scheduler.ts';
 import { statsRoutes } from '../../server/http/routes/stats.ts';
-import { QueueLimit } from '../../server/jobs/queue-limit.ts';
-import { findExpiredLeases, recoverLease } from '../../server/jobs/recover.ts';
+import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
+import { findExpiredLeases, recoverLease } from '../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../server/tenants/tenant.ts';
 import { updateTenantSettings } from '../../server/tenants/update-settings.ts';

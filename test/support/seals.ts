@@ -1,8 +1,8 @@
 // The chain of seals in tests: sealed to the end, made older, or written as an earlier version wrote it. Each of them
 // rebuilds all hashes, as somebody could who may write to the database.
 
-import { sealEvents } from '../../server/events/seal.ts';
-import { hashBlock1, hashRecord, parseRecord, type SealRecord, sealsFollower } from '../../server/events/seal-chain.ts';
+import { sealEvents } from '../../server/events/seals/seal.ts';
+import { hashBlock1, hashRecord, parseRecord, type SealRecord, sealsFollower } from '../../server/events/seals/seal-chain.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

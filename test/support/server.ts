@@ -4,10 +4,10 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
-import { findBinaries } from '../../server/database/embedded-binaries.ts';
-import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../server/database/embedded-cluster.ts';
-import { findRunner } from '../../server/database/embedded-runner.ts';
-import { postmasterPid } from '../../server/database/postmaster.ts';
+import { findBinaries } from '../../server/embedded-postgres/binaries.ts';
+import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../server/embedded-postgres/cluster.ts';
+import { findRunner } from '../../server/embedded-postgres/system-user.ts';
+import { postmasterPid } from '../../server/embedded-postgres/postmaster.ts';
 import { eventually } from './eventually.ts';
 
 export interface TestServer {

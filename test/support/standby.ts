@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
 import { onTestFinished } from 'vitest';
-import { clusterUrl, freePort, spawnPostmaster } from '../../server/database/embedded-cluster.ts';
+import { clusterUrl, freePort, spawnPostmaster } from '../../server/embedded-postgres/cluster.ts';
 import { eventually } from './eventually.ts';
 import type { PrivateServer } from './private-server.ts';
 

@@ -1,9 +1,9 @@
 // leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
 import { type Command, InvalidArgumentError } from 'commander';
-import type { Fault } from '../../events/fault.ts';
-import type { Anchor, SealReport } from '../../events/verify-seals.ts';
+import type { Fault } from '../../events/seals/violation.ts';
+import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
 import { problem } from '../../kernel/errors.ts';
-import { type Verification, verifyTenant } from '../../maintenance/verify.ts';
+import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
 import { getTenant, readAllTenants } from '../../tenants/read.ts';
 import type { Session } from '../session.ts';
 

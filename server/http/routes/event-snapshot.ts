@@ -2,11 +2,11 @@
 // database's snapshot of that moment, behind which the stream goes on.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import type { StreamFilter } from '../../events/stream-batch.ts';
-import type { Job } from '../../jobs/job.ts';
-import { listJobs } from '../../jobs/list.ts';
-import { findJob } from '../../jobs/read.ts';
-import { isTerminal, statuses } from '../../jobs/states.ts';
+import type { StreamFilter } from '../../events/stream/stream-batch.ts';
+import type { Job } from '../../jobs/model/job.ts';
+import { listJobs } from '../../jobs/read/list-jobs.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
+import { isTerminal, statuses } from '../../jobs/model/states.ts';
 import { jobSummaryToApi } from '../present-job.ts';
 
 // More than a page shows; whoever wants all of a large tenant's jobs reads the lists.

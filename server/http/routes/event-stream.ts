@@ -1,7 +1,7 @@
-// The live stream over HTTP. The route knows the request; server/events/stream.ts knows streams.
+// The live stream over HTTP. The route knows the request; server/events/stream/streams.ts knows streams.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { EventStreams } from '../../events/stream.ts';
+import type { EventStreams } from '../../events/stream/streams.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { keyText } from '../authenticate.ts';

@@ -1,9 +1,9 @@
 // The event log over HTTP: a job's history and the tenant's log. The live stream is in event-stream.ts.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { presentEvent } from '../../events/present.ts';
-import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/read.ts';
-import { findJob } from '../../jobs/read.ts';
+import { presentEvent } from '../../events/log/event-to-api.ts';
+import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
 import { problem } from '../../kernel/errors.ts';
 import { timeField } from '../../kernel/fields.ts';
 import { openText, sealText } from '../../kernel/sealed-text.ts';

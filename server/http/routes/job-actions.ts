@@ -2,12 +2,12 @@
 // same under /api/jobs/{job_id} and /api/targets/{target_id}/jobs/{job_id}.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { Acted, Request as ActionRequest } from '../../jobs/act.ts';
-import { checkDocument } from '../../jobs/document-limit.ts';
-import type { JobTypes } from '../../jobs/job-types.ts';
-import { readPhases } from '../../jobs/read-phases.ts';
-import { resolveJob, resumeJob } from '../../jobs/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../jobs/stop.ts';
+import type { Acted, Request as ActionRequest } from '../../jobs/actions/job-action.ts';
+import { checkDocument } from '../../jobs/enqueue/document-limit.ts';
+import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import { resolveJob, resumeJob } from '../../jobs/actions/resume.ts';
+import { cancelJob, pauseJob, skipJob } from '../../jobs/actions/stop.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

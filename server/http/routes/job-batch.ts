@@ -1,12 +1,12 @@
 // Many jobs in one request. Every item is checked by itself, so that one bad item does not hide what
 // is wrong with the others; what is good goes in together.
 import { z } from 'zod';
-import { payloadLimitBytes } from '../../jobs/document-limit.ts';
-import type { Enqueued, NewJob } from '../../jobs/enqueue.ts';
-import { type LiveDaemon, readFleet } from '../../jobs/fleet.ts';
-import { jobRequest, toNewJob } from '../../jobs/job-request.ts';
-import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/submit.ts';
-import { withEnqueueSpan } from '../../jobs/trace.ts';
+import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
+import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { type LiveDaemon, readFleet } from '../../daemons/live-daemons.ts';
+import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
+import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
+import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
 import { Pace } from '../../kernel/pace.ts';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';

@@ -1,16 +1,16 @@
 // One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
 import type { Request } from 'express';
 import type { Database } from '../../database/database.ts';
-import type { Enqueued } from '../../jobs/enqueue.ts';
-import { readFleet } from '../../jobs/fleet.ts';
-import type { JobRequest } from '../../jobs/job-request.ts';
-import { clientRequestId, toNewJob } from '../../jobs/job-request.ts';
-import type { JobTypes } from '../../jobs/job-types.ts';
-import type { QueueLimit } from '../../jobs/queue-limit.ts';
-import { findJob } from '../../jobs/read.ts';
-import { pendingPhases, readPhases } from '../../jobs/read-phases.ts';
-import { type EnqueueJobs, idempotencyConflict } from '../../jobs/submit.ts';
-import { withEnqueueSpan } from '../../jobs/trace.ts';
+import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
+import { readFleet } from '../../daemons/live-daemons.ts';
+import type { JobRequest } from '../../jobs/enqueue/job-request.ts';
+import { clientRequestId, toNewJob } from '../../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
+import { pendingPhases, readPhases } from '../../jobs/attempt/read-phases.ts';
+import { type EnqueueJobs, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
+import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { jobToApi } from '../present-job.ts';

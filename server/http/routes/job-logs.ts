@@ -1,7 +1,7 @@
 // What a job's handler logged, page by page, oldest first.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { listLogs, mostLogLines } from '../../jobs/logs.ts';
+import { listLogs, mostLogLines } from '../../jobs/attempt/logs.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';

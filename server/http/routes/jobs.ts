@@ -1,11 +1,11 @@
 // /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
-import type { Job } from '../../jobs/job.ts';
-import { jobRequest } from '../../jobs/job-request.ts';
-import { listJobs } from '../../jobs/list.ts';
-import { findJob } from '../../jobs/read.ts';
-import { readPhases } from '../../jobs/read-phases.ts';
+import type { Job } from '../../jobs/model/job.ts';
+import { jobRequest } from '../../jobs/enqueue/job-request.ts';
+import { listJobs } from '../../jobs/read/list-jobs.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
+import { readPhases } from '../../jobs/attempt/read-phases.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isTargetId, isUuid } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';

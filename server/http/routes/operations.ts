@@ -1,7 +1,7 @@
 // /api/operations: cancel, resume or retry many jobs by filter, with a count before and progress after.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { JobFilter } from '../../jobs/filter.ts';
+import type { JobFilter } from '../../jobs/read/filter.ts';
 import {
   countJobs,
   createOperation,
@@ -10,8 +10,8 @@ import {
   listOperations,
   type Operation,
   operationActions,
-} from '../../jobs/operations.ts';
-import { statuses } from '../../jobs/states.ts';
+} from '../../jobs/actions/bulk-operations.ts';
+import { statuses } from '../../jobs/model/states.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

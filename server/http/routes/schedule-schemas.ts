@@ -1,6 +1,6 @@
 // How schedules look over HTTP.
 import { z } from 'zod';
-import { jobRequest } from '../../jobs/job-request.ts';
+import { jobRequest } from '../../jobs/enqueue/job-request.ts';
 import { nameField } from '../../kernel/fields.ts';
 import { nextTimes } from '../../schedules/cron.ts';
 import { missedPolicies, type Schedule } from '../../schedules/schedule.ts';

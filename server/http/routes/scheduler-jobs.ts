@@ -1,10 +1,10 @@
 // /api/scheduler/jobs: submit, claim, report, cancel, read. The contract of remote workers.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { NewJob } from '../../jobs/enqueue.ts';
-import type { QueueLimit } from '../../jobs/queue-limit.ts';
-import { cancelJob } from '../../jobs/stop.ts';
-import { withEnqueueSpan } from '../../jobs/trace.ts';
+import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
+import { cancelJob } from '../../jobs/actions/stop.ts';
+import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import type { Config } from '../../kernel/config.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Logger } from '../../kernel/logger.ts';

@@ -1,7 +1,7 @@
 // /api/scheduler/lease: permission to do the work, kept alive by heartbeats, ended by a release.
 import { z } from 'zod';
-import { checkDocument, noteLimitBytes } from '../../jobs/document-limit.ts';
-import type { JobError } from '../../jobs/job.ts';
+import { checkDocument, noteLimitBytes } from '../../jobs/enqueue/document-limit.ts';
+import type { JobError } from '../../jobs/model/job.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';

@@ -1,6 +1,6 @@
 // How jobs, leases and results look in the scheduler API, and what its requests may say.
 import { z } from 'zod';
-import { priorities } from '../../jobs/job.ts';
+import { priorities } from '../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../scheduler/dialect.ts';
 

@@ -1,11 +1,11 @@
 // /api/schedules: jobs that are enqueued by the clock.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { Enqueued } from '../../jobs/enqueue.ts';
-import { readFleet } from '../../jobs/fleet.ts';
-import { toNewJob } from '../../jobs/job-request.ts';
-import type { JobTypes } from '../../jobs/job-types.ts';
-import type { QueueLimit } from '../../jobs/queue-limit.ts';
+import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
+import { readFleet } from '../../daemons/live-daemons.ts';
+import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
 import { Problem } from '../../kernel/errors.ts';
 import { Pace } from '../../kernel/pace.ts';
 import { invalidFields } from '../../kernel/parse.ts';

@@ -1,7 +1,7 @@
 // Statistics over HTTP: how a tenant stands, how it went, and what was lost. All from rollups.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { statuses } from '../../jobs/states.ts';
+import { statuses } from '../../jobs/model/states.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/snapshot.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';

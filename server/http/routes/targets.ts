@@ -1,7 +1,7 @@
 // /api/targets: lanes as people see them. List, look, label, pause and resume.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { readHeads, readLane } from '../../jobs/read-lane.ts';
+import { readHeads, readLane } from '../../jobs/lanes/read-lane.ts';
 import {
   changeLabels,
   labelTarget,
@@ -10,7 +10,7 @@ import {
   pauseTarget,
   resumeTarget,
   type Target,
-} from '../../jobs/target.ts';
+} from '../../jobs/lanes/target.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isTargetId, nameField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';

@@ -1,10 +1,10 @@
 // GET …/why: why a job is not running, and what would release it.
 import { z } from 'zod';
 import type { Database, Queryable } from '../../database/database.ts';
-import { readFleet } from '../../jobs/fleet.ts';
-import { type Reason, reasonCodes } from '../../jobs/reason.ts';
-import { statuses } from '../../jobs/states.ts';
-import { explainJob } from '../../jobs/why.ts';
+import { readFleet } from '../../daemons/live-daemons.ts';
+import { type Reason, reasonCodes } from '../../explain/reason.ts';
+import { statuses } from '../../jobs/model/states.ts';
+import { explainJob } from '../../explain/explain-job.ts';
 import type { Config } from '../../kernel/config.ts';
 import { readCapacities } from '../../scheduler/capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

@@ -1,8 +1,8 @@
 // A short slice of `npm run bench`: the workloads run to their end and keep their order. No times.
 import { expect, test } from 'vitest';
-import type { Daemon } from '../../../server/daemon.ts';
-import { enqueue } from '../../../server/jobs/enqueue.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
+import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 

@@ -1,10 +1,10 @@
 import { expect, it } from 'vitest';
 import { z } from 'zod';
-import { sealEvents } from '../../../server/events/seal.ts';
-import type { NewJob } from '../../../server/jobs/enqueue.ts';
-import { verifyTenant } from '../../../server/maintenance/verify.ts';
+import { sealEvents } from '../../../server/events/seals/seal.ts';
+import type { NewJob } from '../../../server/jobs/enqueue/enqueue.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
-import type { Event } from '../../../server/events/event.ts';
-import { type FollowOptions, followOnce } from '../../../server/events/follower.ts';
+import type { Event } from '../../../server/events/log/event.ts';
+import { type FollowOptions, followOnce } from '../../../server/events/log/follower.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
 

@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { readLog } from '../../../server/events/read.ts';
+import { readLog } from '../../../server/events/log/read-log.ts';
 import { useTenant } from '../../support/database.ts';
 import { writeEvent } from '../../support/events.ts';
 

@@ -1,11 +1,11 @@
 // A row that a follower cannot process: it is recorded and passed by, and what lies around it is handled once.
 import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { sealEvents } from '../../../server/events/seal.ts';
+import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
-import { survey } from '../../../server/maintenance/survey.ts';
-import { verifyTenant } from '../../../server/maintenance/verify.ts';
+import { survey } from '../../../server/maintenance/probe-tenants.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { Metrics } from '../../../server/stats/metrics.ts';
 import { reportSetAside } from '../../../server/stats/report-set-aside.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';

@@ -1,8 +1,8 @@
 // What somebody with write access to the database may do to the log and its seals, and what `verify` says about it.
 // Each test has a tenant of its own with a sealed log, and an anchor that was noted before the attack.
 import { describe, expect, it } from 'vitest';
-import { pruneEvents } from '../../../server/events/prune.ts';
-import { appendSeal } from '../../../server/events/seal-chain.ts';
+import { pruneEvents } from '../../../server/events/seals/prune.ts';
+import { appendSeal } from '../../../server/events/seals/seal-chain.ts';
 import { useDatabase } from '../../support/database.ts';
 import { openTransaction, writeEvent } from '../../support/events.ts';
 import { kinds, named, sealedScene } from '../../support/sealed-scene.ts';

@@ -1,6 +1,6 @@
 // Edits of job rows that `verify` finds by the hashes in the seals.
 import { describe, expect, it } from 'vitest';
-import type { Job } from '../../../server/jobs/job.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { useDatabase } from '../../support/database.ts';
 import { claim, finish } from '../../support/jobs.ts';
 import { kinds, sealedScene } from '../../support/sealed-scene.ts';

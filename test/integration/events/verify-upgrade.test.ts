@@ -2,11 +2,11 @@
 // retention: all of them honest, so `verify` must find nothing.
 import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
-import { pruneEvents } from '../../../server/events/prune.ts';
-import { sealEvents } from '../../../server/events/seal.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { deleteStaleJobs } from '../../../server/jobs/retire.ts';
-import { type Verification, verifyTenant } from '../../../server/maintenance/verify.ts';
+import { pruneEvents } from '../../../server/events/seals/prune.ts';
+import { sealEvents } from '../../../server/events/seals/seal.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { deleteStaleJobs } from '../../../server/jobs/retention/delete-stale.ts';
+import { type Verification, verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { addTenant, type TenantContext, useDatabase } from '../../support/database.ts';
 import { writeEvent } from '../../support/events.ts';
 import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';

@@ -1,6 +1,6 @@
 // A hold says who made it, why, and of what kind it is: on the job, in `why`, in lists and in bulk operations.
 import { expect, test } from 'vitest';
-import { runOperationsOnce } from '../../../server/jobs/run-operations.ts';
+import { runOperationsOnce } from '../../../server/jobs/actions/run-bulk-operations.ts';
 import { useControl } from '../../support/control.ts';
 import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 

@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { runOperationsOnce } from '../../../server/jobs/run-operations.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { runOperationsOnce } from '../../../server/jobs/actions/run-bulk-operations.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { OperationRunner } from '../../../server/maintenance/operation-runner.ts';
 import { useControl } from '../../support/control.ts';

@@ -1,6 +1,6 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
 import { statsRoutes } from '../../../server/http/routes/stats.ts';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Metrics } from '../../../server/stats/metrics.ts';
 import { Statistics } from '../../../server/stats/statistics.ts';

@@ -2,7 +2,7 @@
 import { expect, test } from 'vitest';
 import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
 import { webhookRoutes } from '../../../server/http/routes/webhooks.ts';
-import { appendLogs } from '../../../server/jobs/logs.ts';
+import { appendLogs } from '../../../server/jobs/attempt/logs.ts';
 import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
 import { useApp } from '../../support/app.ts';
 import { useTenant } from '../../support/database.ts';

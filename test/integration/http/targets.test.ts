@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { resumeDueTargets } from '../../../server/jobs/target.ts';
+import { resumeDueTargets } from '../../../server/jobs/lanes/target.ts';
 import { useControl } from '../../support/control.ts';
 import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
 

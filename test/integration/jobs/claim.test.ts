@@ -1,7 +1,7 @@
 // Claims at the same time: each takes what it wants, and none keeps others from what it does not want.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import { claimJobs } from '../../../server/jobs/claim.ts';
+import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { useTenant } from '../../support/database.ts';
 import { addJobs } from '../../support/jobs.ts';

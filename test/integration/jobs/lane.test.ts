@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/due.ts';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import { resolveJob, resumeJob } from '../../../server/jobs/resume.ts';
-import { settle } from '../../../server/jobs/settle.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/stop.ts';
-import { pauseTarget, resumeTarget } from '../../../server/jobs/target.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
+import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { settle } from '../../../server/jobs/finish/finish.ts';
+import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
+import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import { useTenant } from '../../support/database.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../support/jobs.ts';
 

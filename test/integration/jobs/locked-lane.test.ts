@@ -3,7 +3,7 @@
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database, isLockTimeout, retryConflicts } from '../../../server/database/database.ts';
-import { EnqueueGroup } from '../../../server/jobs/enqueue-group.ts';
+import { EnqueueGroup } from '../../../server/jobs/enqueue/group-commit.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,14 +1,14 @@
 // `max_queued` binds whoever enqueues, and a daemon counts once for all of them.
 import { expect, test } from 'vitest';
-import type { Daemon } from '../../../server/daemon.ts';
-import { QueueLimit } from '../../../server/jobs/queue-limit.ts';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { createSchedule } from '../../../server/schedules/change.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { updateTenantSettings } from '../../../server/tenants/update-settings.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../../server/worker/handlers.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

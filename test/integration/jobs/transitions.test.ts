@@ -1,19 +1,19 @@
 // Every transition of the table: allowed from each of its `from`, refused from every other status, and
 // stale when the job changed hands or state between the look and the write.
 import { describe, expect, test } from 'vitest';
-import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim.ts';
-import { queueDueJobs } from '../../../server/jobs/due.ts';
-import { enqueue } from '../../../server/jobs/enqueue.ts';
-import { expireWaitingJobs } from '../../../server/jobs/expire.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { lockTargets } from '../../../server/jobs/lane.ts';
-import type { Outcome } from '../../../server/jobs/outcome.ts';
-import { giveBackClaims } from '../../../server/jobs/recover.ts';
-import { requeueUnstarted } from '../../../server/jobs/requeue-unstarted.ts';
-import { resolveJob, resumeJob } from '../../../server/jobs/resume.ts';
-import { settle } from '../../../server/jobs/settle.ts';
-import { type Status, statuses, type TransitionName, transitions } from '../../../server/jobs/states.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
+import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
+import { expireWaitingJobs } from '../../../server/jobs/finish/expire.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { lockTargets } from '../../../server/jobs/lanes/lane.ts';
+import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
+import { giveBackClaims } from '../../../server/jobs/finish/recover.ts';
+import { requeueUnstarted } from '../../../server/jobs/finish/requeue-unstarted.ts';
+import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { settle } from '../../../server/jobs/finish/finish.ts';
+import { type Status, statuses, type TransitionName, transitions } from '../../../server/jobs/model/states.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
 import { useTenant } from '../../support/database.ts';

@@ -1,14 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/due.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { findJob } from '../../../server/jobs/read.ts';
-import type { Reason } from '../../../server/jobs/reason.ts';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/stop.ts';
-import { pauseTarget, resumeTarget } from '../../../server/jobs/target.ts';
-import { explainJob } from '../../../server/jobs/why.ts';
-import type { FleetView } from '../../../server/jobs/why-fleet.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { findJob } from '../../../server/jobs/read/find-job.ts';
+import type { Reason } from '../../../server/explain/reason.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
+import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
+import { explainJob } from '../../../server/explain/explain-job.ts';
+import type { FleetView } from '../../../server/explain/worker-reasons.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 

@@ -1,8 +1,8 @@
 // Bugs that other queues had with who may write a job's outcome, made regression tests here.
 import { afterEach, expect, test } from 'vitest';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

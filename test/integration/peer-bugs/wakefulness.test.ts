@@ -1,10 +1,10 @@
 // Bugs that other queues had with lanes that never open again and workers that never claim again.
 import { expect, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import { claimJobs } from '../../../server/jobs/claim.ts';
-import { queueDueJobs } from '../../../server/jobs/due.ts';
+import { claimJobs } from '../../../server/jobs/claim/claim.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

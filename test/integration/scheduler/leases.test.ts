@@ -1,9 +1,9 @@
 // What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/due.ts';
-import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/recover.ts';
-import { settle } from '../../../server/jobs/settle.ts';
-import { pauseJob } from '../../../server/jobs/stop.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
+import { settle } from '../../../server/jobs/finish/finish.ts';
+import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { addTenant } from '../../support/database.ts';
 import { addJobs, claim, eventTypes } from '../../support/jobs.ts';
 import { useScheduler, workerId } from '../../support/scheduler.ts';

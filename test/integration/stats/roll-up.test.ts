@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { cancelJob } from '../../../server/jobs/stop.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob } from '../../../server/jobs/actions/stop.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../../server/stats/snapshot.ts';
 import { type MetricName, readTimeseries } from '../../../server/stats/timeseries.ts';

@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
 import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
-import { readFleet } from '../../../server/jobs/fleet.ts';
+import { readFleet } from '../../../server/daemons/live-daemons.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { listDaemons } from '../../../server/tenants/daemons.ts';
-import { DaemonRegistration } from '../../../server/worker/registration.ts';
+import { listDaemons } from '../../../server/daemons/list-daemons.ts';
+import { DaemonRegistration } from '../../../server/daemons/registration.ts';
 import { adminKey, useApp } from '../../support/app.ts';
 import { useTenant } from '../../support/database.ts';
 

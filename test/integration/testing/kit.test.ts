@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { runHandler, runPhase, startEngine } from '../../../server/testing/index.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { Recoverable } from '../../../server/worker/handler-errors.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { Recoverable } from '../../../server/worker/handlers/handler-errors.ts';
 import { useDatabase } from '../../support/database.ts';
 
 const context = useDatabase();

@@ -1,6 +1,6 @@
 import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
-import { resumeJob } from '../../../server/jobs/resume.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { getTenant } from '../../../server/tenants/read.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';

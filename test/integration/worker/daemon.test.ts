@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

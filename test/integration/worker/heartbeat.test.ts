@@ -1,13 +1,13 @@
 // The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
 import { expect, onTestFinished, test } from 'vitest';
-import { claimJobs } from '../../../server/jobs/claim.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import type { LiveJob } from '../../../server/jobs/lease.ts';
-import { pauseJob } from '../../../server/jobs/stop.ts';
+import { claimJobs } from '../../../server/jobs/claim/claim.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import type { LiveJob } from '../../../server/jobs/claim/lease.ts';
+import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { Heartbeat, type HeldLease } from '../../../server/worker/heartbeat.ts';
-import { stopReasonOf } from '../../../server/worker/stop-reason.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { Heartbeat, type HeldLease } from '../../../server/worker/heartbeat/heartbeat.ts';
+import { stopReasonOf } from '../../../server/worker/attempt/stop-reason.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,7 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
-import { pauseJob } from '../../../server/jobs/stop.ts';
-import { loadHandlers } from '../../../server/worker/load-handlers.ts';
+import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { loadHandlers } from '../../../server/worker/handlers/load-handlers.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,11 +1,11 @@
 // A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
 import { expect, onTestFinished, test } from 'vitest';
 import { type Database, isConnectionError } from '../../../server/database/database.ts';
-import { claimJobs } from '../../../server/jobs/claim.ts';
+import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { Heartbeat } from '../../../server/worker/heartbeat.ts';
-import { TenantLoop } from '../../../server/worker/loop.ts';
-import { Slots } from '../../../server/worker/slots.ts';
+import { Heartbeat } from '../../../server/worker/heartbeat/heartbeat.ts';
+import { TenantLoop } from '../../../server/worker/loop/tenant-loop.ts';
+import { Slots } from '../../../server/worker/loop/slots.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';

@@ -2,14 +2,14 @@
 // is left to its lease, which runs out.
 import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Job } from '../../../server/jobs/job.ts';
-import type { Outcome } from '../../../server/jobs/outcome.ts';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import type { Settlement } from '../../../server/jobs/settle.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
+import type { Settlement } from '../../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { Settler, type SettlerOptions } from '../../../server/worker/settler.ts';
-import { Settlers } from '../../../server/worker/settlers.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { Settler, type SettlerOptions } from '../../../server/worker/loop/outcome-writer.ts';
+import { Settlers } from '../../../server/worker/loop/outcome-writer-pool.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,10 +1,10 @@
 // A job that starts with the commit that brings it: only where a slot is free and nothing waits, under a
 // lease like any other, and never in front of those who came before.
 import { afterEach, expect, test } from 'vitest';
-import { enqueue, type NewJob } from '../../../server/jobs/enqueue.ts';
-import type { Reservation } from '../../../server/jobs/insert-jobs.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import { enqueue, type NewJob } from '../../../server/jobs/enqueue/enqueue.ts';
+import type { Reservation } from '../../../server/jobs/enqueue/insert-jobs.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,12 +1,12 @@
 import { fileURLToPath } from 'node:url';
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { listLogs } from '../../../server/jobs/logs.ts';
-import { listPhases } from '../../../server/jobs/phases.ts';
+import { listLogs } from '../../../server/jobs/attempt/logs.ts';
+import { listPhases } from '../../../server/jobs/attempt/phases.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import type { JobDefinition } from '../../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../../server/worker/handlers.ts';
-import { loadHandlers } from '../../../server/worker/load-handlers.ts';
-import { ThreadPool } from '../../../server/worker/thread-pool.ts';
+import type { JobDefinition } from '../../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
+import { loadHandlers } from '../../../server/worker/handlers/load-handlers.ts';
+import { ThreadPool } from '../../../server/worker/threads/thread-pool.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { runJob, startJob } from '../../support/handlers.ts';

@@ -1,11 +1,11 @@
 // How long an attempt may take: the job's limit, else its type's, else its tenant's, else the daemon's; 0 for none.
 // And what a person reads of an attempt that ended: its progress, and how many attempts count.
 import { expect, test } from 'vitest';
-import { toNewJob } from '../../../server/jobs/job-request.ts';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { timeoutOf } from '../../../server/jobs/timeout.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../../server/worker/handlers.ts';
+import { toNewJob } from '../../../server/jobs/enqueue/job-request.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { timeoutOf } from '../../../server/jobs/model/timeout.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,12 +1,12 @@
 // A handler that does not stop when it is told to: its job says so, its lane is kept, and nothing runs beside it.
 import { expect, onTestFinished, test } from 'vitest';
-import type { Daemon } from '../../../server/daemon.ts';
-import { fenceOff } from '../../../server/jobs/fence-off.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { recoverLease } from '../../../server/jobs/recover.ts';
-import { resumeJob } from '../../../server/jobs/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/stop.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
+import { fenceOff } from '../../../server/jobs/finish/fence-off.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { recoverLease } from '../../../server/jobs/finish/recover.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -2,12 +2,12 @@
 // claim. It runs out, and the sweeper recovers what is left of it.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import type { Job } from '../../../server/jobs/job.ts';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/recover.ts';
-import { type Settlement, settle } from '../../../server/jobs/settle.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
+import { type Settlement, settle } from '../../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { Settler } from '../../../server/worker/settler.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { Settler } from '../../../server/worker/loop/outcome-writer.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { startDelayingProxy } from '../../support/delaying-proxy.ts';

@@ -1,9 +1,9 @@
 // What one daemon leaves or writes is taken up by others and by readers at once: all polls here are an hour away.
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Daemon } from '../../../server/daemon.ts';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
-import { defineJob, type JobContext } from '../../../server/worker/define-job.ts';
+import { defineJob, type JobContext } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -1,8 +1,8 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { covers, formatSnapshot, isVisible, parseSnapshot, type Snapshot } from '../../../server/events/snapshot.ts';
-import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../server/events/stream-id.ts';
+import { covers, formatSnapshot, isVisible, parseSnapshot, type Snapshot } from '../../../server/events/log/snapshot.ts';
+import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../server/events/stream/stream-id.ts';
 
 const t1 = { id: 't1', secret: 'b5f1c2d3-0000-4000-8000-000000000001' };
 const t2 = { id: 't2', secret: 'b5f1c2d3-0000-4000-8000-000000000002' };

@@ -1,7 +1,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
-import { transitions } from '../../../server/jobs/states.ts';
+import { transitions } from '../../../server/jobs/model/states.ts';
 import { packageRoot } from '../../../server/kernel/package-root.ts';
 
 it('the table of transitions in docs/concepts.md is the one in the code', () => {

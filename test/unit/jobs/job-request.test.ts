@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { jobRequest, requestHash } from '../../../server/jobs/job-request.ts';
+import { jobRequest, requestHash } from '../../../server/jobs/enqueue/job-request.ts';
 import { isTargetId, timeField } from '../../../server/kernel/fields.ts';
 
 const hash = (given: object) => requestHash(jobRequest.parse({ type: 'x', ...given }));

@@ -1,6 +1,6 @@
 import { trace } from '@opentelemetry/api';
 import { afterEach, expect, test } from 'vitest';
-import { parseTraceparent, withEnqueueSpan, withJobSpan } from '../../../server/jobs/trace.ts';
+import { parseTraceparent, withEnqueueSpan, withJobSpan } from '../../../server/jobs/model/trace.ts';
 
 const header = '00-0af7651916cd43dd8448eb211c80319c-b7ad6b7169203331-01';
 const job = { id: 'j', type: 'demo.echo', queue: 'default', targetId: null, attempt: 1, traceparent: header };

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { statuses } from '../../../server/jobs/states.ts';
+import { statuses } from '../../../server/jobs/model/states.ts';
 import {
   eventName,
   jobStates,

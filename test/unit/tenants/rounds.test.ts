@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { TenantRounds, type VisitResult } from '../../../server/tenants/rounds.ts';
+import { TenantRounds, type VisitResult } from '../../../server/tenants/per-tenant-task.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { eventually } from '../../support/eventually.ts';
 

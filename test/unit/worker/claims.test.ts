@@ -1,8 +1,8 @@
 // When a tenant's loop claims, and how many claims it has under way.
 import { describe, expect, test } from 'vitest';
-import type { Claimed, NamedClaim } from '../../../server/jobs/claim.ts';
-import { Claims } from '../../../server/worker/claims.ts';
-import type { LostClaims } from '../../../server/worker/lost-claims.ts';
+import type { Claimed, NamedClaim } from '../../../server/jobs/claim/claim.ts';
+import { Claims } from '../../../server/worker/loop/claimer.ts';
+import type { LostClaims } from '../../../server/worker/loop/lost-claims.ts';
 
 interface Sent {
   request: NamedClaim;

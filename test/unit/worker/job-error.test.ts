@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
 import { findJsonFault } from '../../../server/kernel/json.ts';
-import { Fatal } from '../../../server/worker/handler-errors.ts';
-import { toJobError } from '../../../server/worker/job-error.ts';
-import { receiveError, sendError } from '../../../server/worker/thread-error.ts';
+import { Fatal } from '../../../server/worker/handlers/handler-errors.ts';
+import { toJobError } from '../../../server/worker/handlers/job-error.ts';
+import { receiveError, sendError } from '../../../server/worker/threads/thread-error.ts';
 
 class PaymentRefused extends Error {}
 

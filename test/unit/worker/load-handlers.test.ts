@@ -2,11 +2,11 @@ import { mkdir, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { fileURLToPath, pathToFileURL } from 'node:url';
 import { expect, test } from 'vitest';
-import { HandlerRegistry } from '../../../server/worker/handlers.ts';
-import { loadHandlers } from '../../../server/worker/load-handlers.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
+import { loadHandlers } from '../../../server/worker/handlers/load-handlers.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
-const defineJob = pathToFileURL(fileURLToPath(new URL('../../../server/worker/define-job.ts', import.meta.url))).href;
+const defineJob = pathToFileURL(fileURLToPath(new URL('../../../server/worker/handlers/define-job.ts', import.meta.url))).href;
 const job = (type: string) => `import { defineJob } from '${defineJob}';
 export const job = defineJob({ type: '${type}', run: () => 1 });\n`;
 

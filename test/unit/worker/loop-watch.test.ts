@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createLogger, type Logger } from '../../../server/kernel/logger.ts';
-import { LoopWatch } from '../../../server/worker/loop-watch.ts';
+import { LoopWatch } from '../../../server/worker/loop/event-loop-monitor.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();

@@ -2,8 +2,8 @@ import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { sampleJob } from '../../../server/demo/sample-job.ts';
-import { defineJob } from '../../../server/worker/define-job.ts';
-import { HandlerRegistry } from '../../../server/worker/handlers.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 
 const run = () => null;
 

@@ -1,6 +1,6 @@
 // The slots of a daemon: nobody starves, nobody takes what others wait for, and asking costs nothing.
 import { expect, test } from 'vitest';
-import { type HungryTenant, Slots } from '../../../server/worker/slots.ts';
+import { type HungryTenant, Slots } from '../../../server/worker/loop/slots.ts';
 
 /** A tenant that notes when it was told to ask again. */
 function tenant(key: string, told: string[] = []): HungryTenant {

@@ -1,0 +1,122 @@
+// This daemon's row in the registry: that it is alive, what it can run, whether it is shutting down.
+// Others read it to say who could take a job. The row of a daemon that died is removed after a day.
+
+import { hostname } from 'node:os';
+import { v4 as uuidv4 } from 'uuid';
+import type { Queryable } from '../database/database.ts';
+import { controlSchema } from '../database/identifiers.ts';
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import { lostAfterSeconds } from './list-daemons.ts';
+
+export interface RegistrationOptions {
+  db: Queryable;
+  logger: Logger;
+  workerId: string;
+  version: string;
+  types(): readonly string[];
+  running(): number;
+  draining(): boolean;
+}
+
+// Readers take a daemon for dead after half a minute: some beats may be lost. While there is nothing
+// new to tell, every other one is left out.
+const beatMs = 5_000;
+const quietBeatMs = 9_000;
+
+export class DaemonRegistration implements Service {
+  readonly name = 'registration';
+  #options: RegistrationOptions;
+  #interval: Interval;
+  #alone = false;
+  #told = '';
+  #toldAt = Number.NEGATIVE_INFINITY;
+  /** A daemon restarted under its old name is another one. The last one to register keeps the row. */
+  #incarnation = uuidv4();
+
+  constructor(options: RegistrationOptions) {
+    this.#options = options;
+    this.#interval = new Interval(this.name, beatMs, () => this.#beatIfDue(), options.logger);
+  }
+
+  /** No other daemon has been heard of lately. */
+  get alone(): boolean {
+    return this.#alone;
+  }
+
+  /** Another daemon said that it is there. */
+  joined(): void {
+    this.#alone = false;
+  }
+
+  async start(): Promise<void> {
+    await this.#write('takeOver');
+    await this.#interval.start();
+  }
+
+  /** Tell the others now, e.g. that a drain has begun. */
+  wake(): void {
+    this.#interval.wake();
+  }
+
+  async stop(): Promise<void> {
+    await this.#interval.stop();
+    const { db, workerId } = this.#options;
+    await db
+      .query(`delete from ${controlSchema}.daemons where id = $1 and incarnation = $2`, [workerId, this.#incarnation])
+      .catch(() => {});
+  }
+
+  async beat(): Promise<void> {
+    await this.#write('keep');
+  }
+
+  /**
+   * Registering takes the row from an earlier process of the same name. A later beat writes only its own row, or one
+   * whose process fell silent: no clock but the database's decides which of two processes is the current one.
+   */
+  async #write(mode: 'takeOver' | 'keep'): Promise<void> {
+    const { db, workerId, version } = this.#options;
+    const state = this.#state();
+    const [row] = await db.query<{ others: number }>(
+      `with registered as (
+         insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
+         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
+           version = excluded.version, draining = excluded.draining, running = excluded.running,
+           job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
+           started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
+         where $9::boolean or daemons.incarnation = excluded.incarnation
+            or daemons.last_beat_at < now() - $10::float8 * interval '1 second'),
+       gone as (delete from ${controlSchema}.daemons where id <> $1 and last_beat_at < now() - interval '1 day')
+       select count(*)::int as others from ${controlSchema}.daemons
+        where id <> $1 and last_beat_at > now() - interval '1 minute'`,
+      [
+        workerId,
+        this.#incarnation,
+        hostname(),
+        process.pid,
+        version,
+        state.draining,
+        state.running,
+        state.types,
+        mode === 'takeOver',
+        lostAfterSeconds,
+      ],
+    );
+    this.#alone = row?.others === 0;
+    this.#told = JSON.stringify(state);
+    this.#toldAt = performance.now();
+  }
+
+  async #beatIfDue(): Promise<void> {
+    if (performance.now() - this.#toldAt < quietBeatMs && JSON.stringify(this.#state()) === this.#told) return;
+    await this.beat();
+  }
+
+  #state() {
+    const { draining, running, types } = this.#options;
+    return { draining: draining(), running: running(), types: [...types()] };
+  }
+}

@@ -1,0 +1,73 @@
+// As whom the embedded Postgres runs. Postgres refuses root, so root lends it another user; that
+// user may be unable to enter the directory where the product lies.
+import { execFile } from 'node:child_process';
+import { chown, stat } from 'node:fs/promises';
+import { dirname, resolve } from 'node:path';
+import { promisify } from 'node:util';
+import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
+
+const run = promisify(execFile);
+
+export interface Runner {
+  /** Given to spawn; empty when Postgres runs as ourselves. */
+  ids: { uid?: number; gid?: number };
+  /** A directory of the system that both we and the other user can enter. */
+  sharedDirectory: string;
+  canReach(path: string): Promise<boolean>;
+  /** Gives a file or directory to the user that runs Postgres. */
+  own(path: string): Promise<void>;
+}
+
+/** `owner` is that of data which exists: only its owner may run Postgres on it. */
+export async function findRunner(owner?: Ids): Promise<Runner> {
+  const sharedDirectory = '/var/lib/leasehold';
+  if (process.getuid?.() !== 0) {
+    return { ids: {}, sharedDirectory, canReach: async () => true, own: async () => {} };
+  }
+  const ids = owner && owner.uid !== 0 ? { uid: owner.uid, gid: owner.gid } : await postgresUser();
+  return {
+    ids,
+    sharedDirectory,
+    canReach: (path) => canReach(path, ids),
+    own: (path) => chown(path, ids.uid, ids.gid),
+  };
+}
+
+interface Ids {
+  uid: number;
+  gid: number;
+}
+
+// The usual user, one made for the purpose, or the user every system has.
+async function postgresUser(): Promise<Ids> {
+  const found = await idsOf('postgres');
+  if (found) return found;
+  await run('groupadd', ['--system', 'postgres']).catch(() => {});
+  await run('useradd', ['--system', '-g', 'postgres', '-M', '-s', '/bin/false', 'postgres']).catch(() => {});
+  const ids = (await idsOf('postgres')) ?? (await idsOf('nobody'));
+  if (ids) return ids;
+  throw new EmbeddedPostgresError(
+    'Postgres cannot run as root, and no other user could be found or made; set DATABASE_URL instead',
+  );
+}
+
+async function idsOf(user: string): Promise<Ids | undefined> {
+  try {
+    const [uid, gid] = await Promise.all([run('id', ['-u', user]), run('id', ['-g', user])]);
+    return { uid: Number(uid.stdout), gid: Number(gid.stdout) };
+  } catch {
+    return undefined;
+  }
+}
+
+/** Whether a user may pass through every directory of the path that exists. */
+async function canReach(path: string, { uid, gid }: Ids): Promise<boolean> {
+  for (let directory = resolve(path); ; directory = dirname(directory)) {
+    const info = await stat(directory).catch(() => undefined);
+    if (info) {
+      const bit = info.uid === uid ? 0o100 : info.gid === gid ? 0o010 : 0o001;
+      if ((info.mode & bit) === 0) return false;
+    }
+    if (dirname(directory) === directory) return true;
+  }
+}

@@ -1,0 +1,123 @@
+// The gap-free reader of the event log. An event is new if and only if its transaction is not visible
+// in the reader's last snapshot: a transaction that commits late is found late, and nobody waits for it.
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { bySeq, type Event, type EventRow, eventColumns, toEvent } from './event.ts';
+import type { Position } from './position.ts';
+
+export interface ReadOptions {
+  limit: number;
+  /** Only these types; the position moves past the others too. */
+  types?: readonly string[] | undefined;
+  jobId?: string | undefined;
+  targetId?: string | undefined;
+}
+
+export interface NewEvents {
+  /**
+   * By seq: the order in which things happened to each job and target. A read that is larger than the
+   * limit comes in pages by transaction, each in order of seq; sort them together where order matters.
+   */
+  events: Event[];
+  /** Where to go on. */
+  position: Position;
+  /** False: there are more events than the limit. */
+  complete: boolean;
+  /** Something was written behind the old position, if only of other types: the new one is worth keeping. */
+  moved: boolean;
+  /** The position comes from the future of another history (a restore lost transactions); it starts anew from now. */
+  ahead: boolean;
+}
+
+interface Row extends EventRow {
+  /** The first row has no event: it tells how far this read goes. */
+  until: string | null;
+  moved: boolean;
+  ahead: boolean;
+}
+
+export async function readNewEvents(
+  db: Queryable,
+  schema: Schema,
+  position: Position,
+  options: ReadOptions,
+): Promise<NewEvents> {
+  const rows = await db.query<Row>(readStatement(schema), readValues(position, options));
+  const header = rows.find((row) => row.until !== null);
+  if (header?.until == null) throw new Error('a read of the event log told no snapshot');
+  const until = header.until;
+  const found = rows.filter((row) => row.until === null);
+  const last = found.at(-1);
+  const complete = found.length < options.limit;
+  return {
+    events: found.map(toEvent).sort(bySeq),
+    position: goOn(position, until, complete ? undefined : last),
+    complete,
+    moved: found.length > 0 || header.moved,
+    ahead: header.ahead,
+  };
+}
+
+/** The parameters $1 to $8 of `readStatement`. */
+export function readValues(position: Position, options: ReadOptions): unknown[] {
+  const { page } = position;
+  return [
+    position.seen,
+    page?.until ?? null,
+    page?.xid ?? '0',
+    page?.seq ?? '0',
+    options.limit,
+    options.types ?? null,
+    options.jobId ?? null,
+    options.targetId ?? null,
+  ];
+}
+
+/** Where to go on after a read up to `until`, or up to its `last` event if there was more than the limit. */
+export function goOn(from: Position, until: string, last?: { xid: string; seq: string }): Position {
+  return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
+}
+
+/**
+ * `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few probes and one range of the
+ * primary key, whatever the age of the oldest open transaction. All of it, pg_current_snapshot() too,
+ * in one statement, which has one snapshot.
+ */
+export function readStatement(schema: Schema): string {
+  const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
+          and ($6::text[] is null or e.type = any($6::text[]))
+          and ($7::uuid is null or e.job_id = $7::uuid) and ($8::text is null or e.target_id = $8::text)
+        order by e.xid, e.seq limit $5`;
+  // One condition, so that the scan begins behind the last page: within a large transaction, too.
+  const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
+  const behind = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
+  const columns = eventColumns.replace(/\w+/g, 'e.$&');
+  return `with bounds as materialized (
+      select coalesce($2::pg_snapshot, pg_current_snapshot()) as until, pg_current_snapshot() as present),
+    late as (
+      select ${columns} from ${schema}.events e
+        where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid, e.seq) > ($3::xid8, $4::bigint)
+          and ${wanted}),
+    fresh as (
+      select ${columns} from ${schema}.events e
+        where (e.xid, e.seq) > ${behind} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
+    select until::text as until,
+           exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
+             or ${hasLateEvents(schema, '$1::pg_snapshot')} as moved,
+           pg_snapshot_xmax(present) < pg_snapshot_xmax($1::pg_snapshot) as ahead,
+           ${eventColumns
+             .split(', ')
+             .map((column) => `null as ${column}`)
+             .join(', ')}
+      from bounds
+    union all
+    select null, false, false, ${eventColumns} from (
+      select * from late union all select * from fresh order by xid, seq limit $5) as e`;
+}
+
+/** SQL: whether a transaction that was under way in the snapshot wrote an event. A probe of the primary key for each. */
+export function hasLateEvents(schema: string, snapshot: string): string {
+  return `exists (select 1 from pg_snapshot_xip(${snapshot}) as open(xid) cross join lateral (
+    select 1 from ${schema}.events e where (e.xid, e.seq) > (open.xid, -1) and e.xid <= open.xid
+     order by e.xid, e.seq limit 1) as late)`;
+}

@@ -1,0 +1,106 @@
+// Hashes of what a job's row says for good: what it was enqueued with, sealed with the event that enqueued it,
+// and how it ended, sealed with the event that ended it. Computed by Postgres over the values as they are stored.
+import { withoutFaulty } from '../../database/data-error.ts';
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { microseconds } from './seal-chain.ts';
+
+/** Raised when the columns below change: hashes of another version are not compared. */
+export const jobHashVersion = 1;
+
+export const hashLength = 16;
+const markLength = 2 + hashLength;
+
+/** SQL: which part of its job event `e` seals; null for none. */
+export const jobPart = `case when e.job_id is null then null
+  when e.from_status is null and e.to_status is not null then 'begin'
+  when e.from_status is distinct from e.to_status and e.to_status in ('SUCCESS','PARTIAL','CANCELED') then 'end' end`;
+
+/** Columns that no statement of the product changes after the insert. */
+const begin = `j.id, ${microseconds('j.created_at')}, j.type, j.queue, j.target_id, j.priority, j.payload, j.author, j.on_error,
+  j.max_attempts, j.constraints, j.webhook_url, j.client_request_id, j.parent_id, j.schedule_id`;
+
+/** Columns that do not change after a job has ended for good. */
+const end = `j.id, j.result, j.error, j.attempt, ${microseconds('j.started_at')}, ${microseconds('j.finished_at')}`;
+
+/** SQL. As JSON text, not built as jsonb first: a payload can be large. */
+const shortHash = (text: string) => `substring(sha256(convert_to(${text}, 'UTF8')) from 1 for ${hashLength})`;
+
+const partHash = (part: string) =>
+  `case ${part} when 'begin' then ${shortHash(`json_build_array(${begin})::text`)}
+     when 'end' then ${shortHash(`json_build_array(${end})::text`)} end`;
+
+export interface JobMark {
+  /** The event's place in its block. */
+  place: number;
+  hash: Buffer;
+}
+
+export function encodeMarks(marks: readonly JobMark[]): Buffer {
+  const bytes = Buffer.alloc(marks.length * markLength);
+  marks.forEach(({ place, hash }, i) => {
+    bytes.writeUInt16BE(place, i * markLength);
+    hash.copy(bytes, i * markLength + 2);
+  });
+  return bytes;
+}
+
+/** By the event's place in its block. */
+export function decodeMarks(bytes: Buffer): Map<number, Buffer> {
+  const marks = new Map<number, Buffer>();
+  for (let at = 0; at + markLength <= bytes.length; at += markLength) {
+    marks.set(bytes.readUInt16BE(at), bytes.subarray(at + 2, at + markLength));
+  }
+  return marks;
+}
+
+// A batch of payloads of a megabyte each is hashed in a second or two.
+const jobsPerQuery = 500;
+// Well below the time that a statement and a transaction may take.
+const defaultBudgetMs = 5000;
+
+export interface MarkOptions {
+  /** A job of which Postgres cannot make a hash gets no mark. */
+  tolerant: boolean;
+  budgetMs?: number | undefined;
+}
+
+export interface MarkedEvent {
+  job_id: string | null;
+  job_part: 'begin' | 'end' | null;
+}
+
+/**
+ * The marks of a block's events, and of how many of them: payloads can be large, and a block that takes too long ends
+ * where it has come to.
+ */
+export async function readMarks(
+  tx: Queryable,
+  schema: Schema,
+  events: readonly MarkedEvent[],
+  { tolerant, budgetMs = defaultBudgetMs }: MarkOptions,
+): Promise<{ marks: JobMark[]; events: number }> {
+  const started = performance.now();
+  const marks: JobMark[] = [];
+  const places = events.flatMap((event, place) => (event.job_part === null ? [] : [{ ...event, place }]));
+  for (let first = 0; first < places.length; first += jobsPerQuery) {
+    if (first > 0 && performance.now() - started >= budgetMs)
+      return { marks, events: places[first]?.place ?? events.length };
+    const batch = places.slice(first, first + jobsPerQuery);
+    const read = (some: readonly JobPlace[]) => hashJobs(tx, schema, some);
+    marks.push(...(tolerant ? await withoutFaulty(tx, batch, read, () => {}) : await read(batch)));
+  }
+  return { marks, events: events.length };
+}
+
+export type JobPlace = MarkedEvent & { place: number };
+
+/** Of the jobs that are there. */
+export function hashJobs(tx: Queryable, schema: Schema, jobs: readonly JobPlace[]): Promise<JobMark[]> {
+  return tx.query<JobMark>(
+    // LATERAL with its own limit: one probe of the primary key for each, never a scan of all jobs.
+    `select k.place, ${partHash('k.part')} as hash from unnest($1::uuid[], $2::text[], $3::int[]) as k(id, part, place)
+      cross join lateral (select * from ${schema}.jobs where id = k.id limit 1) as j order by k.place`,
+    [jobs.map((job) => job.job_id), jobs.map((job) => job.job_part), jobs.map((job) => job.place)],
+  );
+}

@@ -1,0 +1,129 @@
+// Retention of events: whole sealed blocks, from the oldest on. What was removed is recorded by a seal of its own,
+// in the transaction that removes it, so that it can be told from what somebody removed. Each transaction is small:
+// no long locks.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { followInSteps } from '../log/follower.ts';
+import { adoptPruned, appendSeal, type ChainEnd, microseconds, sealsFollower } from './seal-chain.ts';
+
+export interface Pruned {
+  events: number;
+  /** False: there are more old blocks; call again. */
+  complete: boolean;
+}
+
+export interface PruneOptions {
+  olderThanSeconds: number;
+  /** Nothing behind this event: somebody has still to read it. */
+  upTo?: { xid: string; seq: string };
+  mostSteps?: number;
+}
+
+// One transaction: some 50 ms of deletes, and few enough blocks for one record.
+const eventsPerStep = 5000;
+const blocksPerStep = 100;
+
+export async function pruneEvents(db: Database, schema: Schema, options: PruneOptions): Promise<Pruned> {
+  const { mostSteps = 20 } = options;
+  let events = 0;
+  for (let i = 0; i < mostSteps; i++) {
+    const pruned = await pruneOldest(db, schema, options);
+    events += pruned.handled;
+    // Another daemon seals or prunes: the next round goes on.
+    if (pruned.complete || pruned.busy) return { events, complete: true };
+  }
+  return { events, complete: false };
+}
+
+interface OldBlock {
+  number: string;
+  event_keys: string[];
+  next: string;
+  now: string;
+}
+
+/** A step of the follower that seals: nothing else is appended to the chain meanwhile. Its position stays. */
+function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
+  return followInSteps<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
+    const blocks = await readOldest(tx, schema, options);
+    const [first] = blocks;
+    if (!first) return { position, state: end, handled: 0, complete: true, moved: false, ahead: false };
+    const chain = await adoptPruned(tx, schema, end);
+    const record = await appendSeal(tx, schema, chain, {
+      kind: 'prune',
+      sealed_at: first.now,
+      seals: toRanges(blocks.map((block) => BigInt(block.number))),
+      events: blocks.reduce((sum, block) => sum + block.event_keys.length, 0),
+      older_than_seconds: options.olderThanSeconds,
+    });
+    await markPruned(tx, schema, blocks, record.number);
+    const handled = await deleteEvents(
+      tx,
+      schema,
+      blocks.flatMap((block) => block.event_keys),
+    );
+    return { position, state: record, handled, complete: false, moved: true, ahead: false };
+  });
+}
+
+/** The oldest blocks that are there, up to the first that is too young or has still to be read. */
+async function readOldest(
+  tx: Queryable,
+  schema: Schema,
+  { olderThanSeconds, upTo }: PruneOptions,
+): Promise<OldBlock[]> {
+  const rows = await tx.query<OldBlock & { due: boolean }>(
+    `with oldest as (
+       select number, event_keys, sealed_at < now() - $1::float8 * interval '1 second' as due
+         from ${schema}.event_seals where pruned_at is null and kind = 'events' order by number limit $2),
+     counted as (
+       select *, sum(cardinality(event_keys)) over (order by number) - cardinality(event_keys) as before from oldest)
+     select number, event_keys, due, pg_snapshot_xmax(pg_current_snapshot())::text as next, ${microseconds('now()')} as now
+       from counted where before < $3 order by number`,
+    [olderThanSeconds, blocksPerStep, eventsPerStep],
+  );
+  const end = rows.findIndex((row) => !row.due || (upTo !== undefined && isBehind(row.event_keys, upTo, row.next)));
+  return end === -1 ? rows : rows.slice(0, end);
+}
+
+/** Numbers that are yet to come are of another history, from before a restore: nobody reads those. */
+function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, next: string): boolean {
+  const [lastXid, lastSeq, nextXid] = [BigInt(upTo.xid), BigInt(upTo.seq), BigInt(next)];
+  return keys.some((key) => {
+    const [xid = 0n, seq = 0n] = key.split(':').map(BigInt);
+    return xid < nextXid && (xid > lastXid || (xid === lastXid && seq > lastSeq));
+  });
+}
+
+/** Of numbers in ascending order. */
+function toRanges(numbers: readonly bigint[]): [string, string][] {
+  const ranges: [bigint, bigint][] = [];
+  for (const number of numbers) {
+    const last = ranges.at(-1);
+    if (last && last[1] + 1n === number) last[1] = number;
+    else ranges.push([number, number]);
+  }
+  return ranges.map(([first, last]) => [String(first), String(last)]);
+}
+
+/** Only the blocks' places in the chain and their records stay. */
+async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlock[], by: string): Promise<void> {
+  await tx.query(
+    `update ${schema}.event_seals set pruned_at = now(), pruned_by = $2, event_keys = '{}', event_hashes = '', job_hashes = null
+      where number = any($1::bigint[])`,
+    [blocks.map((block) => block.number), by],
+  );
+}
+
+async function deleteEvents(tx: Queryable, schema: Schema, keys: readonly string[]): Promise<number> {
+  if (keys.length === 0) return 0;
+  const xids = keys.map((key) => key.split(':')[0] ?? '0');
+  const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
+  const rows = await tx.query(
+    // The range keeps the join from reading the whole log.
+    `delete from ${schema}.events e using unnest($1::text[], $2::bigint[]) as k(xid, seq)
+      where e.xid = k.xid::xid8 and e.seq = k.seq and e.xid >= $3::text::xid8 and e.xid <= $4::text::xid8 returning e.seq`,
+    [xids, keys.map((key) => key.split(':')[1]), String(ordered[0]), String(ordered.at(-1))],
+  );
+  return rows.length;
+}

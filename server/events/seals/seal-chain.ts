@@ -1,0 +1,170 @@
+// The chain of seals: what each seal says, how it is hashed, and how one is appended.
+// Format 2 hashes a text, the record, which stays when the block's events are pruned. Its hashes begin with the
+// byte 2 and have 33 bytes: whoever knows a hash (the next seal, an anchor) knows the format of the seal, so
+// that no seal can pass for one of format 1, of which less can be proved.
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+
+export const sealsFollower = 'seals';
+
+/** Where the chain ends, kept beside the follower's position: a cut-off end is noticed. */
+export interface ChainEnd {
+  number?: string;
+  /** Hexadecimal. */
+  hash?: string;
+}
+
+const digits = z.string().regex(/^\d{1,19}$/);
+/** Microseconds since 1970: up to the year 2286. */
+const time = z.string().regex(/^\d{1,16}$/);
+const count = z.int().min(0);
+
+const eventsRecord = z.strictObject({
+  kind: z.literal('events'),
+  sealed_at: time,
+  /** Every event of the block is visible in it. */
+  snapshot: z.string(),
+  /** Positions of the follower before and after the block. */
+  from: z.string(),
+  until: z.string(),
+  /** The log was restored from a backup, with other transaction ids: `from` lay in the future. */
+  restart: z.literal(true).optional(),
+  events: count,
+  /** SHA-256 of keys, hashes and job hashes. */
+  content: z.string(),
+  /** Which columns the hashes of jobs cover: see job-hash.ts. */
+  job_hash: count,
+});
+
+const pruneRecord = z.strictObject({
+  kind: z.literal('prune'),
+  sealed_at: time,
+  /** The blocks whose events were removed: first and last of each range. */
+  seals: z.array(z.tuple([digits, digits])),
+  events: count,
+  /** The age that they had at least. Null: removed by a version that kept no record. */
+  older_than_seconds: z.number().min(0).nullable(),
+});
+
+export type EventsRecord = z.infer<typeof eventsRecord>;
+export type PruneRecord = z.infer<typeof pruneRecord>;
+export type SealRecord = EventsRecord | PruneRecord;
+
+const sealRecord = z.discriminatedUnion('kind', [eventsRecord, pruneRecord]);
+
+/** Undefined if the text is no record. */
+export function parseRecord(text: string): SealRecord | undefined {
+  try {
+    return sealRecord.safeParse(JSON.parse(text)).data;
+  } catch {
+    return undefined;
+  }
+}
+
+export interface BlockContent {
+  keys: readonly string[];
+  hashes: Buffer;
+  jobHashes: Buffer;
+}
+
+export const noContent: BlockContent = { keys: [], hashes: Buffer.alloc(0), jobHashes: Buffer.alloc(0) };
+
+export function hashContent({ keys, hashes, jobHashes }: BlockContent): string {
+  return createHash('sha256')
+    .update(JSON.stringify([keys, hashes.toString('hex'), jobHashes.toString('hex')]))
+    .digest('hex');
+}
+
+const formatByte = Buffer.from([2]);
+
+export function isFormat2(hash: Buffer): boolean {
+  return hash.length === 33 && hash[0] === 2;
+}
+
+export function hashRecord(number: string, record: string, previousHash: Buffer): Buffer {
+  const digest = createHash('sha256')
+    .update(JSON.stringify(['leasehold seal 2', number, record]))
+    .update(previousHash)
+    .digest();
+  return Buffer.concat([formatByte, digest]);
+}
+
+/** Format 1, which daemons of an earlier version write. */
+export function hashBlock1(block: {
+  number: string;
+  snapshot: string;
+  keys: readonly string[];
+  hashes: Buffer;
+  previousHash: Buffer;
+}): Buffer {
+  return createHash('sha256')
+    .update(JSON.stringify([block.number, block.snapshot, block.keys, block.hashes.toString('hex')]))
+    .update(block.previousHash)
+    .digest();
+}
+
+/** No transaction is visible in it: the snapshot of a seal without events. */
+const emptySnapshot = '1:1:';
+
+/** Inside a step of the seals follower, which keeps other daemons out and remembers the new end. */
+export async function appendSeal(
+  tx: Queryable,
+  schema: Schema,
+  end: ChainEnd,
+  record: SealRecord,
+  content: BlockContent = noContent,
+): Promise<{ number: string; hash: string }> {
+  const number = String(BigInt(end.number ?? '0') + 1n);
+  const previousHash = Buffer.from(end.hash ?? '', 'hex');
+  const text = JSON.stringify(record);
+  const hash = hashRecord(number, text, previousHash);
+  await tx.query(
+    `insert into ${schema}.event_seals
+       (number, kind, snapshot, event_keys, event_hashes, job_hashes, record, previous_hash, hash, sealed_at)
+     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, timestamptz 'epoch' + $10::bigint * interval '1 microsecond')`,
+    [
+      number,
+      record.kind,
+      record.kind === 'events' ? record.snapshot : emptySnapshot,
+      content.keys,
+      content.hashes,
+      content.jobHashes,
+      text,
+      previousHash,
+      hash,
+      record.sealed_at,
+    ],
+  );
+  return { number, hash: hash.toString('hex') };
+}
+
+/** SQL: a time as records and hashes of jobs have it, whatever the session's time zone. A text, which any time has. */
+export const microseconds = (column: string) => `round(extract(epoch from ${column}) * 1000000)::text`;
+
+/**
+ * A chain that an earlier version began may have pruned blocks without a record. They are recorded once, by the
+ * first seal of this format; from then on only records count.
+ */
+export async function adoptPruned(tx: Queryable, schema: Schema, end: ChainEnd): Promise<ChainEnd> {
+  if (end.hash === undefined || isFormat2(Buffer.from(end.hash, 'hex'))) return end;
+  const [found] = await tx.query<{ recorded: boolean; now: string }>(
+    `select exists (select 1 from ${schema}.event_seals where record is not null) as recorded, ${microseconds('now()')} as now`,
+  );
+  if (!found || found.recorded) return end;
+  const ranges = await tx.query<{ first: string; last: string }>(
+    `select min(number) as first, max(number) as last
+       from (select number, number - row_number() over (order by number) as island
+               from ${schema}.event_seals where pruned_at is not null) as pruned
+      group by island order by 1`,
+  );
+  if (ranges.length === 0) return end;
+  return appendSeal(tx, schema, end, {
+    kind: 'prune',
+    sealed_at: found.now,
+    seals: ranges.map(({ first, last }) => [first, last]),
+    events: 0,
+    older_than_seconds: null,
+  });
+}

@@ -1,0 +1,193 @@
+// Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path.
+// Whoever later edits, removes, swaps or inserts a sealed row is found and the row is named.
+import { isDataError, withoutFaulty } from '../../database/data-error.ts';
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { type Event, eventKey } from '../log/event.ts';
+import { goOn, readStatement, readValues } from '../log/read-new-events.ts';
+import { type Followed, followInSteps, type Step } from '../log/follower.ts';
+import {
+  encodeMarks,
+  hashLength,
+  type JobMark,
+  jobHashVersion,
+  jobPart,
+  type MarkedEvent,
+  readMarks,
+} from './job-hash.ts';
+import { formatPosition, type Position } from '../log/position.ts';
+import {
+  adoptPruned,
+  appendSeal,
+  type BlockContent,
+  type ChainEnd,
+  hashContent,
+  microseconds,
+  sealsFollower,
+} from './seal-chain.ts';
+import { recordSetAside, type SetAside } from '../log/set-aside.ts';
+
+// Large enough that blocks are few, small enough to be hashed in some 50 ms. A place in a block has two bytes.
+const mostPerBlock = 5000;
+
+interface Row extends MarkedEvent {
+  xid: string;
+  seq: string;
+  hash: Buffer;
+  /** The first row has no event: it tells how far this read goes. */
+  until: string | null;
+  moved: boolean;
+  ahead: boolean;
+  now: string;
+}
+
+/** Seals up to one block. Call again at once while `complete` is false. */
+export async function sealEvents(db: Database, schema: Schema, options: SealOptions = {}): Promise<Followed> {
+  try {
+    return await sealReadable(db, schema, options);
+  } catch (error) {
+    if (!isDataError(error)) throw error;
+    return sealAround(db, schema, options);
+  }
+}
+
+export interface SealOptions {
+  /** The block ends when hashing its jobs has taken this long. */
+  budgetMs?: number;
+}
+
+/** Fails if there is an event, or a job, of which Postgres cannot make a hash. */
+async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
+  return followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
+    const read = await readBlock(tx, schema, position, rowHash);
+    return sealBlock(tx, schema, read, await readMarks(tx, schema, read.events, { tolerant: false, budgetMs }), end);
+  });
+}
+
+/**
+ * The chain cannot leave an event out: verification would take it for one that was slipped in. An event without a
+ * hash is sealed with a mark instead, which keeps its place in the log and says that nothing vouches for its content.
+ */
+async function sealAround(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
+  const setAside: SetAside[] = [];
+  const followed = await followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
+    const read = await readBlock(tx, schema, position, 'null::bytea');
+    const marks = await readMarks(tx, schema, read.events, { tolerant: true, budgetMs });
+    const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, marks.events));
+    for (const [event, error] of unreadable) {
+      setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));
+    }
+    const events = read.events.map((event) => ({ ...event, hash: rows.get(eventKey(event))?.hash ?? noHash }));
+    return sealBlock(tx, schema, { ...read, events }, marks, end);
+  });
+  return { ...followed, setAside };
+}
+
+const startAt = { startAt: 'beginning' } as const;
+
+interface ReadBlock {
+  position: Position;
+  header: Row & { until: string };
+  /** By transaction and number. */
+  events: Row[];
+}
+
+async function readBlock(tx: Queryable, schema: Schema, position: Position, hash: string): Promise<ReadBlock> {
+  const rows = await tx.query<Row>(
+    `with log as materialized (${readStatement(schema)})
+     select until, moved, ahead, xid, seq, ${hash} as hash, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now
+       from log e`,
+    readValues(position, { limit: mostPerBlock }),
+  );
+  const header = rows.find((row): row is ReadBlock['header'] => row.until !== null);
+  if (header === undefined) throw new Error('a read of the event log told no snapshot');
+  return { position, header, events: rows.filter((row) => row.until === null) };
+}
+
+async function sealBlock(
+  tx: Queryable,
+  schema: Schema,
+  { position, header, events: found }: ReadBlock,
+  read: { marks: JobMark[]; events: number },
+  end: ChainEnd,
+): Promise<Step<ChainEnd>> {
+  const events = found.slice(0, read.events);
+  const complete = events.length < mostPerBlock && events.length === found.length;
+  const next = goOn(position, header.until, complete ? undefined : events.at(-1));
+  const { ahead } = header;
+  const step = { position: next, handled: events.length, complete, moved: events.length > 0 || header.moved, ahead };
+  if (events.length === 0 && !ahead) return { ...step, state: end };
+  const content: BlockContent = {
+    keys: events.map(eventKey),
+    hashes: Buffer.concat(events.map((event) => event.hash)),
+    jobHashes: encodeMarks(read.marks),
+  };
+  const state = await appendSeal(
+    tx,
+    schema,
+    await adoptPruned(tx, schema, end),
+    {
+      kind: 'events',
+      sealed_at: header.now,
+      snapshot: snapshotBehind(events),
+      from: formatPosition(position),
+      until: formatPosition(next),
+      ...(ahead && { restart: true as const }),
+      events: events.length,
+      content: hashContent(content),
+      job_hash: jobHashVersion,
+    },
+    content,
+  );
+  return { ...step, state };
+}
+
+/** In place of the hash of an event that had none when it was sealed. */
+export const noHash = Buffer.alloc(hashLength);
+
+/** All that the row says, in one text that means nothing else: numbers as they are stored, not as JavaScript reads them. */
+const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq,
+  case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end,
+  e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
+
+export interface HashedRow extends MarkedEvent {
+  xid: string;
+  seq: string;
+  hash: Buffer;
+}
+
+export interface HashedRows {
+  /** By `xid:seq`; those that are gone are missing. */
+  rows: Map<string, HashedRow>;
+  /** Postgres cannot make a hash of these. */
+  unreadable: Map<Pick<Event, 'xid' | 'seq'>, unknown>;
+}
+
+export async function hashRows(
+  tx: Queryable,
+  schema: Schema,
+  events: readonly Pick<Event, 'xid' | 'seq'>[],
+): Promise<HashedRows> {
+  const unreadable: HashedRows['unreadable'] = new Map();
+  const rows = await withoutFaulty(
+    tx,
+    events,
+    (some) =>
+      tx.query<HashedRow>(
+        // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
+        `select e.xid, e.seq, ${rowHash} as hash, e.job_id, ${jobPart} as job_part
+           from unnest($1::text[], $2::bigint[]) as k(xid, seq)
+          cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
+        [some.map((event) => event.xid), some.map((event) => event.seq)],
+      ),
+    (event, error) => unreadable.set(event, error),
+  );
+  return { rows: new Map(rows.map((row) => [eventKey(row), row])), unreadable };
+}
+
+/** Every event of the block is visible in it: when the block is pruned, who has seen less has lost something. */
+function snapshotBehind(events: readonly Pick<Event, 'xid'>[]): string {
+  let highest = 0n;
+  for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);
+  return `${highest + 1n}:${highest + 1n}:`;
+}

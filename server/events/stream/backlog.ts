@@ -1,0 +1,81 @@
+// What a returning reader has missed: everything between its last id and the feed, once.
+import type { Queryable } from '../../database/database.ts';
+import type { Event } from '../log/event.ts';
+import type { Feed } from './feed.ts';
+import { readNewEvents } from '../log/read-new-events.ts';
+import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/snapshot.ts';
+import { Batch, type StreamFilter } from './stream-batch.ts';
+import type { ResetReason } from './frames.ts';
+import type { StreamPosition } from './stream-id.ts';
+
+// More is faster to read again as a whole than event by event.
+const mostMissed = 10_000;
+// Readers of one tenant come back together, mostly from the same place: this much is read for all of them.
+const mostShared = 2000;
+
+export class Past {
+  #db: Queryable;
+  #feed: Feed;
+  #shared = new Map<string, Promise<Event[] | undefined>>();
+
+  constructor(db: Queryable, feed: Feed) {
+    this.#db = db;
+    this.#feed = feed;
+  }
+
+  /** Why a reader cannot go on behind `from`; undefined if it can. The feed is at least as far afterwards. */
+  async refuse(from: StreamPosition): Promise<ResetReason | undefined> {
+    const last = from.batch?.until ?? from.seen;
+    // It may come from another daemon, whose feed is ahead of ours; not of what we read from now on.
+    if (!covers(this.#feed.seen.snapshot, last)) await this.#feed.refresh();
+    if (!covers(this.#feed.seen.snapshot, last)) return 'unknown_id';
+    return (await this.#isGone(from.seen)) ? 'history_gone' : undefined;
+  }
+
+  /** Batches up to `until`, the feed's place when the reader joined it; undefined if there are too many events. */
+  async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<Batch[] | undefined> {
+    const events = (await this.#readShared(from.seen, until)) ?? (await this.#readOwn(from.seen, until, filter));
+    if (!events) return undefined;
+    const { tenant } = this.#feed;
+    const { batch } = from;
+    if (!batch) return [Batch.ofEvents(tenant, from.seen, until, events)];
+    // First the rest of the batch in which it was cut off, with the ids that its events have.
+    const rest = (event: Event) => isVisible(BigInt(event.xid), batch.until);
+    const missed = events.filter((event) => rest(event) && BigInt(event.seq) > batch.seq);
+    const later = events.filter((event) => !rest(event));
+    return [Batch.ofEvents(tenant, from.seen, batch.until, missed), Batch.ofEvents(tenant, batch.until, until, later)];
+  }
+
+  #readShared(seen: Snapshot, until: Snapshot): Promise<Event[] | undefined> {
+    const key = `${formatSnapshot(seen)} ${formatSnapshot(until)}`;
+    let reading = this.#shared.get(key);
+    if (!reading) {
+      reading = this.#readBetween(seen, until, {}, mostShared).finally(() => this.#shared.delete(key));
+      this.#shared.set(key, reading);
+    }
+    return reading;
+  }
+
+  #readOwn(seen: Snapshot, until: Snapshot, filter: StreamFilter): Promise<Event[] | undefined> {
+    return this.#readBetween(seen, until, filter, mostMissed);
+  }
+
+  async #readBetween(seen: Snapshot, until: Snapshot, filter: StreamFilter, limit: number) {
+    const position = {
+      seen: formatSnapshot(seen),
+      page: { until: formatSnapshot(until), xid: '0', seq: '0' },
+    };
+    const read = await readNewEvents(this.#db, this.#feed.tenant.schema, position, { ...filter, limit });
+    return read.complete ? read.events : undefined;
+  }
+
+  /** Retention removes sealed blocks from the oldest on: has it passed what this reader needs? */
+  async #isGone(seen: Snapshot): Promise<boolean> {
+    const [row] = await this.#db.query<{ gone: boolean }>(
+      `select pg_snapshot_xmax(snapshot::pg_snapshot) > $1::text::xid8 as gone from ${this.#feed.tenant.schema}.event_seals
+        where pruned_at is not null order by number desc limit 1`,
+      [String(seen.xmin)],
+    );
+    return row?.gone ?? false;
+  }
+}

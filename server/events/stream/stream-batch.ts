@@ -1,0 +1,67 @@
+// Events on their way to many readers: each made into text once, found by job and target without
+// every reader looking at every event.
+import type { Event } from '../log/event.ts';
+import type { Snapshot } from '../log/snapshot.ts';
+import { eventFrame } from './frames.ts';
+import { type StreamOwner, streamIdsWithin } from './stream-id.ts';
+
+export interface StreamFilter {
+  jobId?: string | undefined;
+  targetId?: string | undefined;
+}
+
+interface Framed {
+  event: Event;
+  frame: string;
+}
+
+export class Batch {
+  /** Shared by all who read everything, so that a thousand of them hold it in memory once. */
+  readonly whole: Buffer;
+  #framed: readonly Framed[] | undefined;
+  #byJob: Map<string, Framed[]> | undefined;
+  #byTarget: Map<string, Framed[]> | undefined;
+
+  private constructor(whole: string, framed?: readonly Framed[]) {
+    this.whole = Buffer.from(whole);
+    this.#framed = framed;
+  }
+
+  /** Events in order of seq, all of them visible in `until` and not in `seen`. */
+  static ofEvents(owner: StreamOwner, seen: Snapshot, until: Snapshot, events: readonly Event[]): Batch {
+    const idOf = streamIdsWithin(owner, seen, until);
+    const framed = events.map((event) => ({ event, frame: eventFrame(idOf(event.seq), event) }));
+    return new Batch(framed.map(({ frame }) => frame).join(''), framed);
+  }
+
+  /** A word to every reader, whatever it asked for: a ping, a reset. */
+  static toAll(frame: string): Batch {
+    return new Batch(frame);
+  }
+
+  select({ jobId, targetId }: StreamFilter): Buffer | string {
+    if (!this.#framed || (jobId === undefined && targetId === undefined)) return this.whole;
+    let found: readonly Framed[];
+    if (jobId !== undefined) {
+      this.#byJob ??= groupBy(this.#framed, (event) => event.jobId);
+      found = this.#byJob.get(jobId) ?? [];
+    } else {
+      this.#byTarget ??= groupBy(this.#framed, (event) => event.targetId);
+      found = this.#byTarget.get(targetId as string) ?? [];
+    }
+    if (jobId !== undefined && targetId !== undefined) found = found.filter(({ event }) => event.targetId === targetId);
+    return found.map(({ frame }) => frame).join('');
+  }
+}
+
+function groupBy(framed: readonly Framed[], keyOf: (event: Event) => string | null): Map<string, Framed[]> {
+  const groups = new Map<string, Framed[]>();
+  for (const one of framed) {
+    const key = keyOf(one.event);
+    if (key === null) continue;
+    const group = groups.get(key);
+    if (group) group.push(one);
+    else groups.set(key, [one]);
+  }
+  return groups;
+}

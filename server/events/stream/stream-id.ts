@@ -1,0 +1,89 @@
+// The id of an event in a live stream: everything that its reader has seen, in few characters, so that
+// any daemon can go on behind it. Sealed with the tenant's secret: transaction ids are counted over all tenants
+// and would tell each of them how busy the cluster is. Anything else is no id.
+//
+//   2.<sealed snapshots>[.<seq>]    the 2 is the version
+//   <mark>.<snapshot>[.<snapshot>.<seq>]    as earlier versions made them: still understood, no longer made
+import { createHash } from 'node:crypto';
+import { openText, sealText } from '../../kernel/sealed-text.ts';
+import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/snapshot.ts';
+
+export interface StreamPosition {
+  /** All that is visible in it was sent. */
+  seen: Snapshot;
+  /** And of what became visible up to `until`, all up to this seq: a reader was cut off within a batch. */
+  batch?: { until: Snapshot; seq: bigint };
+}
+
+// 300 open transactions make some 1,000 characters; a longer id comes from nobody.
+const longestId = 8000;
+
+/** Whose streams: the tenant. */
+export interface StreamOwner {
+  id: string;
+  secret: string;
+}
+
+const version = '2';
+const purpose = 'stream-id';
+
+/** The id of a reader that has been sent all that is visible in `seen`. */
+export function encodeStreamId({ secret }: StreamOwner, seen: Snapshot): string {
+  return `${version}.${sealText(secret, purpose, encodeSnapshot(seen))}`;
+}
+
+/** The ids of the events of one batch: all but the seq, which counts the tenant's own events, is the same. */
+export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: Snapshot): (seq: string) => string {
+  const common = `${version}.${sealText(secret, purpose, `${encodeSnapshot(seen)}.${encodeSnapshot(until)}`)}`;
+  return (seq) => `${common}.${BigInt(seq).toString(36)}`;
+}
+
+/** Undefined: not an id of this tenant's streams. */
+export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition | undefined {
+  if (id.length > longestId) return undefined;
+  const [mark, ...parts] = id.split('.');
+  if (mark === markOf(owner.id)) return decodeParts(parts);
+  const [sealed = '', ...seq] = parts;
+  const snapshots = mark === version ? openText(owner.secret, purpose, sealed)?.split('.') : undefined;
+  // A seq with two snapshots, none with one: what is not sealed cannot stand for a snapshot.
+  if (snapshots === undefined || seq.length !== snapshots.length - 1) return undefined;
+  return decodeParts([...snapshots, ...seq]);
+}
+
+function decodeParts([first = '', second, seq, ...rest]: string[]): StreamPosition | undefined {
+  const seen = decodeSnapshot(first);
+  if (!seen || rest.length > 0) return undefined;
+  if (second === undefined) return { seen };
+  const until = decodeSnapshot(second);
+  const number = decodeNumber(seq ?? '');
+  return until && number !== undefined ? { seen, batch: { until, seq: number } } : undefined;
+}
+
+function markOf(tenantId: string): string {
+  return createHash('sha256').update(tenantId).digest('base64url').slice(0, 6);
+}
+
+/** xmin, and the rest as distances from it. */
+function encodeSnapshot({ xmin, xmax, xip }: Snapshot): string {
+  const running = [...xip].map((xid) => (xid - xmin).toString(36));
+  return [xmin.toString(36), (xmax - xmin).toString(36), ...running].join('~');
+}
+
+function decodeSnapshot(text: string): Snapshot | undefined {
+  const [xmin, width, ...running] = text.split('~').map(decodeNumber);
+  if (xmin === undefined || width === undefined) return undefined;
+  const xip = new Set<bigint>();
+  for (const offset of running) {
+    if (offset === undefined) return undefined;
+    xip.add(xmin + offset);
+  }
+  // The parser has the rules for what a snapshot may be.
+  return parseSnapshot(formatSnapshot({ xmin, xmax: xmin + width, xip }));
+}
+
+function decodeNumber(text: string): bigint | undefined {
+  if (!/^[0-9a-z]{1,12}$/.test(text)) return undefined;
+  let value = 0n;
+  for (const char of text) value = value * 36n + BigInt(Number.parseInt(char, 36));
+  return value;
+}

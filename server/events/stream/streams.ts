@@ -1,0 +1,212 @@
+// All live streams of this daemon. One feed per tenant that has readers; a stream that was cut off goes
+// on behind its last id without a gap, on any daemon. Closed first at shutdown.
+import type { ServerResponse } from 'node:http';
+import type { Queryable } from '../../database/database.ts';
+import { problem } from '../../kernel/errors.ts';
+import { Interval } from '../../kernel/interval.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import { Quota } from '../../kernel/quota.ts';
+import type { Service } from '../../kernel/service.ts';
+import { Feed, type FeedTenant } from './feed.ts';
+import { parseSnapshot } from '../log/snapshot.ts';
+import type { StreamFilter } from './stream-batch.ts';
+import {
+  type ClosedReason,
+  closedFrame,
+  pingFrame,
+  type ResetReason,
+  resetFrame,
+  snapshotFrame,
+} from './frames.ts';
+import { decodeStreamId, encodeStreamId, type StreamPosition } from './stream-id.ts';
+import { Past } from './backlog.ts';
+import { StreamReader } from './stream-reader.ts';
+
+export interface StreamOptions {
+  mostReaders: number;
+  mostReadersPerTenant?: number;
+  mostReadersPerKey?: number;
+  bufferBytes: number;
+  pollMs: number;
+  pingMs: number;
+  /** The database's time, for pings. */
+  now(): Date;
+}
+
+export interface StreamRequest {
+  tenant: FeedTenant;
+  keyId: string;
+  filter: StreamFilter;
+  lastEventId: string | undefined;
+  /** What there is now, and the pg_snapshot in which it was read. Sent first to a reader without a valid id. */
+  readSnapshot?: (() => Promise<{ snapshot: string; content: object }>) | undefined;
+  /** Asked now and then; a stream whose key was revoked ends. */
+  stillAllowed(): Promise<boolean>;
+}
+
+interface Channel {
+  feed: Feed;
+  past: Past;
+  ready: Promise<void>;
+  /** Streams that are open or about to be. */
+  users: number;
+}
+
+const headers = {
+  'Content-Type': 'text/event-stream; charset=utf-8',
+  'Cache-Control': 'no-store, no-transform',
+  Connection: 'keep-alive',
+  // Proxies that gather answers would hold the events back.
+  'X-Accel-Buffering': 'no',
+};
+
+export class EventStreams implements Service {
+  readonly name = 'event-streams';
+  #db: Queryable;
+  #logger: Logger;
+  #options: StreamOptions;
+  #channels = new Map<string, Channel>();
+  #checks: Interval;
+  #closed = false;
+  #quota: Quota;
+
+  constructor(db: Queryable, options: StreamOptions, logger: Logger) {
+    this.#db = db;
+    this.#options = options;
+    this.#quota = new Quota('live streams', {
+      total: options.mostReaders,
+      perTenant: options.mostReadersPerTenant,
+      perKey: options.mostReadersPerKey,
+    });
+    this.#logger = logger;
+    this.#checks = new Interval('event-stream-keys', options.pingMs, () => this.#checkKeys(), logger);
+  }
+
+  get readerCount(): number {
+    return this.#quota.used;
+  }
+
+  async start(): Promise<void> {
+    await this.#checks.start();
+  }
+
+  async stop(): Promise<void> {
+    await this.closeAll();
+  }
+
+  /** Keys were revoked: streams that they opened end now, not at the next ping. */
+  checkKeys(): void {
+    this.#checks.wake();
+  }
+
+  /** A hint that something was committed for this tenant, or for any. Cheap for tenants without readers. */
+  wake(slug?: string): void {
+    if (slug !== undefined) this.#channels.get(slug)?.feed.wake();
+    else for (const { feed } of this.#channels.values()) feed.wake();
+  }
+
+  /** Ends every stream and takes no more; readers come back, to another daemon, with their last id. */
+  async closeAll(): Promise<void> {
+    this.#closed = true;
+    const channels = [...this.#channels.values()];
+    for (const { feed } of channels) this.#end(feed.readers, 'shutdown');
+    await this.#checks.stop();
+    await Promise.all(channels.map(({ feed }) => feed.stop()));
+  }
+
+  async open(response: ServerResponse, request: StreamRequest): Promise<void> {
+    if (this.#closed) throw problem('DRAINING', 'The server is shutting down; try again.');
+    if (response.destroyed) return;
+    const leave = this.#quota.enter({ tenantId: request.tenant.id, keyId: request.keyId });
+    const channel = this.#channelOf(request.tenant);
+    const reader = new StreamReader(response, {
+      filter: request.filter,
+      bufferBytes: this.#options.bufferBytes,
+      stallMs: 2 * this.#options.pingMs,
+      stillAllowed: request.stillAllowed,
+    });
+    channel.users++;
+    response.once('close', () => {
+      leave();
+      this.#leave(request.tenant.slug, channel, reader);
+    });
+    try {
+      await channel.ready;
+      await this.#begin(channel, reader, response, request);
+    } catch (error) {
+      if (!response.headersSent) throw error;
+      this.#logger.warn({ err: error, tenant: request.tenant.slug }, 'a live stream could not begin');
+      reader.drop();
+    }
+  }
+
+  async #begin(
+    channel: Channel,
+    reader: StreamReader,
+    response: ServerResponse,
+    request: StreamRequest,
+  ): Promise<void> {
+    const { feed, past } = channel;
+    let from = request.lastEventId === undefined ? undefined : decodeStreamId(request.tenant, request.lastEventId);
+    let reset: ResetReason | undefined;
+    if (request.lastEventId !== undefined) reset = from ? await past.refuse(from) : 'unknown_id';
+    if (reset) from = undefined;
+    const present = from ? undefined : await request.readSnapshot?.();
+    if (response.destroyed || this.#closed) return void response.destroy();
+    response.writeHead(200, headers);
+    response.flushHeaders();
+    response.socket?.setNoDelay(true);
+    const now = encodeStreamId(request.tenant, feed.seen.snapshot);
+    if (reset) reader.send(resetFrame(reset, now));
+    if (present) {
+      from = { seen: parseSnapshot(present.snapshot) ?? feed.seen.snapshot };
+      reader.send(snapshotFrame(encodeStreamId(request.tenant, from.seen), present.content));
+      // The feed must be at least as far as the snapshot, or it would tell again what is in it.
+      await past.refuse(from);
+    }
+    feed.readers.add(reader);
+    if (from) await this.#catchUp(channel, reader, from);
+    // Tells that the stream is open, and from where: a reader can come back before its first event.
+    else reader.send(pingFrame(now, this.#options.now().toISOString()));
+    reader.goLive();
+  }
+
+  async #catchUp({ feed, past }: Channel, reader: StreamReader, from: StreamPosition): Promise<void> {
+    const until = feed.seen.snapshot;
+    const missed = await past.read(from, until, reader.filter);
+    if (missed) for (const batch of missed) reader.send(batch.select(reader.filter));
+    else reader.send(resetFrame('too_far_behind', encodeStreamId(feed.tenant, until)));
+  }
+
+  #channelOf(tenant: FeedTenant): Channel {
+    const known = this.#channels.get(tenant.slug);
+    if (known) return known;
+    const feed = new Feed(this.#db, tenant, this.#options, this.#logger);
+    const channel = { feed, past: new Past(this.#db, feed), ready: feed.start(), users: 0 };
+    // The next reader tries again.
+    channel.ready.catch(() => this.#channels.delete(tenant.slug));
+    this.#channels.set(tenant.slug, channel);
+    return channel;
+  }
+
+  #leave(slug: string, channel: Channel, reader: StreamReader): void {
+    channel.feed.readers.delete(reader);
+    if (--channel.users > 0) return;
+    if (this.#channels.get(slug) === channel) this.#channels.delete(slug);
+    void channel.feed.stop();
+  }
+
+  /** Asks once for all readers; the answer for a key comes from the verifier's short cache. */
+  async #checkKeys(): Promise<void> {
+    for (const { feed } of this.#channels.values()) {
+      for (const reader of [...feed.readers]) {
+        const allowed = await reader.stillAllowed().catch(() => true);
+        if (!allowed) this.#end([reader], 'key_revoked');
+      }
+    }
+  }
+
+  #end(readers: Iterable<StreamReader>, reason: ClosedReason): void {
+    for (const reader of [...readers]) reader.end(closedFrame(reason));
+  }
+}

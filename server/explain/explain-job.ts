@@ -1,0 +1,118 @@
+// Why a job is not running: every reason there is now, each with what would release it. A job without
+// reasons is running, or will be taken by the next claim.
+import type { Queryable } from '../database/database.ts';
+import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
+import type { Job } from '../jobs/model/job.ts';
+import { jobAction, type Reason } from './reason.ts';
+import { isTerminal, ownedStatuses } from '../jobs/model/states.ts';
+import { type FleetView, fleetReasons } from './worker-reasons.ts';
+import { laneReasons } from './lane-reasons.ts';
+
+export interface Why {
+  reasons: Reason[];
+  running: boolean;
+  /** The next claim takes it. */
+  claimable: boolean;
+  /** Its place in the lane: 1 is the head. Null without a target; never above 1002. */
+  position: number | null;
+}
+
+export async function explainJob(db: Queryable, job: Job, view: FleetView): Promise<Why> {
+  if (isTerminal(job.status)) return { reasons: [finished(job)], running: false, claimable: false, position: null };
+  const position = job.targetId === null ? null : 1;
+  if (ownedStatuses.includes(job.status) && job.leaseExpiresAt === null) {
+    return { reasons: [withoutLease(job)], running: false, claimable: false, position };
+  }
+  if (job.status === 'RUNNING') {
+    const hold = holdOf(job);
+    const reasons = hold === undefined ? [] : [handlerRunning(job, hold)];
+    return { reasons, running: true, claimable: false, position };
+  }
+  const lane = await laneReasons(db, view.tenant.schema, job);
+  const reasons = [...ownReasons(job), ...lane.reasons, ...(await fleetReasons(db, job, view))];
+  const claimable = reasons.length === 0 && job.status === 'QUEUED';
+  return { reasons, running: false, claimable, position: lane.position };
+}
+
+function finished(job: Job): Reason {
+  return {
+    code: 'FINISHED',
+    detail: `The job ended as ${job.status} at ${job.finishedAt}.`,
+    since: job.finishedAt,
+    release: { detail: 'Nothing: enqueue a new job.', at: null, actions: [] },
+  };
+}
+
+function ownReasons(job: Job): Reason[] {
+  if (job.status === 'PAUSED' || job.status === 'ERROR') return [held(job)];
+  if (job.status === 'PENDING') return [waiting(job)];
+  return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
+}
+
+/** It was told to stop and has not: it runs, and nothing else may in its lane. */
+function handlerRunning(job: Job, hold: Hold): Reason {
+  return {
+    code: 'HANDLER_RUNNING',
+    detail: `Attempt ${job.attempt} on ${job.leaseOwner}: ${describeHold(hold)}`,
+    since: hold.since,
+    hold,
+    release: {
+      detail: `The handler ends, its process ends, or the daemon gives it up after UNRESPONSIVE_HANDLER_MAX_SECONDS.`,
+      at: null,
+      actions: [],
+    },
+  };
+}
+
+function withoutLease(job: Job): Reason {
+  return {
+    code: 'NO_LEASE',
+    detail: `The job is ${job.status}, but lease ${job.leaseId} of ${job.leaseOwner} is gone or has ended.`,
+    since: job.updatedAt,
+    release: {
+      detail:
+        'The sweeper opens the lease again. If its holder does not renew it, the job is recovered when it expires.',
+      at: null,
+      actions: [],
+    },
+  };
+}
+
+function held(job: Job): Reason {
+  const hold = holdOf(job);
+  const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
+  return {
+    code: 'HELD',
+    detail: `The job is ${job.status} since ${job.heldSince}${why}`,
+    ...(hold && { hold }),
+    since: job.heldSince,
+    release: {
+      detail: 'Resume it to run it again; resolve or cancel it to end it.',
+      at: null,
+      actions: [jobAction(job.id, 'resume')],
+    },
+  };
+}
+
+function waiting(job: Job): Reason {
+  const retry = job.attempt > job.attemptFloor;
+  return {
+    code: retry ? 'BACKOFF' : 'SCHEDULED',
+    detail: retry
+      ? `Attempt ${job.attempt} failed${job.error === null ? '' : ` (${job.error.message})`}; the next begins at ${job.runAt}.`
+      : `The job is scheduled for ${job.runAt}.`,
+    release: { detail: `It is queued at ${job.runAt}.`, at: job.runAt, actions: [] },
+  };
+}
+
+function claimed(job: Job): Reason {
+  return {
+    code: 'CLAIMED',
+    detail: `The job is ${job.status}: ${job.leaseOwner} has claimed it and has no lease yet.`,
+    release: {
+      detail: 'The worker is granted its lease, or its claim expires and the job is queued again.',
+      at: job.leaseExpiresAt,
+      actions: [],
+    },
+  };
+}

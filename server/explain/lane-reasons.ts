@@ -1,0 +1,131 @@
+// The reasons that lie in a job's lane: a paused target, a hold, the jobs ahead of it. Bounded: a
+// lane of a million is looked at no further than a person would read.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { describeHold } from '../jobs/model/hold.ts';
+import { type Job, priorityRank } from '../jobs/model/job.ts';
+import { firstByPriority } from '../jobs/lanes/lane.ts';
+import { holdOfLaneJob, isHold, type LaneJob, laneColumns, mostWaiting, readHeads } from '../jobs/lanes/read-lane.ts';
+import { jobAction, type Reason } from './reason.ts';
+import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
+
+const mostShown = 25;
+const lastSeq = '9223372036854775807';
+
+export async function laneReasons(
+  db: Queryable,
+  schema: Schema,
+  job: Job,
+): Promise<{ reasons: Reason[]; position: number | null }> {
+  if (job.targetId === null) return { reasons: [], position: null };
+  const target = await mustFindTarget(db, schema, job.targetId);
+  const reasons: Reason[] = target.paused_at === null ? [] : [pausedTarget(target)];
+  if (job.laneHead && target.paused_at === null) return { reasons, position: 1 };
+  const place = placeInLine(job);
+  const head = job.laneHead ? undefined : (await readHeads(db, schema, [job.targetId])).get(job.targetId);
+  const ahead = await readAhead(db, schema, job, place);
+  const shown = [...(head === undefined ? [] : [head]), ...ahead];
+  const count = ahead.length < mostShown ? ahead.length : await countAhead(db, schema, job, place);
+  reasons.push(...shown.map((other) => (isHold(other) ? targetHeld(other) : behindJob(other))));
+  if (count > ahead.length) reasons.push(behindMore(count - ahead.length));
+  return { reasons, position: job.laneHead ? 1 : count + (head === undefined ? 1 : 2) };
+}
+
+interface Place {
+  rank: number;
+  seq: string;
+}
+
+/** Where the job stands, or where it will stand once it is resumed or due: a head too, while its target is paused. */
+function placeInLine(job: Job): Place {
+  if (job.laneHead) return { rank: 1, seq: job.laneSeq };
+  if (job.status === 'PAUSED' || job.status === 'ERROR') return { rank: 1, seq: job.laneSeq };
+  if (job.laneRank !== null) return { rank: job.laneRank, seq: job.laneSeq };
+  return { rank: firstByPriority + priorityRank(job.priority), seq: lastSeq };
+}
+
+async function readAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<LaneJob[]> {
+  return db.query<LaneJob>(
+    `select ${laneColumns} from ${schema}.jobs j
+      where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
+        and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint)
+      order by j.lane_rank, j.lane_seq limit $5`,
+    [job.targetId, job.id, place.rank, place.seq, mostShown],
+  );
+}
+
+async function countAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<number> {
+  const [row] = await db.query<{ count: number }>(
+    `select count(*)::int as count from
+       (select 1 from ${schema}.jobs j
+         where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
+           and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint) limit $5) w`,
+    [job.targetId, job.id, place.rank, place.seq, mostWaiting],
+  );
+  return row?.count ?? 0;
+}
+
+function pausedTarget(target: Target): Reason {
+  const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
+  const until = target.paused_until === null ? '' : `, until ${target.paused_until}`;
+  const path = `/api/targets/${encodeURIComponent(target.id)}/resume`;
+  return {
+    code: 'TARGET_PAUSED',
+    detail: `Target ${target.id} is paused by ${target.paused_by} since ${target.paused_at}${until}${why}`,
+    since: target.paused_at,
+    release: {
+      detail: 'Resume the target.',
+      at: target.paused_until,
+      actions: [{ action: 'resume target', method: 'POST', path }],
+    },
+  };
+}
+
+function targetHeld(holder: LaneJob): Reason {
+  const hold = holdOfLaneJob(holder);
+  const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
+  return {
+    code: 'TARGET_HELD',
+    detail: `Target ${holder.target_id} is held by job ${holder.id} (${holder.type}), ${holder.status} since ${holder.held_since}${why}`,
+    jobId: holder.id,
+    since: holder.held_since,
+    ...(hold && { hold }),
+    release: {
+      detail: `Resume, resolve or skip job ${holder.id}.`,
+      at: null,
+      actions: [jobAction(holder.id, 'resume'), jobAction(holder.id, 'resolve'), jobAction(holder.id, 'skip')],
+    },
+  };
+}
+
+function behindJob(other: LaneJob): Reason {
+  const hold = holdOfLaneJob(other);
+  if (hold?.kind === 'handler') {
+    return {
+      code: 'HANDLER_RUNNING',
+      detail: `Job ${other.id} (${other.type}) on ${other.lease_owner}: ${describeHold(hold)}`,
+      jobId: other.id,
+      since: hold.since,
+      hold,
+      release: { detail: `The handler of job ${other.id} ends, or its process does.`, at: null, actions: [] },
+    };
+  }
+  return {
+    code: 'BEHIND_JOB',
+    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${other.unleased ? '; its lease is gone' : ''}.`,
+    jobId: other.id,
+    release: {
+      detail: `Job ${other.id} ends, or is canceled.`,
+      at: null,
+      actions: [jobAction(other.id, 'cancel')],
+    },
+  };
+}
+
+function behindMore(count: number): Reason {
+  return {
+    code: 'BEHIND_MORE',
+    detail: `${count} more jobs are ahead in the lane${count >= mostWaiting - mostShown ? ', or even more' : ''}.`,
+    release: { detail: 'They end, or are canceled.', at: null, actions: [] },
+  };
+}

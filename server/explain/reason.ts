@@ -1,0 +1,54 @@
+// One reason why a job is not running, and what would release it.
+import type { Hold } from '../jobs/model/hold.ts';
+
+export const reasonCodes = [
+  'FINISHED',
+  'HELD',
+  'HANDLER_RUNNING',
+  'SCHEDULED',
+  'BACKOFF',
+  'CLAIMED',
+  'NO_LEASE',
+  'TARGET_PAUSED',
+  'TARGET_HELD',
+  'BEHIND_JOB',
+  'BEHIND_MORE',
+  'TENANT_SUSPENDED',
+  'TENANT_AT_LIMIT',
+  'NO_DAEMON',
+  'DRAINING',
+  'NO_HANDLER',
+  'DAEMONS_BUSY',
+  'NO_WORKER',
+  'CAPACITY',
+] as const;
+export type ReasonCode = (typeof reasonCodes)[number];
+
+export interface ReleaseAction {
+  action: string;
+  method: 'POST' | 'PATCH';
+  path: string;
+}
+
+export interface Release {
+  detail: string;
+  /** When it ends by itself, if that is known. */
+  at: string | null;
+  /** What a person can do; any one of them releases it, now or when the job they start ends. */
+  actions: ReleaseAction[];
+}
+
+export interface Reason {
+  code: ReasonCode;
+  detail: string;
+  /** The other job that the reason is about. */
+  jobId?: string;
+  since?: string | null;
+  /** Who and what holds it. */
+  hold?: Hold;
+  release: Release;
+}
+
+export function jobAction(jobId: string, action: string): ReleaseAction {
+  return { action, method: 'POST', path: `/api/jobs/${jobId}/${action}` };
+}

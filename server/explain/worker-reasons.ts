@@ -1,0 +1,150 @@
+// The reasons that lie outside the lane: the tenant's state and limits, and who is there to run it.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { LiveDaemon } from '../daemons/live-daemons.ts';
+import { type Job, priorityRank } from '../jobs/model/job.ts';
+import type { Reason, Release } from './reason.ts';
+
+export interface FleetView {
+  tenant: Tenant;
+  /** The daemons that are alive. */
+  daemons: readonly LiveDaemon[];
+  /** Slots of one daemon, for all tenants and for one. */
+  workerConcurrency: number;
+  tenantConcurrency: number;
+  capacities: readonly CapacityView[];
+}
+
+/** Cost units of the tenant (queue '') or of one queue. */
+export interface CapacityView {
+  queue: string;
+  total: number;
+  used: number;
+  reservation: { jobId: string; priorityRank: number; costUnits: number } | undefined;
+}
+
+// A remote worker that asks for work at all asks within minutes.
+const recentClaimMinutes = 5;
+
+export async function fleetReasons(db: Queryable, job: Job, view: FleetView): Promise<Reason[]> {
+  const { tenant } = view;
+  const reasons: Reason[] = [];
+  if (tenant.status !== 'ACTIVE') {
+    const path = `/api/admin/tenants/${tenant.slug}/activate`;
+    reasons.push({
+      code: 'TENANT_SUSPENDED',
+      detail: `The tenant is ${tenant.status}: nothing is claimed.`,
+      release: {
+        detail: 'The operator activates it.',
+        at: null,
+        actions: [{ action: 'activate', method: 'POST', path }],
+      },
+    });
+  }
+  const nobody = job.remote
+    ? await missingWorker(db, tenant.schema, job)
+    : await missingDaemon(db, tenant.schema, job, view);
+  if (nobody !== undefined) reasons.push(nobody);
+  reasons.push(...view.capacities.filter((row) => isShort(row, job)).map((row) => shortage(row, job)));
+  return reasons;
+}
+
+/** The first that is missing of: a daemon, one that takes jobs, one that knows the type, a free slot. */
+async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: FleetView): Promise<Reason | undefined> {
+  if (view.daemons.length === 0) {
+    return { code: 'NO_DAEMON', detail: 'No daemon is alive.', release: only('Start a daemon.') };
+  }
+  const taking = view.daemons.filter((daemon) => !daemon.draining);
+  if (taking.length === 0) {
+    return {
+      code: 'DRAINING',
+      detail: 'Every daemon is shutting down and takes no new jobs.',
+      release: only('A daemon starts.'),
+    };
+  }
+  const able = taking.filter((daemon) => daemon.jobTypes.includes(job.type));
+  if (able.length === 0) {
+    return {
+      code: 'NO_HANDLER',
+      detail: `No daemon has a handler for the job type ${job.type}.`,
+      release: only('Start a daemon whose HANDLERS define this type.'),
+    };
+  }
+  const limit = Math.min(view.tenant.settings.concurrency ?? view.tenantConcurrency, view.tenantConcurrency);
+  const running = await countRunning(db, schema);
+  const owned = able.map((daemon) => running.get(daemon.id) ?? 0);
+  if (owned.every((count) => count >= limit)) {
+    const path = `/api/admin/tenants/${view.tenant.slug}`;
+    return {
+      code: 'TENANT_AT_LIMIT',
+      detail: `The tenant runs ${owned.reduce((a, b) => a + b, 0)} jobs; its limit is ${limit} on each of ${able.length} daemon(s).`,
+      release: {
+        detail: 'A running job ends, or the operator raises the concurrency of the tenant.',
+        at: null,
+        actions: [{ action: 'raise concurrency', method: 'PATCH', path }],
+      },
+    };
+  }
+  if (able.every((daemon) => daemon.running >= view.workerConcurrency)) {
+    return {
+      code: 'DAEMONS_BUSY',
+      detail: `All ${able.length} daemon(s) with a handler run as many jobs as they may (${view.workerConcurrency}).`,
+      release: only('A running job ends, or a further daemon starts.'),
+    };
+  }
+  return undefined;
+}
+
+async function countRunning(db: Queryable, schema: Schema): Promise<Map<string, number>> {
+  const rows = await db.query<{ owner: string; count: number }>(
+    `select l.owner, count(*)::int as count
+       from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
+       join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
+      where l.state = 'ACTIVE' and l.kind = 'local' and j.status = 'RUNNING' group by l.owner`,
+  );
+  return new Map(rows.map((row) => [row.owner, row.count]));
+}
+
+async function missingWorker(db: Queryable, schema: Schema, job: Job): Promise<Reason | undefined> {
+  const [row] = await db.query<{ seen: boolean }>(
+    `select exists (select 1 from ${schema}.leases where state = 'ACTIVE' and kind <> 'local')
+         or exists (select 1 from ${schema}.leases
+                     where released_at > now() - $1 * interval '1 minute' and kind <> 'local') as seen`,
+    [recentClaimMinutes],
+  );
+  if (row?.seen === true) return undefined;
+  return {
+    code: 'NO_WORKER',
+    detail: `The job needs a remote worker for ${job.type} in queue ${job.queue}; none has taken a job in the last ${recentClaimMinutes} minutes.`,
+    release: only('A remote worker claims it.'),
+  };
+}
+
+function isShort(row: CapacityView, job: Job): boolean {
+  if (row.queue !== '' && row.queue !== job.queue) return false;
+  return row.used + job.costUnits + reservedAgainst(row, job) > row.total;
+}
+
+/** Room that is kept for another job which this one may not overtake. */
+function reservedAgainst({ reservation }: CapacityView, job: Job): number {
+  if (reservation === undefined || reservation.jobId === job.id) return 0;
+  return reservation.priorityRank <= priorityRank(job.priority) ? reservation.costUnits : 0;
+}
+
+function shortage(row: CapacityView, job: Job): Reason {
+  const whose = row.queue === '' ? 'The tenant' : `Queue ${row.queue}`;
+  const kept = reservedAgainst(row, job);
+  const reserved = kept === 0 ? '' : `, ${kept} are kept for job ${row.reservation?.jobId}`;
+  return {
+    code: 'CAPACITY',
+    detail: `${whose} has ${row.total} cost units, ${row.used} are in use${reserved}; the job needs ${job.costUnits}.`,
+    release: only(
+      job.costUnits > row.total ? 'The operator raises the capacity.' : 'Running jobs end, or the capacity is raised.',
+    ),
+  };
+}
+
+function only(detail: string): Release {
+  return { detail, at: null, actions: [] };
+}

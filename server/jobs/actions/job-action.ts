@@ -1,0 +1,92 @@
+// What all actions of a person on a job share: who asks, finding the job, trying again when the job
+// moved between the look and the change, and a refusal that says who did what.
+import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { type Problem, problem } from '../../kernel/errors.ts';
+import type { Job } from '../model/job.ts';
+import { findJob } from '../read/find-job.ts';
+
+export interface Request {
+  jobId: string;
+  /** `key:<id>` or `user:<author>`, for the event. */
+  actor: string;
+  author?: string | undefined;
+  reason?: string | undefined;
+  /** If set, the job must belong to this target; otherwise it is as unknown as any other. */
+  targetId?: string | undefined;
+}
+
+export interface Acted {
+  job: Job;
+  /** False: it runs, and whoever owns it was asked; the answer is 202. */
+  done: boolean;
+}
+
+// A job that changes between look and change five times in a row is not being looked at by people.
+const tries = 5;
+
+/** Calls `attempt` with the job as it is until it decides; `undefined` means "it moved, look again". */
+export async function actOnJob(
+  db: Database,
+  schema: Schema,
+  request: Request,
+  attempt: (job: Job) => Promise<Acted | 'changed' | undefined>,
+): Promise<Acted> {
+  for (let i = 0; i < tries; i++) {
+    const job = await mustFind(db, schema, request);
+    const acted = await retryConflicts(() => attempt(job));
+    if (acted === 'changed') return { job: await mustFind(db, schema, request), done: true };
+    if (acted !== undefined) return acted;
+  }
+  throw problem('CONFLICT', 'The job kept changing; look at it and try again.');
+}
+
+async function mustFind(db: Queryable, schema: Schema, request: Request): Promise<Job> {
+  const job = await findJob(db, schema, request.jobId);
+  if (job === undefined || (request.targetId !== undefined && job.targetId !== request.targetId)) {
+    throw problem('NOT_FOUND', 'There is no such job.');
+  }
+  return job;
+}
+
+/** The facts that an event tells about a request: only those that were given. */
+export function told(request: Request, more: object = {}): object {
+  return {
+    ...(request.reason !== undefined && { reason: request.reason }),
+    ...(request.author !== undefined && { author: request.author }),
+    ...more,
+  };
+}
+
+interface LastEvent {
+  type: string;
+  actor: string;
+  at: string;
+  data: { author?: string } | null;
+}
+
+export async function lastEvent(
+  db: Queryable,
+  schema: Schema,
+  jobId: string,
+  types?: string[],
+): Promise<LastEvent | undefined> {
+  const rows = await db.query<LastEvent>(
+    `select type, actor, at, data from ${schema}.events
+      where job_id = $1 and ($2::text[] is null or type = any($2::text[])) order by seq desc limit 1`,
+    [jobId, types ?? null],
+  );
+  return rows[0];
+}
+
+/** The 409 of an action that the job's status does not allow: names the status, who made it so, and when. */
+export async function refusal(db: Queryable, schema: Schema, job: Job, action: string): Promise<Problem> {
+  const event = await lastEvent(db, schema, job.id);
+  const by = event === undefined ? '' : `: ${event.type} by ${event.data?.author ?? event.actor} at ${event.at}`;
+  return problem('INVALID_TRANSITION', `Cannot ${action} a job that is ${job.status}${by}.`, {
+    job_status: job.status,
+    ...(event !== undefined && {
+      last_event: { type: event.type, actor: event.actor, at: event.at, author: event.data?.author },
+    }),
+  });
+}

@@ -1,0 +1,129 @@
+// Carries out bulk operations, a few jobs at a time, each through the same verb that a person would
+// use. An operation is taken for a while only: if its daemon dies, another goes on behind the last
+// job that was counted. Newest jobs first, so that a canceled lane starts nothing on its way down
+// and jobs that come later are never reached.
+import { type Database, isConnectionError, type Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { Problem } from '../../kernel/errors.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { pageOfIds } from '../read/list-jobs.ts';
+import { eligible, type Operation, operationColumns } from './bulk-operations.ts';
+import { resumeJob } from './resume.ts';
+import { cancelJob } from './stop.ts';
+
+const batchSize = 50;
+// Far longer than a batch takes; short enough that a dead daemon's operation is soon taken over.
+const takeSeconds = 30;
+
+interface Taken extends Operation {
+  cursor: string | null;
+  /** The fence: whoever takes the operation over writes another time. */
+  locked_until: string;
+}
+
+export interface OperationRun {
+  /** Jobs handled. */
+  handled: number;
+  /** Whether there is more to do. */
+  more: boolean;
+}
+
+/** Takes one operation of the tenant, if there is any that nobody works on, and handles up to `batches` batches of it. */
+export async function runOperationsOnce(
+  db: Database,
+  tenant: Pick<Tenant, 'schema'>,
+  options: { batches?: number; signal?: AbortSignal } = {},
+): Promise<OperationRun> {
+  const { schema } = tenant;
+  let operation = await take(db, schema);
+  let handled = 0;
+  for (let i = 0; operation !== undefined && i < (options.batches ?? 20); i++) {
+    if (options.signal?.aborted) break;
+    const batch = await runBatch(db, schema, operation);
+    handled += batch.handled;
+    operation = batch.next;
+    if (operation === undefined) return { handled, more: true };
+  }
+  if (operation !== undefined) await giveBack(db, schema, operation);
+  return { handled, more: operation !== undefined };
+}
+
+async function take(db: Queryable, schema: Schema): Promise<Taken | undefined> {
+  const [operation] = await db.query<Taken>(
+    `with free as (
+       select id, now() + $1 * interval '1 second' as until from ${schema}.operations
+        where status = 'running' and (locked_until is null or locked_until < now())
+        order by locked_until nulls first, id limit 1 for update skip locked)
+     update ${schema}.operations o set locked_until = f.until from free f where o.id = f.id
+     returning ${operationColumns
+       .split(', ')
+       .map((c) => `o.${c}`)
+       .join(', ')}, o.cursor, o.locked_until`,
+    [takeSeconds],
+  );
+  return operation;
+}
+
+/** Undefined `next`: it is finished, or another daemon has it now. */
+async function runBatch(
+  db: Database,
+  schema: Schema,
+  operation: Taken,
+): Promise<{ handled: number; next: Taken | undefined }> {
+  const filter = eligible(operation.action, operation.filter);
+  // The instant of its creation is part of the filter: jobs enqueued since are none of its business.
+  const before = filter.createdBefore;
+  const createdBefore = before !== undefined && before < operation.created_at ? before : operation.created_at;
+  const page = await pageOfIds(
+    db,
+    schema,
+    { ...filter, createdBefore },
+    { limit: batchSize, before: operation.cursor ?? undefined },
+  );
+  let done = 0;
+  for (const jobId of page.ids) if (await act(db, schema, operation, jobId)) done += 1;
+  const [saved] = await db.query<Taken>(
+    `with until as (select now() + $6 * interval '1 second' as at, case when $5 then now() end as ended)
+     update ${schema}.operations o set cursor = coalesce($3::uuid, o.cursor), done = o.done + $4::int, failed = o.failed + $7::int,
+        status = case when $5 then 'finished' else o.status end, finished_at = u.ended, locked_until = u.at
+       from until u
+      where o.id = $1 and o.locked_until = $2 and o.status = 'running'
+     returning o.id, o.done, o.failed, o.cursor, o.locked_until`,
+    [
+      operation.id,
+      operation.locked_until,
+      page.next ?? page.ids.at(-1) ?? null,
+      done,
+      page.next === undefined,
+      takeSeconds,
+      page.ids.length - done,
+    ],
+  );
+  const next = saved === undefined || page.next === undefined ? undefined : { ...operation, ...saved };
+  return { handled: page.ids.length, next };
+}
+
+/** False: the job could not do it, most often because somebody was faster. */
+async function act(db: Database, schema: Schema, operation: Taken, jobId: string): Promise<boolean> {
+  const request = {
+    jobId,
+    actor: `operation:${operation.id}`,
+    author: operation.author ?? undefined,
+    reason: operation.reason ?? undefined,
+  };
+  try {
+    await (operation.action === 'cancel' ? cancelJob(db, schema, request) : resumeJob(db, schema, request));
+    return true;
+  } catch (error) {
+    if (error instanceof Problem || !isConnectionError(error)) return false;
+    // Nothing can be done without the database: the operation is taken up again behind its last batch.
+    throw error;
+  }
+}
+
+async function giveBack(db: Queryable, schema: Schema, operation: Taken): Promise<void> {
+  await db.query(`update ${schema}.operations set locked_until = null where id = $1 and locked_until = $2`, [
+    operation.id,
+    operation.locked_until,
+  ]);
+}

@@ -1,0 +1,265 @@
+// Putting jobs in: one or many, in one transaction, idempotent by `clientRequestId`.
+// Jobs without a target need one statement; lanes are locked, numbered, looked at, then filled.
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
+import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from '../model/job.ts';
+import { firstByPriority, promote, takeLaneNumbers } from '../lanes/lane.ts';
+import { summaryColumns } from '../read/list-jobs.ts';
+import { insertPhases } from '../attempt/phases.ts';
+import { jobSource, leaseColumns } from '../read/find-job.ts';
+import { type Status, transitions } from '../model/states.ts';
+
+export interface NewJob {
+  type: string;
+  payload: unknown;
+  id?: string;
+  queue?: string | undefined;
+  remote?: boolean;
+  targetId?: string | undefined;
+  priority?: Priority | undefined;
+  /** ISO time; in the future by the database's clock: the job waits as PENDING. */
+  runAt?: string | undefined;
+  maxAttempts?: number | undefined;
+  retry?: RetryPolicy | undefined;
+  timeoutSeconds?: number | undefined;
+  expiresInSeconds?: number | undefined;
+  tokenLimit?: number | undefined;
+  costUnits?: number | undefined;
+  constraints?: Record<string, unknown> | undefined;
+  onError?: 'block' | 'continue' | undefined;
+  onDrain?: 'pause' | 'requeue' | undefined;
+  webhookUrl?: string | undefined;
+  clientRequestId?: string | undefined;
+  /** Says whether a replayed `clientRequestId` asks for the same thing. */
+  requestHash?: string | undefined;
+  traceparent?: string | undefined;
+  author?: string | undefined;
+  parentId?: string | undefined;
+  scheduleId?: string | undefined;
+  /** Names of its phases, when its type is known to have some. */
+  phases?: readonly string[] | undefined;
+}
+
+export type Enqueued =
+  /** `started`: it began to run with the commit that brought it. The job is as it was put in all the same. */
+  | { kind: 'created'; job: Job; started?: boolean }
+  /** Without payload and result if it was replayed among others. */
+  | { kind: 'replayed'; job: Job }
+  /** The key was used for another request; `job` is what that one made. */
+  | { kind: 'conflict'; job: Job };
+
+export type Reserve = (jobs: readonly NewJob[]) => Reservation | undefined;
+
+export interface EnqueueOptions {
+  /** Where it has slots, the jobs start at once. */
+  reserve?: Reserve | undefined;
+  /** How long to wait for a locked lane. */
+  lockTimeoutMs?: number;
+}
+
+/** All of `newJobs` or none; results in the order given. */
+export async function enqueue(
+  db: Database,
+  schema: Schema,
+  newJobs: NewJob[],
+  actor: string,
+  { reserve, ...options }: EnqueueOptions = {},
+): Promise<Enqueued[]> {
+  if (newJobs.length === 0) return [];
+  return retryConflicts(async () => {
+    const plain = newJobs.every(
+      (job) => job.targetId === undefined && job.runAt === undefined && job.phases === undefined,
+    );
+    if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
+      const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
+      if (part === undefined) return [];
+      if (more.length === 0) {
+        const reservation = reserve?.(newJobs);
+        if (reservation !== undefined) return enqueueStarted(db, schema, part, actor, reservation);
+        const inserted = await insertJobs(db, schema, part, actor);
+        return inserted.map((job) => ({ kind: 'created', job }));
+      }
+      const inserted = await db.transaction((tx) => insertParts(tx, schema, [part, ...more], actor));
+      return inserted.map((job) => ({ kind: 'created', job }));
+    }
+    return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
+  });
+}
+
+async function enqueueStarted(
+  db: Database,
+  schema: Schema,
+  part: InsertPart,
+  actor: string,
+  reservation: Reservation,
+): Promise<Enqueued[]> {
+  try {
+    const jobs = await insertJobs(db, schema, part, actor, reservation);
+    const { leaseId, owner: leaseOwner } = reservation;
+    const status = transitions.start.to;
+    reservation.started(
+      jobs.map((job) => ({ ...job, status, attempt: 1, startedAt: job.createdAt, leaseId, leaseOwner })),
+    );
+    return jobs.map((job) => ({ kind: 'created', job, started: true }));
+  } catch (error) {
+    reservation.failed(error);
+    throw error;
+  }
+}
+
+/** The same inside a transaction of the caller's. */
+export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
+  const future = await findFuture(tx, newJobs);
+  const placed = await placeInLanes(tx, schema, newJobs, future);
+  const made = await insertParts(tx, schema, await toInsertParts(placed), actor);
+  const inserted = new Map(made.map((job) => [job.id, job]));
+  await insertPhases(tx, schema, phasesOf(newJobs, placed, inserted));
+  const missing = placed.filter((row) => !inserted.has(row.id));
+  if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
+
+  const existing = await findByRequestIds(tx, schema, missing);
+  // A replay may have been placed as the head of a lane that it never entered.
+  const lanes = missing.flatMap((row) => (row.target_id === undefined ? [] : [row.target_id]));
+  await promote(tx, schema, [...new Set(lanes)].sort());
+  return placed.map((row) => {
+    const created = inserted.get(row.id);
+    if (created) return { kind: 'created', job: created };
+    const job = existing.get(row.client_request_id as string) as Job;
+    return { kind: job.requestHash === (row.request_hash ?? null) ? 'replayed' : 'conflict', job };
+  });
+}
+
+async function insertParts(tx: Queryable, schema: Schema, parts: InsertPart[], actor: string): Promise<Job[]> {
+  const jobs: Job[] = [];
+  for (const part of parts) jobs.push(...(await insertJobs(tx, schema, part, actor)));
+  return jobs;
+}
+
+function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, Job>) {
+  return newJobs.flatMap(({ phases }, position) => {
+    const id = placed[position]?.id;
+    return phases !== undefined && id !== undefined && inserted.has(id) ? [{ id, phases }] : [];
+  });
+}
+
+function withoutLane(job: NewJob): PlacedJob {
+  return place(job, 'QUEUED', true, undefined, '0');
+}
+
+function place(job: NewJob, status: Status, head: boolean, rank: number | undefined, seq: string): PlacedJob {
+  return {
+    id: job.id ?? uuidv7(),
+    status,
+    type: job.type,
+    queue: job.queue ?? 'default',
+    remote: job.remote ?? false,
+    target_id: job.targetId,
+    lane_head: head,
+    lane_rank: rank,
+    lane_seq: seq,
+    priority: priorityRank(job.priority ?? 'NORMAL'),
+    payload: job.payload ?? {},
+    run_at: job.runAt,
+    max_attempts: job.maxAttempts ?? 1,
+    retry: job.retry,
+    timeout_seconds: job.timeoutSeconds,
+    expires_in: job.expiresInSeconds,
+    token_limit: job.tokenLimit,
+    cost_units: job.costUnits ?? 1,
+    constraints: job.constraints,
+    on_error: job.onError ?? 'block',
+    on_drain: job.onDrain,
+    webhook_url: job.webhookUrl,
+    client_request_id: job.clientRequestId,
+    request_hash: job.requestHash,
+    traceparent: job.traceparent,
+    author: job.author,
+    parent_id: job.parentId,
+    schedule_id: job.scheduleId,
+  };
+}
+
+/** Which of the jobs lie in the future by the database's clock. */
+async function findFuture(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
+  const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
+  if (timed.length === 0) return new Set();
+  const rows = await tx.query<{ position: number }>(
+    'select position from unnest($1::int[], $2::timestamptz[]) as t(position, run_at) where run_at > now()',
+    [timed.map((t) => t.position), timed.map((t) => t.runAt)],
+  );
+  return new Set(rows.map((row) => row.position));
+}
+
+async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], future: Set<number>): Promise<PlacedJob[]> {
+  const counts = new Map<string, number>();
+  for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  const lanes = await openLanes(tx, schema, counts);
+  return jobs.map((job, position) => {
+    const status = future.has(position) ? 'PENDING' : 'QUEUED';
+    const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
+    if (lane === undefined) return place(job, status, true, undefined, '0');
+    lane.seq += 1n;
+    const seq = String(lane.seq);
+    // Not in line before it is due.
+    if (status === 'PENDING') return place(job, status, false, undefined, seq);
+    if (lane.free) {
+      lane.free = false;
+      return place(job, status, true, undefined, seq);
+    }
+    return place(job, status, false, firstByPriority + priorityRank(job.priority ?? 'NORMAL'), seq);
+  });
+}
+
+interface OpenLane {
+  seq: bigint;
+  free: boolean;
+}
+
+/** Locks the lanes, takes `count` numbers of each, and says which have no head. */
+async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, number>): Promise<Map<string, OpenLane>> {
+  const lanes = new Map<string, OpenLane>();
+  if (counts.size === 0) return lanes;
+  const ids = [...counts.keys()].sort();
+  const numbers = ids.map((id) => counts.get(id));
+  let locked = await takeLaneNumbers(tx, schema, ids, numbers);
+  if (locked.length < ids.length) {
+    const known = new Set(locked.map((row) => row.id));
+    const fresh = ids.filter((id) => !known.has(id));
+    await tx.query(
+      `insert into ${schema}.targets (id) select id from unnest($1::text[]) as u(id) order by id on conflict (id) do nothing`,
+      [fresh],
+    );
+    locked = [
+      ...locked,
+      ...(await takeLaneNumbers(
+        tx,
+        schema,
+        fresh,
+        fresh.map((id) => counts.get(id)),
+      )),
+    ];
+  }
+  const heads = await tx.query<{ target_id: string }>(
+    `select target_id from ${schema}.jobs where target_id = any($1::text[]) and lane_head`,
+    [ids],
+    'often',
+  );
+  const taken = new Set(heads.map((row) => row.target_id));
+  for (const row of locked) {
+    const first = BigInt(row.lane_seq) - BigInt(counts.get(row.id) ?? 0);
+    lanes.set(row.id, { seq: first, free: row.paused_at === null && !taken.has(row.id) });
+  }
+  return lanes;
+}
+
+async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
+  // The documents of one job are small enough to read with it; a repeated batch could bring a gigabyte of them.
+  const columns = rows.length === 1 ? 'j.*' : `${summaryColumns}, j.request_hash`;
+  const found = await tx.query<JobRow>(
+    `select ${columns}, ${leaseColumns} from ${jobSource(schema)} where j.client_request_id = any($1::text[])`,
+    [rows.map((row) => row.client_request_id)],
+  );
+  return new Map(found.map((row) => [row.client_request_id as string, toJob(row)]));
+}

@@ -1,0 +1,129 @@
+// A job as a client asks for it, and how the request becomes a job to enqueue. Used by the HTTP
+// routes and wherever a request is kept for later, such as schedules.
+import { createHash } from 'node:crypto';
+import { z } from 'zod';
+import { defaultBackoff } from '../../kernel/backoff.ts';
+import { canonicalJson } from '../../kernel/canonical-json.ts';
+import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
+import { invalidFields } from '../../kernel/parse.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { checkDocument, noteLimitBytes } from './document-limit.ts';
+import type { NewJob } from './enqueue.ts';
+import type { LiveDaemon } from '../../daemons/live-daemons.ts';
+import { priorities, type RetryPolicy } from '../model/job.ts';
+import type { JobTypes, TypeDefaults } from './job-types.ts';
+import { locateType } from './locate-type.ts';
+
+const largestInt4 = 2_147_483_647;
+// A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
+const longestSeconds = 31_536_000_000;
+const seconds = (min: number) => z.number().min(min).max(longestSeconds);
+
+export const retryRequest = z
+  .strictObject({
+    kind: z.enum(['fixed', 'linear', 'exponential']).optional(),
+    delay_seconds: seconds(0).optional(),
+    max_delay_seconds: seconds(0).optional(),
+    jitter: z.number().min(0).max(1).optional().describe('Share of the delay that is random.'),
+    codes: z.array(nameField(100)).max(100).optional().describe('Error codes that count as recoverable.'),
+  })
+  .meta({ id: 'RetryPolicy' });
+
+export const clientRequestId = z.string().min(1).max(200);
+
+export const jobRequest = z
+  .strictObject({
+    type: nameField(),
+    payload: z.unknown().optional().describe('Any JSON value; null and nothing count as {}.'),
+    target_id: targetIdField().optional().describe('The lane to stand in. Without one the job runs beside all others.'),
+    priority: z.enum(priorities).optional(),
+    queue: nameField().optional(),
+    run_at: timeField().optional().describe('Not before this time.'),
+    max_attempts: z.int().min(1).max(100).optional(),
+    retry: retryRequest.optional(),
+    timeout_seconds: seconds(0)
+      .optional()
+      .describe(
+        'Most time for one attempt; 0 means no limit. Default: that of its type, else of the tenant, else of the daemon.',
+      ),
+    expires_in_seconds: seconds(0.001).optional().describe('If it has not started by then, it fails with EXPIRED.'),
+    token_limit: z.int().min(0).optional().describe('Most tokens over all attempts; 0 means no limit.'),
+    cost_units: z.int().min(1).max(largestInt4).optional(),
+    constraints: z.record(z.string().max(200), z.unknown()).optional(),
+    on_error: z.enum(['block', 'continue']).optional().describe('Whether a failure holds the lane.'),
+    on_drain: z.enum(['pause', 'requeue']).optional(),
+    webhook_url: httpUrlField().optional(),
+    client_request_id: clientRequestId
+      .optional()
+      .describe('Makes the request idempotent; as the Idempotency-Key header.'),
+    author: nameField().optional().describe('Who asks for it, for people who read its history.'),
+  })
+  .meta({ id: 'JobRequest' });
+export type JobRequest = z.output<typeof jobRequest>;
+
+export interface RequestContext {
+  tenant: Pick<Tenant, 'settings'>;
+  jobTypes: JobTypes;
+  /** Asked only about types that this process does not run. */
+  fleet(): Promise<LiveDaemon[]>;
+  traceparent?: string | undefined;
+}
+
+/** Checks the type and its payload, and fills in what the type's author and the product chose. */
+export async function toNewJob(request: JobRequest, context: RequestContext): Promise<NewJob> {
+  const source = await locateType(request.type, context);
+  const given = request.payload ?? {};
+  const payload = source === 'here' ? checkedPayload(context.jobTypes, request.type, given) : given;
+  checkDocument(payload, 'payload');
+  checkDocument(request.constraints, 'constraints', noteLimitBytes);
+  const defaults = context.jobTypes.defaults(request.type);
+  return {
+    type: request.type,
+    payload,
+    remote: source === 'remote',
+    targetId: request.target_id,
+    priority: request.priority,
+    queue: request.queue,
+    runAt: request.run_at,
+    maxAttempts: request.max_attempts ?? defaults.maxAttempts,
+    retry: toRetryPolicy(request.retry, defaults.retry),
+    timeoutSeconds: request.timeout_seconds ?? defaults.timeoutSeconds,
+    expiresInSeconds: request.expires_in_seconds,
+    tokenLimit: request.token_limit,
+    costUnits: request.cost_units,
+    constraints: request.constraints,
+    onError: request.on_error ?? defaults.onError,
+    onDrain: request.on_drain,
+    webhookUrl: request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url),
+    clientRequestId: request.client_request_id,
+    requestHash: request.client_request_id === undefined ? undefined : requestHash(request),
+    traceparent: context.traceparent,
+    author: request.author,
+    phases: defaults.phases,
+  };
+}
+
+function checkedPayload(jobTypes: JobTypes, type: string, given: unknown): unknown {
+  const check = jobTypes.checkPayload(type, given);
+  if (check.ok) return check.payload;
+  throw invalidFields([{ field: check.field, message: check.message }]);
+}
+
+function toRetryPolicy(request: JobRequest['retry'], defaults: TypeDefaults['retry']): RetryPolicy | undefined {
+  if (request === undefined) return defaults;
+  const base: RetryPolicy = defaults ?? defaultBackoff;
+  const codes = request.codes ?? base.codes;
+  return {
+    kind: request.kind ?? base.kind,
+    delaySeconds: request.delay_seconds ?? base.delaySeconds,
+    maxDelaySeconds: request.max_delay_seconds ?? base.maxDelaySeconds,
+    jitter: request.jitter ?? base.jitter,
+    ...(codes !== undefined && { codes }),
+  };
+}
+
+/** The same for two requests that ask for the same thing, whatever the order of their fields. */
+export function requestHash(request: JobRequest): string {
+  const { client_request_id: _, ...asked } = request;
+  return createHash('sha256').update(canonicalJson(asked)).digest('base64url');
+}

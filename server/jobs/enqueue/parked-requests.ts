@@ -1,0 +1,116 @@
+// Requests to enqueue whose lane another transaction has locked for longer than a commit takes. They wait here, without
+// a connection, until the lane is free; requests of other lanes pass them. Those of one lane keep their order.
+import { problem } from '../../kernel/errors.ts';
+import type { Enqueued, NewJob, Reserve } from './enqueue.ts';
+
+export interface Waiting {
+  jobs: NewJob[];
+  actor: string;
+  reserve: Reserve | undefined;
+  resolve(enqueued: Enqueued[]): void;
+  reject(error: unknown): void;
+}
+
+export interface ParkedOptions {
+  /** After this time they are refused. */
+  longestWaitMs: number;
+  /** Which of these lanes are locked now. */
+  findLocked(targetIds: string[]): Promise<Set<string>>;
+  /** Tries them again, and settles them; returns those that met a lock once more. */
+  retry(requests: Waiting[]): Promise<Waiting[]>;
+  onEmpty(): void;
+}
+
+const lookEveryMs = 100;
+
+export class ParkedRequests {
+  readonly #options: ParkedOptions;
+  #parked: { request: Waiting; until: number }[] = [];
+  /** What new requests must not pass: locked lanes, and idempotency keys whose first request is parked. */
+  #blocked = new Set<string>();
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(options: ParkedOptions) {
+    this.#options = options;
+  }
+
+  get isEmpty(): boolean {
+    return this.#parked.length === 0;
+  }
+
+  mustWait(request: Waiting): boolean {
+    return this.#blocked.size > 0 && namesOf(request).some((name) => this.#blocked.has(name));
+  }
+
+  add(requests: Waiting[]): void {
+    const until = performance.now() + this.#options.longestWaitMs;
+    for (const request of requests) {
+      this.#parked.push({ request, until });
+      for (const name of namesOf(request)) this.#blocked.add(name);
+    }
+    this.#schedule();
+  }
+
+  #schedule(): void {
+    if (this.isEmpty) return;
+    this.#timer ??= setTimeout(() => void this.#look().finally(() => this.#looked()), lookEveryMs);
+  }
+
+  #looked(): void {
+    this.#timer = undefined;
+    if (this.isEmpty) this.#options.onEmpty();
+    else this.#schedule();
+  }
+
+  async #look(): Promise<void> {
+    this.#giveUp();
+    const requests = this.#parked.map(({ request }) => request);
+    const targetIds = [...new Set(requests.flatMap(targetsOf))];
+    let ready: Waiting[];
+    try {
+      const locked = await this.#options.findLocked(targetIds);
+      ready = requests.filter((request) => !targetsOf(request).some((id) => locked.has(id)));
+      // Those that came meanwhile have not been looked at.
+      const fresh = this.#parked.map(({ request }) => request).filter((request) => !requests.includes(request));
+      this.#blocked = new Set([
+        ...[...locked].map(laneName),
+        ...requests.flatMap(keysOf),
+        ...[...ready, ...fresh].flatMap(namesOf),
+      ]);
+    } catch {
+      // The database is away for a moment; until the requests run out of time it is asked again.
+      return;
+    }
+    if (ready.length === 0) return;
+    const held = new Set(await this.#options.retry(ready));
+    const settled = new Set(ready.filter((request) => !held.has(request)));
+    this.#parked = this.#parked.filter(({ request }) => !settled.has(request));
+    if (this.isEmpty) this.#blocked.clear();
+  }
+
+  #giveUp(): void {
+    const now = performance.now();
+    const late = this.#parked.filter(({ until }) => until <= now);
+    if (late.length === 0) return;
+    this.#parked = this.#parked.filter(({ until }) => until > now);
+    for (const { request } of late) {
+      request.reject(problem('TARGET_LOCKED', 'Another transaction holds the lock of the target; nothing was stored.'));
+    }
+  }
+}
+
+export function targetsOf(request: Waiting): string[] {
+  return request.jobs.flatMap((job) => (job.targetId === undefined ? [] : [job.targetId]));
+}
+
+function keysOf(request: Waiting): string[] {
+  return request.jobs.flatMap((job) => (job.clientRequestId === undefined ? [] : [`key ${job.clientRequestId}`]));
+}
+
+function namesOf(request: Waiting): string[] {
+  return [...targetsOf(request).map(laneName), ...keysOf(request)];
+}
+
+function laneName(targetId: string): string {
+  return `lane ${targetId}`;
+}

@@ -1,0 +1,165 @@
+// A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
+import type { BackoffPolicy } from '../../kernel/backoff.ts';
+import type { Status } from './states.ts';
+
+export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
+export type Priority = (typeof priorities)[number];
+
+export function priorityRank(priority: Priority): number {
+  return priorities.indexOf(priority);
+}
+
+/** Where an error comes from. Kept with the job and its event; left out of lists and webhooks. */
+export interface ErrorTrace {
+  name?: string;
+  stack?: string;
+  cause?: ErrorCause;
+  /** Of an AggregateError. */
+  errors?: ErrorCause[];
+}
+
+export interface ErrorCause extends ErrorTrace {
+  code?: string;
+  message: string;
+}
+
+export interface JobError extends ErrorTrace {
+  code: string;
+  message: string;
+  [detail: string]: unknown;
+}
+
+export function withoutTrace({ stack, cause, errors, ...error }: JobError): JobError {
+  return error as JobError;
+}
+
+export type StopIntent = 'pause' | 'cancel';
+
+/** What a job says that ended because somebody asked. */
+export const stoppedByUser: Record<StopIntent, string> = {
+  pause: 'Job was interrupted by user',
+  cancel: 'Job was canceled by user',
+};
+
+export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler'] as const;
+export type HoldKind = (typeof holdKinds)[number];
+
+/** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
+export type HandlerState = 'running' | 'terminated';
+
+/** The column `hold`; what it means is in hold.ts. */
+export interface StoredHold {
+  kind: HoldKind;
+  reason?: string | undefined;
+  author?: string | undefined;
+  handler?: HandlerState | undefined;
+  /** Of kind `handler`: since when, and the Outcome that ends the attempt when the handler has stopped or its lease expires. */
+  since?: string | undefined;
+  outcome?: object | undefined;
+}
+
+/** Who asked for a stop, why and when. */
+export interface CancelDetail {
+  reason?: string;
+  author?: string;
+  /** The key or process that asked; `author` is the person it named. */
+  actor?: string;
+  at?: string;
+  /** What kind of hold a pause becomes; `user` unless it says otherwise. */
+  kind?: HoldKind;
+}
+
+/** When to try again, and which error codes count as recoverable by themselves. */
+export interface RetryPolicy extends BackoffPolicy {
+  codes?: string[];
+}
+
+export interface Job {
+  id: string;
+  status: Status;
+  type: string;
+  queue: string;
+  remote: boolean;
+  targetId: string | null;
+  laneHead: boolean;
+  laneRank: number | null;
+  laneSeq: string;
+  priority: Priority;
+  createdAt: string;
+  runAt: string;
+  updatedAt: string;
+  startedAt: string | null;
+  finishedAt: string | null;
+  heldSince: string | null;
+  expiresAt: string | null;
+  staleAt: string | null;
+  attempt: number;
+  attemptFloor: number;
+  maxAttempts: number;
+  leaseId: string | null;
+  leaseOwner: string | null;
+  /** Of the lease that owns the job now; null when nobody does. */
+  leaseExpiresAt: string | null;
+  /** When that lease was last renewed; the time of the claim before its first renewal. */
+  heartbeatAt: string | null;
+  cancelRequested: boolean;
+  cancelIntent: StopIntent | null;
+  cancelDetail: CancelDetail | null;
+  costUnits: number;
+  tokensUsed: number;
+  tokenLimit: number | null;
+  progress: number | null;
+  progressMessage: string | null;
+  payload: unknown;
+  result: unknown;
+  error: JobError | null;
+  hold: StoredHold | null;
+  checkpoint: unknown;
+  retry: RetryPolicy | null;
+  timeoutSeconds: number | null;
+  constraints: Record<string, unknown> | null;
+  onError: 'block' | 'continue';
+  onDrain: 'pause' | 'requeue' | null;
+  webhookUrl: string | null;
+  webhookSent: boolean;
+  clientRequestId: string | null;
+  requestHash: string | null;
+  traceparent: string | null;
+  author: string | null;
+  parentId: string | null;
+  scheduleId: string | null;
+}
+
+export type JobRow = { [column: string]: unknown };
+
+/** A row of `jobs` (every column, and the lease's times where the query joins them). */
+export function toJob(row: JobRow): Job {
+  const job: Record<string, unknown> = {};
+  for (const [column, value] of Object.entries(row)) job[camel(column)] = value;
+  job.priority = priorities[row.priority as number];
+  job.tokensUsed = Number(row.tokens_used ?? 0);
+  job.tokenLimit = row.token_limit === null || row.token_limit === undefined ? null : Number(row.token_limit);
+  job.leaseExpiresAt = row.lease_expires_at ?? null;
+  job.heartbeatAt = row.heartbeat_at ?? null;
+  return job as unknown as Job;
+}
+
+const camelNames = new Map<string, string>();
+function camel(column: string): string {
+  let name = camelNames.get(column);
+  if (name === undefined) {
+    name = column.replace(/_([a-z])/g, (_, c: string) => c.toUpperCase());
+    camelNames.set(column, name);
+  }
+  return name;
+}
+
+export function attemptsLeft(job: Pick<Job, 'attempt' | 'attemptFloor' | 'maxAttempts'>): boolean {
+  return job.attempt - job.attemptFloor < job.maxAttempts;
+}
+
+/** A failed or paused job of a target stops its lane unless it said `on_error: continue`. */
+export function holdsLane(job: Pick<Job, 'status' | 'targetId' | 'onError'>): boolean {
+  if (job.targetId === null) return false;
+  return job.status === 'PAUSED' || (job.status === 'ERROR' && job.onError === 'block');
+}

@@ -1,0 +1,77 @@
+// Which jobs a list or a bulk operation is about, and how the few that are alive are found without
+// walking the history. There is deliberately no index on status: it would be rewritten with every
+// step of every job. What lives is reached through the partial indexes that the engine has anyway.
+import type { Schema } from '../../database/identifiers.ts';
+import { holdKindSql } from '../model/hold.ts';
+import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
+import { ownedStatuses, type Status } from '../model/states.ts';
+
+export interface JobFilter {
+  statuses?: readonly Status[] | undefined;
+  type?: string | undefined;
+  queue?: string | undefined;
+  targetId?: string | undefined;
+  priority?: Priority | undefined;
+  holdKind?: HoldKind | undefined;
+  createdAfter?: string | undefined;
+  createdBefore?: string | undefined;
+  /** Of failed jobs: those with, or without, one of these codes. */
+  errorCodes?: readonly string[] | undefined;
+  otherErrorCodes?: readonly string[] | undefined;
+}
+
+export interface Conditions {
+  /** `and …` over `j`. */
+  text: string;
+  values: unknown[];
+}
+
+/** Everything but the target, which chooses the index. Parameters are numbered from `first`. */
+export function conditionsOf(filter: JobFilter, first: number): Conditions {
+  const values: unknown[] = [];
+  const parts: string[] = [];
+  const add = (part: (place: string) => string, value: unknown) => {
+    if (value === undefined) return;
+    values.push(value);
+    parts.push(` and ${part(`$${first + values.length - 1}`)}`);
+  };
+  add((p) => `j.status = any(${p}::text[])`, filter.statuses);
+  add((p) => `j.type = ${p}`, filter.type);
+  add((p) => `j.queue = ${p}`, filter.queue);
+  add((p) => `j.target_id = ${p}`, filter.targetId);
+  add((p) => `j.priority = ${p}::smallint`, filter.priority && priorityRank(filter.priority));
+  add((p) => `${holdKindSql} = ${p}`, filter.holdKind);
+  add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
+  add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
+  add((p) => `j.error ->> 'code' = any(${p}::text[])`, filter.errorCodes);
+  add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, filter.otherErrorCodes);
+  return { text: parts.join(''), values };
+}
+
+const live: readonly Status[] = ['PENDING', 'QUEUED', ...ownedStatuses, 'PAUSED', 'ERROR'];
+
+export function areLive(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
+  return statuses?.every((status) => live.includes(status)) ?? false;
+}
+
+/**
+ * `select id …` of all jobs in these live statuses (and perhaps a few more), through partial indexes
+ * only; each part stops after `most` rows.
+ */
+export function liveIds(schema: Schema, statuses: readonly Status[], most: string): string {
+  const from = (where: string) => `(select id from ${schema}.jobs where ${where} limit ${most})`;
+  const parts: string[] = [];
+  if (statuses.includes('QUEUED')) {
+    parts.push(from(`status = 'QUEUED' and lane_head and not remote`));
+    parts.push(from(`status = 'QUEUED' and lane_head and remote`));
+    parts.push(from(`lane_rank is not null and status = 'QUEUED'`));
+  }
+  if (statuses.includes('PENDING')) parts.push(from(`status = 'PENDING'`));
+  if (statuses.includes('PAUSED')) parts.push(from(`status = 'PAUSED'`));
+  if (statuses.includes('ERROR')) parts.push(from(`status = 'ERROR'`));
+  if (statuses.some((status) => ownedStatuses.includes(status))) {
+    // Owned jobs are named by the active leases, which are few.
+    parts.push(`(select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' limit ${most})`);
+  }
+  return parts.join(' union all ');
+}

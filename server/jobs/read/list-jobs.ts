@@ -1,0 +1,207 @@
+// Lists of jobs, newest first (ids are uuid v7), by keyset: a page costs what it shows, not what
+// lies before it. A rare kind of job in a long history is searched in bounded slices; a page may then
+// be short, or empty, and still have a next one.
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
+import { areLive, conditionsOf, type JobFilter, liveIds } from './filter.ts';
+import { type Job, type JobRow, toJob } from '../model/job.ts';
+import { jobSource, leaseColumns } from './find-job.ts';
+import type { Status } from '../model/states.ts';
+
+export interface JobPage {
+  jobs: Job[];
+  /** Where the next page begins: jobs with a smaller id. Undefined: this was the last. */
+  next: string | undefined;
+}
+
+export interface PageRequest {
+  limit: number;
+  /** Only jobs with a smaller id. */
+  before?: string | undefined;
+  /** Payloads and results can be large; without them a list reads no TOAST. */
+  withDocuments?: boolean | undefined;
+}
+
+// Up to this many live jobs are sorted on the spot; more, and the newest are soon found by id.
+const mostLive = 5_000;
+// Up to this many jobs in line behind one target are sorted on the spot: some 60 ms.
+const longestLine = 100_000;
+// A slice takes 10 to 20 ms on a machine that is not busy. Looking further for one page is a person's
+// patience and a connection's time.
+const sliceRows = 10_000;
+const searchMs = 250;
+// A job's id carries its maker's clock, which may be hours off the database's, whose `created_at` decides.
+const clockSlackMs = 24 * 3_600_000;
+const firstId = '00000000-0000-0000-0000-000000000000';
+const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
+
+/** All but the documents: payload, result, checkpoint. */
+export const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
+  j.created_at, j.run_at, j.updated_at, j.started_at, j.finished_at, j.held_since, j.expires_at, j.stale_at, j.attempt,
+  j.attempt_floor, j.max_attempts, j.lease_id, j.lease_owner, j.cancel_requested, j.cancel_intent, j.cancel_detail, j.cost_units,
+  j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.hold, j.retry, j.timeout_seconds, j.constraints, j.on_error,
+  j.on_drain, j.webhook_url, j.webhook_sent, j.client_request_id, j.traceparent, j.author, j.parent_id, j.schedule_id`;
+
+export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter, page: PageRequest): Promise<JobPage> {
+  const { ids, next } = await pageOfIds(db, schema, filter, page);
+  if (ids.length === 0) return { jobs: [], next };
+  const documents = page.withDocuments ? ['payload', 'result'] : [];
+  const columns = [summaryColumns, ...documents.map((name) => `j.${name}`)].join(', ');
+  const rows = await db.query<JobRow>(
+    `select ${columns}, ${leaseColumns} from ${jobSource(schema)}
+      where j.id = any(${idsWithinBytes(schema, documents)}) order by j.id desc`,
+    [ids],
+  );
+  return { jobs: rows.map(toJob), next: nextOf(ids, rows, next) };
+}
+
+/** SQL for those of the ids in $1, newest first, whose documents fit into one page. */
+export function idsWithinBytes(schema: Schema, documents: readonly string[]): string {
+  const bytes = ['error', 'constraints', ...documents].map((name) => jsonBytes(name)).join(' + ');
+  const sized = `select id, ${bytes} as bytes from ${schema}.jobs where id = any($1::uuid[])`;
+  return `array(select id from (${withinBytes(sized, 'id desc')}) as fitting)`;
+}
+
+/** A page that ended early goes on behind its last job. */
+export function nextOf(ids: string[], rows: readonly JobRow[], next: string | undefined): string | undefined {
+  const last = rows.at(-1)?.id as string | undefined;
+  return last === undefined || last === ids.at(-1) ? next : last;
+}
+
+export interface IdPage {
+  ids: string[];
+  next: string | undefined;
+}
+
+/** The ids alone, for those who go through many. */
+export async function pageOfIds(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  page: Pick<PageRequest, 'limit' | 'before'>,
+): Promise<IdPage> {
+  if (filter.statuses?.length === 0) return { ids: [], next: undefined };
+  const before = page.before ?? lastId;
+  if (filter.targetId === undefined && areLive(filter.statuses)) {
+    const few = await pageOfLive(db, schema, filter, filter.statuses, page.limit, before);
+    if (few !== undefined) return few;
+  }
+  const walk = orderedWalk(schema, filter, await hasLongLine(db, schema, filter.targetId));
+  return inSlices(page.limit, before, (from) => readSlice(db, walk, filter, page.limit, from));
+}
+
+async function hasLongLine(db: Queryable, schema: Schema, targetId: string | undefined): Promise<boolean> {
+  if (targetId === undefined) return false;
+  const rows = await db.query(
+    `select 1 from ${schema}.jobs where target_id = $1 and lane_rank is not null offset $2 limit 1`,
+    [targetId, longestLine],
+  );
+  return rows.length > 0;
+}
+
+/** Undefined if there are too many to sort. */
+async function pageOfLive(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  statuses: readonly Status[],
+  limit: number,
+  before: string,
+): Promise<IdPage | undefined> {
+  const found = await db.query<{ id: string }>(liveIds(schema, statuses, '$1'), [mostLive + 1]);
+  if (found.length > mostLive) return undefined;
+  const { text, values } = conditionsOf(filter, 4);
+  const rows = await db.query<{ id: string }>(
+    `select j.id from ${schema}.jobs j where j.id = any($1::uuid[]) and j.id < $2::uuid${text} order by j.id desc limit $3`,
+    [found.map((row) => row.id), before, limit + 1, ...values],
+  );
+  return cut(rows, limit);
+}
+
+interface Slice {
+  rows: { id: string }[];
+  /** The last id looked at, if the slice ended before the jobs did. */
+  reached: string | undefined;
+}
+
+async function inSlices(limit: number, before: string, read: (from: string) => Promise<Slice>): Promise<IdPage> {
+  const rows: { id: string }[] = [];
+  const deadline = performance.now() + searchMs;
+  let from = before;
+  do {
+    const part = await read(from);
+    rows.push(...part.rows);
+    if (rows.length > limit || part.reached === undefined) return cut(rows, limit);
+    from = part.reached;
+  } while (performance.now() < deadline);
+  return { ids: rows.map((row) => row.id), next: from };
+}
+
+function cut(rows: { id: string }[], limit: number): IdPage {
+  const ids = rows.slice(0, limit).map((row) => row.id);
+  return { ids, next: rows.length > limit ? ids.at(-1) : undefined };
+}
+
+async function readSlice(db: Queryable, walk: Walk, filter: JobFilter, limit: number, from: string): Promise<Slice> {
+  const { text, values } = conditionsOf(filter, 4 + walk.values.length);
+  const rows = await db.query<{ id: string }>(
+    `select j.id from (${walk.text}) j where true${text} order by j.id desc limit $3`,
+    [from, sliceRows, limit + 1, ...walk.values, ...values],
+  );
+  if (rows.length > limit) return { rows, reached: undefined };
+  const [last] = await db.query<{ id: string }>(`select id from (${walk.text}) j order by id desc offset $3 limit 1`, [
+    from,
+    sliceRows,
+    sliceRows - 1,
+    ...walk.values,
+  ]);
+  return { rows, reached: last?.id };
+}
+
+interface Walk {
+  text: string;
+  values: unknown[];
+}
+
+// What the conditions of a filter look at.
+const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error, hold';
+
+/** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
+function orderedWalk(schema: Schema, filter: JobFilter, longLine: boolean): Walk {
+  const ordered = (where: string) =>
+    `select ${filterColumns} from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
+  const together = (...parts: string[]) =>
+    `select * from (${parts.map((part) => `(${part})`).join(' union all ')}) h order by id desc limit $2`;
+  if (filter.targetId !== undefined && !longLine) {
+    // The line is in the order of the lane: all of it is read, and sorted, before anything else is considered.
+    const line = `select ${filterColumns} from ${schema}.jobs where target_id = $4 and lane_rank is not null offset 0`;
+    const text = together(
+      // jobs_target_id_id
+      ordered('target_id = $4 and not lane_head and lane_rank is null'),
+      ordered('target_id = $4 and lane_head'),
+      `select * from (${line}) l where id < $1::uuid order by id desc limit $2`,
+    );
+    return { text, values: [filter.targetId] };
+  }
+  const held = filter.statuses?.filter((status) => status === 'PAUSED' || status === 'ERROR') ?? [];
+  // jobs_held_status_id, once per status: only within one status are its entries in id order.
+  if (filter.targetId === undefined && held.length > 0 && held.length === filter.statuses?.length) {
+    return { text: together(...held.map((status) => ordered(`status = '${status}'`))), values: [] };
+  }
+  // The primary key, between the ids that the times allow.
+  return {
+    text: ordered('id >= $4::uuid and id < $5::uuid'),
+    values: [
+      filter.createdAfter === undefined ? firstId : idAt(filter.createdAfter, -clockSlackMs),
+      filter.createdBefore === undefined ? lastId : idAt(filter.createdBefore, clockSlackMs),
+    ],
+  };
+}
+
+/** The smallest uuid v7 of a time. */
+function idAt(time: string, laterMs: number): string {
+  const ms = Math.min(Math.max(0, Date.parse(time) + laterMs), 2 ** 48 - 1);
+  const hex = ms.toString(16).padStart(12, '0');
+  return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-7000-8000-000000000000`;
+}

@@ -1,0 +1,211 @@
+// Finished jobs become stale. An index on their end would cost every job that ends, and the event log
+// knows the ends in order: this follows it, as far behind as jobs stay fresh. Once a week it looks at
+// all jobs, and finds what the log does not tell: of a tenant that was restored, or changed by hand.
+
+import { isDataError, withoutFaulty } from '../../database/data-error.ts';
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { followInSteps, type Step } from '../../events/log/follower.ts';
+import { beginning, type Position } from '../../events/log/position.ts';
+import { insertEvents } from '../../events/log/record.ts';
+import { over, type RetiredJob, type RetiredRow, toRetired } from './delete-stale.ts';
+
+export interface MarkOptions {
+  /** How long a job stays fresh after its end. */
+  afterSeconds: number;
+  actor: string;
+  /** Rows to be read in one call: events, or jobs. */
+  limit: number;
+}
+
+export interface Marked {
+  jobs: RetiredJob[];
+  /** Jobs that Postgres refuses to mark; the next look at all jobs tries again. */
+  skipped: string[];
+  /** False: there is more to read; call again. */
+  complete: boolean;
+  /** The log has been read up to this event; undefined: another daemon is at it. */
+  readTo: { xid: string; seq: string } | undefined;
+}
+
+export const staleFollower = 'retention';
+export const secondsBetweenLooks = 7 * 86_400;
+
+interface Memory {
+  /** When the last look at all jobs ended. */
+  looked_at?: string;
+  /** A look is under way, and has come to this job. */
+  behind?: string;
+}
+
+const nil = '00000000-0000-0000-0000-000000000000';
+const start = { xid: '0', seq: '0' };
+
+/** One short transaction: reads on in the log, or in the jobs, and marks those whose time has come. */
+export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<Marked> {
+  try {
+    return await markInOneStep(db, schema, options, mark);
+  } catch (error) {
+    if (!isDataError(error)) throw error;
+  }
+  const skipped: string[] = [];
+  const markAround: typeof mark = (tx, _schema, ids) =>
+    withoutFaulty(
+      tx,
+      ids,
+      (some) => mark(tx, schema, some, options),
+      (id) => void skipped.push(id),
+    );
+  return { ...(await markInOneStep(db, schema, options, markAround)), skipped };
+}
+
+async function markInOneStep(
+  db: Database,
+  schema: Schema,
+  options: MarkOptions,
+  markAll: typeof mark,
+): Promise<Marked> {
+  let marked: Marked = { jobs: [], skipped: [], complete: true, readTo: undefined };
+  const { complete } = await followInSteps<Memory>(db, schema, staleFollower, {}, async (tx, position, memory) => {
+    const present = await readPresent(tx, schema);
+    const read = isLookDue(memory, present)
+      ? await lookOn(tx, schema, position, memory, present, options)
+      : await readOn(tx, schema, position, memory, present, options);
+    const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
+    marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? start };
+    return read.step;
+  });
+  return { ...marked, complete };
+}
+
+function isLookDue({ looked_at, behind }: Memory, { now }: Present): boolean {
+  return behind !== undefined || !(Date.parse(looked_at ?? '') > Date.parse(now) - secondsBetweenLooks * 1000);
+}
+
+interface Present {
+  now: string;
+  /**
+   * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
+   * Those of other databases of the server do not count: they may last for long.
+   */
+  first_under_way: string;
+  /** The first number that no transaction has had. */
+  next: string;
+}
+
+/** In the tenant's own place: in a cluster its node has numbers of its own. */
+async function readPresent(tx: Queryable, schema: Schema): Promise<Present> {
+  const [present] = await tx.query<Present>(
+    `select now() as now, pg_snapshot_xmax(pg_current_snapshot())::text as next, coalesce(
+       (select x from pg_snapshot_xip(pg_current_snapshot()) as x
+         where x::xid = any(array(select backend_xid from pg_stat_activity
+                                   where datname = current_database() and backend_xid is not null))
+         order by x limit 1),
+       pg_snapshot_xmax(pg_current_snapshot()))::text as first_under_way
+       from ${schema}.followers where name = $1`,
+    [staleFollower],
+  );
+  if (!present) throw new Error(`${schema} has no follower ${staleFollower}`);
+  return present;
+}
+
+interface Read {
+  /** Jobs that ended long enough ago, as far as this read can tell. */
+  ids: string[];
+  step: Step<Memory>;
+}
+
+/** The log up to the first event that is too young, or before which others could still be written. */
+async function readOn(
+  tx: Queryable,
+  schema: Schema,
+  position: Position,
+  memory: Memory,
+  present: Present,
+  { afterSeconds, limit }: MarkOptions,
+): Promise<Read> {
+  const { xid, seq } = position.page ?? start;
+  const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
+    `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second'
+              -- Of a clock that was wrong: whoever waits for such a time waits for ever.
+              or e.at > now() + interval '1 day' as due,
+            coalesce(to_status in ('SUCCESS','PARTIAL','CANCELED','ERROR'), false) as ended
+       from ${schema}.events e
+      where (e.xid, e.seq) > ($1::text::xid8, $2::bigint) and e.xid < $5::text::xid8
+      order by e.xid, e.seq limit $4`,
+    [xid, seq, afterSeconds, limit, present.first_under_way],
+  );
+  const young = rows.findIndex((row) => !row.due);
+  const read = young === -1 ? rows : rows.slice(0, young);
+  const last = read.at(-1);
+  const ids = new Set(read.flatMap((row) => (row.ended && row.job_id !== null ? [row.job_id] : [])));
+  // A database that was restored to an earlier time gives the same numbers again.
+  const ahead = BigInt(xid) >= BigInt(present.next);
+  return {
+    ids: [...ids],
+    step: {
+      position: ahead ? beginning : last === undefined ? position : at(last.xid, last.seq),
+      state: ahead ? {} : memory,
+      handled: read.length,
+      complete: read.length < limit && !ahead,
+      moved: last !== undefined,
+      ahead,
+    },
+  };
+}
+
+async function lookOn(
+  tx: Queryable,
+  schema: Schema,
+  position: Position,
+  { looked_at, behind = nil }: Memory,
+  { now }: Present,
+  { afterSeconds, limit }: MarkOptions,
+): Promise<Read> {
+  const rows = await tx.query<{ id: string; due: boolean }>(
+    `select id, stale_at is null and ${over} and finished_at < now() - $2::float8 * interval '1 second' as due
+       from ${schema}.jobs where id > $1 order by id limit $3`,
+    [behind, afterSeconds, limit],
+  );
+  const last = rows.at(-1);
+  const done = rows.length < limit || last === undefined;
+  const state: Memory = done ? { looked_at: now } : { ...(looked_at !== undefined && { looked_at }), behind: last.id };
+  return {
+    ids: rows.filter((row) => row.due).map((row) => row.id),
+    step: {
+      position: position.page ? position : at(start.xid, start.seq),
+      state,
+      handled: rows.length,
+      complete: false,
+      moved: true,
+      ahead: false,
+    },
+  };
+}
+
+/** All up to this event has been read. */
+function at(xid: string, seq: string): Position {
+  return { seen: beginning.seen, page: { until: beginning.seen, xid, seq } };
+}
+
+async function mark(
+  tx: Queryable,
+  schema: Schema,
+  ids: readonly string[],
+  { afterSeconds, actor }: MarkOptions,
+): Promise<RetiredJob[]> {
+  const rows = await tx.query<RetiredRow>(
+    `with old as (
+       select id from ${schema}.jobs
+        where id = any($1::uuid[]) and stale_at is null and ${over}
+          and finished_at < now() - $2::float8 * interval '1 second'
+        order by id for update),
+     staled as (
+       update ${schema}.jobs set stale_at = now() where id = any(array(select id from old))
+       returning id, type, queue, target_id, status, attempt, lease_id),
+     told as (${insertEvents(schema, { source: 'staled', type: `'job.stale'`, actor: '$3', from: 'status', to: 'status' })})
+     select id, type, queue, target_id, status from staled`,
+    [ids, afterSeconds, actor],
+  );
+  return rows.map(toRetired);
+}

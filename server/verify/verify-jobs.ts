@@ -1,0 +1,142 @@
+// Replays the history of every job, in a stream ordered by job: each step must be one that the states
+// allow and begin where the last one ended, a job ends once, and its row must be what its history says.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { scan } from '../database/scan.ts';
+import type { Fault, Faults } from '../events/seals/violation.ts';
+import { hasNoLease } from '../jobs/claim/reopen-lease.ts';
+import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
+
+export interface JobsReport {
+  jobs: number;
+  events: number;
+}
+
+interface HistoryRow {
+  xid: string;
+  seq: string;
+  type: string;
+  job_id: string;
+  from_status: Status | null;
+  to_status: Status | null;
+  /** The status in the job's row; null if there is none. */
+  present: Status | null;
+}
+
+interface Replay {
+  jobId: string;
+  present: Status | null;
+  status: Status | undefined;
+  /** The last event that changed the status. */
+  last: string;
+  deleted: boolean;
+}
+
+/** With `pruned` the first events of a job may be gone: its history then begins wherever it does. */
+export async function verifyJobs(tx: Queryable, schema: Schema, pruned: boolean, faults: Faults): Promise<JobsReport> {
+  const report = { jobs: 0, events: 0 };
+  let replay: Replay | undefined;
+  const rows = scan<HistoryRow>(
+    tx,
+    `select e.xid, e.seq, e.type, e.job_id, e.from_status, e.to_status, j.status as present
+       from ${schema}.events e left join ${schema}.jobs j on j.id = e.job_id
+      where e.job_id is not null order by e.job_id, e.seq`,
+  );
+  for await (const batch of rows) {
+    for (const row of batch) {
+      if (replay?.jobId !== row.job_id) {
+        if (replay) finish(replay, pruned, faults);
+        replay = { jobId: row.job_id, present: row.present, status: undefined, last: '', deleted: false };
+        report.jobs++;
+      }
+      report.events++;
+      step(replay, row, pruned, faults);
+    }
+  }
+  if (replay) finish(replay, pruned, faults);
+  await findUntold(tx, schema, pruned, faults);
+  await findUnleased(tx, schema, faults);
+  return report;
+}
+
+function step(replay: Replay, row: HistoryRow, pruned: boolean, faults: Faults): void {
+  const event = `${row.xid}:${row.seq}`;
+  const wrong = (detail: string) => faults.add({ kind: 'job_history', event, jobId: row.job_id, detail });
+  const { from_status: from, to_status: to } = row;
+  // Only a change: the delivery of a webhook is told when the job is long gone.
+  if (replay.deleted && from !== to && to !== null) wrong(`${row.type} after the job was deleted`);
+  if (row.type === 'job.deleted') replay.deleted = true;
+  if (to === null) return;
+  if (replay.status === undefined) {
+    // Its first event, or the first that retention left.
+    if (from !== null && !pruned) wrong(`begins with ${row.type} from ${from}, not with its enqueuing`);
+  } else if (from === null) {
+    wrong(`is enqueued again`);
+  } else if (from !== replay.status) {
+    wrong(`${row.type} from ${from}, but the job was ${replay.status} since ${replay.last}`);
+  }
+  if (from === to) {
+    replay.status ??= to;
+    return;
+  }
+  if (!isAllowed(row.type, from, to)) wrong(`${row.type} from ${from ?? 'nothing'} to ${to} is no transition`);
+  if (replay.status !== undefined && isTerminal(replay.status)) {
+    wrong(`${row.type} after the job ended with ${replay.last}`);
+  }
+  replay.status = to;
+  replay.last = event;
+}
+
+const allowed = new Set<string>(
+  Object.values(transitions).flatMap(({ event, from, to }) =>
+    (from.length === 0 ? [null] : from).map((status) => `${event} ${status} ${to}`),
+  ),
+);
+
+function isAllowed(type: string, from: Status | null, to: Status): boolean {
+  return allowed.has(`${type} ${from} ${to}`);
+}
+
+function finish(replay: Replay, pruned: boolean, faults: Faults): void {
+  const { jobId, present, status, last, deleted } = replay;
+  const event = last === '' ? {} : { event: last };
+  const tell = (kind: Fault['kind'], detail: string) => faults.add({ kind, jobId, ...event, detail });
+  if (present === null) {
+    if (!deleted) tell('job_missing', 'has a history, but neither a row nor a deletion');
+    return;
+  }
+  if (deleted) tell('job_state', `its deletion was told, but its row is there and says ${present}`);
+  else if (status !== undefined && status !== present) {
+    tell('job_state', `its row says ${present}, its history ends with ${status}`);
+  } else if (status === undefined && !pruned) {
+    tell('job_history', 'no event tells how it came to be');
+  }
+}
+
+/** Rows without any history. Retention may have removed that of a job older than the oldest event. */
+async function findUntold(tx: Queryable, schema: Schema, pruned: boolean, faults: Faults): Promise<void> {
+  const rows = scan<{ id: string; status: string }>(
+    tx,
+    `select j.id, j.status from ${schema}.jobs j
+      where not exists (select 1 from ${schema}.events e where e.job_id = j.id)
+        ${pruned ? `and j.created_at > (select at from ${schema}.events order by xid, seq limit 1)` : ''}`,
+  );
+  for await (const batch of rows) {
+    for (const row of batch)
+      faults.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, and no event tells of it` });
+  }
+}
+
+/** Jobs that are owned, but not by an active lease: nobody could tell whether their holder is alive. */
+async function findUnleased(tx: Queryable, schema: Schema, faults: Faults): Promise<void> {
+  const rows = scan<{ id: string; status: string; lease_id: string; lease_owner: string }>(
+    tx,
+    `select j.id, j.status, j.lease_id, j.lease_owner from ${schema}.jobs j where ${hasNoLease(schema)}`,
+  );
+  for await (const batch of rows) {
+    for (const { id, status, lease_id, lease_owner } of batch) {
+      const detail = `is ${status} under lease ${lease_id} of ${lease_owner}, which is not active`;
+      faults.add({ kind: 'job_lease', jobId: id, detail });
+    }
+  }
+}

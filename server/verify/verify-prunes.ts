@@ -1,0 +1,110 @@
+// What the chain says about blocks whose events are gone: a block may only be pruned if a record, sealed later, lists
+// it, and if it had come to the age that retention asks for.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import type { Faults } from '../events/seals/violation.ts';
+import { type PruneRecord, parseRecord } from '../events/seals/seal-chain.ts';
+
+interface PrunedRange {
+  first: bigint;
+  last: bigint;
+  seal: string;
+  record: PruneRecord;
+}
+
+/** Retention never removes younger events: RETENTION_EVENT_DAYS is at least 1. */
+const leastSeconds = 86_400;
+
+export class PruneRecords {
+  #ranges: PrunedRange[] = [];
+  /** False: an earlier version wrote all seals, and kept no records. */
+  hasBegun = false;
+
+  /** What they say is proved when the chain comes to them. */
+  static async read(tx: Queryable, schema: Schema): Promise<PruneRecords> {
+    const records = new PruneRecords();
+    const rows = await tx.query<{ number: string; record: string | null }>(
+      `select number, record from ${schema}.event_seals where kind = 'prune' and length(hash) = 33 order by number`,
+    );
+    const [begun] = await tx.query(`select 1 from ${schema}.event_seals where length(hash) = 33 limit 1`);
+    records.hasBegun = begun !== undefined;
+    for (const { number, record: text } of rows) {
+      const record = parseRecord(text ?? '');
+      if (record?.kind !== 'prune') continue;
+      for (const [first, last] of record.seals) {
+        records.#ranges.push({ first: BigInt(first), last: BigInt(last), seal: number, record });
+      }
+    }
+    records.#ranges.sort((a, b) => (a.first < b.first ? -1 : a.first > b.first ? 1 : 0));
+    return records;
+  }
+
+  /** The record that lists the block. Ranges of honest records do not overlap. */
+  find(seal: string): PrunedRange | undefined {
+    const number = BigInt(seal);
+    let [low, high] = [0, this.#ranges.length];
+    while (low < high) {
+      const middle = (low + high) >> 1;
+      if ((this.#ranges[middle] as PrunedRange).first <= number) low = middle + 1;
+      else high = middle;
+    }
+    const range = this.#ranges[low - 1];
+    return range && range.last >= number ? range : undefined;
+  }
+}
+
+/** A block that is marked as pruned. `sealedAt` in microseconds. */
+export function verifyPruned(
+  records: PruneRecords,
+  block: { seal: string; sealedAt: string; isFormat2: boolean },
+  faults: Faults,
+): void {
+  const { seal } = block;
+  const pruned = records.find(seal);
+  if (!pruned || BigInt(pruned.seal) <= BigInt(seal)) {
+    if (!block.isFormat2 && !records.hasBegun) return;
+    faults.add({
+      kind: 'prune_unrecorded',
+      seal,
+      detail: 'is marked as pruned, but no sealed record says that it was',
+    });
+    return;
+  }
+  const age = pruned.record.older_than_seconds;
+  if (age === null) {
+    if (!block.isFormat2) return;
+    const detail = `seal ${pruned.seal} takes it for one that was pruned by an earlier version, which it cannot have been`;
+    faults.add({ kind: 'prune_unrecorded', seal, detail });
+  } else if (BigInt(pruned.record.sealed_at) - BigInt(block.sealedAt) < BigInt(Math.floor(age)) * 1_000_000n) {
+    faults.add({
+      kind: 'prune_too_early',
+      seal,
+      detail: `was pruned by seal ${pruned.seal} before its age of ${age} s`,
+    });
+  }
+}
+
+/** The record itself, in its place in the chain. */
+export function verifyPruneRecord(
+  seal: string,
+  record: PruneRecord,
+  isFirstOfFormat2: boolean,
+  now: string,
+  faults: Faults,
+): void {
+  const wrong = (kind: 'prune_unrecorded' | 'prune_too_early', detail: string) => faults.add({ kind, seal, detail });
+  const age = record.older_than_seconds;
+  if (age === null && !isFirstOfFormat2) {
+    wrong(
+      'prune_unrecorded',
+      'adopts blocks that an earlier version pruned, but is not the first seal of this version',
+    );
+  } else if (age !== null && age < leastSeconds) {
+    wrong(
+      'prune_too_early',
+      `records a removal of events that were kept for ${age} s; retention keeps them for a day at least`,
+    );
+  } else if (BigInt(record.sealed_at) > BigInt(now)) {
+    wrong('prune_too_early', 'records a removal at a time that is yet to come');
+  }
+}

@@ -1,0 +1,88 @@
+// Jobs that a handler puts in. In the same tenant, known by parent and place, so that a retry finds
+// the child of the attempt before instead of making another.
+
+import { retryConflicts } from '../../database/database.ts';
+import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
+import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { readFleet } from '../../daemons/live-daemons.ts';
+import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import { Problem } from '../../kernel/errors.ts';
+import type { ChildOptions } from '../handlers/define-job.ts';
+import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
+import type { HandlerRun } from './handler-run.ts';
+import { toStorable } from './storable.ts';
+
+export interface ChildRequest {
+  key: string;
+  type: string;
+  payload: unknown;
+  options: ChildOptions;
+  actor: string;
+}
+
+// With the parent's id it has to fit into an index.
+const longestKey = 300;
+
+class LeaseLost extends Error {}
+
+/** Undefined: the parent's lease is lost, and nothing was put in. */
+export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
+  const { db, tenant, job, leaseId } = run;
+  const child = await toChild(run, request);
+  await admit(run, child);
+  try {
+    const enqueued = await retryConflicts(() =>
+      db.transaction(async (tx) => {
+        const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
+        // Last, because whoever ends the parent locks its lane before its row.
+        const held = await tx.query(
+          `select id from ${tenant.schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING' for share`,
+          [job.id, leaseId],
+        );
+        if (held.length === 0 || enqueued === undefined) throw new LeaseLost();
+        return enqueued;
+      }),
+    );
+    run.onEnqueued?.(enqueued);
+    return { id: enqueued.job.id };
+  } catch (error) {
+    if (error instanceof LeaseLost) return undefined;
+    throw error;
+  }
+}
+
+/** A full queue is no fault of the parent: it may be tried again, or catch the error and wait. */
+async function admit(run: HandlerRun, child: NewJob): Promise<void> {
+  try {
+    await run.admit([child]);
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== 'QUEUE_FULL') throw error;
+    throw new Recoverable(error.message, { code: error.code, details: error.extra });
+  }
+}
+
+async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
+  const { db, tenant, jobTypes, job } = run;
+  const { type, payload, options } = request;
+  if (request.key.length > longestKey) throw new RangeError(`the key of a child has at most ${longestKey} characters`);
+  const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
+  if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' });
+  const child = await toNewJob(
+    {
+      type,
+      payload: stored.value,
+      target_id: options.targetId,
+      priority: options.priority,
+      run_at: options.runAt,
+      max_attempts: options.maxAttempts,
+      author: job.author ?? undefined,
+    },
+    { tenant, jobTypes, fleet: () => readFleet(db) },
+  );
+  return {
+    ...child,
+    traceparent: job.traceparent ?? undefined,
+    parentId: job.id,
+    clientRequestId: `child:${job.id}:${request.key}`,
+  };
+}

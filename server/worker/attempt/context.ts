@@ -1,0 +1,165 @@
+// What a handler is given. Everything behind it, its functions too, is made when it is asked for: a
+// job that uses nothing pays nothing. They may be taken apart: `({ payload, progress, sleep }) => …`.
+import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
+import type { Effects, PhaseScope } from './effects.ts';
+import { JobStopped, stopReasonOf } from './stop-reason.ts';
+
+export interface ContextParts {
+  job: JobInfo;
+  leaseId: string;
+  /** As the database has them, for code that runs elsewhere and reads them there. */
+  stored: { payload: unknown; checkpoint: unknown };
+  payload: unknown;
+  /** Its signal is aborted with a StopReason, and is not made before somebody looks at it. */
+  stopping: Stopping;
+  lastCheckpoint: unknown;
+  phase?: PhaseScope | undefined;
+  /** Results of the phases that are done, by name. */
+  results: Readonly<Record<string, unknown>>;
+  effects(): Effects;
+  onPartial(reason: string): void;
+}
+
+export interface Stopping {
+  readonly signal: AbortSignal;
+  /** Aborts it now if the lease has run out, e.g. while the process stood still. */
+  check?(): void;
+}
+
+export class Context implements JobContext {
+  readonly job: JobInfo;
+  readonly payload: unknown;
+  readonly lastCheckpoint: unknown;
+  readonly #parts: ContextParts;
+  #signal: AbortSignal | undefined;
+  #log: LogFunction | undefined;
+  #lease: Lease | undefined;
+  #children = 0;
+
+  constructor(parts: ContextParts) {
+    this.#parts = parts;
+    this.job = parts.job;
+    this.payload = parts.payload;
+    this.lastCheckpoint = parts.lastCheckpoint;
+  }
+
+  get signal(): AbortSignal {
+    this.#signal ??= withErrorReason(this.#parts.stopping.signal);
+    return this.#signal;
+  }
+
+  get lease(): Lease {
+    const { leaseId, job, effects } = this.#parts;
+    this.#lease ??= {
+      id: leaseId,
+      fence: `${job.id}:${job.attempt}:${leaseId}`,
+      assert: async () => {
+        await effects().assertLease();
+      },
+    };
+    return this.#lease;
+  }
+
+  get log(): LogFunction {
+    const { effects } = this.#parts;
+    this.#log ??= Object.assign(
+      (message: string, data?: Record<string, unknown>) => effects().log('info', String(message), data),
+      {
+        warn: (message: string, data?: Record<string, unknown>) => effects().log('warn', String(message), data),
+        error: (message: string, data?: Record<string, unknown>) => effects().log('error', String(message), data),
+      },
+    );
+    return this.#log;
+  }
+
+  get progress() {
+    return (percent: number, message?: string): void => {
+      const value = Number(percent);
+      if (Number.isNaN(value)) throw new TypeError('progress needs a number from 0 to 100');
+      this.#parts.effects().progress(Math.min(100, Math.max(0, value)), message, this.#parts.phase);
+    };
+  }
+
+  get phaseResult() {
+    return (name: string): unknown => this.#parts.results[name];
+  }
+
+  get phaseResults() {
+    return (): Record<string, unknown> => ({ ...this.#parts.results });
+  }
+
+  get addUsage() {
+    return async ({ tokens }: { tokens: number }): Promise<void> => {
+      if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
+      await this.#parts.effects().addUsage(tokens);
+      throwIfStopped(this.#parts.stopping.signal);
+    };
+  }
+
+  get sleep() {
+    return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping);
+  }
+
+  get enqueue() {
+    return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
+      throwIfStopped(this.#parts.stopping.signal);
+      const { phase } = this.#parts;
+      this.#children += 1;
+      const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
+      return this.#parts
+        .effects()
+        .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+    };
+  }
+
+  get checkpoint() {
+    return (state: unknown): Promise<void> => this.#parts.effects().checkpoint(state);
+  }
+
+  get markPartial() {
+    return (reason: string): void => this.#parts.onPartial(String(reason));
+  }
+}
+
+/** The same signal, with an Error for a reason: what fetch and friends then reject with can be read. */
+function withErrorReason(signal: AbortSignal): AbortSignal {
+  const controller = new AbortController();
+  const abort = () => controller.abort(stopped(signal));
+  if (signal.aborted) abort();
+  else signal.addEventListener('abort', abort, { once: true });
+  return controller.signal;
+}
+
+function stopped(signal: AbortSignal): JobStopped {
+  return new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' });
+}
+
+function throwIfStopped(signal: AbortSignal): void {
+  if (signal.aborted) throw stopped(signal);
+}
+
+// setTimeout fires at once beyond 2^31-1 ms.
+const longestTimerMs = 2 ** 31 - 1;
+
+export async function sleep(ms: number, stopping: Stopping): Promise<void> {
+  for (let left = ms; left > longestTimerMs; left -= longestTimerMs) await wait(longestTimerMs, stopping);
+  await wait(ms > longestTimerMs ? ms % longestTimerMs : ms, stopping);
+}
+
+function wait(ms: number, stopping: Stopping): Promise<void> {
+  const { signal } = stopping;
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(stopped(signal));
+    const stop = () => {
+      clearTimeout(timer);
+      reject(stopped(signal));
+    };
+    const timer = setTimeout(() => {
+      // This timer may be the first thing that runs after the process stood still.
+      stopping.check?.();
+      signal.removeEventListener('abort', stop);
+      resolve();
+    }, ms);
+    signal.addEventListener('abort', stop, { once: true });
+  });
+}

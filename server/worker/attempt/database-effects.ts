@@ -1,0 +1,146 @@
+// The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
+// ends the attempt with `leaseLost`, and nothing is written after it.
+import { leaseLeftMs } from '../../jobs/claim/lease.ts';
+import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
+import { saveCheckpoint } from '../../jobs/attempt/progress.ts';
+import { isHeld, type Report, saveReport } from '../../jobs/attempt/report.ts';
+import { errorMessage } from '../../kernel/errors.ts';
+import { monotonicMs } from '../../kernel/monotonic.ts';
+import { tokenLimitOf } from './budget.ts';
+import { enqueueChild } from './children.ts';
+import { Coalescer } from './coalesce.ts';
+import type { ChildOptions } from '../handlers/define-job.ts';
+import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
+import { Fatal } from '../handlers/handler-errors.ts';
+import type { HandlerRun } from './handler-run.ts';
+import { LogWriter } from './log-writer.ts';
+import { JobStopped, stopReasonOf } from './stop-reason.ts';
+import { storableText, toStorable } from './storable.ts';
+
+// Often enough for a person who watches, seldom enough for the database.
+const reportEveryMs = 250;
+const longestProgressMessage = 1000;
+
+export class DatabaseEffects implements Effects {
+  readonly #run: HandlerRun;
+  readonly #actor: string;
+  #reports: Coalescer<Report> | undefined;
+  #logs: LogWriter | undefined;
+  #tokensUsed: number;
+  #lost = false;
+
+  constructor(run: HandlerRun) {
+    this.#run = run;
+    this.#actor = `worker:${run.job.leaseOwner ?? run.config.workerId}`;
+    this.#tokensUsed = run.job.tokensUsed;
+  }
+
+  progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void {
+    const text = message === undefined ? undefined : storableText(String(message), longestProgressMessage);
+    this.#report({
+      progress: {
+        percent: overallProgress(percent, phase),
+        message: text,
+        phase: phase && { name: phase.name, percent },
+      },
+    });
+  }
+
+  addUsage(tokens: number): void {
+    this.#tokensUsed += tokens;
+    if (tokens > 0) this.#report({ tokensUsed: this.#tokensUsed });
+    const limit = tokenLimitOf(this.#run);
+    if (limit > 0 && this.#tokensUsed > limit) {
+      this.#run.stop({ kind: 'budgetSpent', used: this.#tokensUsed, limit });
+    }
+  }
+
+  log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {
+    const { db, tenant, job, logger } = this.#run;
+    this.#logs ??= new LogWriter(
+      {
+        append: (lines) => this.#fenced(() => appendLogs(db, tenant.schema, this.#held, lines)),
+        trim: () => trimLogs(db, tenant.schema, job.id),
+        onError: (error) => logger.warn({ err: error, jobId: job.id }, 'job log could not be written yet'),
+      },
+      job.attempt > 1,
+    );
+    this.#logs.log(level, message, data);
+  }
+
+  async assertLease(): Promise<LeaseAssertion> {
+    for (;;) {
+      const sentAt = monotonicMs();
+      const leftMs = await leaseLeftMs(this.#run.db, this.#run.tenant.schema, this.#held);
+      this.#throwIfRunOut();
+      if (leftMs === undefined) {
+        this.#lose();
+        throw new JobStopped({ kind: 'leaseLost' });
+      }
+      // The answer may have lain in the socket while the process stood still. Then it tells nothing: ask again.
+      if (monotonicMs() < sentAt + leftMs) return { validUntilMs: sentAt + leftMs };
+    }
+  }
+
+  async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }> {
+    const child = await enqueueChild(this.#run, { key, type, payload, options, actor: this.#actor });
+    if (child !== undefined) {
+      this.#throwIfRunOut();
+      return child;
+    }
+    this.#lose();
+    throw new JobStopped({ kind: 'leaseLost' });
+  }
+
+  async checkpoint(state: unknown): Promise<void> {
+    const { db, tenant, config } = this.#run;
+    const stored = toStorable(state, config.resultLimitBytes, 'The checkpoint');
+    if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
+    await this.#fenced(() => saveCheckpoint(db, tenant.schema, this.#held, stored.value));
+    if (this.#lost) throw new JobStopped({ kind: 'leaseLost' });
+    this.#throwIfRunOut();
+  }
+
+  async flush(): Promise<void> {
+    const { logger, job } = this.#run;
+    const ends = await Promise.allSettled([this.#reports?.flush(), this.#logs?.flush()]);
+    for (const end of ends) {
+      if (end.status === 'rejected') logger.warn({ err: end.reason, jobId: job.id }, 'report of a job was lost');
+    }
+  }
+
+  get #held() {
+    return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
+  }
+
+  #report(report: Report): void {
+    const { db, tenant, job, logger } = this.#run;
+    this.#reports ??= new Coalescer<Report>({
+      everyMs: reportEveryMs,
+      merge: (older, newer) => ({ ...older, ...newer }),
+      write: (merged) => this.#fenced(() => saveReport(db, tenant.schema, this.#held, merged, this.#actor)),
+      onError: (error) =>
+        logger.warn({ reason: errorMessage(error), jobId: job.id }, 'report of a job could not be written yet'),
+    });
+    this.#reports.put(report);
+  }
+
+  async #fenced(write: () => Promise<boolean>): Promise<void> {
+    if (this.#lost) return;
+    if (await write()) return;
+    // While a tenant moves between nodes a fenced write can miss a row that is there: look again.
+    if ((await isHeld(this.#run.db, this.#run.tenant.schema, this.#held)) && (await write())) return;
+    this.#lose();
+  }
+
+  /** What the lease's holder is told counts only while the lease is trusted by the process's own clock. */
+  #throwIfRunOut(): void {
+    this.#run.check?.();
+    if (stopReasonOf(this.#run.signal)?.kind === 'leaseLost') throw new JobStopped({ kind: 'leaseLost' });
+  }
+
+  #lose(): void {
+    this.#lost = true;
+    this.#run.stop({ kind: 'leaseLost' });
+  }
+}

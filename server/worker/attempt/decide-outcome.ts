@@ -1,0 +1,68 @@
+// From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
+
+import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
+import type { Outcome } from '../../jobs/finish/outcome.ts';
+import { tokenLimitMessage } from '../../jobs/finish/recover.ts';
+import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
+import { assertNever } from '../../kernel/errors.ts';
+import type { HandlerEnd } from './run-handler.ts';
+import type { StopReason } from './stop-reason.ts';
+
+/**
+ * Undefined: the lease is lost and there is nothing to write. A handler that ended before it was
+ * told to stop counts as it ended; after that, the reason decides, however it ended.
+ */
+export function decideOutcome(
+  job: Job,
+  end: HandlerEnd | undefined,
+  reason: StopReason | undefined,
+  random: number,
+): Outcome | undefined {
+  if (reason !== undefined) return outcomeOfStop(job, reason, random);
+  if (end === undefined) return undefined;
+  switch (end.kind) {
+    case 'completed':
+      return { kind: 'complete', result: end.result };
+    case 'partial':
+      return { kind: 'completePartly', result: end.result, ...(end.error !== undefined && { error: end.error }) };
+    case 'failed':
+      return outcomeOfFailure(job, end.error, end.recoverable, random);
+    default:
+      return assertNever(end);
+  }
+}
+
+function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | undefined {
+  switch (reason.kind) {
+    case 'leaseLost':
+      return undefined;
+    case 'budgetSpent':
+      return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(reason.used, reason.limit) } };
+    case 'timedOut': {
+      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.afterSeconds} s.` };
+      return outcomeOfFailure(job, error, false, random);
+    }
+    case 'paused':
+      return { kind: 'stopPaused', message: stoppedByUser.pause, by: reason.by };
+    case 'canceled':
+      return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
+    case 'drained':
+      return reason.thenDo === 'requeue'
+        ? { kind: 'giveBack', reason: 'drained' }
+        : { kind: 'stopPaused', message: stoppedByUser.pause, by: drainedBy(job.leaseOwner) };
+    default:
+      return assertNever(reason);
+  }
+}
+
+function drainedBy(owner: string | null): CancelDetail {
+  return { kind: 'drain', reason: 'drained', ...(owner !== null && { author: `worker:${owner}` }) };
+}
+
+/** Fatal unless the handler says otherwise, or the job lists the code as recoverable. */
+function outcomeOfFailure(job: Job, error: JobError, recoverable: boolean, random: number): Outcome {
+  const again = recoverable || (job.retry?.codes?.includes(error.code) ?? false);
+  if (!again || !attemptsLeft(job)) return { kind: 'fail', error };
+  const delayMs = backoffMs(job.retry ?? defaultBackoff, job.attempt - job.attemptFloor, random);
+  return { kind: 'retry', error, delayMs };
+}

@@ -1,0 +1,146 @@
+// One phase: its tries, its time limit, and what became of it.
+import type { JobError } from '../../jobs/model/job.ts';
+import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
+import { type ContextParts, sleep } from './context.ts';
+import type { PhaseDefinition } from '../handlers/define-job.ts';
+import { dispositionOf } from '../handlers/handler-errors.ts';
+import type { HandlerRun } from './handler-run.ts';
+import { isRecoverable, toJobError } from '../handlers/job-error.ts';
+import { toStorable } from './storable.ts';
+
+export type PhaseEnd =
+  | { status: 'completed' | 'partial'; result: unknown; message?: string | undefined }
+  | { status: 'skipped'; message: string }
+  | { status: 'failed'; error: JobError; recoverable: boolean }
+  /** The attempt was told to stop; the executor knows why. */
+  | { status: 'stopped' }
+  | { status: 'lost' };
+
+/**
+ * Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. The
+ * kill signal is looked up when it is needed: one that nobody looks at is never made.
+ */
+export type Invoke = (parts: ContextParts, killer: { readonly kill: AbortSignal }) => unknown;
+
+export interface PhaseRun {
+  phase: PhaseDefinition;
+  run: HandlerRun;
+  parts: ContextParts;
+  invoke: Invoke;
+  isolated: boolean;
+  /** Marks the phase as running once more; false if the lease is lost. */
+  begin(): Promise<boolean>;
+}
+
+export async function runPhase(phaseRun: PhaseRun): Promise<PhaseEnd> {
+  const { phase, run, begin } = phaseRun;
+  const attempts = phase.retry?.attempts ?? 1;
+  for (let attempt = 1; ; attempt++) {
+    const end = await tryPhase(phaseRun);
+    if (end.status !== 'failed' || !end.recoverable || attempt >= attempts) return end;
+    const delayMs = backoffMs({ ...defaultBackoff, ...phase.retry }, attempt, Math.random());
+    phaseRun.parts.effects().log('warn', `phase ${phase.name} failed and is tried again`, {
+      attempt,
+      delay_ms: delayMs,
+      error: end.error,
+    });
+    try {
+      await sleep(delayMs, run);
+    } catch {
+      return { status: 'stopped' };
+    }
+    if (!(await begin())) return { status: 'lost' };
+  }
+}
+
+async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Promise<PhaseEnd> {
+  const limit = new TimeLimit(phase, run, isolated);
+  let partial: string | undefined;
+  try {
+    const onPartial = (reason: string) => {
+      partial = reason;
+    };
+    const stopping = { signal: limit.signal, check: () => run.check?.() };
+    const value = await invoke({ ...parts, stopping, onPartial }, limit);
+    const error = resultFault(phase, value);
+    if (error) return { status: 'failed', error, recoverable: false };
+    const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);
+    if (!stored.ok) return { status: 'failed', error: stored.error, recoverable: false };
+    return { status: partial === undefined ? 'completed' : 'partial', result: stored.value, message: partial };
+  } catch (error) {
+    if (run.signal.aborted) return { status: 'stopped' };
+    if (limit.isOver) return { status: 'failed', error: limit.error, recoverable: limit.isRecoverable };
+    if (dispositionOf(error) === 'skipPhase') return { status: 'skipped', message: toJobError(error).message };
+    return { status: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, phase.retry) };
+  } finally {
+    limit.clear();
+  }
+}
+
+function resultFault(phase: PhaseDefinition, value: unknown): JobError | undefined {
+  const issue = phase.result?.safeParse(value).error?.issues[0];
+  if (issue === undefined) return undefined;
+  const path = ['result', ...issue.path].join('.');
+  return {
+    code: 'INVALID_RESULT',
+    message: `Phase ${phase.name} returned what its schema refuses: ${path}: ${issue.message}`,
+  };
+}
+
+const longestTimerMs = 2 ** 31 - 1;
+
+/** A phase's own time: first its signal, then, for code that does not listen, the end of waiting. */
+class TimeLimit {
+  readonly signal: AbortSignal;
+  readonly kill: AbortSignal;
+  isOver = false;
+  readonly #phase: PhaseDefinition;
+  readonly #run: HandlerRun;
+  #timer: NodeJS.Timeout | undefined;
+
+  constructor(phase: PhaseDefinition, run: HandlerRun, isolated: boolean) {
+    this.#phase = phase;
+    this.#run = run;
+    const seconds = phase.timeoutSeconds;
+    if (seconds === undefined) {
+      this.signal = run.signal;
+      this.kill = run.kill;
+      return;
+    }
+    const stop = new AbortController();
+    const kill = new AbortController();
+    this.signal = AbortSignal.any([run.signal, stop.signal]);
+    this.kill = AbortSignal.any([run.kill, kill.signal]);
+    const reason = { kind: 'timedOut' as const, afterSeconds: seconds, phase: phase.name };
+    const giveUp = () => {
+      kill.abort(reason);
+      // Code in this process cannot be ended: the executor fences it off. A thread is gone by then.
+      if (!isolated) run.stop(reason);
+    };
+    this.#timer = setTimeout(
+      () => {
+        this.isOver = true;
+        stop.abort(reason);
+        this.#timer = setTimeout(giveUp, run.config.cancelGraceSeconds * 1000);
+      },
+      Math.min(seconds * 1000, longestTimerMs),
+    );
+  }
+
+  get error(): JobError {
+    const { name, timeoutSeconds } = this.#phase;
+    return { code: 'TIMEOUT', message: `Phase ${name} ran longer than ${timeoutSeconds} s.` };
+  }
+
+  get isRecoverable(): boolean {
+    const { retry } = this.#phase;
+    if (retry?.on === 'any') return true;
+    return (
+      (Array.isArray(retry?.on) && retry.on.includes('TIMEOUT')) || !!this.#run.job.retry?.codes?.includes('TIMEOUT')
+    );
+  }
+
+  clear(): void {
+    clearTimeout(this.#timer);
+  }
+}

@@ -1,0 +1,167 @@
+// A job of ordered phases. Each is stored when it ends; an attempt starts with the first that is
+// not done. The ends of all of them make the job's own.
+import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
+import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../../jobs/attempt/phases.ts';
+import { isHeld } from '../../jobs/attempt/report.ts';
+import type { ContextParts } from './context.ts';
+import type { PhaseDefinition } from '../handlers/define-job.ts';
+import { overallProgress, type PhaseScope } from './effects.ts';
+import type { HandlerEnd, HandlerRun } from './handler-run.ts';
+import { toJobError } from '../handlers/job-error.ts';
+import { type Invoke, type PhaseEnd, runPhase } from './run-phase.ts';
+import { JobStopped, type StopReason, stopReasonOf } from './stop-reason.ts';
+
+export interface PhasedJob {
+  phases: readonly PhaseDefinition[];
+  run: HandlerRun;
+  parts: ContextParts;
+  /** In a thread, which can be ended alone. */
+  isolated: boolean;
+  invoke: Invoke;
+}
+
+type StoredEnd = Exclude<PhaseEnd, { status: 'stopped' | 'lost' }>;
+
+// Done in an earlier attempt, and not run again.
+const doneStatuses: readonly PhaseStatus[] = ['completed', 'partial', 'skipped'];
+
+export async function runPhases(job: PhasedJob): Promise<HandlerEnd> {
+  return new PhaseRunner(job).run();
+}
+
+class PhaseRunner {
+  readonly #job: PhasedJob;
+  readonly #run: HandlerRun;
+  #rows = new Map<string, Phase>();
+  #ends = new Map<string, StoredEnd>();
+  #results: Record<string, unknown> = {};
+  /** Marked as running together with the end of the phase before it. */
+  #begun: string | undefined;
+
+  constructor(job: PhasedJob) {
+    this.#job = job;
+    this.#run = job.run;
+  }
+
+  async run(): Promise<HandlerEnd> {
+    const { phases, run } = this.#job;
+    const names = phases.map((phase) => phase.name);
+    const rows = await openPhases(run.db, run.tenant.schema, this.#held, names);
+    if (rows === undefined) return this.#lost();
+    this.#rows = new Map(rows.map((row) => [row.name, row]));
+
+    for (const [index, phase] of phases.entries()) {
+      if (this.#isDone(phase)) {
+        this.#recall(phase);
+        continue;
+      }
+      if (run.signal.aborted) return this.#stopped();
+      const scope = { name: phase.name, index, count: phases.length };
+      const end = await this.#runOne(phase, scope);
+      if (end.status === 'stopped') return this.#stopped();
+      if (end.status === 'lost' || !(await this.#store(phase, scope, end))) return this.#lost();
+      if (end.status === 'failed' && !phase.tolerateFailure) {
+        return { kind: 'failed', error: { ...end.error, phase: phase.name }, recoverable: end.recoverable };
+      }
+    }
+    return overallEnd(this.#ends, this.#results);
+  }
+
+  #isDone(phase: PhaseDefinition | undefined): boolean {
+    const status = phase && this.#rows.get(phase.name)?.status;
+    return status !== undefined && doneStatuses.includes(status);
+  }
+
+  #recall({ name }: PhaseDefinition): void {
+    const row = this.#rows.get(name) as Phase;
+    this.#remember(name, { status: row.status, result: row.result, message: row.message ?? undefined } as StoredEnd);
+  }
+
+  #remember(name: string, end: StoredEnd): void {
+    this.#ends.set(name, end);
+    if (end.status === 'completed' || end.status === 'partial') this.#results[name] = end.result;
+  }
+
+  async #runOne(phase: PhaseDefinition, scope: PhaseScope): Promise<PhaseEnd> {
+    const { parts, invoke, isolated } = this.#job;
+    const results = this.#results;
+    if (phase.when !== undefined) {
+      const wanted = await phase.when({ payload: parts.payload, phaseResults: () => ({ ...results }) });
+      if (!wanted) return { status: 'skipped', message: 'Its condition was false' };
+    }
+    const begin = () => this.#save([startOf(phase)], overallProgress(0, scope));
+    if (this.#begun !== phase.name && !(await begin())) return { status: 'lost' };
+    return runPhase({ phase, run: this.#run, parts: { ...parts, phase: scope, results }, invoke, isolated, begin });
+  }
+
+  /** The end of one phase and the start of the next are one write, unless there is something to decide between. */
+  async #store(phase: PhaseDefinition, scope: PhaseScope, end: StoredEnd): Promise<boolean> {
+    this.#remember(phase.name, end);
+    // Progress that is still on its way belongs to the running phase.
+    await this.#job.parts.effects().flush();
+    if (end.status === 'failed' && !phase.tolerateFailure) return this.#save([toChange(phase.name, end)], undefined);
+    const next = this.#job.phases[scope.index + 1];
+    const joins = next !== undefined && next.when === undefined && !this.#isDone(next) && !this.#run.signal.aborted;
+    this.#begun = joins ? next.name : undefined;
+    const changes = [toChange(phase.name, end), ...(joins ? [startOf(next)] : [])];
+    return this.#save(changes, overallProgress(100, scope));
+  }
+
+  async #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
+    const { db, tenant, job } = this.#run;
+    const write = () => savePhases(db, tenant.schema, this.#held, changes, progress, `worker:${job.leaseOwner}`);
+    // A fenced write can miss a row that is there while its tenant moves between nodes: look again.
+    return (await write()) || ((await isHeld(db, tenant.schema, this.#held)) && (await write()));
+  }
+
+  get #held() {
+    return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
+  }
+
+  #lost(): HandlerEnd {
+    this.#run.stop({ kind: 'leaseLost' });
+    return stoppedBy({ kind: 'leaseLost' });
+  }
+
+  /** What became of the phase that ran is written with the outcome: pending, failed or cancelled. */
+  #stopped(): HandlerEnd {
+    return stoppedBy(stopReasonOf(this.#run.signal) ?? { kind: 'canceled' });
+  }
+}
+
+function stoppedBy(reason: StopReason): HandlerEnd {
+  return { kind: 'failed', error: toJobError(new JobStopped(reason)), recoverable: false };
+}
+
+function startOf(phase: PhaseDefinition): PhaseChange {
+  return { name: phase.name, status: 'running', progress: 0 };
+}
+
+function toChange(name: string, end: StoredEnd): PhaseChange {
+  switch (end.status) {
+    case 'completed':
+    case 'partial':
+      return { name, status: end.status, progress: 100, result: end.result, message: end.message };
+    case 'skipped':
+      return { name, status: 'skipped', message: end.message };
+    case 'failed':
+      return { name, status: 'failed', error: end.error };
+  }
+}
+
+/** All completed or skipped: SUCCESS. Some failed, some not: PARTIAL. None completed: ERROR. */
+export function overallEnd(ends: Map<string, StoredEnd>, results: Record<string, unknown>): HandlerEnd {
+  const faults: Record<string, JobError> = {};
+  let completed = 0;
+  for (const [name, end] of ends) {
+    if (end.status === 'completed' || end.status === 'partial') completed += 1;
+    if (end.status === 'partial') faults[name] = { code: 'PARTIAL', message: end.message ?? 'It ended partially' };
+    // Where it comes from is kept with the phase.
+    if (end.status === 'failed') faults[name] = withoutTrace(end.error);
+  }
+  const names = Object.keys(faults);
+  if (names.length === 0) return { kind: 'completed', result: results };
+  const told = names.map((name) => `${name} (${faults[name]?.message})`).join(', ');
+  const error = { code: 'PHASES_FAILED', message: `Not all phases completed: ${told}`, phases: faults };
+  return completed > 0 ? { kind: 'partial', result: results, error } : { kind: 'failed', error, recoverable: false };
+}

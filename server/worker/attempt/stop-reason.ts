@@ -1,0 +1,45 @@
+// Why an attempt must stop. The executor aborts the attempt's signal with one of these; what a
+// handler sees is a JobStopped error that carries it.
+
+import type { CancelDetail } from '../../jobs/model/job.ts';
+
+/** `by` is what the request on the flag said: who, why, when. */
+export type StopReason =
+  | { kind: 'paused'; by?: CancelDetail | undefined }
+  | { kind: 'canceled'; by?: CancelDetail | undefined }
+  | { kind: 'leaseLost' }
+  | { kind: 'drained'; thenDo: 'pause' | 'requeue' }
+  | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
+  | { kind: 'budgetSpent'; used: number; limit: number };
+
+const messages: Record<StopReason['kind'], string> = {
+  paused: 'The job was asked to pause',
+  canceled: 'The job was canceled',
+  leaseLost: 'The lease is no longer held',
+  drained: 'The daemon is shutting down',
+  timedOut: 'The time is up',
+  budgetSpent: 'The token limit is passed',
+};
+
+/** What waiting calls of a stopped handler reject with, and the reason of its signal. */
+export class JobStopped extends Error {
+  readonly reason: StopReason;
+  constructor(reason: StopReason) {
+    super(messages[reason.kind]);
+    // The name by which libraries tell an abort from a failure.
+    this.name = 'AbortError';
+    this.reason = reason;
+  }
+}
+
+/** The reason behind an aborted signal; undefined if it was aborted by somebody else. */
+export function stopReasonOf(signal: AbortSignal): StopReason | undefined {
+  if (!signal.aborted) return undefined;
+  const reason: unknown = signal.reason;
+  if (reason instanceof JobStopped) return reason.reason;
+  return isStopReason(reason) ? reason : undefined;
+}
+
+function isStopReason(value: unknown): value is StopReason {
+  return typeof value === 'object' && value !== null && 'kind' in value && String(value.kind) in messages;
+}

@@ -1,0 +1,68 @@
+// Whether JSON and jsonb can hold what a handler returned, and the copy that is stored.
+import type { JobError } from '../../jobs/model/job.ts';
+import { findJsonFault } from '../../kernel/json.ts';
+
+// Enough for any message a person reads; a dumped response body is cut.
+const longestText = 4000;
+
+/** Text as Postgres can hold it. */
+export function storableText(text: string, longest = longestText): string {
+  const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
+  return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
+}
+
+export type Storable = { ok: true; value: unknown } | { ok: false; error: JobError };
+
+/** `what` names the value in the error: `The result`, `The checkpoint`. Undefined counts as null. */
+export function toStorable(value: unknown, limitBytes: number, what: string): Storable {
+  if (value === undefined || value === null || typeof value === 'boolean') return { ok: true, value: value ?? null };
+  let text: string | undefined;
+  try {
+    text = JSON.stringify(value, refuse);
+  } catch (error) {
+    return notJson(what, error instanceof NotJson ? error.message : plainReason(error));
+  }
+  if (text === undefined) return notJson(what, `is ${typeof value === 'function' ? 'a function' : 'no JSON value'}`);
+  const bytes = Buffer.byteLength(text);
+  if (bytes > limitBytes) {
+    const message = `${what} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
+    return { ok: false, error: { code: 'RESULT_TOO_LARGE', message, bytes, limit: limitBytes } };
+  }
+  const copy: unknown = JSON.parse(text);
+  const fault = findJsonFault(copy);
+  if (fault) return notJson(what, `${fault.field === '' ? '' : `at ${fault.field} `}${fault.message}`);
+  return { ok: true, value: copy };
+}
+
+class NotJson extends Error {}
+
+function notJson(what: string, reason: string): Storable {
+  return { ok: false, error: { code: 'RESULT_NOT_JSON', message: `${what} cannot be stored as JSON: it ${reason}.` } };
+}
+
+// What JSON.stringify would drop or turn into something else without a word. A property that is
+// undefined is left out, as everybody expects.
+function refuse(this: unknown, key: string, value: unknown): unknown {
+  const at = key === '' ? '' : ` at ${JSON.stringify(key)}`;
+  switch (typeof value) {
+    case 'function':
+    case 'symbol':
+    case 'bigint':
+      throw new NotJson(`holds a ${typeof value}${at}`);
+    case 'number':
+      if (!Number.isFinite(value)) throw new NotJson(`holds ${value}${at}`);
+      break;
+    case 'undefined':
+      if (Array.isArray(this)) throw new NotJson(`holds undefined at [${key}]`);
+      break;
+    case 'object':
+      if (value instanceof Map || value instanceof Set) throw new NotJson(`holds a ${value.constructor.name}${at}`);
+  }
+  return value;
+}
+
+function plainReason(error: unknown): string {
+  if (error instanceof RangeError) return 'is nested too deeply';
+  const text = error instanceof Error ? error.message : String(error);
+  return /circular/i.test(text) ? 'refers to itself' : `says: ${text.slice(0, 200)}`;
+}

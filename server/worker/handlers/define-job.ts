@@ -1,0 +1,200 @@
+// What a developer writes: a job type, its payload's schema, and one `run` or ordered phases.
+// Types only, and `defineJob`, which checks the definition and infers payload and results.
+import type { z } from 'zod';
+import type { Priority } from '../../jobs/model/job.ts';
+import type { BackoffPolicy } from '../../kernel/backoff.ts';
+
+export interface RetryOptions extends Partial<BackoffPolicy> {
+  /** Attempts in all, the first included. */
+  attempts?: number;
+  /** Which errors are tried again beside `Recoverable`: none, all but `Fatal`, or those with these codes. */
+  on?: 'recoverable' | 'any' | readonly string[];
+}
+
+export interface JobInfo {
+  readonly id: string;
+  readonly type: string;
+  readonly tenant: string;
+  readonly targetId: string | null;
+  readonly attempt: number;
+  readonly maxAttempts: number;
+  readonly createdAt: string;
+  readonly parentId: string | null;
+  readonly author: string | null;
+}
+
+export interface Lease {
+  readonly id: string;
+  /** `<job id>:<attempt>:<lease id>`: pass it on with outside effects, so that the receiver can refuse a stale one. */
+  readonly fence: string;
+  /** Rejects, and stops the handler, if the lease is no longer held. Call it right before an outside effect. */
+  assert(): Promise<void>;
+}
+
+export interface ChildOptions {
+  targetId?: string;
+  priority?: Priority;
+  /** ISO time. */
+  runAt?: string;
+  maxAttempts?: number;
+  /** Tells this child from the others of the same job; by default its place in the order of calls. */
+  key?: string;
+}
+
+export interface LogFunction {
+  (message: string, data?: Record<string, unknown>): void;
+  warn(message: string, data?: Record<string, unknown>): void;
+  error(message: string, data?: Record<string, unknown>): void;
+}
+
+/** `P` the payload, `R` the results of earlier phases by name, `C` the checkpoint. */
+export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknown> {
+  readonly job: JobInfo;
+  readonly payload: P;
+  /** Aborted when the handler must stop; its reason is a `JobStopped`. */
+  readonly signal: AbortSignal;
+  /** What the last `checkpoint` of an earlier attempt stored. */
+  readonly lastCheckpoint: C | undefined;
+  readonly lease: Lease;
+  readonly log: LogFunction;
+  /** 0 to 100, of the phase if there are phases. Stored at once; many calls in a short time become one write. */
+  progress(percent: number, message?: string): void;
+  phaseResult<K extends keyof R & string>(name: K): R[K] | undefined;
+  phaseResults(): Partial<R>;
+  /** Adds to what the job used over all attempts. Above its limit the handler is stopped. */
+  addUsage(usage: { tokens: number }): Promise<void>;
+  /** Rejects with `JobStopped` when the handler must stop. */
+  sleep(ms: number): Promise<void>;
+  /** Puts a child job into the same tenant; a retry that asks again gets the same child. */
+  enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
+  /** Stores a state that the next attempt finds in `lastCheckpoint`. */
+  checkpoint(state: C): Promise<void>;
+  /** The work goes on but is not whole: the phase ends as partial, and the job as PARTIAL. */
+  markPartial(reason: string): void;
+}
+
+export interface PhaseDefinition<P = unknown, N extends string = string, V = unknown, R = Record<string, unknown>> {
+  name: N;
+  run(context: JobContext<P, R>): V | Promise<V>;
+  /** Checks what `run` returned. */
+  result?: z.ZodType<V>;
+  /** False skips the phase. */
+  when?(context: { payload: P; phaseResults(): Partial<R> }): boolean | Promise<boolean>;
+  /** A failure of this phase leaves the job PARTIAL instead of failing it. */
+  tolerateFailure?: boolean;
+  timeoutSeconds?: number;
+  /** Tries of this phase within one attempt of the job. */
+  retry?: RetryOptions;
+}
+
+export interface JobOptions<P = unknown, C = unknown> {
+  /** Letters, digits, dots, dashes, underscores: `invoices.send`. */
+  type: string;
+  payload?: z.ZodType<P>;
+  checkpoint?: z.ZodType<C>;
+  retry?: RetryOptions;
+  /** Of one attempt; 0 for no limit. Default: the tenant's, else `JOB_TIMEOUT_SECONDS`. */
+  timeoutSeconds?: number;
+  /** `thread`: the handler runs in a worker thread, which is ended if it does not stop. */
+  isolation?: 'none' | 'thread';
+  /** What a failure does to the lane: `block` (default) holds it, `continue` lets the next job go. */
+  onError?: 'block' | 'continue';
+}
+
+/** What the engine works with; made by `defineJob` only. */
+export interface JobDefinition extends JobOptions {
+  readonly leasehold: typeof definitionMark;
+  // biome-ignore lint/suspicious/noExplicitAny: the payload's type is checked by its schema before it gets here.
+  run?(context: JobContext<any, any, any>): unknown;
+  // biome-ignore lint/suspicious/noExplicitAny: as above.
+  phases?: readonly PhaseDefinition<any, string, any, any>[];
+  /** The module that exports it, known once it was loaded from one. */
+  file?: string;
+  /** Runs its code elsewhere; set by the registry for `isolation: 'thread'`. */
+  isolate?: Isolate;
+}
+
+/** Takes the parts of a context and the signal that ends all waiting. */
+// biome-ignore lint/suspicious/noExplicitAny: the parts belong to the worker; naming their type here would go in circles.
+export type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
+
+const definitionMark = 'job/1';
+const typePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
+
+type Ph<P, N extends string, V, R> = PhaseDefinition<P, N, V, R>;
+type And<R, N extends string, V> = R & { [K in N]: V };
+
+export function defineJob<P = unknown, C = unknown>(
+  options: JobOptions<P, C> & { run(context: JobContext<P, Record<string, never>, C>): unknown; phases?: never },
+): JobDefinition;
+/** Up to six phases know the results of those before them by type; see `phaseResult`. */
+export function defineJob<
+  P,
+  const N1 extends string,
+  V1,
+  const N2 extends string = never,
+  V2 = never,
+  const N3 extends string = never,
+  V3 = never,
+  const N4 extends string = never,
+  V4 = never,
+  const N5 extends string = never,
+  V5 = never,
+  const N6 extends string = never,
+  V6 = never,
+>(
+  options: JobOptions<P> & {
+    phases: readonly [
+      Ph<P, N1, V1, Record<never, never>>,
+      Ph<P, N2, V2, And<unknown, N1, V1>>?,
+      Ph<P, N3, V3, And<And<unknown, N1, V1>, N2, V2>>?,
+      Ph<P, N4, V4, And<And<And<unknown, N1, V1>, N2, V2>, N3, V3>>?,
+      Ph<P, N5, V5, And<And<And<And<unknown, N1, V1>, N2, V2>, N3, V3>, N4, V4>>?,
+      Ph<P, N6, V6, And<And<And<And<And<unknown, N1, V1>, N2, V2>, N3, V3>, N4, V4>, N5, V5>>?,
+    ];
+    run?: never;
+  },
+): JobDefinition;
+/** Any number of phases; results of earlier ones are `unknown`. */
+export function defineJob<P = unknown>(
+  options: JobOptions<P> & { phases: readonly PhaseDefinition<P>[]; run?: never },
+): JobDefinition;
+export function defineJob(options: object): JobDefinition {
+  const definition = { ...options, leasehold: definitionMark } as JobDefinition;
+  const fault = findDefinitionFault(definition);
+  if (fault) throw new TypeError(fault);
+  return definition;
+}
+
+export function isDefinition(value: unknown): value is JobDefinition {
+  return typeof value === 'object' && value !== null && (value as JobDefinition).leasehold === definitionMark;
+}
+
+/** Why this is no job definition; undefined if it is one. */
+export function findDefinitionFault(d: JobDefinition): string | undefined {
+  if (typeof d.type !== 'string' || !typePattern.test(d.type)) {
+    return `type must match ${typePattern.source}, not ${JSON.stringify(d.type)}`;
+  }
+  const at = `job "${d.type}"`;
+  if ((d.run === undefined) === (d.phases === undefined)) return `${at} needs either run or phases`;
+  if (d.run !== undefined && typeof d.run !== 'function') return `${at}: run must be a function`;
+  if (d.payload !== undefined && typeof d.payload?.safeParse !== 'function')
+    return `${at}: payload must be a zod schema`;
+  const seconds = d.timeoutSeconds;
+  if (seconds !== undefined && !(seconds >= 0)) return `${at}: timeoutSeconds must be 0 or more`;
+  const attempts = d.retry?.attempts;
+  if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
+    return `${at}: retry.attempts must be a whole number above 0`;
+  }
+  if (d.phases === undefined) return undefined;
+  if (!Array.isArray(d.phases) || d.phases.length === 0) return `${at}: phases must be a list of at least one phase`;
+  const names = new Set<string>();
+  for (const phase of d.phases) {
+    if (typeof phase?.name !== 'string' || !typePattern.test(phase.name))
+      return `${at} has a phase without a good name`;
+    if (names.has(phase.name)) return `${at} has two phases named "${phase.name}"`;
+    if (typeof phase.run !== 'function') return `${at}: phase "${phase.name}" needs a run function`;
+    names.add(phase.name);
+  }
+  return undefined;
+}

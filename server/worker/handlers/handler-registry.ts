@@ -1,0 +1,72 @@
+// The registry of job types that this daemon can run. Filled once at boot, then only read.
+import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
+import { defaultBackoff } from '../../kernel/backoff.ts';
+import { formatPath } from '../../kernel/json.ts';
+import type { JobDefinition } from './define-job.ts';
+import type { ThreadPool } from '../threads/thread-pool.ts';
+
+export class HandlerRegistry implements JobTypes {
+  #definitions = new Map<string, JobDefinition>();
+  #defaults = new Map<string, TypeDefaults>();
+
+  readonly threads: ThreadPool | undefined;
+
+  /** Without `threads` every handler runs in this thread, whatever it says of isolation. */
+  constructor(definitions: Iterable<JobDefinition>, threads?: ThreadPool) {
+    this.threads = threads;
+    for (const given of definitions) {
+      const definition = isolated(given, threads);
+      if (this.#definitions.has(definition.type)) throw new Error(`two handlers for job type "${definition.type}"`);
+      this.#definitions.set(definition.type, definition);
+      this.#defaults.set(definition.type, defaultsOf(definition));
+    }
+  }
+
+  get(type: string): JobDefinition | undefined {
+    return this.#definitions.get(type);
+  }
+
+  has(type: string): boolean {
+    return this.#definitions.has(type);
+  }
+
+  types(): string[] {
+    return [...this.#definitions.keys()].sort();
+  }
+
+  defaults(type: string): TypeDefaults {
+    return this.#defaults.get(type) ?? {};
+  }
+
+  checkPayload(type: string, payload: unknown): CheckedPayload {
+    const schema = this.#definitions.get(type)?.payload;
+    if (schema === undefined) return { ok: true, payload };
+    const parsed = schema.safeParse(payload);
+    // Stored as it was given: the schema's output (dates, say) need not be JSON, and is made when the job runs.
+    if (parsed.success) return { ok: true, payload };
+    const issue = parsed.error.issues[0];
+    const field = formatPath(['payload', ...(issue?.path ?? [])]);
+    return { ok: false, field, message: issue?.message ?? 'is not valid' };
+  }
+}
+
+function isolated(definition: JobDefinition, threads: ThreadPool | undefined): JobDefinition {
+  if (definition.isolation !== 'thread' || threads === undefined) return definition;
+  const { type, file } = definition;
+  if (file === undefined) throw new Error(`job "${type}" asks for a thread, which needs a module to load it from`);
+  return { ...definition, isolate: (parts, kill) => threads.run({ file, type }, parts, kill) };
+}
+
+function defaultsOf(definition: JobDefinition): TypeDefaults {
+  const { retry, timeoutSeconds, onError, phases } = definition;
+  const { attempts, on, ...backoff } = retry ?? {};
+  return {
+    ...(attempts !== undefined && { maxAttempts: attempts }),
+    ...(retry !== undefined && {
+      retry: { ...defaultBackoff, ...backoff, ...(Array.isArray(on) && { codes: [...on] }) },
+    }),
+    ...(timeoutSeconds !== undefined && { timeoutSeconds }),
+    ...(onError !== undefined && { onError }),
+    ...(phases !== undefined && { phases: phases.map((phase) => phase.name) }),
+  };
+}

@@ -1,0 +1,146 @@
+// The heartbeat's own thread: its own connection, its own event loop. Renews every lease that the
+// main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
+import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
+import type pg from 'pg';
+import { clientOf, Servers } from '../../database/servers.ts';
+import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/session.ts';
+import { createTypeParsers } from '../../database/timestamps.ts';
+import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
+import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
+
+const options = workerData as HeartbeatOptions & { inbox: MessagePort };
+const port = parentPort;
+if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
+
+/** schema → lease ids. */
+const held = new Map<string, Set<string>>();
+const pulse = new Int32Array(options.pulse);
+let lastPulse = Atomics.load(pulse, 0);
+let pulseSeenAt = performance.now();
+const servers = new Servers(options.url);
+const Client = clientOf(servers);
+let client: pg.Client | undefined;
+let stopped = false;
+let timer: NodeJS.Timeout | undefined;
+let beating = false;
+
+port.on('message', (message: ToThread) => {
+  switch (message.kind) {
+    case 'hold': {
+      if (held.size === 0) pulseSeenAt = performance.now();
+      const leases = held.get(message.schema) ?? new Set<string>();
+      held.set(message.schema, leases.add(message.leaseId));
+      if (timer === undefined && !beating) schedule();
+      break;
+    }
+    case 'drop': {
+      const leases = held.get(message.schema);
+      leases?.delete(message.leaseId);
+      if (leases?.size === 0) held.delete(message.schema);
+      break;
+    }
+    case 'beat':
+      clearTimeout(timer);
+      void beat();
+      break;
+    case 'reconnect':
+      void disconnect();
+      break;
+    case 'stop':
+      stopped = true;
+      clearTimeout(timer);
+      void disconnect().then(() => process.exit(0));
+      break;
+  }
+});
+
+/** Without leases there is nothing to renew: the thread sleeps until it is told of one. */
+function schedule(): void {
+  clearTimeout(timer);
+  timer = undefined;
+  if (stopped || held.size === 0) return;
+  timer = setTimeout(() => void beat(), options.intervalMs * (0.9 + Math.random() * 0.1));
+}
+
+async function beat(): Promise<void> {
+  if (beating) return;
+  beating = true;
+  try {
+    if (mainLoopIsDead()) tell({ kind: 'stalled' });
+    else for (const [schema, leases] of [...held]) await renew(schema, leases);
+  } finally {
+    beating = false;
+    schedule();
+  }
+}
+
+/** A process whose event loop no longer turns must lose its leases: nobody can stop its handlers. */
+function mainLoopIsDead(): boolean {
+  const now = performance.now();
+  const current = Atomics.load(pulse, 0);
+  // Without leases the main thread does not pulse, and there is nothing to lose.
+  if (current !== lastPulse || held.size === 0) {
+    lastPulse = current;
+    pulseSeenAt = now;
+  }
+  return now - pulseSeenAt > options.stallMs;
+}
+
+async function renew(schema: string, leases: Set<string>): Promise<void> {
+  const leaseIds = [...leases];
+  if (leaseIds.length === 0) return;
+  const sentAt = process.hrtime.bigint();
+  try {
+    const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
+    const rows = await query<LiveRow>(text, values);
+    tell({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
+  } catch (error) {
+    // Unknown, not lost: the main thread trusts its lease until the last good renewal runs out.
+    tell({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
+    await disconnect();
+  }
+}
+
+async function query<R extends object>(text: string, values: unknown[]): Promise<R[]> {
+  client ??= await connect();
+  const using = client;
+  // A connection that answers nothing is destroyed while there is still time for another try.
+  const timeout = setTimeout(
+    () => (using as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy(),
+    options.timeoutMs,
+  );
+  try {
+    return (await using.query<R>(text, values)).rows;
+  } finally {
+    clearTimeout(timeout);
+  }
+}
+
+async function connect(): Promise<pg.Client> {
+  const fresh = new Client({
+    connectionString: servers.url,
+    connectionTimeoutMillis: options.timeoutMs,
+    keepAlive: true,
+    keepAliveInitialDelayMillis: keepAliveAfterMs,
+    application_name: 'leasehold-heartbeat',
+    types: createTypeParsers(),
+  });
+  fresh.on('error', () => {});
+  fresh.on('end', () => {
+    if (client === fresh) client = undefined;
+  });
+  await fresh.connect();
+  await openSession(fresh, { statementMs: options.timeoutMs, lockMs: options.timeoutMs, idleInTransactionMs });
+  return fresh;
+}
+
+async function disconnect(): Promise<void> {
+  const old = client;
+  client = undefined;
+  servers.suspect();
+  await old?.end().catch(() => {});
+}
+
+function tell(message: FromThread): void {
+  options.inbox.postMessage(message);
+}

@@ -1,0 +1,269 @@
+// The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust
+// each, and who is to be told when one is lost or a person asked for a stop.
+import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
+import type { Schema } from '../../database/identifiers.ts';
+import type { LiveJob } from '../../jobs/claim/lease.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import { monotonicMs } from '../../kernel/monotonic.ts';
+import type { Service } from '../../kernel/service.ts';
+import { startThread } from '../../kernel/thread.ts';
+
+export interface HeartbeatOptions {
+  url: string;
+  intervalMs: number;
+  leaseSeconds: number;
+  stallMs: number;
+  timeoutMs: number;
+  pulse: SharedArrayBuffer;
+}
+
+export type ToThread =
+  | { kind: 'hold'; schema: string; leaseId: string }
+  | { kind: 'drop'; schema: string; leaseId: string }
+  | { kind: 'beat' }
+  | { kind: 'reconnect' }
+  | { kind: 'stop' };
+
+export type FromThread =
+  | { kind: 'renewed'; schema: string; leaseIds: string[]; sentAt: bigint; live: LiveJob[] }
+  | { kind: 'failed'; schema: string; message: string }
+  | { kind: 'stalled' };
+
+/** The jobs of one claim, as their executor knows them. */
+export interface HeldLease {
+  readonly schema: Schema;
+  readonly leaseId: string;
+  readonly jobIds: string[];
+  /** The lease no longer owns the job: stop it and write nothing more. */
+  onLost(jobId: string): void;
+  /** A person asked for a stop. Called with every beat until the job is gone. */
+  onStopAsked(job: LiveJob): void;
+}
+
+export interface HeartbeatListeners {
+  renewed?(schema: string, leases: number): void;
+  /** Called with every beat until the job is gone. */
+  stopAsked?(job: LiveJob): void;
+  lost?(jobs: number): void;
+  failed?(): void;
+}
+
+// Often enough that a busy but living loop is never taken for a dead one.
+const pulseMs = 100;
+
+export class Heartbeat implements Service {
+  readonly name = 'heartbeat';
+  #url: string;
+  #intervalMs: number;
+  #leaseMs: number;
+  #marginMs: number;
+  #stallMs: number;
+  #logger: Logger;
+  #listeners: HeartbeatListeners;
+  #pulse = new Int32Array(new SharedArrayBuffer(4));
+  #leases = new Map<string, { lease: HeldLease; trustedUntil: number }>();
+  #thread: Worker | undefined;
+  #inbox: MessagePort | undefined;
+  #timer: NodeJS.Timeout | undefined;
+  #stopping = false;
+  /** Renewals that failed since the last one that succeeded. */
+  #failures = 0;
+
+  constructor(options: {
+    url: string;
+    heartbeatSeconds: number;
+    leaseSeconds: number;
+    stallSeconds: number;
+    logger: Logger;
+    listeners?: HeartbeatListeners;
+  }) {
+    this.#url = options.url;
+    this.#intervalMs = options.heartbeatSeconds * 1000;
+    this.#leaseMs = options.leaseSeconds * 1000;
+    // The handler must have stopped before anybody else may claim: a beat, but never half the lease.
+    this.#marginMs = Math.min(this.#intervalMs, this.#leaseMs / 4);
+    this.#stallMs = options.stallSeconds * 1000;
+    this.#logger = options.logger;
+    this.#listeners = options.listeners ?? {};
+  }
+
+  async start(): Promise<void> {
+    if (this.#thread !== undefined) return;
+    this.#stopping = false;
+    this.#spawn();
+    if (this.#leases.size > 0) this.#beginPulse();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopping = true;
+    clearInterval(this.#timer);
+    const thread = this.#thread;
+    this.#thread = undefined;
+    if (thread === undefined) return;
+    const gone = new Promise<void>((resolve) => thread.once('exit', () => resolve()));
+    thread.postMessage({ kind: 'stop' } satisfies ToThread);
+    // A thread that hangs in a dead connection is not waited for.
+    const timer = setTimeout(() => void thread.terminate(), 2000);
+    await gone;
+    clearTimeout(timer);
+    this.#inbox?.close();
+  }
+
+  /** Keeps the lease alive until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
+  hold(lease: HeldLease, claimSentAt: bigint): void {
+    this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
+    this.#beginPulse();
+    this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId });
+  }
+
+  drop(lease: HeldLease): void {
+    if (!this.#leases.delete(lease.leaseId)) return;
+    this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
+  }
+
+  /** False: the lease has run out, e.g. while the process stood still, and nothing may be started under it. */
+  isTrusted(leaseId: string): boolean {
+    const entry = this.#leases.get(leaseId);
+    if (entry !== undefined && entry.trustedUntil > monotonicMs()) return true;
+    // A renewal may lie in the inbox.
+    return this.trustedForMs(leaseId) > 0;
+  }
+
+  /** How long the lease may still be trusted, in milliseconds; not positive when it is over. */
+  trustedForMs(leaseId: string): number {
+    this.#receive();
+    const entry = this.#leases.get(leaseId);
+    return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
+  }
+
+  /** Beats now: tests and drains do not wait for the interval. */
+  beat(): void {
+    this.#post({ kind: 'beat' });
+  }
+
+  /** Renews through the server that is used now. */
+  reconnect(): void {
+    this.#post({ kind: 'reconnect' });
+  }
+
+  /** Only while there is something to lose: an idle daemon sleeps. */
+  #beginPulse(): void {
+    if (this.#timer !== undefined || this.#stopping) return;
+    Atomics.add(this.#pulse, 0, 1);
+    this.#timer = setInterval(() => this.#tick(), pulseMs);
+  }
+
+  #trust(sentAt: bigint): number {
+    return Number(sentAt / 1000n) / 1000 + this.#leaseMs - this.#marginMs;
+  }
+
+  #spawn(): void {
+    const { port1, port2 } = new MessageChannel();
+    const options: HeartbeatOptions = {
+      url: this.#url,
+      intervalMs: this.#intervalMs,
+      leaseSeconds: this.#leaseMs / 1000,
+      stallMs: this.#stallMs,
+      timeoutMs: Math.max(200, this.#leaseMs / 3),
+      pulse: this.#pulse.buffer as SharedArrayBuffer,
+    };
+    const thread = startThread(new URL('./heartbeat-thread', import.meta.url), {
+      workerData: { ...options, inbox: port2 },
+      transferList: [port2],
+    });
+    this.#inbox = port1;
+    this.#thread = thread;
+    port1.on('message', (message: FromThread) => this.#handle(message));
+    port1.unref();
+    thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
+    thread.on('exit', () => this.#exited(thread));
+    for (const [leaseId, { lease }] of this.#leases) this.#post({ kind: 'hold', schema: lease.schema, leaseId });
+  }
+
+  #exited(thread: Worker): void {
+    if (this.#stopping || this.#thread !== thread) return;
+    this.#logger.error('heartbeat thread ended; starting another');
+    this.#thread = undefined;
+    setTimeout(() => {
+      if (!this.#stopping) this.#spawn();
+    }, 100);
+  }
+
+  #post(message: ToThread): void {
+    this.#thread?.postMessage(message);
+  }
+
+  #tick(): void {
+    Atomics.add(this.#pulse, 0, 1);
+    this.check();
+    if (this.#leases.size > 0) return;
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  /** Gives up what ran out: a process that stood still must not do anything before it knows. */
+  check(): void {
+    // After a blocked loop the good news may still lie in the inbox: read it before judging.
+    this.#receive();
+    const now = monotonicMs();
+    for (const [leaseId, entry] of this.#leases) {
+      if (entry.trustedUntil > now) continue;
+      this.#leases.delete(leaseId);
+      this.#post({ kind: 'drop', schema: entry.lease.schema, leaseId });
+      this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease ran out without a renewal');
+      this.#listeners.lost?.(entry.lease.jobIds.length);
+      for (const jobId of [...entry.lease.jobIds]) entry.lease.onLost(jobId);
+    }
+  }
+
+  #receive(): void {
+    if (this.#inbox === undefined) return;
+    for (;;) {
+      const received = receiveMessageOnPort(this.#inbox);
+      if (received === undefined) return;
+      this.#handle(received.message as FromThread);
+    }
+  }
+
+  #handle(message: FromThread): void {
+    switch (message.kind) {
+      case 'renewed':
+        this.#renewed(message);
+        break;
+      case 'failed':
+        this.#listeners.failed?.();
+        this.#renewalFailed(message);
+        break;
+      case 'stalled':
+        this.#logger.error('event loop was blocked for too long; leases were not renewed');
+        break;
+    }
+  }
+
+  /** One line when renewals begin to fail, one when they work again. */
+  #renewalFailed({ schema, message }: Extract<FromThread, { kind: 'failed' }>): void {
+    this.#failures += 1;
+    if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; trying again');
+  }
+
+  #renewed({ schema, leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
+    this.#listeners.renewed?.(schema, leaseIds.length);
+    if (this.#failures > 0) this.#logger.info({ failures: this.#failures }, 'leases are renewed again');
+    this.#failures = 0;
+    const byId = new Map(live.map((job) => [job.jobId, job]));
+    for (const leaseId of leaseIds) {
+      const entry = this.#leases.get(leaseId);
+      if (entry === undefined) continue;
+      entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(sentAt));
+      for (const jobId of [...entry.lease.jobIds]) {
+        const job = byId.get(jobId);
+        // Another lease of this daemon may own it by now.
+        if (job?.leaseId !== leaseId) entry.lease.onLost(jobId);
+        else if (job.cancelIntent !== null) {
+          this.#listeners.stopAsked?.(job);
+          entry.lease.onStopAsked(job);
+        }
+      }
+    }
+  }
+}

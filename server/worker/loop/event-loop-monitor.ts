@@ -1,0 +1,86 @@
+// Notices when a handler blocks the event loop of the daemon, says so with the types that were
+// running, and counts it. Such a handler belongs into a thread: `isolation: 'thread'`. It watches
+// while jobs run and for a while after anything was asked of the daemon: an idle one sleeps.
+import type { Logger } from '../../kernel/logger.ts';
+import type { Service } from '../../kernel/service.ts';
+
+export interface LoopWatchOptions {
+  logger: Logger;
+  /** Job types that run in this thread now. */
+  runningTypes(): string[];
+  onBlocked(seconds: number): void;
+  /** How late the loop was, every time it was looked at. */
+  onDelay?(ms: number): void;
+  /** Whether any job runs here. */
+  isRunning(): boolean;
+  warnAfterMs?: number;
+  restAfterMs?: number;
+}
+
+const everyMs = 100;
+const restAfterMs = 5000;
+
+export class LoopWatch implements Service {
+  readonly name = 'event loop watch';
+  readonly #options: LoopWatchOptions;
+  #timer: NodeJS.Timeout | undefined;
+  #dueAt = 0;
+  #stirredAt = Number.NEGATIVE_INFINITY;
+  #stopped = true;
+  /** Types that ran at the last look, or began after it: a handler that blocked the loop has mostly ended by now. */
+  #ranTypes = new Set<string>();
+
+  constructor(options: LoopWatchOptions) {
+    this.#options = options;
+  }
+
+  async start(): Promise<void> {
+    this.#stopped = false;
+    if (this.#options.isRunning()) this.stir();
+  }
+
+  async stop(): Promise<void> {
+    this.#stopped = true;
+    this.#sleep();
+  }
+
+  /** Something begins that might block the loop. Cheap enough for every claim and request. */
+  stir(): void {
+    this.#stirredAt = performance.now();
+    if (this.#stopped || this.#timer !== undefined) return;
+    this.#dueAt = this.#stirredAt + everyMs;
+    this.#timer = setInterval(() => this.#look(), everyMs);
+    this.#timer.unref();
+  }
+
+  /** A handler of this type begins. */
+  began(type: string): void {
+    if (this.#timer !== undefined) this.#ranTypes.add(type);
+  }
+
+  get awake(): boolean {
+    return this.#timer !== undefined;
+  }
+
+  #sleep(): void {
+    clearInterval(this.#timer);
+    this.#timer = undefined;
+  }
+
+  #look(): void {
+    const now = performance.now();
+    const lateMs = Math.max(0, now - this.#dueAt);
+    this.#dueAt = now + everyMs;
+    this.#options.onDelay?.(lateMs);
+    const ranTypes = this.#ranTypes;
+    this.#ranTypes = new Set(this.#options.runningTypes());
+    if (now - this.#stirredAt > (this.#options.restAfterMs ?? restAfterMs) && !this.#options.isRunning()) this.#sleep();
+    // Half a second is beyond garbage collection and short bursts of work.
+    if (lateMs < (this.#options.warnAfterMs ?? 500)) return;
+    this.#options.onBlocked(lateMs / 1000);
+    this.#options.logger.warn(
+      { blockedMs: Math.round(lateMs), runningTypes: [...new Set([...ranTypes, ...this.#ranTypes])].slice(0, 20) },
+      'event loop was blocked; a handler that computes for long belongs into a thread',
+    );
+  }
+}

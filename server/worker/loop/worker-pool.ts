@@ -1,0 +1,176 @@
+// All worker loops of a daemon: one per active tenant, made and ended as tenants come and go.
+// Owns the drain: stop claiming, wait, then stop what is left.
+import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
+import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
+import type { Job } from '../../jobs/model/job.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import type { Service } from '../../kernel/service.ts';
+import type { DrainResult } from '../../stats/metrics.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { TenantLoop } from './tenant-loop.ts';
+import type { LoopDependencies } from './loop-dependencies.ts';
+import type { StopReason } from '../attempt/stop-reason.ts';
+
+const loadJobsPerSecond = 1000;
+const fewTenants = 5;
+
+export class WorkerPool implements Service {
+  readonly name = 'workers';
+  #registry: TenantRegistry;
+  #deps: LoopDependencies;
+  #logger: Logger;
+  #loops = new Map<string, TenantLoop>();
+  /** Loops of tenants that were suspended or deleted, and still have running jobs. */
+  #leaving = new Set<TenantLoop>();
+  #state: 'new' | 'running' | 'draining' | 'stopped' = 'new';
+  #hurried = false;
+  #hurry: (() => void) | undefined;
+
+  constructor(registry: TenantRegistry, deps: LoopDependencies) {
+    this.#registry = registry;
+    this.#deps = deps;
+    this.#logger = deps.logger;
+  }
+
+  get draining(): boolean {
+    return this.#state === 'draining' || this.#state === 'stopped';
+  }
+
+  /** Jobs that run here now. */
+  get runningCount(): number {
+    let count = 0;
+    for (const loop of this.#all()) count += loop.runningCount;
+    return count;
+  }
+
+  /** Slots in use; jobs that are claimed and wait for one are not counted. */
+  get slotsUsed(): number {
+    return this.#deps.slots.used;
+  }
+
+  get runningTypes(): string[] {
+    return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
+  }
+
+  /** Thousands of jobs a second: whatever only follows them waits. */
+  get underLoad(): boolean {
+    return this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0) > loadJobsPerSecond;
+  }
+
+  async start(): Promise<void> {
+    if (this.#state !== 'new') return;
+    this.#state = 'running';
+    this.#registry.onChange((tenants) => this.#follow(tenants));
+    // A few may ask at once; of many the daemon's first look at all tenants tells who has something to claim.
+    this.#follow(this.#registry.list(), this.#registry.active().length <= fewTenants);
+    // Their claims are on their way before others who start ask the database.
+    await new Promise((resolve) => setImmediate(resolve));
+  }
+
+  wake(slug: string | undefined): void {
+    if (slug === undefined) for (const loop of this.#loops.values()) loop.wake();
+    else this.#loops.get(slug)?.wake();
+  }
+
+  /** Slots for jobs that are about to be put in, if none would come before them. */
+  reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined {
+    return this.#loops.get(slug)?.reserve(jobs);
+  }
+
+  dueIn(slug: string, ms: number): void {
+    this.#loops.get(slug)?.dueIn(ms);
+  }
+
+  /** Stops claiming, lets running jobs go on for `graceMs`, then pauses or gives back the rest. */
+  async drain(graceMs: number): Promise<DrainResult> {
+    if (this.#state === 'stopped') return 'clean';
+    this.#state = 'draining';
+    await Promise.all([...this.#loops.values()].map((loop) => loop.stopClaiming()));
+    this.#logger.info({ running: this.runningCount, graceMs }, 'drain started');
+    const clean = await this.#waitUntilIdle(graceMs);
+    if (!clean) {
+      this.#logger.info({ running: this.runningCount }, 'drain grace is over; stopping what is left');
+      for (const loop of this.#all()) loop.stopRunning((job) => drained(job, loop.tenant));
+      // Each attempt ends by itself or is given up after its cancel grace; a margin for the last writes.
+      await this.#waitUntilIdle(this.#deps.cancelGraceMs + 1000);
+    }
+    await Promise.all([...this.#all()].map((loop) => loop.flushed()));
+    this.#logger.info({ running: this.runningCount }, 'drain finished');
+    // What still runs now ends with the process.
+    if (this.runningCount > 0) return 'forced';
+    return clean ? 'clean' : 'grace_over';
+  }
+
+  /** The last thing before the process exits: handlers that still run end with it, and their attempts are written. */
+  async releaseHandlers(): Promise<void> {
+    await Promise.all(this.#all().map((loop) => loop.releaseHandlers()));
+  }
+
+  /** A second signal: the grace is over now. */
+  hurry(): void {
+    this.#hurried = true;
+    this.#hurry?.();
+  }
+
+  async stop(): Promise<void> {
+    if (this.#state === 'stopped') return;
+    if (this.#state === 'running') await this.drain(0);
+    this.#state = 'stopped';
+  }
+
+  async #waitUntilIdle(timeoutMs: number): Promise<boolean> {
+    const deadline = performance.now() + timeoutMs;
+    let reportAt = performance.now() + 5000;
+    while (this.runningCount > 0 && performance.now() < deadline && !this.#hurried) {
+      await new Promise<void>((resolve) => {
+        const timer = setTimeout(resolve, 20);
+        this.#hurry = () => {
+          clearTimeout(timer);
+          resolve();
+        };
+      });
+      if (performance.now() > reportAt) {
+        reportAt += 5000;
+        this.#logger.info({ running: this.runningCount, leftMs: Math.round(deadline - performance.now()) }, 'draining');
+      }
+    }
+    this.#hurry = undefined;
+    this.#hurried = false;
+    return this.runningCount === 0;
+  }
+
+  #follow(tenants: readonly Tenant[], wake = true): void {
+    if (this.#state !== 'running') return;
+    const active = new Map(tenants.filter((t) => t.status === 'ACTIVE').map((t) => [t.slug, t]));
+    for (const [slug, loop] of this.#loops) {
+      const tenant = active.get(slug);
+      if (tenant?.id === loop.tenant.id) loop.tenant = tenant;
+      else this.#leave(slug, loop);
+    }
+    for (const [slug, tenant] of active) {
+      if (this.#loops.has(slug)) continue;
+      const loop = new TenantLoop(tenant, this.#deps);
+      this.#loops.set(slug, loop);
+      // Its first jobs may have been announced before it was known here.
+      if (wake) loop.wake();
+    }
+    this.#deps.slots.tenants = this.#loops.size;
+  }
+
+  /** A suspended tenant is no longer claimed; what runs goes on to its end. */
+  #leave(slug: string, loop: TenantLoop): void {
+    this.#loops.delete(slug);
+    this.#leaving.add(loop);
+    void loop.stopClaiming();
+    for (const gone of this.#leaving) if (gone.runningCount === 0) this.#leaving.delete(gone);
+  }
+
+  #all(): TenantLoop[] {
+    return [...this.#loops.values(), ...this.#leaving];
+  }
+}
+
+function drained(job: Job, tenant: Tenant): StopReason {
+  return { kind: 'drained', thenDo: job.onDrain ?? tenant.settings.on_drain ?? 'pause' };
+}

@@ -1,0 +1,129 @@
+// The inside of a thread that runs isolated handlers, one at a time. Talks to the daemon by messages
+// only: it has no database, and can be ended at any moment.
+import { type MessagePort, parentPort } from 'node:worker_threads';
+import { monotonicMs } from '../../kernel/monotonic.ts';
+import type { JobDefinition } from '../handlers/define-job.ts';
+import type { Effects, LeaseAssertion } from '../attempt/effects.ts';
+import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/invoke.ts';
+import { loadDefinitions } from '../handlers/load-module.ts';
+import { toStorable } from '../attempt/storable.ts';
+import { receiveError, sendError } from './thread-error.ts';
+import type { FromHandler, HandlerCall, RunMessage, ThreadHealth, ToHandler } from './thread-messages.ts';
+
+class HandlerThread {
+  readonly #port: MessagePort;
+  readonly #definitions = new Map<string, Promise<JobDefinition[]>>();
+  readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
+  #controller = new AbortController();
+  #lastCall = 0;
+
+  constructor(port: MessagePort) {
+    this.#port = port;
+    port.on('message', (message: ToHandler) => this.#receive(message));
+  }
+
+  #receive(message: ToHandler): void {
+    switch (message.kind) {
+      case 'run':
+        void this.#run(message);
+        break;
+      case 'stop':
+        this.#controller.abort(message.reason);
+        break;
+      case 'answer': {
+        const call = this.#calls.get(message.call);
+        this.#calls.delete(message.call);
+        if (message.error === undefined) call?.resolve(message.value);
+        else call?.reject(receiveError(message.error));
+      }
+    }
+  }
+
+  async #run(message: RunMessage): Promise<void> {
+    this.#controller = new AbortController();
+    this.#calls.clear();
+    try {
+      const definition = await this.#find(message);
+      const value = await invokeHere(definition, {
+        job: message.job,
+        leaseId: message.leaseId,
+        stored: message,
+        payload: parsePayload(definition, message.payload),
+        stopping: this.#controller,
+        lastCheckpoint: parseCheckpoint(definition, message.checkpoint),
+        phase: message.phase,
+        results: message.results,
+        effects: () => this.#effects,
+        onPartial: (reason) => this.#send({ kind: 'partial', reason }),
+      });
+      // The daemon checks the size; what a message cannot carry must not get that far.
+      const stored = toStorable(value, Number.POSITIVE_INFINITY, 'The result');
+      if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
+      this.#send({ kind: 'done', result: stored.value, health: health() });
+    } catch (error) {
+      this.#send({ kind: 'failed', error: sendError(error), health: health() });
+    }
+  }
+
+  async #find({ file, type }: RunMessage): Promise<JobDefinition> {
+    let loading = this.#definitions.get(file);
+    if (loading === undefined) {
+      loading = loadDefinitions(file);
+      this.#definitions.set(file, loading);
+    }
+    const definition = (await loading).find((one) => one.type === type);
+    if (definition === undefined) throw new Error(`${file} no longer defines job type "${type}"`);
+    return definition;
+  }
+
+  readonly #effects: Effects = {
+    progress: (percent, message) => this.#send({ kind: 'progress', percent, message }),
+    log: (level, message, data) => this.#send({ kind: 'log', level, message, data: plain(data) }),
+    addUsage: async (tokens) => {
+      await this.#call({ effect: 'addUsage', tokens });
+    },
+    assertLease: async () => {
+      for (;;) {
+        const assertion = (await this.#call({ effect: 'assertLease' })) as LeaseAssertion;
+        // The answer may have waited in this thread's queue.
+        if (monotonicMs() < assertion.validUntilMs) return assertion;
+      }
+    },
+    enqueue: async (key, type, payload, options) =>
+      (await this.#call({ effect: 'enqueue', key, type, payload: plain(payload), options })) as { id: string },
+    checkpoint: async (state) => {
+      const stored = toStorable(state, Number.POSITIVE_INFINITY, 'The checkpoint');
+      if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
+      await this.#call({ effect: 'checkpoint', state: stored.value });
+    },
+    flush: async () => {},
+  };
+
+  #call(request: HandlerCall): Promise<unknown> {
+    this.#lastCall += 1;
+    const call = this.#lastCall;
+    return new Promise((resolve, reject) => {
+      this.#calls.set(call, { resolve, reject });
+      this.#send({ kind: 'call', call, request });
+    });
+  }
+
+  #send(message: FromHandler): void {
+    this.#port.postMessage(message);
+  }
+}
+
+/** Data as a message can carry it; what JSON cannot hold is said instead. */
+function plain<T>(value: T): T {
+  const stored = toStorable(value, Number.POSITIVE_INFINITY, 'data');
+  return (stored.ok ? stored.value : { not_stored: stored.error.message }) as T;
+}
+
+function health(): ThreadHealth {
+  const leftovers = process.getActiveResourcesInfo().filter((kind) => kind === 'Timeout').length;
+  return { heapUsedBytes: process.memoryUsage().heapUsed, leftovers };
+}
+
+// Of each thread by itself: stacks name the lines that people wrote.
+process.setSourceMapsEnabled(true);
+if (parentPort !== null) new HandlerThread(parentPort);

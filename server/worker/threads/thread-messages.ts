@@ -1,0 +1,54 @@
+// What the daemon and the thread of an isolated handler say to each other. Everything is plain data.
+import type { ErrorTrace } from '../../jobs/model/job.ts';
+import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
+import type { LogLevel, PhaseScope } from '../attempt/effects.ts';
+import type { StopReason } from '../attempt/stop-reason.ts';
+
+export interface RunMessage {
+  kind: 'run';
+  file: string;
+  type: string;
+  job: JobInfo;
+  leaseId: string;
+  payload: unknown;
+  checkpoint: unknown;
+  phase: PhaseScope | undefined;
+  results: Readonly<Record<string, unknown>>;
+}
+
+export type ToHandler =
+  | RunMessage
+  | { kind: 'stop'; reason: StopReason }
+  | { kind: 'answer'; call: number; value?: unknown; error?: SentError };
+
+export type FromHandler =
+  | { kind: 'progress'; percent: number; message: string | undefined }
+  | { kind: 'log'; level: LogLevel; message: string; data: Record<string, unknown> | undefined }
+  | { kind: 'partial'; reason: string }
+  | { kind: 'call'; call: number; request: HandlerCall }
+  | { kind: 'done'; result: unknown; health: ThreadHealth }
+  | { kind: 'failed'; error: SentError; health: ThreadHealth };
+
+/** Effects that answer. */
+export type HandlerCall =
+  | { effect: 'addUsage'; tokens: number }
+  | { effect: 'assertLease' }
+  | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
+  | { effect: 'checkpoint'; state: unknown };
+
+/** Whether the thread can take another job. */
+export interface ThreadHealth {
+  heapUsedBytes: number;
+  /** Timers that the handler left behind: whatever they do would be blamed on the next job. */
+  leftovers: number;
+}
+
+/** An error as it travels: what the job's error and the retry policy need. */
+export interface SentError {
+  message: string;
+  trace: ErrorTrace;
+  code?: string | undefined;
+  details?: Record<string, unknown> | undefined;
+  disposition?: string | undefined;
+  stopped?: StopReason | undefined;
+}

@@ -1,0 +1,140 @@
+// Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
+// memory. A thread that crashes, leaks or does not stop is ended; the daemon and its other jobs go on.
+import type { Worker } from 'node:worker_threads';
+import type { Logger } from '../../kernel/logger.ts';
+import type { Service } from '../../kernel/service.ts';
+import { startThread } from '../../kernel/thread.ts';
+import type { ContextParts } from '../attempt/context.ts';
+import { JobStopped, stopReasonOf } from '../attempt/stop-reason.ts';
+import { callThread, type ThreadEnd } from './thread-call.ts';
+
+export interface ThreadPoolOptions {
+  maxThreads: number;
+  memoryMb: number;
+  logger: Logger;
+}
+
+interface Waiting {
+  resolve(thread: Worker): void;
+  reject(error: unknown): void;
+  signal: AbortSignal;
+  stop(): void;
+}
+
+// Long enough to bridge the gaps of steady work, short enough to give the memory back.
+const idleMs = 60_000;
+// Above this share of its memory a thread is replaced before the next job has to pay for the last one's leak.
+const leakShare = 0.5;
+
+export class ThreadPool implements Service {
+  readonly name = 'handler threads';
+  readonly #options: ThreadPoolOptions;
+  #idle: { thread: Worker; timer: NodeJS.Timeout }[] = [];
+  #busy = new Set<Worker>();
+  #waiting: Waiting[] = [];
+
+  constructor(options: ThreadPoolOptions) {
+    this.#options = options;
+  }
+
+  get size(): number {
+    return this.#idle.length + this.#busy.size;
+  }
+
+  async start(): Promise<void> {}
+
+  async stop(): Promise<void> {
+    for (const waiting of this.#waiting.splice(0)) waiting.reject(new Error('the daemon is stopping'));
+    const threads = [...this.#busy, ...this.#idle.map((idle) => idle.thread)];
+    for (const { timer } of this.#idle.splice(0)) clearTimeout(timer);
+    await Promise.all(threads.map((thread) => thread.terminate()));
+  }
+
+  /** Runs the job's code, or that of `parts.phase`, in a thread of its own. */
+  async run(target: { file: string; type: string }, parts: ContextParts, kill: AbortSignal): Promise<unknown> {
+    const thread = await this.#take(parts.stopping.signal);
+    let end: ThreadEnd | undefined;
+    try {
+      end = await callThread(thread, target, parts, kill);
+      return end.result();
+    } finally {
+      this.#give(thread, end);
+    }
+  }
+
+  #take(signal: AbortSignal): Promise<Worker> {
+    const idle = this.#idle.pop();
+    if (idle !== undefined) {
+      clearTimeout(idle.timer);
+      idle.thread.ref();
+      this.#busy.add(idle.thread);
+      return Promise.resolve(idle.thread);
+    }
+    if (this.size < this.#options.maxThreads) return Promise.resolve(this.#spawn());
+    return this.#wait(signal);
+  }
+
+  #wait(signal: AbortSignal): Promise<Worker> {
+    return new Promise((resolve, reject) => {
+      const stop = () => {
+        this.#waiting = this.#waiting.filter((one) => one !== waiting);
+        reject(new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' }));
+      };
+      const waiting: Waiting = { resolve, reject, signal, stop };
+      if (signal.aborted) return stop();
+      signal.addEventListener('abort', stop, { once: true });
+      this.#waiting.push(waiting);
+    });
+  }
+
+  #spawn(): Worker {
+    const thread = startThread(new URL('./handler-thread', import.meta.url), {
+      resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMb },
+    });
+    this.#busy.add(thread);
+    // Those who run a job hear of it too; without this listener an idle thread's error would end the daemon.
+    thread.on('error', (error) => this.#options.logger.error({ err: error }, 'handler thread crashed'));
+    thread.on('exit', () => this.#forget(thread));
+    return thread;
+  }
+
+  #give(thread: Worker, end: ThreadEnd | undefined): void {
+    if (!this.#busy.delete(thread)) return;
+    if (end === undefined || !this.#isHealthy(end)) {
+      void thread.terminate();
+      this.#serveNext();
+      return;
+    }
+    const next = this.#waiting.shift();
+    if (next !== undefined) {
+      this.#hand(next, thread);
+      return;
+    }
+    thread.unref();
+    const timer = setTimeout(() => void thread.terminate(), idleMs);
+    timer.unref();
+    this.#idle.push({ thread, timer });
+  }
+
+  #isHealthy({ health }: ThreadEnd): boolean {
+    return health.leftovers === 0 && health.heapUsedBytes < this.#options.memoryMb * 1024 * 1024 * leakShare;
+  }
+
+  #forget(thread: Worker): void {
+    const wasBusy = this.#busy.delete(thread);
+    for (const idle of this.#idle) if (idle.thread === thread) clearTimeout(idle.timer);
+    this.#idle = this.#idle.filter((idle) => idle.thread !== thread);
+    if (wasBusy) this.#serveNext();
+  }
+
+  #serveNext(): void {
+    const next = this.size < this.#options.maxThreads ? this.#waiting.shift() : undefined;
+    if (next !== undefined) this.#hand(next, this.#spawn());
+  }
+
+  #hand(next: Waiting, thread: Worker): void {
+    next.signal.removeEventListener('abort', next.stop);
+    this.#busy.add(thread);
+    next.resolve(thread);
+  }
+}
