@@ -59,7 +59,8 @@ const files = ['server', 'test', 'scripts'].flatMap((folder) =>
 );
 
 for (const file of files) {
-  for (const word of findRetired(file, basename(file).replace(/\.\w+$/, ''))) problems.push(`${file}: file name: ${word}`);
+  for (const word of findRetired(file, basename(file).replace(/\.\w+$/, '')))
+    problems.push(`${file}: file name: ${word}`);
   const source = ts.createSourceFile(file, readFileSync(join(root, file), 'utf8'), ts.ScriptTarget.Latest, true);
   for (const name of declaredNames(source)) {
     for (const word of findRetired(file, name.text.replace(/^#/, ''))) {

@@ -1,5 +1,6 @@
 // The package `leasehold`: what the authors of jobs import. Nothing here opens a connection.
 export { z } from 'zod';
+export { JobStopped, type StopReason } from './worker/attempt/stop-reason.ts';
 export {
   type ChildOptions,
   defineJob,
@@ -12,4 +13,3 @@ export {
   type RetryOptions,
 } from './worker/handlers/define-job.ts';
 export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handlers/handler-errors.ts';
-export { JobStopped, type StopReason } from './worker/attempt/stop-reason.ts';

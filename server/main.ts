@@ -1,15 +1,15 @@
 #!/usr/bin/env node
 // The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
 import { readArguments } from './daemon/arguments.ts';
-import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
 import { Daemon } from './daemon/daemon.ts';
+import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
 import { isOutage } from './database/availability.ts';
-import { EmbeddedPostgresError } from './embedded-postgres/embedded-postgres-error.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres/start.ts';
 import { explainDatabaseError } from './database/explain-error.ts';
 import { demoHandlers } from './demo/handlers.ts';
 import { sampleJob } from './demo/sample-job.ts';
 import { prepareDemo } from './demo/tenant.ts';
+import { EmbeddedPostgresError } from './embedded-postgres/embedded-postgres-error.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres/start.ts';
 import { type Config, ConfigError, loadConfig } from './kernel/config.ts';
 import { loadEnvFile, packageVersion } from './kernel/environment.ts';
 import { errorMessage, StartError } from './kernel/errors.ts';

@@ -4,8 +4,8 @@ import { connect, type Socket } from 'node:net';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Registry } from 'prom-client';
 import { Database } from '../../server/database/database.ts';
-import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { migrateControl } from '../../server/database/migrate.ts';
+import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { sealEvents } from '../../server/events/seals/seal.ts';
 import { EventStreams } from '../../server/events/stream/streams.ts';
 import { createApp } from '../../server/http/app.ts';
@@ -13,10 +13,10 @@ import { eventStreamRoutes } from '../../server/http/routes/event-stream.ts';
 import { HttpServer } from '../../server/http/server.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import { verifyTenant } from '../../server/verify/verify-tenant.ts';
 import { KeyVerifier } from '../../server/tenants/api-keys/verifier.ts';
 import { createTenant } from '../../server/tenants/provision.ts';
 import { TenantRegistry } from '../../server/tenants/registry.ts';
+import { verifyTenant } from '../../server/verify/verify-tenant.ts';
 
 const [readers = 2000, events = 500] = process.argv.slice(2).map(Number);
 const config = loadConfig();
@@ -35,7 +35,7 @@ const counted: Pick<Database, 'query'> = {
   },
 };
 const options = {
-  mostReaders: readers,
+  maxReaders: readers,
   bufferBytes: config.streamBufferBytes,
   pollMs: 1000,
   pingMs: 15_000,

@@ -1,8 +1,8 @@
 // The commands, and what every one of them shares: `--json`, words for errors, exit codes.
 import { Command, CommanderError } from 'commander';
 import { sqlState } from '../database/database.ts';
-import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { explainDatabaseError } from '../database/explain-error.ts';
+import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { ConfigError } from '../kernel/config.ts';
 import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem } from '../kernel/errors.ts';

@@ -1,11 +1,7 @@
 // The composition root: makes every part, starts them in order, stops them in reverse. Waits for a
 // database that is away instead of dying, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
-import { type Aftermath, createAftermath } from './event-consumers.ts';
-import { createHttp } from './http.ts';
-import { createPeriodic, type Periodic } from './periodic-tasks.ts';
-import { untilDatabaseAnswers } from './prepare-database.ts';
-import { createLoopWatch, createWorkers } from './workers.ts';
+import { DaemonRegistration } from '../daemons/registration.ts';
 import { Database } from '../database/database.ts';
 import { daemonJoined, keysChanged, Notifications, tenantsChanged } from '../database/notifications.ts';
 import { ServerWatch } from '../database/server-watch.ts';
@@ -13,10 +9,10 @@ import { requireWritable } from '../database/write-check.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { ReadinessState } from '../http/routes/health.ts';
 import type { HttpServer } from '../http/server.ts';
-import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
-import { EnqueueGroup } from '../jobs/enqueue/group-commit.ts';
-import { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import { resumeDrainedJobs } from '../jobs/actions/resume-drained.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
+import { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
@@ -33,13 +29,17 @@ import { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
-import type { LoopWatch } from '../worker/loop/event-loop-monitor.ts';
+import type { EventLoopMonitor } from '../worker/loop/event-loop-monitor.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
-import { DaemonRegistration } from '../daemons/registration.ts';
+import { createEventConsumers, type EventConsumers } from './event-consumers.ts';
+import { createHttp } from './http.ts';
+import { createPeriodicTasks, type PeriodicTasks } from './periodic-tasks.ts';
+import { untilDatabaseAnswers } from './prepare-database.ts';
+import { createEventLoopMonitor, createWorkers } from './workers.ts';
 
 // How long a stop waits for services that are still starting.
-const longestStartMs = 2000;
+const startTimeoutMs = 2000;
 
 export interface DaemonOptions {
   config: Config;
@@ -64,7 +64,7 @@ export class Daemon {
   drainResult: DrainResult | undefined;
   #logger: Logger;
   #handlers: HandlerRegistry;
-  #group: EnqueueGroup;
+  #group: EnqueueGroupCommit;
   #notifications: Notifications;
   #waiters: ClaimWaiters;
   #heartbeat: Heartbeat;
@@ -74,9 +74,9 @@ export class Daemon {
   #registration: DaemonRegistration;
   #operations: OperationRunner;
   #streams: EventStreams;
-  #aftermath: Aftermath;
-  #loopWatch: LoopWatch;
-  #periodic: Periodic;
+  #eventConsumers: EventConsumers;
+  #loopMonitor: EventLoopMonitor;
+  #periodic: PeriodicTasks;
   #serverWatch: ServerWatch;
   #started: Service[] = [];
   #starting: Promise<void> | undefined;
@@ -99,7 +99,7 @@ export class Daemon {
     });
     this.registry = new TenantRegistry(this.db, logger);
     this.#keys = new KeyVerifier(this.db, config, logger);
-    this.#group = new EnqueueGroup(this.db);
+    this.#group = new EnqueueGroupCommit(this.db);
     this.#notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db: this.db, logger });
     this.#waiters = new ClaimWaiters(config.pollIntervalSeconds * 1000, logger, {
       total: config.claimWaitersMax,
@@ -131,10 +131,10 @@ export class Daemon {
       onEnqueued: (tenant, enqueued) => this.wake(tenant, enqueued),
       onSettled: (tenant) => this.#tellAll(tenant.slug),
       onClaimed: (tenant) => {
-        this.#loopWatch.stir();
+        this.#loopMonitor.wake();
         this.#tellAll(tenant.slug);
       },
-      onBegan: (type) => this.#loopWatch.began(type),
+      onBegan: (type) => this.#loopMonitor.began(type),
       onRunnable: (tenant, elsewhere) => {
         this.#waiters.wake(tenant.schema);
         if (elsewhere) this.#notifications.notify(tenant.slug);
@@ -156,21 +156,21 @@ export class Daemon {
       wake: (slug) => this.#wakeSlug(slug),
     });
     this.#streams = this.#createStreams();
-    this.#aftermath = createAftermath({
+    this.#eventConsumers = createEventConsumers({
       ...parts,
       underLoad: () => this.workers.underLoad,
       ...(options.retentionHooks && { retentionHooks: options.retentionHooks }),
     });
-    this.#loopWatch = createLoopWatch(this.workers, this.metrics, logger);
-    this.#periodic = createPeriodic({
+    this.#loopMonitor = createEventLoopMonitor(this.workers, this.metrics, logger);
+    this.#periodic = createPeriodicTasks({
       ...parts,
       workers: this.workers,
       schedules: this.#schedules,
       operations: this.#operations,
-      followers: this.#aftermath.followers,
-      retention: this.#aftermath.retention,
+      followers: this.#eventConsumers.followers,
+      retention: this.#eventConsumers.retention,
       wake: (slug) => this.#wakeSlug(slug),
-      isTold: () => this.#notifications.connected,
+      receivesNotifications: () => this.#notifications.connected,
     });
     this.#http = createHttp({
       ...parts,
@@ -179,13 +179,13 @@ export class Daemon {
       streams: this.#streams,
       keys: this.#keys,
       waiters: this.#waiters,
-      aftermath: this.#aftermath,
+      eventConsumers: this.#eventConsumers,
       enqueueJobs: (tenant, jobs, actor) => this.enqueue(tenant, jobs, actor),
       wake: (tenant, enqueued) => this.wake(tenant, enqueued),
       wakeOperations: () => this.#operations.wake(),
-      lookForSchedules: (tenant) => void this.#schedules.look(tenant).catch(() => {}),
+      refreshSchedules: (tenant) => void this.#schedules.refresh(tenant).catch(() => {}),
       readiness: () => this.#readiness(),
-      onRequest: () => this.#loopWatch.stir(),
+      onRequest: () => this.#loopMonitor.wake(),
     });
     this.#serverWatch = new ServerWatch({
       servers: this.db.servers,
@@ -195,11 +195,11 @@ export class Daemon {
         this.#heartbeat.reconnect();
       },
     });
-    this.#notifications.isHeard = () => !this.#registration.alone;
-    this.registry.isTold = () => this.#notifications.connected;
+    this.#notifications.hasListeners = () => !this.#registration.alone;
+    this.registry.receivesNotifications = () => this.#notifications.connected;
     this.#notifications.onLost = () => {
-      this.registry.hurry();
-      this.#periodic.watch.stir();
+      this.registry.refreshNow();
+      this.#periodic.poller.wake();
     };
     this.#notifications.onEvents((slug) => this.#streams.wake(slug));
     this.#notifications.onWake((slug) => {
@@ -237,7 +237,7 @@ export class Daemon {
 
   /** Drains, then stops everything. A second call shortens the grace to nothing. */
   stop(graceMs = this.config.shutdownGracePeriodSeconds * 1000): Promise<void> {
-    if (this.#stopping !== undefined) this.workers.hurry();
+    if (this.#stopping !== undefined) this.workers.endGraceNow();
     this.#stopping ??= this.#stop(graceMs);
     return this.#stopping;
   }
@@ -288,8 +288,8 @@ export class Daemon {
         this.#operations,
         this.#schedules,
         this.#streams,
-        ...this.#aftermath.services,
-        this.#loopWatch,
+        ...this.#eventConsumers.services,
+        this.#loopMonitor,
         ...this.#periodic.services,
         this.#registration,
         this.#serverWatch,
@@ -339,7 +339,7 @@ export class Daemon {
     this.metrics.drains.inc({ result });
     this.drainResult = result;
     // A start that hangs in a dead connection is not waited for.
-    await Promise.race([this.#starting?.catch(() => {}), delay(longestStartMs, undefined, { ref: false })]);
+    await Promise.race([this.#starting?.catch(() => {}), delay(startTimeoutMs, undefined, { ref: false })]);
     for (const service of this.#started.reverse()) {
       await service.stop().catch((error) => this.#logger.error({ err: error, service: service.name }, 'stop failed'));
     }
@@ -352,9 +352,9 @@ export class Daemon {
   #createStreams(): EventStreams {
     const { config } = this;
     const options = {
-      mostReaders: config.streamReadersMax,
-      mostReadersPerTenant: config.streamReadersPerTenant,
-      mostReadersPerKey: config.streamReadersPerKey,
+      maxReaders: config.streamReadersMax,
+      maxReadersPerTenant: config.streamReadersPerTenant,
+      maxReadersPerKey: config.streamReadersPerKey,
       bufferBytes: config.streamBufferBytes,
       pollMs: config.streamPollSeconds * 1000,
       pingMs: config.streamPingSeconds * 1000,
@@ -370,22 +370,22 @@ export class Daemon {
 
   /** The tenant's own workers, and the remote ones that wait for work here; without a slug, all of them. */
   #wakeHere(slug: string | undefined): void {
-    this.#periodic.watch.stir();
+    this.#periodic.poller.wake();
     this.workers.wake(slug);
-    this.#tell(slug);
+    this.#notifyEventConsumers(slug);
     const tenants = slug === undefined ? this.registry.active() : [this.registry.bySlug(slug)];
     for (const tenant of tenants) if (tenant) this.#waiters.wake(tenant.schema);
   }
 
   /** Those who follow the events, here and in other daemons. */
   #tellAll(slug: string): void {
-    this.#tell(slug);
+    this.#notifyEventConsumers(slug);
     this.#notifications.notifyEvents(slug);
   }
 
   /** Those who follow the events here. */
-  #tell(slug: string | undefined): void {
+  #notifyEventConsumers(slug: string | undefined): void {
     this.#streams.wake(slug);
-    if (slug !== undefined) this.#aftermath.wake(slug);
+    if (slug !== undefined) this.#eventConsumers.wake(slug);
   }
 }

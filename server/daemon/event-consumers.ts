@@ -11,7 +11,7 @@ import type { Service } from '../kernel/service.ts';
 import type { Followers } from '../maintenance/follower-poll.ts';
 import type { RetentionHooks, RetentionReport } from '../maintenance/retention.ts';
 import { createRetention } from '../maintenance/retention-task.ts';
-import type { Watcher } from '../maintenance/tenant-poller.ts';
+import type { PolledTask } from '../maintenance/tenant-poller.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import { reportSetAside } from '../stats/report-set-aside.ts';
 import { Statistics } from '../stats/statistics.ts';
@@ -19,7 +19,7 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
 
-export interface AftermathOptions {
+export interface EventConsumersOptions {
   config: Config;
   db: Database;
   registry: TenantRegistry;
@@ -29,16 +29,16 @@ export interface AftermathOptions {
   underLoad(): boolean;
 }
 
-export interface Aftermath {
+export interface EventConsumers {
   services: Service[];
   routes: RouteGroup[];
   followers: Omit<Followers, 'seals'>;
-  retention: Watcher;
+  retention: PolledTask;
   /** Something happened at this tenant. Cheap enough for every job. */
   wake(slug: string): void;
 }
 
-export function createAftermath(options: AftermathOptions): Aftermath {
+export function createEventConsumers(options: EventConsumersOptions): EventConsumers {
   const { config, db, registry, logger, metrics, retentionHooks } = options;
   const { underLoad } = options;
   const onSetAside = reportSetAside(metrics, logger);

@@ -22,7 +22,7 @@ import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
-import type { Aftermath } from './event-consumers.ts';
+import type { EventConsumers } from './event-consumers.ts';
 
 export interface HttpParts {
   config: Config;
@@ -36,11 +36,11 @@ export interface HttpParts {
   streams: EventStreams;
   waiters: ClaimWaiters;
   queueLimit: QueueLimit;
-  aftermath: Aftermath;
+  eventConsumers: EventConsumers;
   enqueueJobs(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]>;
   wake(tenant: Tenant, enqueued?: Enqueued[]): void;
   wakeOperations(): void;
-  lookForSchedules(tenant: Tenant): void;
+  refreshSchedules(tenant: Tenant): void;
   readiness(): ReadinessState;
   onRequest(): void;
 }
@@ -74,7 +74,7 @@ function routesOf(parts: HttpParts): RouteGroup[] {
     ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
     ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
     jobLogRoutes({ db }),
-    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange: parts.lookForSchedules, onEnqueued: wake }),
-    ...parts.aftermath.routes,
+    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange: parts.refreshSchedules, onEnqueued: wake }),
+    ...parts.eventConsumers.routes,
   ];
 }

@@ -3,19 +3,19 @@ import type { Database } from '../database/database.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { createFollowerWatch, type Followers } from '../maintenance/follower-poll.ts';
+import { createFollowerPoll, type Followers } from '../maintenance/follower-poll.ts';
 import type { OperationRunner } from '../maintenance/operation-runner.ts';
-import { createPoll } from '../maintenance/work-poll.ts';
 import { Sealer } from '../maintenance/sealer.ts';
 import { Sweeper } from '../maintenance/sweeper.ts';
-import { Watch, type Watcher } from '../maintenance/tenant-poller.ts';
+import { type PolledTask, TenantPoller } from '../maintenance/tenant-poller.ts';
+import { createWorkPoll } from '../maintenance/work-poll.ts';
 import type { ScheduleTicker } from '../schedules/ticker.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import { reportSetAside } from '../stats/report-set-aside.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 
-export interface PeriodicOptions {
+export interface PeriodicTasksOptions {
   config: Config;
   db: Database;
   registry: TenantRegistry;
@@ -25,19 +25,19 @@ export interface PeriodicOptions {
   schedules: ScheduleTicker;
   operations: OperationRunner;
   followers: Omit<Followers, 'seals'>;
-  retention: Watcher;
+  retention: PolledTask;
   wake(slug: string): void;
   /** Wake-ups of other daemons arrive. */
-  isTold(): boolean;
+  receivesNotifications(): boolean;
 }
 
-export interface Periodic {
+export interface PeriodicTasks {
   services: Service[];
-  watch: Watch;
+  poller: TenantPoller;
 }
 
 /** One look serves all of them: an idle daemon sends one statement every few seconds. */
-export function createPeriodic(options: PeriodicOptions): Periodic {
+export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
   const { config, db, registry, logger, metrics, workers, schedules, operations, followers } = options;
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
@@ -50,17 +50,23 @@ export function createPeriodic(options: PeriodicOptions): Periodic {
     onSetAside: reportSetAside(metrics, logger),
   });
   const watchers = [
-    createPoll(pollMs, workers, schedules),
-    createFollowerWatch(sweepMs, { ...followers, seals: sealer }),
+    createWorkPoll(pollMs, workers, schedules),
+    createFollowerPoll(sweepMs, { ...followers, seals: sealer }),
     operations.watcher(sweepMs),
     createSweeper(options, sweepMs),
     options.retention,
   ];
-  const watch = new Watch({ db, registry, logger, watchers, isTold: options.isTold });
-  return { services: [sealer, watch], watch };
+  const watch = new TenantPoller({
+    db,
+    registry,
+    logger,
+    tasks: watchers,
+    receivesNotifications: options.receivesNotifications,
+  });
+  return { services: [sealer, watch], poller: watch };
 }
 
-function createSweeper(options: PeriodicOptions, everyMs: number): Sweeper {
+function createSweeper(options: PeriodicTasksOptions, everyMs: number): Sweeper {
   const { config, db, registry, logger, metrics, wake } = options;
   return new Sweeper({
     db,

@@ -13,14 +13,14 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Attempt } from '../worker/attempt/attempt.ts';
 import type { HandlerEnd, HandlerRun } from '../worker/attempt/handler-run.ts';
+import { runHandler } from '../worker/attempt/run-handler.ts';
+import type { StopReason } from '../worker/attempt/stop-reason.ts';
 import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import type { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
-import { LoopWatch } from '../worker/loop/event-loop-monitor.ts';
+import { EventLoopMonitor } from '../worker/loop/event-loop-monitor.ts';
 import { observeLoops } from '../worker/loop/observe.ts';
-import { WorkerPool } from '../worker/loop/worker-pool.ts';
-import { runHandler } from '../worker/attempt/run-handler.ts';
 import { Slots } from '../worker/loop/slots.ts';
-import type { StopReason } from '../worker/attempt/stop-reason.ts';
+import { WorkerPool } from '../worker/loop/worker-pool.ts';
 
 export interface WorkersOptions {
   config: Config;
@@ -63,7 +63,7 @@ export function createWorkers(options: WorkersOptions): WorkerPool {
         : claimJobs(db, tenant.schema, request),
     run: (tenant, attempt) => runAttempt(options, tenant, attempt),
     onRunnable: options.onRunnable,
-    observe: observeLoops(options.metrics, logger, { settled: options.onSettled, claimed: options.onClaimed }),
+    observe: observeLoops(options.metrics, logger, { finished: options.onSettled, claimed: options.onClaimed }),
   });
 }
 
@@ -142,8 +142,8 @@ function failureOf(end: HandlerEnd): string | undefined {
   return end.kind === 'failed' ? end.error.message : undefined;
 }
 
-export function createLoopWatch(workers: WorkerPool, metrics: Metrics, logger: Logger): LoopWatch {
-  return new LoopWatch({
+export function createEventLoopMonitor(workers: WorkerPool, metrics: Metrics, logger: Logger): EventLoopMonitor {
+  return new EventLoopMonitor({
     logger,
     runningTypes: () => workers.runningTypes,
     isRunning: () => workers.runningCount > 0,

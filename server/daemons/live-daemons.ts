@@ -10,7 +10,7 @@ export interface LiveDaemon {
   jobTypes: string[];
 }
 
-export async function readFleet(db: Queryable): Promise<LiveDaemon[]> {
+export async function readLiveDaemons(db: Queryable): Promise<LiveDaemon[]> {
   const rows = await db.query<{ id: string; draining: boolean; running: number; job_types: string[] }>(
     `select id, draining, running, job_types from ${controlSchema}.daemons
       where last_beat_at > now() - $1 * interval '1 second' order by id`,

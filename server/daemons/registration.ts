@@ -30,8 +30,8 @@ export class DaemonRegistration implements Service {
   #options: RegistrationOptions;
   #interval: Interval;
   #alone = false;
-  #told = '';
-  #toldAt = Number.NEGATIVE_INFINITY;
+  #lastReported = '';
+  #lastReportedAt = Number.NEGATIVE_INFINITY;
   /** A daemon restarted under its old name is another one. The last one to register keeps the row. */
   #incarnation = uuidv4();
 
@@ -106,12 +106,13 @@ export class DaemonRegistration implements Service {
       ],
     );
     this.#alone = row?.others === 0;
-    this.#told = JSON.stringify(state);
-    this.#toldAt = performance.now();
+    this.#lastReported = JSON.stringify(state);
+    this.#lastReportedAt = performance.now();
   }
 
   async #beatIfDue(): Promise<void> {
-    if (performance.now() - this.#toldAt < quietBeatMs && JSON.stringify(this.#state()) === this.#told) return;
+    if (performance.now() - this.#lastReportedAt < quietBeatMs && JSON.stringify(this.#state()) === this.#lastReported)
+      return;
     await this.beat();
   }
 

@@ -107,7 +107,7 @@ export class Database implements Queryable {
    * before it waits. If one fails, the server refuses those behind it, and the COMMIT takes all back. What
    * fails on this side of the connection takes back nothing: `send` should have all it needs before it begins.
    */
-  async together<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
+  async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
       this.#rollingBack(client, async (told) => {
         // Waited for: without it the others would be transactions of their own.

@@ -23,7 +23,7 @@ const coalesceEventsMs = 200;
 /** Before the slug, if there are new events and no new work. */
 const eventsMark = '~';
 // Postgres refuses payloads of 8000 bytes and more.
-const longestPayload = 7500;
+const maxPayloadBytes = 7500;
 
 type Listener = (tenant: string | undefined) => void;
 
@@ -45,7 +45,7 @@ export class Notifications implements Service {
   #failures = 0;
   #stopped = true;
   /** False while this daemon is known to be the only one. */
-  isHeard: () => boolean = () => true;
+  hasListeners: () => boolean = () => true;
   /** Called when wake-ups no longer arrive. */
   onLost: () => void = () => {};
 
@@ -69,7 +69,7 @@ export class Notifications implements Service {
   /** Tells the other daemons that there may be work for the tenant. Never fails, never blocks. */
   notify(slug: string): void {
     // A commit for nobody would only be in the way of the others.
-    if (this.#stopped || !this.isHeard()) return;
+    if (this.#stopped || !this.hasListeners()) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
   }
@@ -81,7 +81,7 @@ export class Notifications implements Service {
 
   /** Tells the other daemons that there is news for readers of the tenant's events. */
   notifyEvents(slug: string): void {
-    if (this.#stopped || !this.isHeard()) return;
+    if (this.#stopped || !this.hasListeners()) return;
     this.#pendingEvents.add(slug);
     this.#sendEventsTimer ??= setTimeout(() => void this.#sendEvents(), coalesceEventsMs);
   }
@@ -133,7 +133,7 @@ export class Notifications implements Service {
   async #publish(names: string[], all: string): Promise<void> {
     if (names.length === 0) return;
     const joined = names.join(',');
-    const payload = `${this.#sender}:${joined.length > longestPayload ? all : joined}`;
+    const payload = `${this.#sender}:${joined.length > maxPayloadBytes ? all : joined}`;
     try {
       await this.#db.query('select pg_notify($1, $2)', [wakeChannel, payload]);
     } catch (error) {

@@ -4,8 +4,8 @@
 import type pg from 'pg';
 
 // A server process keeps some 100 kB for each.
-const mostNamed = 50;
-const mostSeen = 200;
+const maxNamed = 50;
+const maxSeen = 200;
 const usesBeforeNaming = 3;
 
 export class Statements {
@@ -36,7 +36,7 @@ export class Statements {
       return known;
     }
     if (!this.#isFrequent(text)) return undefined;
-    if (this.#names.size >= mostNamed) this.#forgetOldest();
+    if (this.#names.size >= maxNamed) this.#forgetOldest();
     this.#count += 1;
     const name = `lh_${this.#count}`;
     this.#names.set(text, name);
@@ -48,7 +48,7 @@ export class Statements {
     this.#seen.delete(text);
     if (uses >= usesBeforeNaming) return true;
     this.#seen.set(text, uses);
-    if (this.#seen.size > mostSeen) this.#seen.delete(this.#seen.keys().next().value as string);
+    if (this.#seen.size > maxSeen) this.#seen.delete(this.#seen.keys().next().value as string);
     return false;
   }
 

@@ -3,8 +3,8 @@ import { join, resolve } from 'node:path';
 import { clusterUrl } from './cluster.ts';
 import { readCredentials } from './credentials.ts';
 import { explainFileError } from './embedded-postgres-error.ts';
-import { embeddedDatabaseName } from './start.ts';
 import { postmasterPid } from './postmaster.ts';
+import { embeddedDatabaseName } from './start.ts';
 
 /** The URL of the Postgres that runs on this DATA_DIR; undefined if none does. */
 export async function findRunningPostgres(dataDir: string): Promise<string | undefined> {

@@ -4,7 +4,7 @@ import { createHash } from 'node:crypto';
 import { lstat, mkdir, readFile, realpath, rename, rm, stat, statfs, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { findBinaries } from './binaries.ts';
-import { type ClusterPlace, initCluster } from './cluster.ts';
+import { type ClusterDirectory, initCluster } from './cluster.ts';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
 import { findRunner, type Runner } from './system-user.ts';
 
@@ -12,7 +12,7 @@ import { findRunner, type Runner } from './system-user.ts';
 const neededMb = { init: 200, start: 50 };
 
 /** The cluster's place below an existing, locked `dataDir`; makes the cluster at the first start. */
-export async function preparePlace(dataDir: string, password: string): Promise<ClusterPlace> {
+export async function prepareClusterDirectory(dataDir: string, password: string): Promise<ClusterDirectory> {
   const data = join(dataDir, 'postgres');
   const owner = await stat(data).catch(() => undefined);
   refuseForeignOwner(data, owner);
@@ -54,7 +54,7 @@ async function refuseOtherVersion(data: string, ours: string): Promise<void> {
 }
 
 // initdb works beside the final name: killed half-way it leaves nothing that looks like a cluster.
-async function makeCluster(place: ClusterPlace, password: string): Promise<void> {
+async function makeCluster(place: ClusterDirectory, password: string): Promise<void> {
   const home = await homeFor(place.directory, place.runner);
   const draft = `${home}.new`;
   await rm(draft, { recursive: true, force: true });

@@ -10,7 +10,7 @@ import type { Runner } from './system-user.ts';
 
 export const clusterUser = 'postgres';
 
-export interface ClusterPlace {
+export interface ClusterDirectory {
   binaries: PostgresBinaries;
   runner: Runner;
   /** The data directory, reachable for the runner. */
@@ -18,7 +18,7 @@ export interface ClusterPlace {
 }
 
 /** initdb into an empty or missing directory. */
-export async function initCluster(place: ClusterPlace, password: string, flags: string[] = []): Promise<void> {
+export async function initCluster(place: ClusterDirectory, password: string, flags: string[] = []): Promise<void> {
   // Beside the data, which the other user can reach; the temporary directory may be closed to it.
   const passwordFile = `${place.directory}.password-${randomBytes(8).toString('hex')}`;
   await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
@@ -55,7 +55,7 @@ export interface StartOptions {
  * Starts the postmaster; the caller waits until it answers. In a process group of its own, or
  * Ctrl-C in a terminal would stop the database before the daemon has drained.
  */
-export async function spawnPostmaster(place: ClusterPlace, options: StartOptions): Promise<ChildProcess> {
+export async function spawnPostmaster(place: ClusterDirectory, options: StartOptions): Promise<ChildProcess> {
   const log = await open(options.logFile, 'a', 0o600);
   try {
     const child = spawn(

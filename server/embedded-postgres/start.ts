@@ -4,13 +4,13 @@ import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
-import { lockData } from './data-lock.ts';
-import { type ClusterPlace, clusterUrl, freePort, lastLines, spawnPostmaster } from './cluster.ts';
+import { type ClusterDirectory, clusterUrl, freePort, lastLines, spawnPostmaster } from './cluster.ts';
+import { prepareClusterDirectory } from './cluster-directory.ts';
 import { type Credentials, credentialsFile, readCredentials, writeCredentials } from './credentials.ts';
+import { lockData } from './data-lock.ts';
 import { EmbeddedPostgresError, explainFileError } from './embedded-postgres-error.ts';
-import { preparePlace } from './cluster-directory.ts';
-import { answers, createDatabase } from './probe.ts';
 import { postmasterPid, stopPostmaster } from './postmaster.ts';
+import { answers, createDatabase } from './probe.ts';
 
 export interface EmbeddedPostgres {
   url: string;
@@ -34,7 +34,7 @@ const settings = [
 const startMs = 120_000;
 const adoptMs = 8_000;
 const watchMs = 2_000;
-const largestLogBytes = 10 * 1024 ** 2;
+const maxLogBytes = 10 * 1024 ** 2;
 
 export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const directory = resolve(dataDir);
@@ -44,7 +44,7 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
     const lock = await lockData(directory);
     try {
       const credentials = await readCredentials(directory);
-      const place = await preparePlace(directory, credentials.password);
+      const place = await prepareClusterDirectory(directory, credentials.password);
       const postgres = new SupervisedPostgres(directory, place, credentials, logger);
       await postgres.start();
       return { url: postgres.urlOf(embeddedDatabaseName), stop: () => postgres.stop().finally(() => lock.release()) };
@@ -71,7 +71,7 @@ function exitOnSignals(): () => void {
 
 class SupervisedPostgres {
   #dataDir: string;
-  #place: ClusterPlace;
+  #place: ClusterDirectory;
   #credentials: Credentials;
   #logger: Logger;
   #logFile: string;
@@ -79,7 +79,7 @@ class SupervisedPostgres {
   #pid: number | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(dataDir: string, place: ClusterPlace, credentials: Credentials, logger: Logger) {
+  constructor(dataDir: string, place: ClusterDirectory, credentials: Credentials, logger: Logger) {
     this.#dataDir = dataDir;
     this.#place = place;
     this.#credentials = credentials;
@@ -179,7 +179,7 @@ class SupervisedPostgres {
 /** Puts a large log aside; returns where the next line will be written. */
 async function rotateLog(file: string): Promise<number> {
   const size = (await stat(file).catch(() => undefined))?.size ?? 0;
-  if (size <= largestLogBytes) return size;
+  if (size <= maxLogBytes) return size;
   await rename(file, `${file}.1`);
   return 0;
 }

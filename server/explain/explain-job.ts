@@ -3,10 +3,10 @@
 import type { Queryable } from '../database/database.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
-import { jobAction, type Reason } from './reason.ts';
 import { isTerminal, ownedStatuses } from '../jobs/model/states.ts';
-import { type FleetView, fleetReasons } from './worker-reasons.ts';
 import { laneReasons } from './lane-reasons.ts';
+import { jobAction, type Reason } from './reason.ts';
+import { type WorkerView, workerReasons } from './worker-reasons.ts';
 
 export interface Why {
   reasons: Reason[];
@@ -17,7 +17,7 @@ export interface Why {
   position: number | null;
 }
 
-export async function explainJob(db: Queryable, job: Job, view: FleetView): Promise<Why> {
+export async function explainJob(db: Queryable, job: Job, view: WorkerView): Promise<Why> {
   if (isTerminal(job.status)) return { reasons: [finished(job)], running: false, claimable: false, position: null };
   const position = job.targetId === null ? null : 1;
   if (ownedStatuses.includes(job.status) && job.leaseExpiresAt === null) {
@@ -29,7 +29,7 @@ export async function explainJob(db: Queryable, job: Job, view: FleetView): Prom
     return { reasons, running: true, claimable: false, position };
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
-  const reasons = [...ownReasons(job), ...lane.reasons, ...(await fleetReasons(db, job, view))];
+  const reasons = [...ownReasons(job), ...lane.reasons, ...(await workerReasons(db, job, view))];
   const claimable = reasons.length === 0 && job.status === 'QUEUED';
   return { reasons, running: false, claimable, position: lane.position };
 }

@@ -2,14 +2,14 @@
 // lane of a million is looked at no further than a person would read.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { firstByPriority } from '../jobs/lanes/lane.ts';
+import { holdOfLaneJob, isHold, type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lane.ts';
+import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
-import { firstByPriority } from '../jobs/lanes/lane.ts';
-import { holdOfLaneJob, isHold, type LaneJob, laneColumns, mostWaiting, readHeads } from '../jobs/lanes/read-lane.ts';
 import { jobAction, type Reason } from './reason.ts';
-import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 
-const mostShown = 25;
+const maxShown = 25;
 const lastSeq = '9223372036854775807';
 
 export async function laneReasons(
@@ -25,7 +25,7 @@ export async function laneReasons(
   const head = job.laneHead ? undefined : (await readHeads(db, schema, [job.targetId])).get(job.targetId);
   const ahead = await readAhead(db, schema, job, place);
   const shown = [...(head === undefined ? [] : [head]), ...ahead];
-  const count = ahead.length < mostShown ? ahead.length : await countAhead(db, schema, job, place);
+  const count = ahead.length < maxShown ? ahead.length : await countAhead(db, schema, job, place);
   reasons.push(...shown.map((other) => (isHold(other) ? targetHeld(other) : behindJob(other))));
   if (count > ahead.length) reasons.push(behindMore(count - ahead.length));
   return { reasons, position: job.laneHead ? 1 : count + (head === undefined ? 1 : 2) };
@@ -50,7 +50,7 @@ async function readAhead(db: Queryable, schema: Schema, job: Job, place: Place):
       where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
         and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint)
       order by j.lane_rank, j.lane_seq limit $5`,
-    [job.targetId, job.id, place.rank, place.seq, mostShown],
+    [job.targetId, job.id, place.rank, place.seq, maxShown],
   );
 }
 
@@ -60,7 +60,7 @@ async function countAhead(db: Queryable, schema: Schema, job: Job, place: Place)
        (select 1 from ${schema}.jobs j
          where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
            and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint) limit $5) w`,
-    [job.targetId, job.id, place.rank, place.seq, mostWaiting],
+    [job.targetId, job.id, place.rank, place.seq, maxCounted],
   );
   return row?.count ?? 0;
 }
@@ -125,7 +125,7 @@ function behindJob(other: LaneJob): Reason {
 function behindMore(count: number): Reason {
   return {
     code: 'BEHIND_MORE',
-    detail: `${count} more jobs are ahead in the lane${count >= mostWaiting - mostShown ? ', or even more' : ''}.`,
+    detail: `${count} more jobs are ahead in the lane${count >= maxCounted - maxShown ? ', or even more' : ''}.`,
     release: { detail: 'They end, or are canceled.', at: null, actions: [] },
   };
 }

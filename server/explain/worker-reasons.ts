@@ -1,12 +1,13 @@
 // The reasons that lie outside the lane: the tenant's state and limits, and who is there to run it.
+
+import type { LiveDaemon } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Tenant } from '../tenants/tenant.ts';
-import type { LiveDaemon } from '../daemons/live-daemons.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
+import type { Tenant } from '../tenants/tenant.ts';
 import type { Reason, Release } from './reason.ts';
 
-export interface FleetView {
+export interface WorkerView {
   tenant: Tenant;
   /** The daemons that are alive. */
   daemons: readonly LiveDaemon[];
@@ -27,7 +28,7 @@ export interface CapacityView {
 // A remote worker that asks for work at all asks within minutes.
 const recentClaimMinutes = 5;
 
-export async function fleetReasons(db: Queryable, job: Job, view: FleetView): Promise<Reason[]> {
+export async function workerReasons(db: Queryable, job: Job, view: WorkerView): Promise<Reason[]> {
   const { tenant } = view;
   const reasons: Reason[] = [];
   if (tenant.status !== 'ACTIVE') {
@@ -51,7 +52,7 @@ export async function fleetReasons(db: Queryable, job: Job, view: FleetView): Pr
 }
 
 /** The first that is missing of: a daemon, one that takes jobs, one that knows the type, a free slot. */
-async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: FleetView): Promise<Reason | undefined> {
+async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: WorkerView): Promise<Reason | undefined> {
   if (view.daemons.length === 0) {
     return { code: 'NO_DAEMON', detail: 'No daemon is alive.', release: only('Start a daemon.') };
   }

@@ -23,7 +23,7 @@ interface AuthenticateDependencies {
 // Enough for a fleet of misconfigured clients behind one address, too little for guessing.
 const failuresPerMinute = 120;
 // Longer texts are no keys; they are not worth hashing.
-const longestKey = 512;
+const maxKeyLength = 512;
 
 export function createAuthenticate(deps: AuthenticateDependencies): Authenticate {
   // Only failures are counted: a client with a valid key is never limited here.
@@ -69,7 +69,7 @@ export function authorize(definition: Pick<RouteDefinition, 'access' | 'method' 
 
 async function identify(deps: AuthenticateDependencies, request: Request): Promise<Caller | undefined> {
   const text = keyText(request);
-  if (text === undefined || text.length > longestKey) return undefined;
+  if (text === undefined || text.length > maxKeyLength) return undefined;
   const key = await deps.keys.verify(text);
   if (!key) return undefined;
   if (key.tenantId === null) return { key, tenant: undefined };

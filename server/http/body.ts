@@ -3,7 +3,7 @@
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { type Problem, problem } from '../kernel/errors.ts';
-import { findJsonFault } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json.ts';
 import { Pace } from '../kernel/pace.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import { callerOf } from './authenticate.ts';
@@ -112,7 +112,7 @@ function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limitBytes
   }
   if (excess) return new JsonPart(undefined, invalidFields([{ field: '', message: tooMany(excess) }]));
   const value = parseText(bytes.toString('utf8', start, end));
-  const fault = findJsonFault(value);
+  const fault = findJsonViolation(value);
   return new JsonPart(value, fault && invalidFields([fault]));
 }
 

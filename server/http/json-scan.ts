@@ -2,10 +2,10 @@
 // where the elements of its lists begin and end. Parsing is what costs, in time and memory; a body with too
 // much in it is refused here. Yields between slices, so that others have their turn.
 
-import { deepestJson } from '../kernel/json.ts';
+import { maxJsonDepth } from '../kernel/json.ts';
 
 /** Beyond these a megabyte of JSON takes longer than 50 ms to parse, sort or check. */
-export const jsonLimits = { fields: 20_000, values: 50_000, levels: deepestJson } as const;
+export const jsonLimits = { fields: 20_000, values: 50_000, levels: maxJsonDepth } as const;
 export type JsonExcess = keyof typeof jsonLimits;
 
 export interface ScannedPart {

@@ -1,10 +1,10 @@
 // How a target and its lane look over HTTP.
 import { z } from 'zod';
+import { holdOfLaneJob, isHold, type Lane, type LaneJob, maxCounted } from '../jobs/lanes/read-lane.ts';
+import type { Target } from '../jobs/lanes/target.ts';
 import { describeHold, type Hold } from '../jobs/model/hold.ts';
 import { priorities, withoutTrace } from '../jobs/model/job.ts';
-import { holdOfLaneJob, isHold, type Lane, type LaneJob, mostWaiting } from '../jobs/lanes/read-lane.ts';
 import { statuses } from '../jobs/model/states.ts';
-import type { Target } from '../jobs/lanes/target.ts';
 import { jobErrorSchema, jobHoldSchema } from './present-job.ts';
 
 const time = z.iso.datetime({ offset: true });
@@ -53,7 +53,7 @@ export const targetSchema = z
 
 export const targetLaneSchema = targetSchema
   .extend({
-    waiting: z.int().describe(`Jobs in line behind the head; ${mostWaiting} when there are at least as many.`),
+    waiting: z.int().describe(`Jobs in line behind the head; ${maxCounted} when there are at least as many.`),
     waiting_exact: z.boolean(),
     next: z.array(laneJobSchema).describe('The next in line, in the order in which they will run.'),
   })
@@ -77,8 +77,8 @@ export function targetToApi(target: Target, head: LaneJob | undefined): z.input<
 export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
   return {
     ...targetToApi(target, lane.head),
-    waiting: Math.min(lane.waiting, mostWaiting),
-    waiting_exact: lane.waiting <= mostWaiting,
+    waiting: Math.min(lane.waiting, maxCounted),
+    waiting_exact: lane.waiting <= maxCounted,
     next: lane.next.map(laneJobToApi),
   };
 }

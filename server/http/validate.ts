@@ -2,7 +2,7 @@
 // characters, __proto__, depth), then the fields; every fault is named.
 import type { Request } from 'express';
 import { problem } from '../kernel/errors.ts';
-import { findJsonFault } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json.ts';
 import { invalidFields, parseFields } from '../kernel/parse.ts';
 import type { RouteDefinition } from './route.ts';
 
@@ -35,7 +35,7 @@ function parseBody(definition: RouteDefinition, request: Request): unknown {
 }
 
 function parseSafe(schema: NonNullable<RouteDefinition['body']>, value: unknown, where: string): unknown {
-  const fault = findJsonFault(value);
+  const fault = findJsonViolation(value);
   if (fault) throw invalidFields([{ ...fault, field: where ? `${where}.${fault.field}` : fault.field }]);
   return parseFields(schema, value, where);
 }

@@ -4,7 +4,7 @@ import type { Logger } from './logger.ts';
 import type { Service } from './service.ts';
 
 // setTimeout fires at once beyond 2^31-1 ms.
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 export class Interval implements Service {
   readonly name: string;
@@ -62,7 +62,7 @@ export class Interval implements Service {
 
   #sleep(ms: number): void {
     this.#clear();
-    const delay = Math.min(ms, longestTimerMs);
+    const delay = Math.min(ms, maxTimerMs);
     this.#dueAt = performance.now() + delay;
     this.#timer = setTimeout(() => this.wake(), delay);
   }

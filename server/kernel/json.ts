@@ -1,14 +1,14 @@
 // What a JSON value may not contain before it is stored or merged. Walks with a stack of its own,
 // so that a 10,000-deep value is refused instead of overflowing the call stack.
 
-export interface JsonFault {
+export interface JsonViolation {
   /** Path of the offending value: `payload.items[3].name`. */
   field: string;
   message: string;
 }
 
 // Deeper than any real document, shallow enough for every recursive JSON reader downstream.
-export const deepestJson = 100;
+export const maxJsonDepth = 100;
 
 interface Place {
   value: unknown;
@@ -18,7 +18,7 @@ interface Place {
 }
 
 /** The first reason why Postgres or a merge would choke on this value; undefined if there is none. */
-export function findJsonFault(root: unknown): JsonFault | undefined {
+export function findJsonViolation(root: unknown): JsonViolation | undefined {
   const top: Place = { value: root, parent: undefined, step: '', depth: 0 };
   const fault = leafFault(root);
   if (fault) return { field: '', message: fault };
@@ -26,7 +26,7 @@ export function findJsonFault(root: unknown): JsonFault | undefined {
   for (let place = open.pop(); place !== undefined; place = open.pop()) {
     const { value, depth } = place;
     if (typeof value !== 'object' || value === null) continue;
-    if (depth >= deepestJson) return { field: pathOf(place), message: `is nested deeper than ${deepestJson} levels` };
+    if (depth >= maxJsonDepth) return { field: pathOf(place), message: `is nested deeper than ${maxJsonDepth} levels` };
     const isArray = Array.isArray(value);
     for (const key of isArray ? value.keys() : Object.keys(value)) {
       const inner = (value as Record<PropertyKey, unknown>)[key];

@@ -21,7 +21,7 @@ export function invalidFields(errors: FieldError[]): Problem {
 }
 
 // A hostile body can make thousands of issues; the first few are enough to mend it.
-const mostErrors = 20;
+const maxErrors = 20;
 
 function fieldErrors(issues: readonly z.core.$ZodIssue[], where: string): FieldError[] {
   const errors: FieldError[] = [];
@@ -32,7 +32,7 @@ function fieldErrors(issues: readonly z.core.$ZodIssue[], where: string): FieldE
     } else {
       errors.push({ field: formatPath(path), message: issue.message });
     }
-    if (errors.length >= mostErrors) break;
+    if (errors.length >= maxErrors) break;
   }
-  return errors.slice(0, mostErrors);
+  return errors.slice(0, maxErrors);
 }

@@ -16,7 +16,7 @@ interface Row {
   marks: string | null;
 }
 
-interface Mark {
+interface Activity {
   number: string;
   /** Transactions up to this one may still hold events under numbers that were seen. Undefined: not yet known. */
   awaited: bigint | undefined;
@@ -26,8 +26,8 @@ interface Mark {
 // Each sequence is locked for the length of the statement, in a table that all connections share.
 const chunkSize = 500;
 
-export class Marks {
-  #marks = new Map<string, Mark>();
+export class ActivityTracker {
+  #marks = new Map<string, Activity>();
   #chunks = new Map<number, string | null>();
   #unsettled = new Set<string>();
 

@@ -3,7 +3,7 @@
 import { hasLateEvents } from '../events/log/read-new-events.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { msOf, msUntil } from './probe-tenants.ts';
-import type { Watcher } from './tenant-poller.ts';
+import type { PolledTask } from './tenant-poller.ts';
 
 interface Follower {
   wake(slug: string): void;
@@ -17,21 +17,21 @@ export interface Followers {
 
 const all = ['statistics', 'webhooks', sealsFollower];
 
-export function createFollowerWatch(everyMs: number, { statistics, webhooks, seals }: Followers): Watcher {
+export function createFollowerPoll(everyMs: number, { statistics, webhooks, seals }: Followers): PolledTask {
   return {
     name: 'followers',
     everyMs,
     suspended: true,
-    questions: {
+    probes: {
       written: (s) => `${latest(s)} is not null`,
       followers: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasSeenAll(s)})`,
       delivery_ms: (s) =>
         `(select ${msUntil('next_at')} from ${s}.webhook_deliveries where state = 'pending' order by next_at limit 1)`,
     },
-    rests: ({ written, followers, delivery_ms }, restMs) =>
+    isIdle: ({ written, followers, delivery_ms }, restMs) =>
       written === false || (all.every((name) => upToDate(followers).has(name)) && msOf(delivery_ms) > restMs),
-    hear(found) {
-      for (const { tenant, answers, stirred } of found) {
+    onResults(found) {
+      for (const { tenant, answers, hasNewEvents: stirred } of found) {
         if (answers.written === false) continue;
         const seen = upToDate(answers.followers);
         // What another daemon has counted is still to be shown here.

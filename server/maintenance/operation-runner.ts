@@ -8,8 +8,8 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Answer, type Questions, survey } from './probe-tenants.ts';
-import type { Watcher } from './tenant-poller.ts';
+import { type Probes, probeTenants, type TenantProbeResults } from './probe-tenants.ts';
+import type { PolledTask } from './tenant-poller.ts';
 
 export interface OperationRunnerOptions {
   db: Database;
@@ -21,7 +21,7 @@ export interface OperationRunnerOptions {
   wake(slug: string): void;
 }
 
-const questions: Questions = {
+const questions: Probes = {
   // True: nobody is at it; false: somebody is; null: there is none.
   operation_waits: (s) =>
     `(select locked_until is null or locked_until < now() from ${s}.operations
@@ -62,22 +62,22 @@ export class OperationRunner implements Service {
 
   async runOnce(): Promise<void> {
     const { db, registry } = this.#options;
-    await this.#finishAll(await survey(db, registry.active(), questions));
+    await this.#finishAll(await probeTenants(db, registry.active(), questions));
   }
 
   /** What it wants to know from the watch: those of a daemon that died are found so. */
-  watcher(everyMs: number): Watcher {
+  watcher(everyMs: number): PolledTask {
     return {
       name: this.name,
       everyMs,
       suspended: false,
-      questions,
-      rests: ({ operation_waits }) => operation_waits === null,
-      hear: (found) => this.#finishAll(found),
+      probes: questions,
+      isIdle: ({ operation_waits }) => operation_waits === null,
+      onResults: (found) => this.#finishAll(found),
     };
   }
 
-  async #finishAll(found: Answer[]): Promise<void> {
+  async #finishAll(found: TenantProbeResults[]): Promise<void> {
     const limit = pLimit(tenantsAtOnce);
     const waiting = found.filter(({ answers }) => answers.operation_waits === true);
     await Promise.all(waiting.map(({ tenant }) => limit(() => this.#finish(tenant))));

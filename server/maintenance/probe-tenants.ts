@@ -6,40 +6,44 @@ import { type Queryable, sqlState } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 /** name → SQL over `${schema}`. */
-export type Questions = Record<string, (schema: string, tenant: Tenant) => string>;
+export type Probes = Record<string, (schema: string, tenant: Tenant) => string>;
 
-export type Answers = Record<string, boolean | number | string | null>;
+export type ProbeResults = Record<string, boolean | number | string | null>;
 
-export interface Answer {
+export interface TenantProbeResults {
   tenant: Tenant;
-  answers: Answers;
+  answers: ProbeResults;
 }
 
 // Planning time grows with the number of tables in a statement; fifty stay within milliseconds.
 const chunkSize = 50;
 const undefinedTable = '42P01';
 
-export async function survey(db: Queryable, tenants: readonly Tenant[], questions: Questions): Promise<Answer[]> {
-  const all: Answer[] = [];
+export async function probeTenants(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  questions: Probes,
+): Promise<TenantProbeResults[]> {
+  const all: TenantProbeResults[] = [];
   for (let i = 0; i < tenants.length; i += chunkSize) {
-    all.push(...(await askChunk(db, tenants.slice(i, i + chunkSize), questions)));
+    all.push(...(await probeChunk(db, tenants.slice(i, i + chunkSize), questions)));
   }
   return all;
 }
 
-async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Questions): Promise<Answer[]> {
+async function probeChunk(db: Queryable, tenants: readonly Tenant[], questions: Probes): Promise<TenantProbeResults[]> {
   const selects = tenants.map((tenant, i) => {
     const columns = Object.entries(questions).map(([name, ask]) => `${ask(tenant.schema, tenant)} as ${name}`);
     return `select ${i}::int as position, ${columns.join(', ')}`;
   });
   try {
-    const rows = await db.query<Answers>(selects.join('\nunion all\n'));
+    const rows = await db.query<ProbeResults>(selects.join('\nunion all\n'));
     return rows.map(({ position, ...answers }) => ({ tenant: tenants[position as number] as Tenant, answers }));
   } catch (error) {
     // A tenant was deleted meanwhile, or the cluster does not join tenants: ask each alone.
     if (tenants.length > 1) {
-      const single: Answer[] = [];
-      for (const tenant of tenants) single.push(...(await askChunk(db, [tenant], questions)));
+      const single: TenantProbeResults[] = [];
+      for (const tenant of tenants) single.push(...(await probeChunk(db, [tenant], questions)));
       return single;
     }
     if (sqlState(error) === undefinedTable) return [];
@@ -50,11 +54,11 @@ async function askChunk(db: Queryable, tenants: readonly Tenant[], questions: Qu
 }
 
 /** A row that one question cannot read must not silence the others, nor those to other tenants: its answer is null. */
-async function askOneByOne(db: Queryable, tenant: Tenant, questions: Questions): Promise<Answers> {
-  const answers: Answers = {};
+async function askOneByOne(db: Queryable, tenant: Tenant, questions: Probes): Promise<ProbeResults> {
+  const answers: ProbeResults = {};
   for (const [name, ask] of Object.entries(questions)) {
     try {
-      const [row] = await db.query<{ answer: Answers[string] }>(`select ${ask(tenant.schema, tenant)} as answer`);
+      const [row] = await db.query<{ answer: ProbeResults[string] }>(`select ${ask(tenant.schema, tenant)} as answer`);
       answers[name] = row?.answer ?? null;
     } catch (error) {
       if (!isDataError(error)) throw error;
@@ -70,6 +74,6 @@ export function msUntil(time: string): string {
 }
 
 /** The answer to a question for the milliseconds until the next of something; infinite if there is none. */
-export function msOf(answer: Answers[string] | undefined): number {
+export function msOf(answer: ProbeResults[string] | undefined): number {
   return typeof answer === 'number' ? answer : Number.POSITIVE_INFINITY;
 }

@@ -1,18 +1,18 @@
 // The service that applies retention to every tenant: every minute where there is something to
 // retire. Where there is not, only the ages of the oldest rows are asked for, once an hour.
 import type { Database } from '../database/database.ts';
-import { secondsBetweenLooks, staleFollower } from '../jobs/retention/mark-stale.ts';
-import { over } from '../jobs/retention/delete-stale.ts';
+import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
+import { secondsBetweenScans, staleFollower } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { PerTenantTask } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import { msOf, msUntil, type ProbeResults, type Probes } from './probe-tenants.ts';
 import { type RetentionHooks, type RetentionReport, runRetentionOnce, secondsPerDay, termsOf } from './retention.ts';
-import { type Answers, msOf, msUntil, type Questions } from './probe-tenants.ts';
-import type { Watcher } from './tenant-poller.ts';
+import type { PolledTask } from './tenant-poller.ts';
 
-export interface RetentionRoundsOptions {
+export interface RetentionTaskOptions {
   db: Database;
   registry: TenantRegistry;
   logger: Logger;
@@ -24,11 +24,11 @@ export interface RetentionRoundsOptions {
 const minuteMs = 60_000;
 
 // When the oldest of each was last of use; always in the past.
-const questions: Questions = {
+const questions: Probes = {
   unread_ms: (s) => oldest(s, 'events', 'at', isUnread(s), 'xid, seq'),
   unseen_ms: (s) => oldest(s, 'jobs', 'created_at', `not exists (${reader(s)} and state ? 'looked_at')`, 'id'),
   looked_ms: (s) => `(${reader(s, msUntil(`(state ->> 'looked_at')::timestamptz`))})`,
-  stale_ms: (s) => oldest(s, 'jobs', 'stale_at', `stale_at is not null and ${over}`),
+  stale_ms: (s) => oldest(s, 'jobs', 'stale_at', `stale_at is not null and ${isFinishedSql}`),
   delivered_ms: (s) => oldest(s, 'webhook_deliveries', 'finished_at', 'finished_at is not null'),
   released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
   operated_ms: (s) => oldest(s, 'operations', 'finished_at', 'finished_at is not null'),
@@ -53,13 +53,13 @@ function isUnread(schema: string): string {
 }
 
 export interface Retention {
-  service: TenantRounds;
-  watcher: Watcher;
+  service: PerTenantTask;
+  watcher: PolledTask;
 }
 
-export function createRetention(options: RetentionRoundsOptions): Retention {
+export function createRetention(options: RetentionTaskOptions): Retention {
   const { db, registry, logger, config, hooks, observe } = options;
-  const service = new TenantRounds({
+  const service = new PerTenantTask({
     name: 'retention',
     registry,
     logger,
@@ -67,7 +67,7 @@ export function createRetention(options: RetentionRoundsOptions): Retention {
     idleMs: 60 * minuteMs,
     watched: true,
     concurrency: 1,
-    visit: async (tenant, signal) => {
+    runForTenant: async (tenant, signal) => {
       const actor = `sweeper:${config.workerId}`;
       const report = await runRetentionOnce(db, tenant, { config, actor, logger, signal, ...(hooks && { hooks }) });
       observe?.(tenant, report);
@@ -78,15 +78,15 @@ export function createRetention(options: RetentionRoundsOptions): Retention {
   return { service, watcher: createWatcher(service, config) };
 }
 
-function createWatcher(service: TenantRounds, config: Config): Watcher {
+function createWatcher(service: PerTenantTask, config: Config): PolledTask {
   return {
     name: 'retention',
     everyMs: minuteMs,
     restMs: 60 * minuteMs,
     suspended: true,
-    questions,
-    rests: (answers, restMs, tenant) => dueInMs(answers, tenant, config) > restMs,
-    hear(found) {
+    probes: questions,
+    isIdle: (answers, restMs, tenant) => dueInMs(answers, tenant, config) > restMs,
+    onResults(found) {
       for (const { tenant, answers } of found) {
         if (dueInMs(answers, tenant, config) <= 0) service.wake(tenant.slug);
       }
@@ -95,13 +95,13 @@ function createWatcher(service: TenantRounds, config: Config): Watcher {
 }
 
 /** Until the first of the tenant's rows has come to its age. */
-function dueInMs(answers: Answers, tenant: Tenant, config: Config): number {
+function dueInMs(answers: ProbeResults, tenant: Tenant, config: Config): number {
   const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = termsOf(tenant, config);
   const ofLog = ['delivered_ms', 'released_ms', 'operated_ms'].map((name) => msOf(answers[name]));
   return Math.min(
     msOf(answers.unread_ms) + staleAfterSeconds * 1000,
     msOf(answers.unseen_ms) + staleAfterSeconds * 1000,
-    msOf(answers.looked_ms) + secondsBetweenLooks * 1000,
+    msOf(answers.looked_ms) + secondsBetweenScans * 1000,
     msOf(answers.sealed_ms) + logSeconds * 1000,
     msOf(answers.stale_ms) + staleForSeconds * 1000,
     msOf(answers.minute_ms) + minuteDays * secondsPerDay * 1000,

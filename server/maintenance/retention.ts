@@ -3,8 +3,8 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
-import { type Marked, markStaleJobs } from '../jobs/retention/mark-stale.ts';
 import { deleteStaleJobs, type RetiredJob } from '../jobs/retention/delete-stale.ts';
+import { type Marked, markStaleJobs } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -24,7 +24,7 @@ export interface RetentionOptions {
   /** Ends the run between two statements. */
   signal?: AbortSignal;
   batch?: number;
-  mostBatches?: number;
+  maxBatches?: number;
 }
 
 export interface RetentionReport {
@@ -42,14 +42,14 @@ export interface RetentionReport {
 
 // Some 20 ms each; a run is then at most a few seconds, and the next one goes on.
 const defaultBatch = 500;
-const defaultMostBatches = 40;
+const defaultMaxBatches = 40;
 // Enqueued, started, ended, and sometimes more.
 const eventsPerJob = 4;
 export const secondsPerDay = 86_400;
 // The id of a claim that was given up stays reserved for as long as its bytes might still arrive.
 const leastLeaseDays = 1;
 // Charts go back this far.
-const leastDaysOfMinutes = 32;
+const minDaysOfMinutes = 32;
 
 export async function runRetentionOnce(
   db: Database,
@@ -78,12 +78,12 @@ export async function runRetentionOnce(
     if (marked.skipped.length > 0) {
       options.logger.warn({ tenant: tenant.slug, jobIds: marked.skipped }, 'jobs could not be marked as stale');
     }
-    const count = await tell(marked.jobs, tenant, options, hooks?.onStale?.bind(hooks));
+    const count = await callHook(marked.jobs, tenant, options, hooks?.onStale?.bind(hooks));
     return { count, complete: marked.complete };
   });
   await run('deleted', async () => {
     const jobs = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit });
-    return tell(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
+    return callHook(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
   });
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, leastLeaseDays), limit));
@@ -122,7 +122,7 @@ export function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
     eventDays,
     // The log tells which jobs become stale: no event goes before it has been read for that.
     logSeconds: Math.max(eventDays * secondsPerDay, staleAfterSeconds),
-    minuteDays: Math.max(eventDays, leastDaysOfMinutes),
+    minuteDays: Math.max(eventDays, minDaysOfMinutes),
   };
 }
 
@@ -134,7 +134,7 @@ async function repeat(
   options: RetentionOptions,
   step: () => Promise<{ count: number; complete: boolean }>,
 ): Promise<void> {
-  for (let i = 0; i < (options.mostBatches ?? defaultMostBatches); i++) {
+  for (let i = 0; i < (options.maxBatches ?? defaultMaxBatches); i++) {
     if (options.signal?.aborted) break;
     const { count, complete } = await step();
     report[kind] += count;
@@ -143,7 +143,7 @@ async function repeat(
   report.complete = false;
 }
 
-async function tell(
+async function callHook(
   jobs: RetiredJob[],
   tenant: Tenant,
   options: RetentionOptions,

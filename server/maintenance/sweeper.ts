@@ -2,15 +2,22 @@
 // ran out, and looks for what should never be. Every daemon may run it; nothing is swept twice.
 import { type Database, isConnectionError } from '../database/database.ts';
 import { expireWaitingJobs, repairOrphans } from '../jobs/finish/expire.ts';
-import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
+import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/timeout.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Answer, type Answers, msOf, msUntil, type Questions, survey } from './probe-tenants.ts';
-import type { Watcher } from './tenant-poller.ts';
+import {
+  msOf,
+  msUntil,
+  type ProbeResults,
+  type Probes,
+  probeTenants,
+  type TenantProbeResults,
+} from './probe-tenants.ts';
+import type { PolledTask } from './tenant-poller.ts';
 
 export interface SweeperOptions {
   db: Database;
@@ -34,7 +41,7 @@ export interface SweepObserver {
   swept(tenant: Tenant, kind: 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes', count: number): void;
 }
 
-const questions = (timeoutSeconds: number): Questions => ({
+const questions = (timeoutSeconds: number): Probes => ({
   lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
   timeouts: (s, tenant) =>
     `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
@@ -60,10 +67,10 @@ interface RepairPosition {
   heard: boolean;
 }
 
-export class Sweeper implements Watcher {
+export class Sweeper implements PolledTask {
   readonly name = 'sweep';
   readonly suspended = true;
-  readonly questions: Questions;
+  readonly probes: Probes;
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
   /** Tenants that are not searched to their end yet, the longest waiting first. */
@@ -71,7 +78,7 @@ export class Sweeper implements Watcher {
 
   constructor(options: SweeperOptions) {
     this.#options = options;
-    this.questions = questions(options.timeoutSeconds);
+    this.probes = questions(options.timeoutSeconds);
   }
 
   get everyMs(): number {
@@ -80,21 +87,21 @@ export class Sweeper implements Watcher {
 
   /** One pass over all tenants. Suspended ones too: their expired leases must not hold lanes for ever. */
   async runOnce(): Promise<void> {
-    await this.hear(await survey(this.#options.db, this.#tenants(), this.questions));
+    await this.onResults(await probeTenants(this.#options.db, this.#tenants(), this.probes));
   }
 
   /** A lease may end at any time without an event: its holder falls silent. */
-  rests({ lease_ms, expires_ms, resumes_ms }: Answers, restMs: number): boolean {
+  isIdle({ lease_ms, expires_ms, resumes_ms }: ProbeResults, restMs: number): boolean {
     return lease_ms === null && msOf(expires_ms) > restMs && msOf(resumes_ms) > restMs;
   }
 
-  async hear(found: Answer[]): Promise<void> {
+  async onResults(found: TenantProbeResults[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
     for (const { tenant, answers } of found) {
-      if (msOf(answers.lease_ms) < -graceMs) await this.#attempt(tenant, 'leases', () => this.#sweepLeases(tenant));
-      if (answers.timeouts === true) await this.#attempt(tenant, 'leases', () => this.#sweepTimeouts(tenant));
-      if (msOf(answers.expires_ms) < 0) await this.#attempt(tenant, 'expired', () => this.#sweepExpired(tenant));
-      if (msOf(answers.resumes_ms) <= 0) await this.#attempt(tenant, 'targets', () => this.#sweepPauses(tenant));
+      if (msOf(answers.lease_ms) < -graceMs) await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
+      if (answers.timeouts === true) await this.#runStep(tenant, 'leases', () => this.#sweepTimeouts(tenant));
+      if (msOf(answers.expires_ms) < 0) await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
+      if (msOf(answers.resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
     for (const { tenant } of found) {
       this.#unrepaired.add(tenant.id);
@@ -127,8 +134,8 @@ export class Sweeper implements Watcher {
   async repair(tenant: Tenant): Promise<void> {
     const position = this.#positionOf(tenant);
     if (position.orphansFrom === firstId) position.heard = false;
-    await this.#attempt(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
-    await this.#attempt(tenant, 'lanes', () => this.#repairLanes(tenant, position));
+    await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
+    await this.#runStep(tenant, 'lanes', () => this.#repairLanes(tenant, position));
     if (position.orphansFrom !== firstId || position.heard) this.#unrepaired.add(tenant.id);
   }
 
@@ -148,7 +155,7 @@ export class Sweeper implements Watcher {
   }
 
   /** One tenant's trouble is not another's: it is logged and the pass goes on. */
-  async #attempt(
+  async #runStep(
     tenant: Tenant,
     kind: Parameters<SweepObserver['swept']>[1],
     sweep: () => Promise<number>,

@@ -1,6 +1,6 @@
 // The shared safety poll: finds tenants with work that no wake-up announced, and the next due times.
 import { msOf, msUntil } from './probe-tenants.ts';
-import type { Watcher } from './tenant-poller.ts';
+import type { PolledTask } from './tenant-poller.ts';
 
 interface Timers {
   dueIn(slug: string, ms: number): void;
@@ -10,20 +10,20 @@ export interface PollTargets extends Timers {
   wake(slug: string): void;
 }
 
-export function createPoll(everyMs: number, workers: PollTargets, schedules?: Timers): Watcher {
+export function createWorkPoll(everyMs: number, workers: PollTargets, schedules?: Timers): PolledTask {
   return {
     name: 'poll',
     everyMs,
     suspended: false,
-    questions: {
+    probes: {
       claimable: (s) => `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote)`,
       due_ms: (s) => `(select ${msUntil('run_at')} from ${s}.jobs where status = 'PENDING' order by run_at limit 1)`,
       fires_ms: (s) =>
         `(select ${msUntil('next_at')} from ${s}.schedules where paused_at is null and next_at is not null order by next_at limit 1)`,
     },
-    rests: ({ claimable, due_ms, fires_ms }, restMs) =>
+    isIdle: ({ claimable, due_ms, fires_ms }, restMs) =>
       claimable !== true && msOf(due_ms) > restMs && msOf(fires_ms) > restMs,
-    hear(found) {
+    onResults(found) {
       for (const { tenant, answers } of found) {
         if (answers.claimable === true) workers.wake(tenant.slug);
         if (typeof answers.due_ms === 'number') workers.dueIn(tenant.slug, Math.max(0, answers.due_ms));

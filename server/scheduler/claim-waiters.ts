@@ -26,7 +26,7 @@ interface Waiter {
   over: boolean;
   attempt(): Promise<unknown>;
   end(value: unknown): void;
-  giveUp(): void;
+  timeOut(): void;
   fail(error: unknown): void;
 }
 
@@ -63,7 +63,7 @@ export class ClaimWaiters implements Service {
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#interval.stop();
-    for (const group of this.#groups.values()) for (const waiter of group.waiters) waiter.giveUp();
+    for (const group of this.#groups.values()) for (const waiter of group.waiters) waiter.timeOut();
   }
 
   get size(): number {
@@ -95,7 +95,7 @@ export class ClaimWaiters implements Service {
       const leave = () => {
         leaveQuota();
         clearTimeout(timer);
-        claim.signal.removeEventListener('abort', waiter.giveUp);
+        claim.signal.removeEventListener('abort', waiter.timeOut);
         group.waiters.delete(waiter);
         if (group.waiters.size === 0) this.#groups.delete(keyOf(claim.schema, claim.queue));
       };
@@ -104,7 +104,7 @@ export class ClaimWaiters implements Service {
         busy: false,
         over: false,
         attempt: claim.attempt,
-        giveUp: () => {
+        timeOut: () => {
           waiter.over = true;
           if (!waiter.busy) waiter.end(undefined);
         },
@@ -117,8 +117,8 @@ export class ClaimWaiters implements Service {
           reject(error);
         },
       };
-      const timer = setTimeout(waiter.giveUp, claim.waitMs);
-      claim.signal.addEventListener('abort', waiter.giveUp);
+      const timer = setTimeout(waiter.timeOut, claim.waitMs);
+      claim.signal.addEventListener('abort', waiter.timeOut);
       group.waiters.add(waiter);
       this.#interval.within(this.#pollMs);
     });

@@ -2,9 +2,9 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, isConnectionError } from '../database/database.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
-import { disownClaim } from '../jobs/claim/release-claim.ts';
+import { releaseClaim } from '../jobs/claim/release-claim.ts';
+import { requeueClaims } from '../jobs/finish/recover.ts';
 import { distinctTargets, lockTargets } from '../jobs/lanes/lane.ts';
-import { giveBackClaims } from '../jobs/finish/recover.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
@@ -72,7 +72,7 @@ async function attempt(
   }).catch((error: unknown) => {
     // Whether it took jobs is unknown; nobody will ask for their leases. If this fails too, the claim expires.
     if (isConnectionError(error)) {
-      void disownClaim(db, schema, { leaseId, kind: 'claim', actor: `worker:${claim.workerId}` }).catch(() => {});
+      void releaseClaim(db, schema, { leaseId, kind: 'claim', actor: `worker:${claim.workerId}` }).catch(() => {});
     }
     throw error;
   });
@@ -84,7 +84,7 @@ async function attempt(
     await db.transaction(async (tx) => {
       await lockTargets(tx, schema, distinctTargets(jobs));
       const lease = { id: leaseId, owner: claim.workerId };
-      await giveBackClaims(
+      await requeueClaims(
         tx,
         schema,
         lease,

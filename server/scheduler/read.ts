@@ -2,8 +2,8 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
-import type { JobFilter } from '../jobs/read/filter.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
+import type { JobFilter } from '../jobs/read/filter.ts';
 import { idsWithinBytes, nextOf, pageOfIds, summaryColumns } from '../jobs/read/list-jobs.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './dialect.ts';

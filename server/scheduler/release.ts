@@ -2,11 +2,11 @@
 // A replay answers with what the first call did; after expiry nothing of the worker's is accepted.
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
-import { lockTargets } from '../jobs/lanes/lane.ts';
+import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
-import { settleIn } from '../jobs/finish/finish.ts';
+import { lockTargets } from '../jobs/lanes/lane.ts';
+import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
@@ -36,7 +36,7 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
   const lease = await getOwnLease(db, schema, release);
   if (lease.state === 'RELEASED') return replay(db, schema, lease, release);
   if (lease.state === 'ACTIVE' && !lease.overdue) {
-    const released = await retryConflicts(() => db.transaction((tx) => settleRelease(tx, schema, release)));
+    const released = await retryConflicts(() => db.transaction((tx) => finishRelease(tx, schema, release)));
     if (released) return released;
   }
   // Somebody was faster: the same release sent twice, a sweeper, or the clock.
@@ -46,7 +46,7 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
   throw leaseOver(now);
 }
 
-async function settleRelease(tx: Queryable, schema: Schema, release: Release): Promise<Released | undefined> {
+async function finishRelease(tx: Queryable, schema: Schema, release: Release): Promise<Released | undefined> {
   const before = await getSchedulerJob(tx, schema, release.jobId);
   // The order of every change of a lane: target, lease, job.
   await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
@@ -60,7 +60,7 @@ async function settleRelease(tx: Queryable, schema: Schema, release: Release): P
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
   const item = { jobId: job.id, leaseId: release.leaseId, targetId: job.targetId, outcome: outcomeOf(job, release) };
-  const settled = await settleIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
+  const settled = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
   if (!settled.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
   return {
     lease: await getLease(tx, schema, release.leaseId),
@@ -79,7 +79,7 @@ function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   switch (release.status) {
     case 'CANCELED':
       return release.requeue
-        ? { kind: 'giveBack', reason: release.error?.message ?? 'the worker stops' }
+        ? { kind: 'requeue', reason: release.error?.message ?? 'the worker stops' }
         : { kind: 'stopCanceled', message: release.error?.message ?? 'Canceled by its worker' };
     case 'TIMEOUT':
       return { kind: 'fail', error: { message: 'The worker ran out of time.', ...release.error, code: 'TIMEOUT' } };

@@ -3,10 +3,10 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/log/record.ts';
-import { lockTargets } from '../jobs/lanes/lane.ts';
 import { saveProgress } from '../jobs/attempt/progress.ts';
-import { giveBackClaims } from '../jobs/finish/recover.ts';
 import { isHeld } from '../jobs/attempt/report.ts';
+import { requeueClaims } from '../jobs/finish/recover.ts';
+import { lockTargets } from '../jobs/lanes/lane.ts';
 import { allows, become, guard, transitions } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
@@ -32,7 +32,7 @@ export async function reportStatus(db: Database, schema: Schema, report: StatusR
   const job = await getSchedulerJob(db, schema, report.jobId);
   if (report.workerId !== undefined && job.leaseOwner !== report.workerId) throw notYours(job);
   if (report.state === 'RUNNING' && job.status === 'RUNNING') await reportProgress(db, schema, job, report);
-  else if (report.state === 'QUEUED' && allows('expireClaim', job.status)) await giveBack(db, schema, job, report);
+  else if (report.state === 'QUEUED' && allows('expireClaim', job.status)) await requeue(db, schema, job, report);
   else if (report.state === 'PREPARING' || report.state === 'LEASE_PENDING') {
     const same = job.status === report.state;
     if (!same && !allows(moves[report.state], job.status)) throw refused(job, report.state);
@@ -112,14 +112,14 @@ export async function keepClaim(
   return rows.length > 0;
 }
 
-async function giveBack(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
+async function requeue(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
   const { leaseId, leaseOwner } = job;
   if (leaseId === null || leaseOwner === null) throw lost();
   const given = await db.transaction(async (tx) => {
     await lockTargets(tx, schema, job.targetId === null ? [] : [job.targetId]);
     const reason = report.note ?? 'the worker gave it back';
     const lease = { id: leaseId, owner: leaseOwner };
-    return giveBackClaims(tx, schema, lease, [job], `worker:${leaseOwner}`, reason);
+    return requeueClaims(tx, schema, lease, [job], `worker:${leaseOwner}`, reason);
   });
   if (given.jobs === 0) throw lost();
 }

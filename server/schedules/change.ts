@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
-import { findCronFault, nextTime } from './cron.ts';
+import { findCronError, nextTime } from './cron.ts';
 import { databaseNow, lockSchedule, mustFindSchedule } from './read.ts';
 import type { MissedPolicy, Schedule, ScheduledJob } from './schedule.ts';
 
@@ -44,7 +44,7 @@ export async function createSchedule(
           given.author ?? null,
         ],
       );
-      return told(tx, schema, id, 'schedule.created', actor);
+      return recordChange(tx, schema, id, 'schedule.created', actor);
     }),
   );
 }
@@ -67,7 +67,7 @@ export async function updateSchedule(
           where id = $1`,
         [id, after.name, after.cron, after.timezone, JSON.stringify(after.job), after.missed, nextAt],
       );
-      return told(tx, schema, id, 'schedule.updated', actor, { fields: Object.keys(definedOnly(change)) });
+      return recordChange(tx, schema, id, 'schedule.updated', actor, { fields: Object.keys(definedOnly(change)) });
     }),
   );
 }
@@ -80,7 +80,7 @@ export async function pauseSchedule(db: Database, schema: Schema, id: string, ac
       `update ${schema}.schedules set paused_at = now(), paused_by = $2, updated_at = now() where id = $1`,
       [id, actor],
     );
-    return told(tx, schema, id, 'schedule.paused', actor);
+    return recordChange(tx, schema, id, 'schedule.paused', actor);
   });
 }
 
@@ -94,7 +94,7 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
       `update ${schema}.schedules set paused_at = null, paused_by = null, next_at = $2, updated_at = now() where id = $1`,
       [id, nextAt],
     );
-    return told(tx, schema, id, 'schedule.resumed', actor);
+    return recordChange(tx, schema, id, 'schedule.resumed', actor);
   });
 }
 
@@ -102,20 +102,20 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
 export async function deleteSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<void> {
   await db.transaction(async (tx) => {
     await lockSchedule(tx, schema, id);
-    await told(tx, schema, id, 'schedule.deleted', actor);
+    await recordChange(tx, schema, id, 'schedule.deleted', actor);
     await tx.query(`delete from ${schema}.schedules where id = $1`, [id]);
   });
 }
 
 function nextOf({ cron, timezone }: Pick<NewSchedule, 'cron' | 'timezone'>, now: string): string {
-  const fault = findCronFault(cron, timezone);
+  const fault = findCronError(cron, timezone);
   if (fault) throw invalidFields([fault]);
   const nextAt = nextTime(cron, timezone, now);
   if (nextAt === null) throw invalidFields([{ field: 'cron', message: 'never comes' }]);
   return nextAt;
 }
 
-async function told(
+async function recordChange(
   tx: Queryable,
   schema: Schema,
   id: string,

@@ -3,7 +3,7 @@
 import { Cron } from 'croner';
 
 /** Why this is no usable schedule; undefined if it is one. */
-export function findCronFault(cron: string, timezone: string): { field: string; message: string } | undefined {
+export function findCronError(cron: string, timezone: string): { field: string; message: string } | undefined {
   try {
     new Intl.DateTimeFormat('en', { timeZone: timezone });
   } catch {

@@ -1,11 +1,11 @@
 // Firing: each due schedule is locked, its jobs are enqueued and its next time is set in one
 // transaction, so that every time is fired once, whichever daemons look at it.
 import { v7 as uuidv7 } from 'uuid';
+import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
-import { readFleet } from '../daemons/live-daemons.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../jobs/enqueue/job-types.ts';
 import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
@@ -119,7 +119,7 @@ async function toScheduledJob(
   tenant: Tenant,
   schedule: Schedule,
 ): Promise<NewJob> {
-  const newJob = await toNewJob(schedule.job, { tenant, jobTypes, fleet: () => readFleet(tx) });
+  const newJob = await toNewJob(schedule.job, { tenant, jobTypes, liveDaemons: () => readLiveDaemons(tx) });
   return { ...newJob, scheduleId: schedule.id, author: newJob.author ?? schedule.author ?? undefined };
 }
 

@@ -56,7 +56,7 @@ export class ScheduleTicker implements Service {
   }
 
   /** Something about the tenant's schedules changed here. */
-  async look(tenant: Tenant): Promise<void> {
+  async refresh(tenant: Tenant): Promise<void> {
     const ms = await nextFiringInMs(this.#firing.db, tenant.schema);
     if (ms !== undefined) this.dueIn(tenant.slug, ms);
   }
@@ -64,7 +64,7 @@ export class ScheduleTicker implements Service {
   /** Fires what is due for one tenant and notes when the next is. */
   async runOnce(tenant: Tenant): Promise<number> {
     const jobs = await fireDueSchedules(this.#firing, tenant);
-    await this.look(tenant);
+    await this.refresh(tenant);
     return jobs;
   }
 

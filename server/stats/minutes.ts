@@ -5,9 +5,9 @@ import type { Schema } from '../database/identifiers.ts';
 import { addHistogram, emptyHistogram, type Histogram } from './histogram.ts';
 
 /** The whole tenant, beside its queues: a tenant's chart must not read a thousand queues. */
-export const wholeTenant = '';
+export const allQueues = '';
 /** Where the present counts are, instead of a minute's changes. */
-export const present = '-infinity';
+export const currentCountsKey = '-infinity';
 
 /** Events of one kind in one minute of one queue. */
 export interface Group {
@@ -50,9 +50,9 @@ export function newMinutes(): Minutes {
 }
 
 export function addGroup(minutes: Minutes, group: Group): void {
-  for (const queue of [wholeTenant, group.queue]) {
+  for (const queue of [allQueues, group.queue]) {
     addTo(rowOf(minutes, queue, group.minute), group);
-    addDeltas(rowOf(minutes, queue, present), group);
+    addDeltas(rowOf(minutes, queue, currentCountsKey), group);
   }
 }
 
@@ -99,7 +99,9 @@ export async function saveMinutes(tx: Queryable, schema: Schema, minutes: Minute
   );
   for (const row of stored) addStored(rowOf(minutes, row.queue, row.minute), row);
   const values = rows.map((row) =>
-    row.minute === present ? { ...row, deltas: withoutZeros(row.deltas), wait_buckets: [], run_buckets: [] } : row,
+    row.minute === currentCountsKey
+      ? { ...row, deltas: withoutZeros(row.deltas), wait_buckets: [], run_buckets: [] }
+      : row,
   );
   await tx.query(
     `insert into ${schema}.stat_minutes (queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets)

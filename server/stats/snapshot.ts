@@ -2,7 +2,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Status, statuses } from '../jobs/model/states.ts';
-import { present, wholeTenant } from './minutes.ts';
+import { allQueues, currentCountsKey } from './minutes.ts';
 
 export type StatusCounts = Record<Status, number>;
 
@@ -15,7 +15,7 @@ export interface StatsSnapshot {
 export const waitingStatuses: readonly Status[] = ['PENDING', 'QUEUED'];
 
 /** What seed 002 calls a snapshot, without the capacity, which the scheduler knows. */
-export async function readSnapshot(db: Queryable, schema: Schema, queue = wholeTenant): Promise<StatsSnapshot> {
+export async function readSnapshot(db: Queryable, schema: Schema, queue = allQueues): Promise<StatsSnapshot> {
   const counts = await readCounts(db, schema, queue);
   const [day] = await db.query<{ failed: number; expired: number }>(
     `select coalesce(sum(failed), 0)::float8 as failed, coalesce(sum(leases_expired), 0)::float8 as expired
@@ -30,9 +30,9 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = wholeT
 }
 
 /** Jobs in each status. */
-export async function readCounts(db: Queryable, schema: Schema, queue = wholeTenant): Promise<StatusCounts> {
+export async function readCounts(db: Queryable, schema: Schema, queue = allQueues): Promise<StatusCounts> {
   const [row] = await db.query<{ deltas: Record<string, number> }>(
-    `select deltas from ${schema}.stat_minutes where queue = $1 and minute = '${present}'`,
+    `select deltas from ${schema}.stat_minutes where queue = $1 and minute = '${currentCountsKey}'`,
     [queue],
   );
   return toCounts(row?.deltas ?? {});
@@ -50,8 +50,8 @@ export async function readQueueCounts(
   options: { after?: string; limit: number },
 ): Promise<QueueCounts[]> {
   const rows = await db.query<{ queue: string; deltas: Record<string, number> }>(
-    `select queue, deltas from ${schema}.stat_minutes where queue > $1 and minute = '${present}' order by queue limit $2`,
-    [options.after ?? wholeTenant, options.limit],
+    `select queue, deltas from ${schema}.stat_minutes where queue > $1 and minute = '${currentCountsKey}' order by queue limit $2`,
+    [options.after ?? allQueues, options.limit],
   );
   return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
 }
@@ -69,14 +69,14 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
  * tenant: a probe of the claim index for each priority, and for remote jobs for each queue that has
  * any waiting. In-process jobs have no index by queue: of one queue, the next ten thousand are looked at.
  */
-export async function readOldestSeconds(db: Queryable, schema: Schema, queue = wholeTenant): Promise<number> {
+export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
   const first = (condition: string) =>
     `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and ${condition} and priority = p.priority
         order by created_at, id limit 1)`;
   const [row] = await db.query<{ age: number | null }>(
     `with queues as (
        select queue from ${schema}.stat_minutes
-        where minute = '${present}' and queue <> $1 and ($2 = $1 or queue = $2) and (deltas ->> 'QUEUED')::int > 0
+        where minute = '${currentCountsKey}' and queue <> $1 and ($2 = $1 or queue = $2) and (deltas ->> 'QUEUED')::int > 0
         order by queue limit 100),
      oldest as (
        select ${first('not remote and $2 = $1')} as run_at from generate_series(0, 3) as p(priority)
@@ -86,7 +86,7 @@ export async function readOldestSeconds(db: Queryable, schema: Schema, queue = w
        union all
        select ${first('remote and queue = q.queue')} from queues q cross join generate_series(0, 3) as p(priority))
      select extract(epoch from now() - min(run_at))::float8 as age from oldest`,
-    [wholeTenant, queue],
+    [allQueues, queue],
   );
   return Math.max(0, row?.age ?? 0);
 }

@@ -4,8 +4,8 @@ import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds, type VisitResult } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Metrics } from './metrics.ts';
 import { rollUpOnce } from './roll-up.ts';
@@ -34,12 +34,12 @@ interface Depth {
 
 // Of a burst, one visit takes this much; the rest waits for the next, so that counting does not
 // compete with the work that is counted.
-const stepsPerVisit = 2;
+const stepsPerRun = 2;
 
 export class Statistics implements Service {
   readonly name = 'statistics';
   #options: StatisticsOptions;
-  #rounds: TenantRounds;
+  #task: PerTenantTask;
   #depths = new Map<string, Depth>();
   /** Tenants whose gauges may be behind. */
   #stale = new Set<string>();
@@ -50,11 +50,11 @@ export class Statistics implements Service {
     // Scrapers come every 15 seconds or so.
     this.#gaugesMs = options.gaugesMs ?? 10_000;
     const { registry, logger, everyMs = 1000 } = options;
-    this.#rounds = new TenantRounds({
+    this.#task = new PerTenantTask({
       name: this.name,
       registry,
       logger,
-      visit: (tenant, signal) => this.#visit(tenant, signal),
+      runForTenant: (tenant, signal) => this.#rollUpTenant(tenant, signal),
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 2,
@@ -64,30 +64,30 @@ export class Statistics implements Service {
   }
 
   async start(): Promise<void> {
-    await this.#rounds.start();
+    await this.#task.start();
   }
 
   async stop(): Promise<void> {
-    await this.#rounds.stop();
+    await this.#task.stop();
   }
 
   /** Something happened at this tenant. */
   wake(slug: string): void {
     this.#stale.add(slug);
-    this.#rounds.wake(slug);
+    this.#task.wake(slug);
   }
 
   /** One round over all tenants. For tests and for scripts. */
   async runOnce(): Promise<void> {
-    await this.#rounds.runOnce(true);
+    await this.#task.runOnce(true);
   }
 
-  async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
+  async #rollUpTenant(tenant: Tenant, signal: AbortSignal): Promise<TaskResult> {
     let handled = 0;
     let complete = false;
     let busy = false;
     const { underLoad } = this.#options;
-    for (let step = 0; step < stepsPerVisit && !complete && !signal.aborted; step++) {
+    for (let step = 0; step < stepsPerRun && !complete && !signal.aborted; step++) {
       if (step > 0 && underLoad?.() === true) break;
       const followed = await rollUpOnce(this.#options.db, tenant.schema);
       handled += followed.handled;

@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import type { Status } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
-import { type CounterName, present, wholeTenant } from './minutes.ts';
+import { allQueues, type CounterName, currentCountsKey } from './minutes.ts';
 import { waitingStatuses } from './snapshot.ts';
 
 export const metricNames = [
@@ -54,13 +54,13 @@ export interface Timeseries {
 }
 
 const secondsOf: Record<string, number> = { m: 60, h: 3600, d: 86_400 };
-const longestRange = 31 * 86_400;
+const maxRange = 31 * 86_400;
 // More points than any chart has pixels for.
-const mostPoints = 2000;
+const maxPoints = 2000;
 
 export async function readTimeseries(db: Queryable, schema: Schema, request: TimeseriesRequest): Promise<Timeseries> {
   const frame = frameOf(request);
-  const queue = request.queue ?? wholeTenant;
+  const queue = request.queue ?? allQueues;
   const level = levels[request.metric];
   const part = quantiles[request.metric];
   const values = level
@@ -85,10 +85,10 @@ interface Point {
 
 export function frameOf({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
   const bucketSeconds = parseSpan(bucket, 'query.bucket', 60, 86_400);
-  const rangeSeconds = parseSpan(range, 'query.range', bucketSeconds, longestRange);
+  const rangeSeconds = parseSpan(range, 'query.range', bucketSeconds, maxRange);
   const points = Math.ceil(rangeSeconds / bucketSeconds);
-  if (points > mostPoints) {
-    throw problem('INVALID_FIELD', `That would be ${points} points; at most ${mostPoints}: take a larger bucket.`, {
+  if (points > maxPoints) {
+    throw problem('INVALID_FIELD', `That would be ${points} points; at most ${maxPoints}: take a larger bucket.`, {
       field: 'query.bucket',
     });
   }
@@ -140,7 +140,7 @@ async function readLevels(
     `${frameSql(schema)},
      changes as (select at, sum(${sum}) as change from minutes group by at)
      select b.at::float8 as at, coalesce(c.change, 0)::float8 as change,
-            coalesce((select ${sum} from ${schema}.stat_minutes where queue = $1 and minute = '${present}'), 0)::float8 as total
+            coalesce((select ${sum} from ${schema}.stat_minutes where queue = $1 and minute = '${currentCountsKey}'), 0)::float8 as total
        from buckets b left join changes c on c.at = b.at order by b.at desc`,
     [queue, frame.bucketSeconds, frame.points],
   );

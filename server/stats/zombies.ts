@@ -4,7 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
-import { wholeTenant } from './minutes.ts';
+import { allQueues } from './minutes.ts';
 
 export interface Zombie {
   jobId: string;
@@ -15,18 +15,18 @@ export interface Zombie {
   /** Who held it. */
   owner: string | null;
   /** `failed`: there was no attempt left. */
-  becameOf: 'retried' | 'failed';
+  outcomeOf: 'retried' | 'failed';
 }
 
 // One read of the log each; a day with more than these has a bigger problem than the length of the list.
-const mostMinutes = 20;
+const maxMinutes = 20;
 
 /** Those of the last 24 hours, newest first. */
 export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
   const minutes = await db.query<{ minute: string; ending: string }>(
     `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes
       where queue = $1 and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit $2`,
-    [wholeTenant, mostMinutes],
+    [allQueues, maxMinutes],
   );
   const zombies: Zombie[] = [];
   for (const { minute, ending } of minutes) {
@@ -50,7 +50,7 @@ function toZombie(event: Event): Zombie[] {
       attempt: event.attempt,
       leaseId: event.leaseId,
       owner: error?.owner ?? null,
-      becameOf: event.type === 'job.failed' ? 'failed' : 'retried',
+      outcomeOf: event.type === 'job.failed' ? 'failed' : 'retried',
     },
   ];
 }

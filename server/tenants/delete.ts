@@ -15,7 +15,7 @@ import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant
 const lockTimeout = '3s';
 // A busy tenant's transactions hold its tables in another order, until they see that it is DELETING.
 const mostTries = 10;
-const mostCounted = 10_000;
+const maxCounted = 10_000;
 
 /** First step. A second request replaces the token of the first. */
 export async function requestTenantDeletion(db: Queryable, slug: string): Promise<{ tenant: Tenant; confirm: string }> {
@@ -119,7 +119,7 @@ async function countRunning(db: Queryable, tenant: Tenant): Promise<number> {
   const [found] = await db.query<{ running: number }>(
     `select count(*)::int as running from (
        select from ${tenant.schema}.jobs
-        where status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') limit ${mostCounted}) as with_workers`,
+        where status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING') limit ${maxCounted}) as with_workers`,
   );
   return found?.running ?? 0;
 }

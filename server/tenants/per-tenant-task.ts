@@ -9,13 +9,13 @@ import type { TenantRegistry } from './registry.ts';
 import type { Tenant } from './tenant.ts';
 
 /** `more`: come back at once; `some`: something was done; `none`: nothing was there; `rest`: nor will there be by itself. */
-export type VisitResult = 'more' | 'some' | 'none' | 'rest';
+export type TaskResult = 'more' | 'some' | 'none' | 'rest';
 
-export interface RoundsOptions {
+export interface PerTenantTaskOptions {
   name: string;
   registry: Pick<TenantRegistry, 'list'>;
   logger: Logger;
-  visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult>;
+  runForTenant(tenant: Tenant, signal: AbortSignal): Promise<TaskResult>;
   /** Time between visits to a tenant where something happens. */
   busyMs: number;
   /** Longest time between visits to an idle one. */
@@ -29,27 +29,27 @@ export interface RoundsOptions {
 }
 
 // A visit is followed by this many times its own length of rest: three percent for each who follows.
-const restFactor = 32;
-const leastRestMs = 5000;
+const pauseFactor = 32;
+const minPauseMs = 5000;
 
 interface Plan {
   dueAt: number;
   /** Not before this, whatever wakes us. */
-  restUntil: number;
+  notBefore: number;
   delayMs: number;
   failing: boolean;
 }
 
-export class TenantRounds implements Service {
+export class PerTenantTask implements Service {
   readonly name: string;
-  #options: RoundsOptions;
+  #options: PerTenantTaskOptions;
   #interval: Interval;
   #plans = new Map<string, Plan>();
   #woken = new Set<string>();
   #abort = new AbortController();
   #ranAt = Number.NEGATIVE_INFINITY;
 
-  constructor(options: RoundsOptions) {
+  constructor(options: PerTenantTaskOptions) {
     this.name = options.name;
     this.#options = options;
     this.#interval = new Interval(
@@ -78,7 +78,7 @@ export class TenantRounds implements Service {
   }
 
   /** Do not wait for the next round. */
-  hurry(): void {
+  runNow(): void {
     this.#interval.wake();
   }
 
@@ -94,26 +94,26 @@ export class TenantRounds implements Service {
       const plan = this.#plans.get(id);
       if (everybody) return true;
       if (plan === undefined) return !underLoad && (!watched || this.#woken.has(slug));
-      return plan.dueAt <= now || (this.#woken.has(slug) && plan.restUntil <= now);
+      return plan.dueAt <= now || (this.#woken.has(slug) && plan.notBefore <= now);
     });
     this.#woken.clear();
     this.#forgetAllBut(tenants);
-    await Promise.all(due.map((tenant) => limit(() => this.#visit(tenant))));
+    await Promise.all(due.map((tenant) => limit(() => this.#runFor(tenant))));
   }
 
-  async #visit(tenant: Tenant): Promise<void> {
+  async #runFor(tenant: Tenant): Promise<void> {
     const plan = this.#plans.get(tenant.id) ?? {
       dueAt: 0,
-      restUntil: 0,
+      notBefore: 0,
       delayMs: this.#options.busyMs,
       failing: false,
     };
     this.#plans.set(tenant.id, plan);
     if (this.#abort.signal.aborted) return;
-    let result: VisitResult = 'none';
+    let result: TaskResult = 'none';
     const began = performance.now();
     try {
-      result = await this.#options.visit(tenant, this.#abort.signal);
+      result = await this.#options.runForTenant(tenant, this.#abort.signal);
       plan.failing = false;
     } catch (error) {
       // Once per outage of the tenant's database, not once per visit.
@@ -123,20 +123,20 @@ export class TenantRounds implements Service {
     }
     const { busyMs, idleMs } = this.#options;
     const ended = performance.now();
-    plan.restUntil =
-      this.#options.underLoad?.() === true ? ended + Math.max(leastRestMs, restFactor * (ended - began)) : 0;
+    plan.notBefore =
+      this.#options.underLoad?.() === true ? ended + Math.max(minPauseMs, pauseFactor * (ended - began)) : 0;
     if (result === 'rest' && this.#options.watched) {
       plan.delayMs = busyMs;
       // A wake-up during a rest under load is not kept.
-      plan.dueAt = plan.restUntil > 0 ? plan.restUntil : Number.POSITIVE_INFINITY;
+      plan.dueAt = plan.notBefore > 0 ? plan.notBefore : Number.POSITIVE_INFINITY;
       return;
     }
     const nothing = result === 'none' || result === 'rest';
     plan.delayMs = nothing ? Math.min(plan.delayMs * 2, idleMs) : result === 'some' ? busyMs : 0;
-    plan.dueAt = Math.max(plan.restUntil, ended + plan.delayMs * (0.7 + Math.random() * 0.3));
+    plan.dueAt = Math.max(plan.notBefore, ended + plan.delayMs * (0.7 + Math.random() * 0.3));
     if (plan.delayMs === 0) {
       plan.delayMs = busyMs;
-      if (plan.restUntil === 0) this.#interval.wake();
+      if (plan.notBefore === 0) this.#interval.wake();
     }
   }
 

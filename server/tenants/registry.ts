@@ -11,7 +11,7 @@ import type { Tenant } from './tenant.ts';
 // A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
 // while none can arrive, by asking every second.
 const refreshMs = 1000;
-const refreshWhenToldMs = 15_000;
+const refreshWhenNotifiedMs = 15_000;
 
 export type TenantsListener = (tenants: readonly Tenant[]) => void;
 
@@ -29,12 +29,12 @@ export class TenantRegistry implements Service {
   #failing = false;
   #readAt = Number.NEGATIVE_INFINITY;
   /** True while changes are announced to this daemon. */
-  isTold: () => boolean = () => false;
+  receivesNotifications: () => boolean = () => false;
 
   constructor(db: Queryable, logger: Logger, everyMs = refreshMs) {
     this.#db = db;
     this.#logger = logger;
-    const period = () => (this.isTold() ? refreshWhenToldMs : everyMs);
+    const period = () => (this.receivesNotifications() ? refreshWhenNotifiedMs : everyMs);
     this.#interval = new Interval(this.name, period, () => this.#tick(), logger);
   }
 
@@ -82,19 +82,19 @@ export class TenantRegistry implements Service {
   }
 
   /** Somebody read the tenants' fingerprint along with something else. */
-  heard(fingerprint: string): void {
+  onFingerprint(fingerprint: string): void {
     this.#readAt = performance.now();
     if (fingerprint !== this.#fingerprint) void this.#tryRefresh();
   }
 
   /** Changes may have been missed. */
-  hurry(): void {
+  refreshNow(): void {
     this.#readAt = Number.NEGATIVE_INFINITY;
     this.#interval.wake();
   }
 
   async #tick(): Promise<void> {
-    if (this.isTold() && performance.now() - this.#readAt < refreshWhenToldMs) return;
+    if (this.receivesNotifications() && performance.now() - this.#readAt < refreshWhenNotifiedMs) return;
     await this.#tryRefresh();
   }
 

@@ -7,11 +7,11 @@ import { httpUrlField } from '../kernel/fields.ts';
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
 export type TenantStatus = (typeof tenantStatuses)[number];
 
-const largestInt4 = 2_147_483_647;
+const maxInt4 = 2_147_483_647;
 // A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
-const longestSeconds = 31_536_000_000;
+const maxSeconds = 31_536_000_000;
 const name = z.string().min(1).max(200);
-const units = z.int().min(1).max(largestInt4);
+const units = z.int().min(1).max(maxInt4);
 
 export const tenantSettings = z.strictObject({
   concurrency: z.int().min(0).max(100_000).optional().describe('Jobs that one daemon runs at once for this tenant.'),
@@ -25,13 +25,13 @@ export const tenantSettings = z.strictObject({
   timeout_seconds: z
     .number()
     .min(0)
-    .max(longestSeconds)
+    .max(maxSeconds)
     .optional()
     .describe('Most time for one attempt unless its type or the job says otherwise; 0 means no limit.'),
   retention: z
     .strictObject({
-      stale_after_seconds: z.int().min(0).max(longestSeconds).optional(),
-      delete_after_seconds: z.int().min(0).max(longestSeconds).optional(),
+      stale_after_seconds: z.int().min(0).max(maxSeconds).optional(),
+      delete_after_seconds: z.int().min(0).max(maxSeconds).optional(),
       event_days: z.int().min(1).max(365_000).optional(),
     })
     .optional()
@@ -49,7 +49,7 @@ export const tenantSettings = z.strictObject({
     .optional()
     .describe("Job types without an in-process handler that remote workers may take; '*' means any."),
   on_drain: z.enum(['pause', 'requeue']).optional().describe('What a drain does with jobs that outlast its grace.'),
-  max_queued: z.int().min(0).max(largestInt4).optional().describe('Most jobs that may wait at once.'),
+  max_queued: z.int().min(0).max(maxInt4).optional().describe('Most jobs that may wait at once.'),
 });
 export type TenantSettings = z.output<typeof tenantSettings>;
 

@@ -4,7 +4,7 @@
 import type { Database } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
-import { findJsonFault } from '../kernel/json.ts';
+import { findJsonViolation } from '../kernel/json.ts';
 import { invalidFields, parseFields } from '../kernel/parse.ts';
 import { announceTenants } from './announce.ts';
 import { mirrorCapacities } from './capacities.ts';
@@ -12,7 +12,7 @@ import { noTenant } from './read.ts';
 import { type Tenant, type TenantRow, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
 
 export async function updateTenantSettings(db: Database, slug: string, patch: unknown): Promise<Tenant> {
-  const fault = findJsonFault(patch);
+  const fault = findJsonViolation(patch);
   if (fault) throw invalidFields([{ ...fault, field: `settings.${fault.field}` }]);
   return db.transaction(async (tx) => {
     const [row] = await tx.query<TenantRow>(

@@ -7,7 +7,7 @@ import { controlSchema } from '../database/identifiers.ts';
 import { announceTenants } from './announce.ts';
 
 // The new one and the one before.
-const mostSecrets = 2;
+const maxSecrets = 2;
 
 /** Newest first. Makes the first one if there is none. */
 export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Promise<string[]> {
@@ -29,7 +29,7 @@ export async function rotateWebhookSecrets(
   tenantId: string,
   options: { keepPrevious: boolean },
 ): Promise<string[]> {
-  const kept = options.keepPrevious ? mostSecrets - 1 : 0;
+  const kept = options.keepPrevious ? maxSecrets - 1 : 0;
   const [row] = await db.query<{ webhook_secrets: string[] }>(
     `update ${controlSchema}.tenants set webhook_secrets = array[$2::text] || webhook_secrets[1:$3::int], updated_at = now()
       where id = $1 returning webhook_secrets`,

@@ -6,12 +6,12 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Daemon } from '../daemon/daemon.ts';
 import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
-import type { Job } from '../jobs/model/job.ts';
-import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
-import { listPhases, type Phase } from '../jobs/attempt/phases.ts';
-import { findJob } from '../jobs/read/find-job.ts';
 import { resumeJob } from '../jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../jobs/actions/stop.ts';
+import { listPhases, type Phase } from '../jobs/attempt/phases.ts';
+import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
+import type { Job } from '../jobs/model/job.ts';
+import { findJob } from '../jobs/read/find-job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { createTenant } from '../tenants/provision.ts';
@@ -51,8 +51,8 @@ const settings = {
   // Nobody needs it; it only must not be made and kept in the database.
   ADMIN_API_KEY: randomBytes(24).toString('hex'),
 };
-const resting = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'PAUSED'];
-const longestWaitMs = 60_000;
+const restingStatuses = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'PAUSED'];
+const maxWaitMs = 60_000;
 
 export async function startEngine(options: EngineOptions): Promise<Engine> {
   const config = loadConfig({ ...settings, ...options.settings });
@@ -84,14 +84,14 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
       url: daemon.url,
       key: key.text,
       async enqueue(type, payload = {}, request = {}) {
-        const known = { tenant, jobTypes: handlers, fleet: async () => [] };
+        const known = { tenant, jobTypes: handlers, liveDaemons: async () => [] };
         const [enqueued] = await daemon.enqueue(tenant, [await toNewJob({ type, payload, ...request }, known)], 'test');
         if (enqueued === undefined) throw new Error('nothing was enqueued');
         return enqueued.job;
       },
       job,
-      async wait(id, wanted = ({ status }) => resting.includes(status)) {
-        const deadline = performance.now() + longestWaitMs;
+      async wait(id, wanted = ({ status }) => restingStatuses.includes(status)) {
+        const deadline = performance.now() + maxWaitMs;
         for (;;) {
           const now = await job(id);
           if (wanted(now)) return now;

@@ -5,15 +5,15 @@ import type { Job, JobError } from '../jobs/model/job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
 import type { ContextParts } from '../worker/attempt/context.ts';
-import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import type { HandlerEnd, HandlerRun } from '../worker/attempt/handler-run.ts';
-import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from '../worker/attempt/invoke.ts';
-import { isRecoverable, toJobError } from '../worker/handlers/job-error.ts';
-import { overallEnd } from '../worker/attempt/run-phases.ts';
 import { type PhaseEnd, runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
+import { overallEnd } from '../worker/attempt/run-phases.ts';
 import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
 import { toStorable } from '../worker/attempt/storable.ts';
+import type { JobDefinition } from '../worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import { isRecoverable, toJobError } from '../worker/handlers/job-error.ts';
 import { type Remembered, remember } from './remembered-effects.ts';
 
 export interface TestOptions {

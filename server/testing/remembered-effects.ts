@@ -1,9 +1,9 @@
 // Effects that write nowhere: what a handler reported, for a test to look at.
 import { v7 as uuidv7 } from 'uuid';
-import type { ChildOptions } from '../worker/handlers/define-job.ts';
 import { type Effects, type LogLevel, overallProgress, type PhaseScope } from '../worker/attempt/effects.ts';
-import { Fatal } from '../worker/handlers/handler-errors.ts';
 import { toStorable } from '../worker/attempt/storable.ts';
+import type { ChildOptions } from '../worker/handlers/define-job.ts';
+import { Fatal } from '../worker/handlers/handler-errors.ts';
 
 export interface Remembered {
   /** Every report, not only those that a database would have seen. */

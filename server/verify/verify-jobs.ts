@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
-import type { Fault, Faults } from '../events/seals/violation.ts';
+import type { Violation, Violations } from '../events/seals/violation.ts';
 import { hasNoLease } from '../jobs/claim/reopen-lease.ts';
 import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
 
@@ -33,7 +33,12 @@ interface Replay {
 }
 
 /** With `pruned` the first events of a job may be gone: its history then begins wherever it does. */
-export async function verifyJobs(tx: Queryable, schema: Schema, pruned: boolean, faults: Faults): Promise<JobsReport> {
+export async function verifyJobs(
+  tx: Queryable,
+  schema: Schema,
+  pruned: boolean,
+  faults: Violations,
+): Promise<JobsReport> {
   const report = { jobs: 0, events: 0 };
   let replay: Replay | undefined;
   const rows = scan<HistoryRow>(
@@ -54,12 +59,12 @@ export async function verifyJobs(tx: Queryable, schema: Schema, pruned: boolean,
     }
   }
   if (replay) finish(replay, pruned, faults);
-  await findUntold(tx, schema, pruned, faults);
+  await findUnrecorded(tx, schema, pruned, faults);
   await findUnleased(tx, schema, faults);
   return report;
 }
 
-function step(replay: Replay, row: HistoryRow, pruned: boolean, faults: Faults): void {
+function step(replay: Replay, row: HistoryRow, pruned: boolean, faults: Violations): void {
   const event = `${row.xid}:${row.seq}`;
   const wrong = (detail: string) => faults.add({ kind: 'job_history', event, jobId: row.job_id, detail });
   const { from_status: from, to_status: to } = row;
@@ -97,24 +102,24 @@ function isAllowed(type: string, from: Status | null, to: Status): boolean {
   return allowed.has(`${type} ${from} ${to}`);
 }
 
-function finish(replay: Replay, pruned: boolean, faults: Faults): void {
+function finish(replay: Replay, pruned: boolean, faults: Violations): void {
   const { jobId, present, status, last, deleted } = replay;
   const event = last === '' ? {} : { event: last };
-  const tell = (kind: Fault['kind'], detail: string) => faults.add({ kind, jobId, ...event, detail });
+  const report = (kind: Violation['kind'], detail: string) => faults.add({ kind, jobId, ...event, detail });
   if (present === null) {
-    if (!deleted) tell('job_missing', 'has a history, but neither a row nor a deletion');
+    if (!deleted) report('job_missing', 'has a history, but neither a row nor a deletion');
     return;
   }
-  if (deleted) tell('job_state', `its deletion was told, but its row is there and says ${present}`);
+  if (deleted) report('job_state', `its deletion was told, but its row is there and says ${present}`);
   else if (status !== undefined && status !== present) {
-    tell('job_state', `its row says ${present}, its history ends with ${status}`);
+    report('job_state', `its row says ${present}, its history ends with ${status}`);
   } else if (status === undefined && !pruned) {
-    tell('job_history', 'no event tells how it came to be');
+    report('job_history', 'no event tells how it came to be');
   }
 }
 
 /** Rows without any history. Retention may have removed that of a job older than the oldest event. */
-async function findUntold(tx: Queryable, schema: Schema, pruned: boolean, faults: Faults): Promise<void> {
+async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, faults: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string }>(
     tx,
     `select j.id, j.status from ${schema}.jobs j
@@ -128,7 +133,7 @@ async function findUntold(tx: Queryable, schema: Schema, pruned: boolean, faults
 }
 
 /** Jobs that are owned, but not by an active lease: nobody could tell whether their holder is alive. */
-async function findUnleased(tx: Queryable, schema: Schema, faults: Faults): Promise<void> {
+async function findUnleased(tx: Queryable, schema: Schema, faults: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string; lease_id: string; lease_owner: string }>(
     tx,
     `select j.id, j.status, j.lease_id, j.lease_owner from ${schema}.jobs j where ${hasNoLease(schema)}`,

@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
-import type { Faults } from '../events/seals/violation.ts';
+import type { Violations } from '../events/seals/violation.ts';
 import { isTerminal, ownedStatuses, type Status } from '../jobs/model/states.ts';
 
 export interface LanesReport {
@@ -45,7 +45,7 @@ export async function verifyLanes(
   tx: Queryable,
   schema: Schema,
   pruned: boolean,
-  faults: Faults,
+  faults: Violations,
 ): Promise<LanesReport> {
   const report = { targets: 0, starts: 0 };
   let lane: Lane | undefined;
@@ -90,7 +90,7 @@ function pauseLane(lane: Lane): void {
   if (lane.head !== undefined && lane.jobs.get(lane.head)?.status === 'QUEUED') lane.head = undefined;
 }
 
-function checkStart(lane: Lane, row: LaneRow, jobId: string, faults: Faults): void {
+function checkStart(lane: Lane, row: LaneRow, jobId: string, faults: Violations): void {
   const wrong = (kind: 'lane_overlap' | 'lane_order', detail: string) =>
     faults.add({ kind, event: `${row.xid}:${row.seq}`, jobId, targetId: lane.targetId, detail });
   if (lane.head !== undefined && lane.head !== jobId) {

@@ -2,8 +2,8 @@
 // it, and if it had come to the age that retention asks for.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Faults } from '../events/seals/violation.ts';
 import { type PruneRecord, parseRecord } from '../events/seals/seal-chain.ts';
+import type { Violations } from '../events/seals/violation.ts';
 
 interface PrunedRange {
   first: bigint;
@@ -57,7 +57,7 @@ export class PruneRecords {
 export function verifyPruned(
   records: PruneRecords,
   block: { seal: string; sealedAt: string; isFormat2: boolean },
-  faults: Faults,
+  faults: Violations,
 ): void {
   const { seal } = block;
   const pruned = records.find(seal);
@@ -90,7 +90,7 @@ export function verifyPruneRecord(
   record: PruneRecord,
   isFirstOfFormat2: boolean,
   now: string,
-  faults: Faults,
+  faults: Violations,
 ): void {
   const wrong = (kind: 'prune_unrecorded' | 'prune_too_early', detail: string) => faults.add({ kind, seal, detail });
   const age = record.older_than_seconds;

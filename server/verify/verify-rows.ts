@@ -3,9 +3,9 @@ import { withoutFaulty } from '../database/data-error.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Event, eventKey } from '../events/log/event.ts';
-import type { Faults } from '../events/seals/violation.ts';
 import { decodeMarks, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
+import type { Violations } from '../events/seals/violation.ts';
 
 export interface StoredBlock {
   number: string;
@@ -24,7 +24,7 @@ export async function verifyEventRows(
   tx: Queryable,
   schema: Schema,
   block: StoredBlock,
-  faults: Faults,
+  faults: Violations,
 ): Promise<JobPlace[]> {
   const seal = block.number;
   const { rows, unreadable } = await hashRows(tx, schema, block.event_keys.map(fromKey));
@@ -53,7 +53,7 @@ export async function verifyJobRows(
   schema: Schema,
   block: StoredBlock,
   intact: readonly JobPlace[],
-  faults: Faults,
+  faults: Violations,
 ): Promise<number> {
   const marks = decodeMarks(block.job_hashes ?? Buffer.alloc(0));
   const marked = new Map(intact.filter(({ place }) => marks.has(place)).map((job) => [job.place, job]));

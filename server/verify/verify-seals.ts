@@ -3,10 +3,9 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
-import type { Faults } from '../events/seals/violation.ts';
-import { jobHashVersion } from '../events/seals/job-hash.ts';
 import { parsePosition } from '../events/log/position.ts';
 import { continues, hasRead } from '../events/log/position-order.ts';
+import { jobHashVersion } from '../events/seals/job-hash.ts';
 import {
   type BlockContent,
   type ChainEnd,
@@ -19,6 +18,7 @@ import {
   parseRecord,
   sealsFollower,
 } from '../events/seals/seal-chain.ts';
+import type { Violations } from '../events/seals/violation.ts';
 import { PruneRecords, verifyPruned, verifyPruneRecord } from './verify-prunes.ts';
 import { fromKey, verifyEventRows, verifyJobRows } from './verify-rows.ts';
 import { findStrays, SealedKeys } from './verify-strays.ts';
@@ -64,7 +64,12 @@ interface SealRow {
 
 const sealsAtOnce = 20;
 
-export async function verifySeals(tx: Queryable, schema: Schema, faults: Faults, anchor?: Anchor): Promise<SealReport> {
+export async function verifySeals(
+  tx: Queryable,
+  schema: Schema,
+  faults: Violations,
+  anchor?: Anchor,
+): Promise<SealReport> {
   const chain: Chain = {
     tx,
     schema,
@@ -98,7 +103,7 @@ export async function verifySeals(tx: Queryable, schema: Schema, faults: Faults,
 interface Chain {
   tx: Queryable;
   schema: Schema;
-  faults: Faults;
+  faults: Violations;
   anchor: Anchor | undefined;
   prunes: PruneRecords;
   keys: SealedKeys;

@@ -2,10 +2,10 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
-import type { Faults } from '../events/seals/violation.ts';
 import type { Position } from '../events/log/position.ts';
 import { hasRead } from '../events/log/position-order.ts';
 import { isVisible, parseSnapshot } from '../events/log/snapshot.ts';
+import type { Violations } from '../events/seals/violation.ts';
 
 /** Blocks that belong together in the log, so that strays can be looked for without all keys in memory. */
 interface Span {
@@ -64,7 +64,7 @@ export async function findStrays(
   schema: Schema,
   position: Position | undefined,
   sealed: SealedKeys,
-  faults: Faults,
+  faults: Violations,
 ): Promise<number> {
   const isDone = hasRead(position);
   const isOver = await readTransactions(tx, schema);

@@ -2,11 +2,11 @@
 // A read-only transaction with one snapshot: it disturbs nobody and sees nothing half-done.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Fault, Faults } from '../events/seals/violation.ts';
 import { countSetAside } from '../events/log/set-aside.ts';
-import { type Anchor, type SealReport, verifySeals } from './verify-seals.ts';
+import { type Violation, Violations } from '../events/seals/violation.ts';
 import { type JobsReport, verifyJobs } from './verify-jobs.ts';
 import { type LanesReport, verifyLanes } from './verify-lanes.ts';
+import { type Anchor, type SealReport, verifySeals } from './verify-seals.ts';
 
 export interface Verification {
   seals: SealReport;
@@ -15,7 +15,7 @@ export interface Verification {
   /** Events that a follower could not process and passed by, by follower. */
   setAside: Record<string, number>;
   /** The first thousand; `faultCount` has all. */
-  faults: Fault[];
+  faults: Violation[];
   faultCount: number;
 }
 
@@ -30,7 +30,7 @@ const unhurried = { timeoutMs: 24 * 3_600_000, idleTimeoutMs: 60_000 };
 export async function verifyTenant(db: Database, schema: Schema, options: VerifyOptions = {}): Promise<Verification> {
   return db.transaction(async (tx) => {
     await tx.query('set transaction isolation level repeatable read, read only');
-    const faults = new Faults();
+    const faults = new Violations();
     const seals = await verifySeals(tx, schema, faults, options.anchor);
     const pruned = seals.prunedSeals > 0;
     const jobs = await verifyJobs(tx, schema, pruned, faults);

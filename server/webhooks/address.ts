@@ -9,7 +9,7 @@ export class AddressRefused extends Error {
 }
 
 // Looks public and is not: the host of every Azure machine.
-const insideOut = new Set(['168.63.129.16']);
+const internalButPublicLooking = new Set(['168.63.129.16']);
 
 /** False for everything that is not an address at all, too. */
 export function isPublicAddress(text: string): boolean {
@@ -17,7 +17,7 @@ export function isPublicAddress(text: string): boolean {
   if (!ipaddr.isValid(bare)) return false;
   // An IPv4 address mapped into IPv6 reaches the same host: it is judged as what it is.
   const address = ipaddr.process(bare);
-  if (address.range() !== 'unicast' || insideOut.has(address.toString())) return false;
+  if (address.range() !== 'unicast' || internalButPublicLooking.has(address.toString())) return false;
   // Of IPv6 only 2000::/3 is given out to anybody.
   return address.kind() === 'ipv4' || ((address.toByteArray()[0] ?? 0) & 0xe0) === 0x20;
 }

@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 
-export interface TakenDelivery {
+export interface ClaimedDelivery {
   id: string;
   job_id: string;
   event_type: string;
@@ -22,8 +22,8 @@ export async function claimDeliveries(
   db: Queryable,
   schema: Schema,
   options: { limit: number; lockSeconds: number },
-): Promise<TakenDelivery[]> {
-  return db.query<TakenDelivery>(
+): Promise<ClaimedDelivery[]> {
+  return db.query<ClaimedDelivery>(
     `with due as (
        select d.id from ${schema}.webhook_deliveries d
         where d.state = 'pending' and d.next_at <= now()

@@ -38,7 +38,7 @@ export interface DeliveryPage {
 }
 
 // With a filter a page looks at this many rows at most, and may come out short.
-const mostLookedAt = 5000;
+const maxScanned = 5000;
 
 interface Looked {
   looked_at: number;
@@ -52,7 +52,7 @@ export async function listDeliveries(
   options: { before?: string | undefined; limit: number; state?: DeliveryState | undefined },
 ): Promise<DeliveryPage> {
   const { before, limit, state } = options;
-  const most = state === undefined ? limit : mostLookedAt;
+  const most = state === undefined ? limit : maxScanned;
   const rows = await db.query<Looked & Delivery>(
     `with looked as (
        select * from ${schema}.webhook_deliveries where $1::uuid is null or id < $1::uuid order by id desc limit $2),

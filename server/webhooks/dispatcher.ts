@@ -6,14 +6,14 @@ import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { TenantRounds, type VisitResult } from '../tenants/per-tenant-task.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
-import { claimDeliveries, type TakenDelivery } from './claim.ts';
+import { type ClaimedDelivery, claimDeliveries } from './claim.ts';
 import { fillOutboxOnce } from './outbox.ts';
 import { WebhookSender } from './sender.ts';
-import { type DeliveryOutcome, settleDelivery } from './settle.ts';
+import { type DeliveryOutcome, finishDelivery } from './settle.ts';
 import { signHeaders } from './sign.ts';
 
 export interface DispatcherOptions {
@@ -37,12 +37,12 @@ export interface DispatcherOptions {
 }
 
 // Steps of the follower in one visit: beyond it other tenants come first.
-const mostSteps = 10;
+const maxSteps = 10;
 
 export class WebhookDispatcher implements Service {
   readonly name = 'webhooks';
   #options: DispatcherOptions;
-  #rounds: TenantRounds;
+  #task: PerTenantTask;
   #sender: WebhookSender;
   #inFlight = new Map<Promise<void>, string>();
 
@@ -50,11 +50,11 @@ export class WebhookDispatcher implements Service {
     this.#options = options;
     const { registry, logger, everyMs = 1000 } = options;
     this.#sender = new WebhookSender(options);
-    this.#rounds = new TenantRounds({
+    this.#task = new PerTenantTask({
       name: this.name,
       registry,
       logger,
-      visit: (tenant, signal) => this.#visit(tenant, signal),
+      runForTenant: (tenant, signal) => this.#dispatchTenant(tenant, signal),
       busyMs: everyMs,
       idleMs: everyMs * 60,
       concurrency: 4,
@@ -64,33 +64,33 @@ export class WebhookDispatcher implements Service {
   }
 
   async start(): Promise<void> {
-    await this.#rounds.start();
+    await this.#task.start();
   }
 
   /** Takes nothing new, and awaits what is under way: at most the timeout of one delivery. */
   async stop(): Promise<void> {
-    await this.#rounds.stop();
+    await this.#task.stop();
     await Promise.allSettled(this.#inFlight.keys());
     await this.#sender.close();
   }
 
   /** Something happened at this tenant. */
   wake(slug: string): void {
-    this.#rounds.wake(slug);
+    this.#task.wake(slug);
   }
 
   /** One round over all tenants; resolves when what it took is sent. For tests and for scripts. */
   async runOnce(): Promise<void> {
-    await this.#rounds.runOnce(true);
+    await this.#task.runOnce(true);
     await Promise.allSettled(this.#inFlight.keys());
   }
 
-  async #visit(tenant: Tenant, signal: AbortSignal): Promise<VisitResult> {
+  async #dispatchTenant(tenant: Tenant, signal: AbortSignal): Promise<TaskResult> {
     const { db } = this.#options;
     let handled = 0;
     let complete = false;
     let busy = false;
-    for (let step = 0; step < mostSteps && !complete && !signal.aborted; step++) {
+    for (let step = 0; step < maxSteps && !complete && !signal.aborted; step++) {
       const followed = await fillOutboxOnce(db, tenant);
       handled += followed.handled;
       this.#options.onSetAside?.(tenant, followed.setAside);
@@ -113,23 +113,23 @@ export class WebhookDispatcher implements Service {
   }
 
   // The lock outlasts the try: connecting and answering each end with the timeout.
-  #take(tenant: Tenant, limit: number): Promise<TakenDelivery[]> {
+  #take(tenant: Tenant, limit: number): Promise<ClaimedDelivery[]> {
     const lockSeconds = (this.#options.timeoutMs / 1000) * 2 + 30;
     return claimDeliveries(this.#options.db, tenant.schema, { limit, lockSeconds });
   }
 
-  #begin(tenant: Tenant, delivery: TakenDelivery): void {
+  #begin(tenant: Tenant, delivery: ClaimedDelivery): void {
     const sending = this.#deliver(tenant, delivery).finally(() => {
       this.#inFlight.delete(sending);
       // There may be more of this tenant's, and now there is a slot.
-      this.#rounds.wake(tenant.slug);
-      this.#rounds.hurry();
+      this.#task.wake(tenant.slug);
+      this.#task.runNow();
     });
     this.#inFlight.set(sending, tenant.slug);
   }
 
   /** Never rejects. */
-  async #deliver(tenant: Tenant, delivery: TakenDelivery): Promise<void> {
+  async #deliver(tenant: Tenant, delivery: ClaimedDelivery): Promise<void> {
     const { db, logger, maxAttempts, workerId, observe } = this.#options;
     const fields = {
       tenant: tenant.slug,
@@ -144,7 +144,7 @@ export class WebhookDispatcher implements Service {
       const headers = signHeaders(secrets, delivery.id, delivery.body, new Date(delivery.taken_at));
       const result = await this.#sender.send(delivery.url, headers, delivery.body);
       const seconds = (performance.now() - began) / 1000;
-      const outcome = await settleDelivery(db, tenant.schema, delivery, result, {
+      const outcome = await finishDelivery(db, tenant.schema, delivery, result, {
         maxAttempts,
         actor: `webhooks:${workerId}`,
       });

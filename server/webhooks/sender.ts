@@ -23,7 +23,7 @@ export type SendResult =
   | { kind: 'impossible'; error: string };
 
 // Enough to keep the connection after a usual answer; beyond it the connection is cut.
-const mostAnswerBytes = 16_384;
+const maxAnswerBytes = 16_384;
 
 export class WebhookSender {
   #agent: Dispatcher;
@@ -55,7 +55,7 @@ export class WebhookSender {
       });
       // The status has decided; a body that never ends, or breaks off, changes nothing.
       await answer.body
-        .dump({ limit: mostAnswerBytes, signal: AbortSignal.timeout(this.#options.timeoutMs) })
+        .dump({ limit: maxAnswerBytes, signal: AbortSignal.timeout(this.#options.timeoutMs) })
         .catch(() => {});
       return judge(answer.statusCode);
     } catch (error) {

@@ -4,7 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
-import type { TakenDelivery } from './claim.ts';
+import type { ClaimedDelivery } from './claim.ts';
 import type { SendResult } from './sender.ts';
 
 export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
@@ -22,10 +22,10 @@ export const deliveryBackoff: BackoffPolicy = {
 const ends = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
 
 /** Undefined: the try was no longer ours. */
-export async function settleDelivery(
+export async function finishDelivery(
   db: Queryable,
   schema: Schema,
-  delivery: TakenDelivery,
+  delivery: ClaimedDelivery,
   result: SendResult,
   options: { maxAttempts: number; actor: string },
 ): Promise<DeliveryOutcome | undefined> {
@@ -42,7 +42,7 @@ export async function settleDelivery(
     case 'unreachable': {
       const status = result.kind === 'refused' ? result.status : null;
       if (delivery.attempts < options.maxAttempts) {
-        return (await tryAgain(db, schema, delivery, result.error, status)) ? 'retried' : undefined;
+        return (await scheduleRetry(db, schema, delivery, result.error, status)) ? 'retried' : undefined;
       }
       return (await end(db, schema, delivery, 'failed', result.error, status, options.actor)) ? 'failed' : undefined;
     }
@@ -55,7 +55,7 @@ export async function settleDelivery(
 async function markDelivered(
   db: Queryable,
   schema: Schema,
-  delivery: TakenDelivery,
+  delivery: ClaimedDelivery,
   status: number,
   actor: string,
 ): Promise<boolean> {
@@ -67,7 +67,7 @@ async function markDelivered(
      sent as (
        update ${schema}.jobs set webhook_sent = true, updated_at = now()
         where id in (select job_id from done) and $4::boolean and not webhook_sent returning id),
-     told as (${tell(schema, 'job.webhook_delivered')})
+     told as (${recordDelivery(schema, 'job.webhook_delivered')})
      select id from done`,
     [
       delivery.id,
@@ -84,7 +84,7 @@ async function markDelivered(
 async function end(
   db: Queryable,
   schema: Schema,
-  delivery: TakenDelivery,
+  delivery: ClaimedDelivery,
   state: 'failed' | 'disabled',
   error: string,
   status: number | null,
@@ -94,7 +94,7 @@ async function end(
     `with done as (
        update ${schema}.webhook_deliveries set state = $4, last_status = $3, last_error = $7, locked_until = null, finished_at = now()
         where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
-     told as (${tell(schema, 'job.webhook_failed')})
+     told as (${recordDelivery(schema, 'job.webhook_failed')})
      select id from done`,
     [
       delivery.id,
@@ -111,20 +111,20 @@ async function end(
 }
 
 // Of a job that retention deleted meanwhile nothing more is told.
-function tell(schema: Schema, type: string): string {
+function recordDelivery(schema: Schema, type: string): string {
   return `insert into ${schema}.events (type, job_id, target_id, attempt, actor, data)
        select '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
 }
 
-function about(delivery: TakenDelivery, more: object): object {
+function about(delivery: ClaimedDelivery, more: object): object {
   const { id, event_type, event_seq, url, attempts } = delivery;
   return { delivery_id: id, event: event_type, event_id: event_seq, url, attempts, ...more };
 }
 
-async function tryAgain(
+async function scheduleRetry(
   db: Queryable,
   schema: Schema,
-  delivery: TakenDelivery,
+  delivery: ClaimedDelivery,
   error: string,
   status: number | null,
 ): Promise<boolean> {

@@ -4,8 +4,8 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../server/http/route.ts';
 import { controlRoutes } from '../../server/http/routes/control.ts';
+import { enqueueDirectly } from '../../server/jobs/enqueue/enqueue-all.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
-import { submitDirectly } from '../../server/jobs/enqueue/enqueue-all.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
 import { type Answer, type RequestOptions, type TestApp, useApp } from './app.ts';
@@ -42,7 +42,7 @@ export function useControl(more: (context: TenantContext) => RouteGroup[] = () =
   const context = useTenant();
   const app = useApp(context, ({ db, config }) => ({
     routes: [
-      ...controlRoutes({ db, config, jobTypes, enqueueJobs: submitDirectly(db), queueLimit: new QueueLimit(db) }),
+      ...controlRoutes({ db, config, jobTypes, enqueueJobs: enqueueDirectly(db), queueLimit: new QueueLimit(db) }),
       ...more(context),
     ],
   }));

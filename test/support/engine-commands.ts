@@ -3,15 +3,15 @@
 import fc from 'fast-check';
 import { v7 as uuidv7 } from 'uuid';
 import { expect } from 'vitest';
-import { claimJobs } from '../../server/jobs/claim/claim.ts';
-import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
-import { priorities } from '../../server/jobs/model/job.ts';
-import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../server/jobs/claim/lease.ts';
-import type { Outcome } from '../../server/jobs/finish/outcome.ts';
 import { resolveJob, resumeJob } from '../../server/jobs/actions/resume.ts';
-import { settle } from '../../server/jobs/finish/finish.ts';
 import { cancelJob, pauseJob, skipJob } from '../../server/jobs/actions/stop.ts';
+import { claimJobs } from '../../server/jobs/claim/claim.ts';
+import { type LiveJob, type LiveRow, renewStatement, toLiveJob } from '../../server/jobs/claim/lease.ts';
+import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
+import { finishAttempts } from '../../server/jobs/finish/finish.ts';
+import type { Outcome } from '../../server/jobs/finish/outcome.ts';
 import { pauseTarget, resumeTarget } from '../../server/jobs/lanes/target.ts';
+import { priorities } from '../../server/jobs/model/job.ts';
 import type { EngineDriver } from './engine-driver.ts';
 import type { EngineModel, ModelJob, ModelLease, NewModelJob } from './engine-model.ts';
 
@@ -107,7 +107,7 @@ const beat = command('beat', pick, async (n, model, real) => {
   expect(live.map((job) => [job.jobId, job.cancelIntent]).sort()).toEqual(expected.sort());
 });
 
-const kinds = ['complete', 'completePartly', 'retry', 'fail', 'stopPaused', 'stopCanceled', 'giveBack'] as const;
+const kinds = ['complete', 'completePartly', 'retry', 'fail', 'stopPaused', 'stopCanceled', 'requeue'] as const;
 type Kind = (typeof kinds)[number];
 
 /** Of any attempt that ever was: most are zombies by then, and refused. */
@@ -157,7 +157,7 @@ const endAndTake = command(
       types: [handled ? 'test' : 'other'],
     };
     const { db, schema } = real.context;
-    const { accepted, claimed } = await settle(db, schema, items, { actor: 'worker:test', claimNext: request });
+    const { accepted, claimed } = await finishAttempts(db, schema, items, { actor: 'worker:test', claimNext: request });
     if (real.racing) return void (claimed && model.adopt(claimed));
     // Each kind of outcome is one statement; what the model does one by one leads to the same lanes.
     for (const [job, { lease, kind }] of chosen) expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
@@ -187,7 +187,7 @@ async function settleOne(
 ): Promise<void> {
   const kind = possible(wanted, job, model, real);
   const item = { jobId: job.id, leaseId: lease.id, targetId: job.target, outcome: outcomes[kind] };
-  const { accepted } = await settle(real.context.db, real.context.schema, [item], { actor: 'worker:test' });
+  const { accepted } = await finishAttempts(real.context.db, real.context.schema, [item], { actor: 'worker:test' });
   if (real.racing) return;
   expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
 }
@@ -199,7 +199,7 @@ const outcomes: Record<Kind, Outcome> = {
   fail: { kind: 'fail', error },
   stopPaused: { kind: 'stopPaused', message: 'paused' },
   stopCanceled: { kind: 'stopCanceled', message: 'canceled' },
-  giveBack: { kind: 'giveBack', reason: 'drained' },
+  requeue: { kind: 'requeue', reason: 'drained' },
 };
 
 const expireLease = command('expireLease', fc.tuple(pick, fc.boolean()), async ([n, revived], model, real) => {

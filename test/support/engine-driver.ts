@@ -1,11 +1,11 @@
 // The real engine as the commands of a property test drive it: what a person is told, what the tables
 // say, and how time is made to pass.
 import { expect } from 'vitest';
+import { resumeJob } from '../../server/jobs/actions/resume.ts';
 import { claimJobs } from '../../server/jobs/claim/claim.ts';
 import { queueDueJobs } from '../../server/jobs/finish/due.ts';
+import { finishAttempts } from '../../server/jobs/finish/finish.ts';
 import { findExpiredLeases, recoverLease } from '../../server/jobs/finish/recover.ts';
-import { resumeJob } from '../../server/jobs/actions/resume.ts';
-import { settle } from '../../server/jobs/finish/finish.ts';
 import { resumeTarget } from '../../server/jobs/lanes/target.ts';
 import { Problem } from '../../server/kernel/errors.ts';
 import type { TenantContext } from './database.ts';
@@ -95,7 +95,7 @@ export class EngineDriver {
       const items = jobs.map(({ id, targetId }) => {
         return { jobId: id, leaseId, targetId, outcome: { kind: 'complete' as const, result: null } };
       });
-      const { accepted } = await settle(db, schema, items, { actor: 'worker:drain', endedLeases: [leaseId] });
+      const { accepted } = await finishAttempts(db, schema, items, { actor: 'worker:drain', endedLeases: [leaseId] });
       expect(accepted.size).toBe(jobs.length);
     }
     const left = Object.keys(await this.statuses()).filter((s) => !['SUCCESS', 'PARTIAL', 'CANCELED'].includes(s));

@@ -1,8 +1,8 @@
 // The engine as it should be, in memory and without SQL: states, lanes, leases, wishes. A sequence of
 // verbs that leads the database anywhere else than this model has found a bug in one of the two.
 import type { Claimed } from '../../server/jobs/claim/claim.ts';
-import { type Priority, priorities, type StopIntent } from '../../server/jobs/model/job.ts';
 import type { Outcome } from '../../server/jobs/finish/outcome.ts';
+import { type Priority, priorities, type StopIntent } from '../../server/jobs/model/job.ts';
 import { isTerminal, type Status } from '../../server/jobs/model/states.ts';
 import { assertNever } from '../../server/kernel/errors.ts';
 
@@ -236,7 +236,7 @@ export class EngineModel {
       case 'recoverLater':
         job.status = 'PENDING';
         break;
-      case 'giveBack':
+      case 'requeue':
         job.attempt -= 1;
         job.status = 'QUEUED';
         break;

@@ -2,15 +2,15 @@
 
 import { demoHandlers } from '../../server/demo/handlers.ts';
 import type { NewJob } from '../../server/jobs/enqueue/enqueue.ts';
-import type { Job } from '../../server/jobs/model/job.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
+import type { Job } from '../../server/jobs/model/job.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import type { JobDefinition } from '../../server/worker/handlers/define-job.ts';
 import type { HandlerEnd, HandlerRun } from '../../server/worker/attempt/handler-run.ts';
-import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
 import { runHandler } from '../../server/worker/attempt/run-handler.ts';
 import type { StopReason } from '../../server/worker/attempt/stop-reason.ts';
+import type { JobDefinition } from '../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../server/worker/handlers/handler-registry.ts';
 import type { TenantContext } from './database.ts';
 import { addJob, claim } from './jobs.ts';
 

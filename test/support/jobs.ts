@@ -1,10 +1,10 @@
 // Short ways to put jobs in and to play the worker; a test names only what matters to it.
 import { type Claimed, claimJobs } from '../../server/jobs/claim/claim.ts';
 import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
-import type { Job } from '../../server/jobs/model/job.ts';
+import { type FinishResult, finishAttempts } from '../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../server/jobs/finish/outcome.ts';
+import type { Job } from '../../server/jobs/model/job.ts';
 import { findJob } from '../../server/jobs/read/find-job.ts';
-import { type Settled, settle } from '../../server/jobs/finish/finish.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;
@@ -31,8 +31,8 @@ export async function finish(
   where: Where,
   job: Job,
   outcome: Outcome = { kind: 'complete', result: null },
-): Promise<Settled> {
-  return settle(
+): Promise<FinishResult> {
+  return finishAttempts(
     where.db,
     where.schema,
     [{ jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome }],

@@ -4,17 +4,17 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { Database } from '../../server/database/database.ts';
+import { quoteSchema } from '../../server/database/identifiers.ts';
+import { migrateControl } from '../../server/database/migrate.ts';
 import { findBinaries } from '../../server/embedded-postgres/binaries.ts';
 import {
-  type ClusterPlace,
+  type ClusterDirectory,
   clusterUrl,
   freePort,
   initCluster,
   spawnPostmaster,
 } from '../../server/embedded-postgres/cluster.ts';
 import { findRunner } from '../../server/embedded-postgres/system-user.ts';
-import { quoteSchema } from '../../server/database/identifiers.ts';
-import { migrateControl } from '../../server/database/migrate.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import type { TenantContext } from './database.ts';
 import { eventually } from './eventually.ts';
@@ -26,7 +26,7 @@ export interface PrivateServer extends TenantContext {
   /** The first half of it: the server is gone until `restart`. */
   halt(): Promise<void>;
   restart(): Promise<void>;
-  place: ClusterPlace;
+  place: ClusterDirectory;
   port: number;
 }
 

@@ -2,7 +2,13 @@
 // rebuilds all hashes, as somebody could who may write to the database.
 
 import { sealEvents } from '../../server/events/seals/seal.ts';
-import { hashBlock1, hashRecord, parseRecord, type SealRecord, sealsFollower } from '../../server/events/seals/seal-chain.ts';
+import {
+  hashBlock1,
+  hashRecord,
+  parseRecord,
+  type SealRecord,
+  sealsFollower,
+} from '../../server/events/seals/seal-chain.ts';
 import type { TenantContext } from './database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

@@ -6,8 +6,8 @@ import { join } from 'node:path';
 import pg from 'pg';
 import { findBinaries } from '../../server/embedded-postgres/binaries.ts';
 import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../server/embedded-postgres/cluster.ts';
-import { findRunner } from '../../server/embedded-postgres/system-user.ts';
 import { postmasterPid } from '../../server/embedded-postgres/postmaster.ts';
+import { findRunner } from '../../server/embedded-postgres/system-user.ts';
 import { eventually } from './eventually.ts';
 
 export interface TestServer {

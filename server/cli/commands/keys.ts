@@ -53,7 +53,7 @@ export function addKeyCommands(program: Command, session: Session): void {
         key.lastUsedAt ?? 'never',
       ]);
       session.print(
-        found.map(forPeople),
+        found.map(toRow),
         rows.length > 0 ? table(['ID', 'NAME', 'SCOPES', 'STATE', 'LAST USED'], rows) : 'no keys',
       );
     });
@@ -61,7 +61,7 @@ export function addKeyCommands(program: Command, session: Session): void {
     .description('end a key for good; daemons notice within seconds')
     .action(async (id: string, options: OwnerOptions) => {
       const key = await revokeApiKey(await session.database(), await ownerOf(session, options), id);
-      session.print(forPeople(key), `revoked ${key.id} (${key.name})`);
+      session.print(toRow(key), `revoked ${key.id} (${key.name})`);
     });
   withOwner(keys.command('rotate <id>'))
     .description('replace a key by a new one with the same name, scopes and expiry')
@@ -97,7 +97,7 @@ async function ownerOf(session: Session, options: OwnerOptions): Promise<string 
 
 function printNew(session: Session, key: NewApiKey): void {
   session.print(
-    { ...forPeople(key), key: key.text },
+    { ...toRow(key), key: key.text },
     `${facts({ id: key.id, name: key.name, scopes: key.scopes.join(', '), expires: key.expiresAt ?? 'never', key: key.text })}\n\nThe key is shown this once; keep it safe.`,
   );
 }
@@ -109,7 +109,7 @@ function stateOf(key: ApiKey, now: Date): string {
   return Date.parse(key.expiresAt) <= now.getTime() ? 'expired' : `until ${key.expiresAt.slice(0, 19)}`;
 }
 
-function forPeople(key: ApiKey) {
+function toRow(key: ApiKey) {
   const { id, tenantId, name, createdAt, expiresAt, revokedAt, lastUsedAt } = key;
   return {
     id,

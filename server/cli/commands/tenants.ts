@@ -33,7 +33,7 @@ function addCreate(tenants: Command, session: Session): void {
       const settings = Object.keys(patch).length > 0 ? (patch as TenantSettings) : undefined;
       const { tenant, key } = await createTenant(await session.database(), { slug, settings });
       session.print(
-        { tenant: forPeople(tenant), key: { id: key.id, key: key.text, scopes: key.scopes } },
+        { tenant: toRow(tenant), key: { id: key.id, key: key.text, scopes: key.scopes } },
         `${describe(tenant)}\nkey       ${key.text}\n\nThe key is shown this once; keep it safe.`,
       );
     });
@@ -46,7 +46,7 @@ function addReads(tenants: Command, session: Session): void {
     .action(async () => {
       const all = await readAllTenants(await session.database());
       const rows = all.map((tenant) => [tenant.slug, tenant.status, tenant.createdAt.slice(0, 19)]);
-      session.print(all.map(forPeople), rows.length > 0 ? table(['SLUG', 'STATUS', 'CREATED'], rows) : 'no tenants');
+      session.print(all.map(toRow), rows.length > 0 ? table(['SLUG', 'STATUS', 'CREATED'], rows) : 'no tenants');
     });
   tenants
     .command('show <slug>')
@@ -88,13 +88,13 @@ function addDelete(tenants: Command, session: Session): void {
       if (options.confirm === undefined) {
         const { tenant, confirm } = await requestTenantDeletion(db, slug);
         session.print(
-          { tenant: forPeople(tenant), confirm },
+          { tenant: toRow(tenant), confirm },
           `Nothing is deleted yet. To delete ${slug} with all its data:\n  leasehold tenants delete ${slug} --confirm ${confirm}`,
         );
         return;
       }
       const tenant = await deleteTenant(db, slug, { confirm: options.confirm, force: options.force });
-      session.print({ deleted: forPeople(tenant) }, `deleted ${slug}`);
+      session.print({ deleted: toRow(tenant) }, `deleted ${slug}`);
     });
 }
 
@@ -107,7 +107,7 @@ function withPatchOptions(command: Command): Command {
 }
 
 function printTenant(session: Session, tenant: Tenant): void {
-  session.print(forPeople(tenant), describe(tenant));
+  session.print(toRow(tenant), describe(tenant));
 }
 
 function describe(tenant: Tenant): string {
@@ -121,7 +121,7 @@ function describe(tenant: Tenant): string {
 }
 
 /** Without the webhook secrets, which `show` must not put on a screen. */
-function forPeople(tenant: Tenant) {
+function toRow(tenant: Tenant) {
   const { id, slug, schemaName: schema, status, settings, createdAt, updatedAt } = tenant;
   return { id, slug, schema, status, settings, created_at: createdAt, updated_at: updatedAt };
 }

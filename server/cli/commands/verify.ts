@@ -1,10 +1,10 @@
 // leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
 import { type Command, InvalidArgumentError } from 'commander';
-import type { Fault } from '../../events/seals/violation.ts';
-import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
+import type { Violation } from '../../events/seals/violation.ts';
 import { problem } from '../../kernel/errors.ts';
-import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
 import { getTenant, readAllTenants } from '../../tenants/read.ts';
+import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
+import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
 import type { Session } from '../session.ts';
 
 export function addVerifyCommand(program: Command, session: Session): void {
@@ -105,7 +105,7 @@ function toTime(microseconds: string): string {
   return new Date(Number(BigInt(microseconds) / 1000n)).toISOString();
 }
 
-function name(fault: Fault): string {
+function name(fault: Violation): string {
   const parts = [
     fault.kind,
     fault.event && `event ${fault.event}`,

@@ -15,7 +15,7 @@ export interface EventResource {
   data: Record<string, unknown> | null;
 }
 
-export function presentEvent(event: Event): EventResource {
+export function eventToApi(event: Event): EventResource {
   return {
     // Its number in the tenant's own log. The transaction's id would tell what other tenants do.
     id: event.seq,

@@ -5,10 +5,10 @@ import { attempt } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Event } from './event.ts';
-import { goOn, readNewEvents, readStatement, readValues } from './read-new-events.ts';
 import { type Followed, followInSteps, type Step } from './follower.ts';
 import { isolating } from './isolate-event.ts';
 import type { Position } from './position.ts';
+import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
 import { recordSetAside, type SetAside } from './set-aside.ts';
 
 export interface Selection {
@@ -79,7 +79,7 @@ async function selectStep<R extends object>(
   const { until, moved, ahead, read, last_xid, last_seq } = header;
   const complete = read < limit || last_xid === null || last_seq === null;
   return {
-    position: goOn(position, until, complete ? undefined : { xid: last_xid, seq: last_seq }),
+    position: nextPosition(position, until, complete ? undefined : { xid: last_xid, seq: last_seq }),
     state,
     handled: read,
     complete,

@@ -4,8 +4,8 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Event } from './event.ts';
-import { readNewEvents } from './read-new-events.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
+import { readNewEvents } from './read-new-events.ts';
 import type { SetAside } from './set-aside.ts';
 
 export interface FollowOptions {

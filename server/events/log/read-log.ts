@@ -54,10 +54,10 @@ export interface LogRequest {
 }
 
 // Some 30 ms of reading. A filter that matches less than the limit in it gets a short page and a cursor.
-const mostScanned = 20_000;
+const maxScanned = 20_000;
 // `at` is when the transaction began, the log is in the order of its first write: a transaction that
 // waited in between stands later than its time says. Ours live less than a minute.
-const mostOutOfOrder = `interval '2 minutes'`;
+const maxOutOfOrder = `interval '2 minutes'`;
 const largest = '9223372036854775807';
 
 /** The events of the tenant, newest first. */
@@ -73,12 +73,12 @@ export async function readLog(db: Queryable, schema: Schema, request: LogRequest
      select null as scanned, false as ended, found, ${eventColumns} from fitting
      union all
      select (select count(*) from scanned)::text,
-            exists (select 1 from last where at < $7::timestamptz - ${mostOutOfOrder}), 0,
+            exists (select 1 from last where at < $7::timestamptz - ${maxOutOfOrder}), 0,
             xid, seq, null, null, null, null, null, null, null, null, null, null from last`,
     [
       start.xid,
       start.seq,
-      isFiltered(request) ? mostScanned : request.limit + 1,
+      isFiltered(request) ? maxScanned : request.limit + 1,
       ...filterValues(request),
       request.limit + 1,
     ],
@@ -89,7 +89,7 @@ export async function readLog(db: Queryable, schema: Schema, request: LogRequest
     request.limit,
   );
   if (page.next || !last || last.ended) return page;
-  const more = Number(last.scanned) >= mostScanned;
+  const more = Number(last.scanned) >= maxScanned;
   return { events: page.events, next: more ? { xid: last.xid, seq: last.seq } : undefined };
 }
 
@@ -130,7 +130,7 @@ async function findStart(db: Queryable, schema: Schema, until: string | undefine
        select case when later then low else middle end, case when later then middle else high end
          from (select low, high, (low + high) / 2 as middle,
                       coalesce((select e.at from ${schema}.events e where e.xid >= ((low + high) / 2)::text::xid8
-                                 order by e.xid, e.seq limit 1) >= $1::timestamptz + ${mostOutOfOrder}, true) as later
+                                 order by e.xid, e.seq limit 1) >= $1::timestamptz + ${maxOutOfOrder}, true) as later
                  from halves where high - low > 1) as h)
      select min(high)::text as place from halves`,
     [until],

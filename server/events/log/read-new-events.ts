@@ -51,7 +51,7 @@ export async function readNewEvents(
   const complete = found.length < options.limit;
   return {
     events: found.map(toEvent).sort(bySeq),
-    position: goOn(position, until, complete ? undefined : last),
+    position: nextPosition(position, until, complete ? undefined : last),
     complete,
     moved: found.length > 0 || header.moved,
     ahead: header.ahead,
@@ -74,7 +74,7 @@ export function readValues(position: Position, options: ReadOptions): unknown[] 
 }
 
 /** Where to go on after a read up to `until`, or up to its `last` event if there was more than the limit. */
-export function goOn(from: Position, until: string, last?: { xid: string; seq: string }): Position {
+export function nextPosition(from: Position, until: string, last?: { xid: string; seq: string }): Position {
   return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
 }
 
@@ -90,7 +90,7 @@ export function readStatement(schema: Schema): string {
         order by e.xid, e.seq limit $5`;
   // One condition, so that the scan begins behind the last page: within a large transaction, too.
   const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
-  const behind = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
+  const cursor = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
   const columns = eventColumns.replace(/\w+/g, 'e.$&');
   return `with bounds as materialized (
       select coalesce($2::pg_snapshot, pg_current_snapshot()) as until, pg_current_snapshot() as present),
@@ -100,7 +100,7 @@ export function readStatement(schema: Schema): string {
           and ${wanted}),
     fresh as (
       select ${columns} from ${schema}.events e
-        where (e.xid, e.seq) > ${behind} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
+        where (e.xid, e.seq) > ${cursor} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
     select until::text as until,
            exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
              or ${hasLateEvents(schema, '$1::pg_snapshot')} as moved,

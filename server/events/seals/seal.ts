@@ -4,8 +4,10 @@ import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Event, eventKey } from '../log/event.ts';
-import { goOn, readStatement, readValues } from '../log/read-new-events.ts';
 import { type Followed, followInSteps, type Step } from '../log/follower.ts';
+import { formatPosition, type Position } from '../log/position.ts';
+import { nextPosition, readStatement, readValues } from '../log/read-new-events.ts';
+import { recordSetAside, type SetAside } from '../log/set-aside.ts';
 import {
   encodeMarks,
   hashLength,
@@ -15,7 +17,6 @@ import {
   type MarkedEvent,
   readMarks,
 } from './job-hash.ts';
-import { formatPosition, type Position } from '../log/position.ts';
 import {
   adoptPruned,
   appendSeal,
@@ -25,10 +26,9 @@ import {
   microseconds,
   sealsFollower,
 } from './seal-chain.ts';
-import { recordSetAside, type SetAside } from '../log/set-aside.ts';
 
 // Large enough that blocks are few, small enough to be hashed in some 50 ms. A place in a block has two bytes.
-const mostPerBlock = 5000;
+const maxEventsPerBlock = 5000;
 
 interface Row extends MarkedEvent {
   xid: string;
@@ -97,7 +97,7 @@ async function readBlock(tx: Queryable, schema: Schema, position: Position, hash
     `with log as materialized (${readStatement(schema)})
      select until, moved, ahead, xid, seq, ${hash} as hash, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now
        from log e`,
-    readValues(position, { limit: mostPerBlock }),
+    readValues(position, { limit: maxEventsPerBlock }),
   );
   const header = rows.find((row): row is ReadBlock['header'] => row.until !== null);
   if (header === undefined) throw new Error('a read of the event log told no snapshot');
@@ -112,8 +112,8 @@ async function sealBlock(
   end: ChainEnd,
 ): Promise<Step<ChainEnd>> {
   const events = found.slice(0, read.events);
-  const complete = events.length < mostPerBlock && events.length === found.length;
-  const next = goOn(position, header.until, complete ? undefined : events.at(-1));
+  const complete = events.length < maxEventsPerBlock && events.length === found.length;
+  const next = nextPosition(position, header.until, complete ? undefined : events.at(-1));
   const { ahead } = header;
   const step = { position: next, handled: events.length, complete, moved: events.length > 0 || header.moved, ahead };
   if (events.length === 0 && !ahead) return { ...step, state: end };

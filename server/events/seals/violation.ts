@@ -1,6 +1,6 @@
 // What verification finds: each fault names the row and says what is wrong with it.
 
-export interface Fault {
+export interface Violation {
   kind:
     | 'event_missing'
     | 'event_altered'
@@ -28,8 +28,8 @@ export interface Fault {
 }
 
 /** Collects faults up to a limit: a wrecked log must not fill the memory. */
-export class Faults {
-  readonly list: Fault[] = [];
+export class Violations {
+  readonly list: Violation[] = [];
   count = 0;
   #most: number;
 
@@ -37,7 +37,7 @@ export class Faults {
     this.#most = most;
   }
 
-  add(fault: Fault): void {
+  add(fault: Violation): void {
     this.count++;
     if (this.list.length < this.#most) this.list.push(fault);
   }

@@ -1,19 +1,19 @@
 // What a returning reader has missed: everything between its last id and the feed, once.
 import type { Queryable } from '../../database/database.ts';
 import type { Event } from '../log/event.ts';
-import type { Feed } from './feed.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/snapshot.ts';
-import { Batch, type StreamFilter } from './stream-batch.ts';
+import type { Feed } from './feed.ts';
 import type { ResetReason } from './frames.ts';
+import { StreamBatch, type StreamFilter } from './stream-batch.ts';
 import type { StreamPosition } from './stream-id.ts';
 
 // More is faster to read again as a whole than event by event.
-const mostMissed = 10_000;
+const maxMissed = 10_000;
 // Readers of one tenant come back together, mostly from the same place: this much is read for all of them.
-const mostShared = 2000;
+const maxShared = 2000;
 
-export class Past {
+export class Backlog {
   #db: Queryable;
   #feed: Feed;
   #shared = new Map<string, Promise<Event[] | undefined>>();
@@ -24,7 +24,7 @@ export class Past {
   }
 
   /** Why a reader cannot go on behind `from`; undefined if it can. The feed is at least as far afterwards. */
-  async refuse(from: StreamPosition): Promise<ResetReason | undefined> {
+  async checkResumable(from: StreamPosition): Promise<ResetReason | undefined> {
     const last = from.batch?.until ?? from.seen;
     // It may come from another daemon, whose feed is ahead of ours; not of what we read from now on.
     if (!covers(this.#feed.seen.snapshot, last)) await this.#feed.refresh();
@@ -33,31 +33,34 @@ export class Past {
   }
 
   /** Batches up to `until`, the feed's place when the reader joined it; undefined if there are too many events. */
-  async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<Batch[] | undefined> {
+  async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<StreamBatch[] | undefined> {
     const events = (await this.#readShared(from.seen, until)) ?? (await this.#readOwn(from.seen, until, filter));
     if (!events) return undefined;
     const { tenant } = this.#feed;
     const { batch } = from;
-    if (!batch) return [Batch.ofEvents(tenant, from.seen, until, events)];
+    if (!batch) return [StreamBatch.ofEvents(tenant, from.seen, until, events)];
     // First the rest of the batch in which it was cut off, with the ids that its events have.
     const rest = (event: Event) => isVisible(BigInt(event.xid), batch.until);
     const missed = events.filter((event) => rest(event) && BigInt(event.seq) > batch.seq);
     const later = events.filter((event) => !rest(event));
-    return [Batch.ofEvents(tenant, from.seen, batch.until, missed), Batch.ofEvents(tenant, batch.until, until, later)];
+    return [
+      StreamBatch.ofEvents(tenant, from.seen, batch.until, missed),
+      StreamBatch.ofEvents(tenant, batch.until, until, later),
+    ];
   }
 
   #readShared(seen: Snapshot, until: Snapshot): Promise<Event[] | undefined> {
     const key = `${formatSnapshot(seen)} ${formatSnapshot(until)}`;
     let reading = this.#shared.get(key);
     if (!reading) {
-      reading = this.#readBetween(seen, until, {}, mostShared).finally(() => this.#shared.delete(key));
+      reading = this.#readBetween(seen, until, {}, maxShared).finally(() => this.#shared.delete(key));
       this.#shared.set(key, reading);
     }
     return reading;
   }
 
   #readOwn(seen: Snapshot, until: Snapshot, filter: StreamFilter): Promise<Event[] | undefined> {
-    return this.#readBetween(seen, until, filter, mostMissed);
+    return this.#readBetween(seen, until, filter, maxMissed);
   }
 
   async #readBetween(seen: Snapshot, until: Snapshot, filter: StreamFilter, limit: number) {

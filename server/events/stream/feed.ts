@@ -7,8 +7,8 @@ import type { Logger } from '../../kernel/logger.ts';
 import { bySeq, type Event } from '../log/event.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import { parseSnapshot, type Snapshot } from '../log/snapshot.ts';
-import { Batch } from './stream-batch.ts';
 import { pingFrame, resetFrame } from './frames.ts';
+import { StreamBatch } from './stream-batch.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 import type { StreamReader } from './stream-reader.ts';
 
@@ -28,10 +28,10 @@ export interface FeedOptions {
 // Hints come with every commit of a busy tenant; they are gathered for as long as nobody notices.
 const gatherMs = 25;
 // Where something happens, more will: not every change comes with a hint.
-const lookAgainMs = 200;
+const repollMs = 200;
 const pageSize = 5000;
 // Nobody follows more than this per read by eye or by code: whoever falls behind starts anew.
-const mostAtOnce = 20_000;
+const maxConcurrentReads = 20_000;
 // Between two slices, and some readers, the sockets drain and the rest of the daemon has its turn.
 const sliceSize = 500;
 const readersAtOnce = 100;
@@ -80,10 +80,10 @@ export class Feed {
   }
 
   wake(): void {
-    this.#lookIn(gatherMs);
+    this.#pollIn(gatherMs);
   }
 
-  #lookIn(ms: number): void {
+  #pollIn(ms: number): void {
     if (this.#stopped) return;
     this.#gather ??= setTimeout(() => {
       this.#gather = undefined;
@@ -132,13 +132,13 @@ export class Feed {
       const read = await readNewEvents(this.#db, this.tenant.schema, position, { limit: pageSize });
       for (const event of read.events) events.push(event);
       position = read.position;
-      if (read.ahead || (!read.complete && events.length >= mostAtOnce)) return this.#startAnew();
+      if (read.ahead || (!read.complete && events.length >= maxConcurrentReads)) return this.#reset();
       if (read.complete) break;
     }
     const after = { text: position.seen, snapshot: snapshotOf(position.seen) };
     // Together: whoever joins from here on gets these events from its own look at the past.
     this.#seen = after;
-    if (events.length > 0) this.#lookIn(lookAgainMs);
+    if (events.length > 0) this.#pollIn(repollMs);
     const readers = [...this.readers];
     await this.#publish(readers, before.snapshot, after.snapshot, events.sort(bySeq));
   }
@@ -150,16 +150,16 @@ export class Feed {
     this.#seen = { text, snapshot: snapshotOf(text) };
   }
 
-  async #startAnew(): Promise<void> {
+  async #reset(): Promise<void> {
     await this.#jump();
     const id = encodeStreamId(this.tenant, this.seen.snapshot);
-    this.#tellAll(resetFrame('too_far_behind', id));
+    this.#sendToAll(resetFrame('too_far_behind', id));
   }
 
   async #publish(readers: StreamReader[], seen: Snapshot, until: Snapshot, events: Event[]): Promise<void> {
     if (readers.length === 0) return;
     for (let from = 0; from < events.length; from += sliceSize) {
-      const batch = Batch.ofEvents(this.tenant, seen, until, events.slice(from, from + sliceSize));
+      const batch = StreamBatch.ofEvents(this.tenant, seen, until, events.slice(from, from + sliceSize));
       for (const [i, reader] of readers.entries()) {
         if (i % readersAtOnce === 0) await new Promise((resolve) => setImmediate(resolve));
         reader.deliver(batch);
@@ -167,8 +167,8 @@ export class Feed {
     }
   }
 
-  #tellAll(frame: string): void {
-    const batch = Batch.toAll(frame);
+  #sendToAll(frame: string): void {
+    const batch = StreamBatch.toAll(frame);
     for (const reader of this.readers) reader.deliver(batch);
   }
 
@@ -177,7 +177,7 @@ export class Feed {
     // In the middle of a read the id would claim what has not been sent.
     if (this.#running || !this.#seen) return;
     const id = encodeStreamId(this.tenant, this.#seen.snapshot);
-    this.#tellAll(pingFrame(id, this.#options.now().toISOString()));
+    this.#sendToAll(pingFrame(id, this.#options.now().toISOString()));
     for (const reader of this.readers) reader.dropIfStalled();
   }
 }

@@ -1,7 +1,7 @@
 // What goes over the wire of a live stream: server-sent events, named as users know them from the
 // queue's own emitter. An event's frame is made once, however many readers get it.
 import type { Event } from '../log/event.ts';
-import { presentEvent } from '../log/event-to-api.ts';
+import { eventToApi } from '../log/event-to-api.ts';
 
 /** Events whose name in streams is not just the type with a colon for the dot. */
 const names: Record<string, string> = {
@@ -19,7 +19,7 @@ export function streamName(type: string): string {
 }
 
 export function eventFrame(id: string, event: Event): string {
-  return frame(streamName(event.type), presentEvent(event), id);
+  return frame(streamName(event.type), eventToApi(event), id);
 }
 
 export type ResetReason = 'unknown_id' | 'history_gone' | 'too_far_behind';

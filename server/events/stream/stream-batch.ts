@@ -15,7 +15,7 @@ interface Framed {
   frame: string;
 }
 
-export class Batch {
+export class StreamBatch {
   /** Shared by all who read everything, so that a thousand of them hold it in memory once. */
   readonly whole: Buffer;
   #framed: readonly Framed[] | undefined;
@@ -28,15 +28,15 @@ export class Batch {
   }
 
   /** Events in order of seq, all of them visible in `until` and not in `seen`. */
-  static ofEvents(owner: StreamOwner, seen: Snapshot, until: Snapshot, events: readonly Event[]): Batch {
+  static ofEvents(owner: StreamOwner, seen: Snapshot, until: Snapshot, events: readonly Event[]): StreamBatch {
     const idOf = streamIdsWithin(owner, seen, until);
     const framed = events.map((event) => ({ event, frame: eventFrame(idOf(event.seq), event) }));
-    return new Batch(framed.map(({ frame }) => frame).join(''), framed);
+    return new StreamBatch(framed.map(({ frame }) => frame).join(''), framed);
   }
 
   /** A word to every reader, whatever it asked for: a ping, a reset. */
-  static toAll(frame: string): Batch {
-    return new Batch(frame);
+  static toAll(frame: string): StreamBatch {
+    return new StreamBatch(frame);
   }
 
   select({ jobId, targetId }: StreamFilter): Buffer | string {

@@ -16,7 +16,7 @@ export interface StreamPosition {
 }
 
 // 300 open transactions make some 1,000 characters; a longer id comes from nobody.
-const longestId = 8000;
+const maxIdLength = 8000;
 
 /** Whose streams: the tenant. */
 export interface StreamOwner {
@@ -40,7 +40,7 @@ export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: 
 
 /** Undefined: not an id of this tenant's streams. */
 export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition | undefined {
-  if (id.length > longestId) return undefined;
+  if (id.length > maxIdLength) return undefined;
   const [mark, ...parts] = id.split('.');
   if (mark === markOf(owner.id)) return decodeParts(parts);
   const [sealed = '', ...seq] = parts;

@@ -1,6 +1,6 @@
 // One reader of a live stream: what it wants, how it is written to, and when it is given up.
 import type { ServerResponse } from 'node:http';
-import type { Batch, StreamFilter } from './stream-batch.ts';
+import type { StreamBatch, StreamFilter } from './stream-batch.ts';
 
 export interface ReaderOptions {
   filter: StreamFilter;
@@ -18,7 +18,7 @@ export class StreamReader {
   #response: ServerResponse;
   #options: ReaderOptions;
   /** Batches that came while the reader was still catching up. */
-  #waiting: Batch[] | undefined = [];
+  #waiting: StreamBatch[] | undefined = [];
   #waitingBytes = 0;
   #stalledAt: number | undefined;
 
@@ -36,7 +36,7 @@ export class StreamReader {
     return this.#response.destroyed || this.#response.writableEnded;
   }
 
-  deliver(batch: Batch): void {
+  deliver(batch: StreamBatch): void {
     if (this.#waiting) {
       this.#waiting.push(batch);
       this.#waitingBytes += batch.whole.length;
@@ -68,7 +68,7 @@ export class StreamReader {
     this.#response.destroy();
   }
 
-  end(lastWords: string): void {
+  finalFrame(lastWords: string): void {
     if (this.closed) return;
     // A reader that does not read would keep a polite end waiting for ever.
     if (this.#stalledAt !== undefined) this.drop();

@@ -7,25 +7,18 @@ import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
 import type { Service } from '../../kernel/service.ts';
-import { Feed, type FeedTenant } from './feed.ts';
 import { parseSnapshot } from '../log/snapshot.ts';
+import { Backlog } from './backlog.ts';
+import { Feed, type FeedTenant } from './feed.ts';
+import { type ClosedReason, closedFrame, pingFrame, type ResetReason, resetFrame, snapshotFrame } from './frames.ts';
 import type { StreamFilter } from './stream-batch.ts';
-import {
-  type ClosedReason,
-  closedFrame,
-  pingFrame,
-  type ResetReason,
-  resetFrame,
-  snapshotFrame,
-} from './frames.ts';
 import { decodeStreamId, encodeStreamId, type StreamPosition } from './stream-id.ts';
-import { Past } from './backlog.ts';
 import { StreamReader } from './stream-reader.ts';
 
 export interface StreamOptions {
-  mostReaders: number;
-  mostReadersPerTenant?: number;
-  mostReadersPerKey?: number;
+  maxReaders: number;
+  maxReadersPerTenant?: number;
+  maxReadersPerKey?: number;
   bufferBytes: number;
   pollMs: number;
   pingMs: number;
@@ -46,7 +39,7 @@ export interface StreamRequest {
 
 interface Channel {
   feed: Feed;
-  past: Past;
+  past: Backlog;
   ready: Promise<void>;
   /** Streams that are open or about to be. */
   users: number;
@@ -74,9 +67,9 @@ export class EventStreams implements Service {
     this.#db = db;
     this.#options = options;
     this.#quota = new Quota('live streams', {
-      total: options.mostReaders,
-      perTenant: options.mostReadersPerTenant,
-      perKey: options.mostReadersPerKey,
+      total: options.maxReaders,
+      perTenant: options.maxReadersPerTenant,
+      perKey: options.maxReadersPerKey,
     });
     this.#logger = logger;
     this.#checks = new Interval('event-stream-keys', options.pingMs, () => this.#checkKeys(), logger);
@@ -128,7 +121,7 @@ export class EventStreams implements Service {
     channel.users++;
     response.once('close', () => {
       leave();
-      this.#leave(request.tenant.slug, channel, reader);
+      this.#releaseChannel(request.tenant.slug, channel, reader);
     });
     try {
       await channel.ready;
@@ -149,7 +142,7 @@ export class EventStreams implements Service {
     const { feed, past } = channel;
     let from = request.lastEventId === undefined ? undefined : decodeStreamId(request.tenant, request.lastEventId);
     let reset: ResetReason | undefined;
-    if (request.lastEventId !== undefined) reset = from ? await past.refuse(from) : 'unknown_id';
+    if (request.lastEventId !== undefined) reset = from ? await past.checkResumable(from) : 'unknown_id';
     if (reset) from = undefined;
     const present = from ? undefined : await request.readSnapshot?.();
     if (response.destroyed || this.#closed) return void response.destroy();
@@ -162,7 +155,7 @@ export class EventStreams implements Service {
       from = { seen: parseSnapshot(present.snapshot) ?? feed.seen.snapshot };
       reader.send(snapshotFrame(encodeStreamId(request.tenant, from.seen), present.content));
       // The feed must be at least as far as the snapshot, or it would tell again what is in it.
-      await past.refuse(from);
+      await past.checkResumable(from);
     }
     feed.readers.add(reader);
     if (from) await this.#catchUp(channel, reader, from);
@@ -182,14 +175,14 @@ export class EventStreams implements Service {
     const known = this.#channels.get(tenant.slug);
     if (known) return known;
     const feed = new Feed(this.#db, tenant, this.#options, this.#logger);
-    const channel = { feed, past: new Past(this.#db, feed), ready: feed.start(), users: 0 };
+    const channel = { feed, past: new Backlog(this.#db, feed), ready: feed.start(), users: 0 };
     // The next reader tries again.
     channel.ready.catch(() => this.#channels.delete(tenant.slug));
     this.#channels.set(tenant.slug, channel);
     return channel;
   }
 
-  #leave(slug: string, channel: Channel, reader: StreamReader): void {
+  #releaseChannel(slug: string, channel: Channel, reader: StreamReader): void {
     channel.feed.readers.delete(reader);
     if (--channel.users > 0) return;
     if (this.#channels.get(slug) === channel) this.#channels.delete(slug);
@@ -207,6 +200,6 @@ export class EventStreams implements Service {
   }
 
   #end(readers: Iterable<StreamReader>, reason: ClosedReason): void {
-    for (const reader of [...readers]) reader.end(closedFrame(reason));
+    for (const reader of [...readers]) reader.finalFrame(closedFrame(reason));
   }
 }

@@ -1,7 +1,7 @@
 // /api/admin/workers: the daemons that work on this database, and those that fell silent.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
 import { listDaemons } from '../../daemons/list-daemons.ts';
+import type { Database } from '../../database/database.ts';
 import { RouteGroup } from '../route.ts';
 
 const workerSchema = z

@@ -4,13 +4,13 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { StreamFilter } from '../../events/stream/stream-batch.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import { listJobs } from '../../jobs/read/list-jobs.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
 import { isTerminal, statuses } from '../../jobs/model/states.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
+import { listJobs } from '../../jobs/read/list-jobs.ts';
 import { jobSummaryToApi } from '../present-job.ts';
 
 // More than a page shows; whoever wants all of a large tenant's jobs reads the lists.
-const mostJobs = 500;
+const maxJobs = 500;
 
 export async function readSelection(db: Database, schema: Schema, selection: StreamFilter) {
   return db.transaction(async (tx) => {
@@ -33,6 +33,6 @@ async function readJobs(
     return { jobs: wanted ? [job] : [], complete: true };
   }
   const unfinished = statuses.filter((status) => !isTerminal(status));
-  const page = await listJobs(tx, schema, { statuses: unfinished, targetId }, { limit: mostJobs });
+  const page = await listJobs(tx, schema, { statuses: unfinished, targetId }, { limit: maxJobs });
   return { jobs: page.jobs, complete: page.next === undefined };
 }

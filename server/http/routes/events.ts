@@ -1,7 +1,7 @@
 // The event log over HTTP: a job's history and the tenant's log. The live stream is in event-stream.ts.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { presentEvent } from '../../events/log/event-to-api.ts';
+import { eventToApi } from '../../events/log/event-to-api.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -110,7 +110,7 @@ function placeOf({ secret }: Tenant, list: string, cursor: Cursor | undefined): 
 
 function present({ secret }: Tenant, list: string, page: EventPage) {
   return {
-    events: page.events.map(presentEvent),
+    events: page.events.map(eventToApi),
     next_cursor: page.next ? encodeCursor(list, [sealText(secret, list, `${page.next.xid}:${page.next.seq}`)]) : null,
   };
 }

@@ -2,12 +2,12 @@
 // same under /api/jobs/{job_id} and /api/targets/{target_id}/jobs/{job_id}.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { Acted, Request as ActionRequest } from '../../jobs/actions/job-action.ts';
-import { checkDocument } from '../../jobs/enqueue/document-limit.ts';
-import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
-import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import type { ActionRequest, ActionResult } from '../../jobs/actions/job-action.ts';
 import { resolveJob, resumeJob } from '../../jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../jobs/actions/stop.ts';
+import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import { checkDocument } from '../../jobs/enqueue/document-limit.ts';
+import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -22,19 +22,19 @@ interface JobActionDependencies {
   wake?(tenant: Tenant): void;
 }
 
-export const whoAndWhy = {
+export const auditFields = {
   reason: z.string().max(2000).optional().describe('Why, for those who read the history.'),
   author: nameField().optional().describe('Who, for those who read the history.'),
 };
 
-const plainBody = z.strictObject(whoAndWhy);
+const plainBody = z.strictObject(auditFields);
 const resumeBody = plainBody.extend({
   token_limit: z.int().min(0).optional().describe('A new limit, for a job that was stopped by its budget; 0: none.'),
 });
 const resolveBody = plainBody.extend({ result: z.unknown().optional().describe('The result of the job.') });
 
 type Body = z.output<typeof resumeBody> & z.output<typeof resolveBody>;
-type Act = (db: Database, schema: Tenant['schema'], request: ActionRequest & { body: Body }) => Promise<Acted>;
+type Act = (db: Database, schema: Tenant['schema'], request: ActionRequest & { body: Body }) => Promise<ActionResult>;
 
 interface Action {
   verb: string;

@@ -1,11 +1,11 @@
 // Many jobs in one request. Every item is checked by itself, so that one bad item does not hide what
 // is wrong with the others; what is good goes in together.
 import { z } from 'zod';
+import { type LiveDaemon, readLiveDaemons } from '../../daemons/live-daemons.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
-import { type LiveDaemon, readFleet } from '../../daemons/live-daemons.ts';
-import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
+import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
 import { Pace } from '../../kernel/pace.ts';
@@ -18,10 +18,10 @@ import { type CreationContext, idempotencyKey, type JobRouteDependencies } from 
 export const batchLimitBytes = 8 * 1_048_576;
 /** A payload and the fields beside it. */
 export const batchItemLimitBytes = payloadLimitBytes + 65_536;
-const longestBatch = 1000;
+const maxBatchSize = 1000;
 
 export const batchBody = z.strictObject({
-  jobs: z.array(z.unknown()).min(1).max(longestBatch).describe('Each as in POST /api/jobs, with its `target_id`.'),
+  jobs: z.array(z.unknown()).min(1).max(maxBatchSize).describe('Each as in POST /api/jobs, with its `target_id`.'),
   atomic: z.boolean().default(false).describe('All or none.'),
 });
 
@@ -77,8 +77,8 @@ async function checkAll(
 ): Promise<(NewJob | Problem)[]> {
   const key = idempotencyKey(request);
   let live: Promise<LiveDaemon[]> | undefined;
-  const fleet = () => (live ??= readFleet(deps.db));
-  const common = { tenant, jobTypes: deps.jobTypes, fleet };
+  const liveDaemons = () => (live ??= readLiveDaemons(deps.db));
+  const common = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const check = async (given: unknown, index: number) => {
     try {
       const asked = parseFields(jobRequest, given instanceof JsonPart ? given.read() : given);

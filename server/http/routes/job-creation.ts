@@ -1,16 +1,16 @@
 // One request, one job: its idempotency key, its checks, and the answer that says whether it is new.
 import type { Request } from 'express';
+import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
+import { pendingPhases, readPhases } from '../../jobs/attempt/read-phases.ts';
 import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
-import { readFleet } from '../../daemons/live-daemons.ts';
+import { type EnqueueJobs, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
 import type { JobRequest } from '../../jobs/enqueue/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
-import { pendingPhases, readPhases } from '../../jobs/attempt/read-phases.ts';
-import { type EnqueueJobs, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
 import { withEnqueueSpan } from '../../jobs/model/trace.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { jobToApi } from '../present-job.ts';
@@ -37,9 +37,9 @@ export async function createJob(
   { tenant, actor, request, withTurn }: CreationContext,
   asked: JobRequest,
 ): Promise<Reply> {
-  const client_request_id = oneKey(asked.client_request_id, idempotencyKey(request));
-  const fleet = () => withTurn(() => readFleet(deps.db));
-  const known = { tenant, jobTypes: deps.jobTypes, fleet };
+  const client_request_id = resolveIdempotencyKey(asked.client_request_id, idempotencyKey(request));
+  const liveDaemons = () => withTurn(() => readLiveDaemons(deps.db));
+  const known = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
   await deps.queueLimit.admit(tenant, [newJob]);
   const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
@@ -70,7 +70,7 @@ export function idempotencyKey(request: Request): string | undefined {
   throw invalidFields([{ field: 'Idempotency-Key', message: 'must have 1 to 200 characters' }]);
 }
 
-function oneKey(field: string | undefined, header: string | undefined): string | undefined {
+function resolveIdempotencyKey(field: string | undefined, header: string | undefined): string | undefined {
   if (field !== undefined && header !== undefined && field !== header) {
     throw invalidFields([{ field: 'client_request_id', message: 'differs from the header Idempotency-Key' }]);
   }

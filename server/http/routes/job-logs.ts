@@ -1,7 +1,7 @@
 // What a job's handler logged, page by page, oldest first.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { listLogs, mostLogLines } from '../../jobs/attempt/logs.ts';
+import { listLogs, maxLogLines } from '../../jobs/attempt/logs.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
@@ -24,7 +24,7 @@ type LogQuery = z.output<typeof logQuery>;
 
 export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Jobs');
-  const description = `About the newest ${mostLogLines} lines are kept. To follow a running job, ask again with the last cursor.`;
+  const description = `About the newest ${maxLogLines} lines are kept. To follow a running job, ask again with the last cursor.`;
   const read = async (tenant: Tenant, jobId: string, { cursor, limit }: LogQuery, targetId?: string) => {
     const job = await mustReadJob(db, tenant, jobId, targetId);
     const list = `logs:${tenant.id}:${job.id}`;

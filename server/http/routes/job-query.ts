@@ -1,9 +1,9 @@
 // The filters of job lists, in a query and in the body of a bulk operation.
 import { z } from 'zod';
-import type { JobFilter } from '../../jobs/read/filter.ts';
 import { statusesOfHold } from '../../jobs/model/hold.ts';
 import { holdKinds, priorities } from '../../jobs/model/job.ts';
 import { type Status, statuses } from '../../jobs/model/states.ts';
+import type { JobFilter } from '../../jobs/read/filter.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
 

@@ -1,11 +1,11 @@
 // /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
-import type { Job } from '../../jobs/model/job.ts';
-import { jobRequest } from '../../jobs/enqueue/job-request.ts';
-import { listJobs } from '../../jobs/read/list-jobs.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
 import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import { jobRequest } from '../../jobs/enqueue/job-request.ts';
+import type { Job } from '../../jobs/model/job.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
+import { listJobs } from '../../jobs/read/list-jobs.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isTargetId, isUuid } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
@@ -18,7 +18,7 @@ import { createJob, type JobRouteDependencies } from './job-creation.ts';
 import { listFilter, listQuery } from './job-query.ts';
 
 // A payload and a result may have a megabyte each.
-const mostDocuments = 50;
+const maxDocuments = 50;
 
 export const jobParams = z.strictObject({ job_id: z.string() });
 export const targetParams = z.strictObject({ target_id: z.string() });
@@ -124,7 +124,7 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
     const [before] = query.cursor?.position(list, ['uuid']) ?? [];
     const filter = { ...listFilter(query), ...(targetId !== undefined && { targetId }) };
     const withDocuments = query.include !== undefined;
-    const limit = withDocuments ? Math.min(query.limit, mostDocuments) : query.limit;
+    const limit = withDocuments ? Math.min(query.limit, maxDocuments) : query.limit;
     const page = await listJobs(db, tenant.schema, filter, { limit, before, withDocuments });
     return {
       jobs: page.jobs.map(jobSummaryToApi),

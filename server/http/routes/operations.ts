@@ -1,7 +1,6 @@
 // /api/operations: cancel, resume or retry many jobs by filter, with a count before and progress after.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import type { JobFilter } from '../../jobs/read/filter.ts';
 import {
   countJobs,
   createOperation,
@@ -12,13 +11,14 @@ import {
   operationActions,
 } from '../../jobs/actions/bulk-operations.ts';
 import { statuses } from '../../jobs/model/states.ts';
+import type { JobFilter } from '../../jobs/read/filter.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
-import { whoAndWhy } from './job-actions.ts';
+import { auditFields } from './job-actions.ts';
 import { operationFilter } from './job-query.ts';
 
 export interface OperationDependencies {
@@ -69,7 +69,7 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
       action: z.enum(operationActions),
       filter: operationFilter,
       dry_run: z.boolean().default(false),
-      ...whoAndWhy,
+      ...auditFields,
     }),
     answers: { 202: operationSchema, 200: dryRunSchema },
     handle: async ({ tenant, body }) => {

@@ -1,9 +1,9 @@
 // /api/scheduler/jobs: submit, claim, report, cancel, read. The contract of remote workers.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
+import { cancelJob } from '../../jobs/actions/stop.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
-import { cancelJob } from '../../jobs/actions/stop.ts';
 import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import type { Config } from '../../kernel/config.ts';
 import { isUuid } from '../../kernel/fields.ts';
@@ -24,7 +24,7 @@ import {
   idParams,
   jobIntentSchema,
   jobResultSchema,
-  longestWaitSeconds,
+  maxWaitSeconds,
   oneJob,
   stateQuery,
   statusBody,
@@ -118,7 +118,7 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
         maxCostUnits: body.max_cost_units ?? undefined,
         capabilities: body.constraints_capabilities ?? {},
         claimSeconds: config.claimSeconds,
-        waitMs: Math.min(body.wait_sec, longestWaitSeconds) * 1000,
+        waitMs: Math.min(body.wait_sec, maxWaitSeconds) * 1000,
         signal: gone.signal,
         withTurn,
       });
@@ -143,7 +143,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'LEASE_LOST', 'CONFLICT'],
     handle: async ({ params, body, tenant }) => {
       const job = await reportStatus(db, tenant.schema, {
-        jobId: knownForm(params.job_id),
+        jobId: requireUuid(params.job_id),
         state: body.state,
         note: body.note ?? undefined,
         progress: body.progress ?? undefined,
@@ -167,7 +167,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     answers: { 200: oneJob },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION'],
     handle: async ({ params, body, tenant, actor }) => {
-      const jobId = knownForm(params.job_id);
+      const jobId = requireUuid(params.job_id);
       await cancelJob(db, tenant.schema, { jobId, actor, reason: body.reason ?? undefined });
       // The lane may have moved on.
       waiters.wake(tenant.schema);
@@ -214,7 +214,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     answers: { 200: z.strictObject({ job: jobIntentSchema, result: jobResultSchema.nullable() }) },
     problems: ['NOT_FOUND'],
     handle: async ({ params, tenant }) => {
-      const job = await getSchedulerJob(db, tenant.schema, knownForm(params.job_id));
+      const job = await getSchedulerJob(db, tenant.schema, requireUuid(params.job_id));
       return { job: toJobIntent(job), result: toJobResult(job) };
     },
   });
@@ -228,7 +228,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     answers: { 200: z.strictObject({ events: z.array(eventSchema), next_cursor: z.string().nullable() }) },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
     handle: async ({ params, query, tenant }) => {
-      const job = await getSchedulerJob(db, tenant.schema, knownForm(params.job_id));
+      const job = await getSchedulerJob(db, tenant.schema, requireUuid(params.job_id));
       const list = `scheduler-events:${job.id}`;
       const after = query.cursor?.position(list, ['integer'])[0];
       const { events, lastSeq } = await readJobEvents(db, tenant.schema, job, query.limit, after);
@@ -238,7 +238,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
 }
 
 /** Nothing has an id that is no uuid. */
-function knownForm(jobId: string): string {
+function requireUuid(jobId: string): string {
   if (!isUuid(jobId)) throw noSuchJob();
   return jobId;
 }

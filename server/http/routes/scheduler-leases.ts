@@ -44,7 +44,7 @@ export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
     answers: { 200: oneLease },
     problems: ['NOT_FOUND'],
     handle: async ({ params, tenant }) => ({
-      lease: toLeaseView(await readLease(deps.db, tenant.schema, knownForm(params.lease_id))),
+      lease: toLeaseView(await readLease(deps.db, tenant.schema, requireUuid(params.lease_id))),
     }),
   });
   return group;
@@ -95,7 +95,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
     problems: ['NOT_FOUND', 'LEASE_LOST'],
     handle: async ({ params, body, tenant }) => {
       const { lease, job } = await heartbeat(db, tenant.schema, {
-        leaseId: knownForm(params.lease_id),
+        leaseId: requireUuid(params.lease_id),
         jobId: body.job_id,
         workerId: body.worker_id,
         progress: body.progress ?? undefined,
@@ -129,7 +129,7 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
       checkDocument(error, 'error', noteLimitBytes);
       checkDocument(body.metrics, 'metrics', noteLimitBytes);
       const { lease, job } = await releaseLease(db, tenant.schema, {
-        leaseId: knownForm(params.lease_id),
+        leaseId: requireUuid(params.lease_id),
         jobId: body.job_id,
         workerId: body.worker_id,
         status: body.status,
@@ -171,7 +171,7 @@ function toError(given: z.output<typeof releaseBody>['error']): JobError | undef
 }
 
 /** Nothing has an id that is no uuid. */
-function knownForm(leaseId: string): string {
+function requireUuid(leaseId: string): string {
   if (!isUuid(leaseId)) throw noSuchLease();
   return leaseId;
 }

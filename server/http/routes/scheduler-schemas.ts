@@ -4,11 +4,11 @@ import { priorities } from '../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../scheduler/dialect.ts';
 
-const largestInt4 = 2_147_483_647;
+const maxInt4 = 2_147_483_647;
 const isoTime = z.iso.datetime({ offset: true });
 const name = nameField();
 const workerId = name.describe('Who works: the same in every call about a job.');
-const units = z.int().min(1).max(largestInt4);
+const units = z.int().min(1).max(maxInt4);
 const share = z.number().min(0).max(1);
 const note = z.string().max(2000);
 
@@ -95,7 +95,7 @@ export const submitBody = z.strictObject({
   token_limit: z.int().min(0).nullish().describe('Most tokens over all attempts; 0 means no limit.'),
 });
 
-export const longestWaitSeconds = 60;
+export const maxWaitSeconds = 60;
 
 export const claimBody = z.strictObject({
   addon_id: name,
@@ -104,7 +104,7 @@ export const claimBody = z.strictObject({
   accept_job_types: z.array(name).max(1000).nullish(),
   max_cost_units: units.nullish(),
   constraints_capabilities: z.record(z.string().max(200), z.unknown()).nullish(),
-  wait_sec: z.number().min(0).default(0).describe(`Wait for work; at most ${longestWaitSeconds} seconds are waited.`),
+  wait_sec: z.number().min(0).default(0).describe(`Wait for work; at most ${maxWaitSeconds} seconds are waited.`),
 });
 
 export const statusBody = z.strictObject({

@@ -1,8 +1,8 @@
 // /api/schedules: jobs that are enqueued by the clock.
 import { z } from 'zod';
+import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
-import { readFleet } from '../../daemons/live-daemons.ts';
 import { toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
@@ -16,7 +16,7 @@ import {
   resumeSchedule,
   updateSchedule,
 } from '../../schedules/change.ts';
-import { findCronFault, nextTimes } from '../../schedules/cron.ts';
+import { findCronError, nextTimes } from '../../schedules/cron.ts';
 import { runScheduleNow } from '../../schedules/fire.ts';
 import { databaseNow, listSchedules, mustFindSchedule } from '../../schedules/read.ts';
 import type { Schedule, ScheduledJob } from '../../schedules/schedule.ts';
@@ -96,7 +96,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     body: previewBody,
     answers: { 200: z.strictObject({ next_runs: z.array(z.iso.datetime({ offset: true })) }) },
     handle: async ({ body: { cron, timezone } }) => {
-      const fault = findCronFault(cron, timezone);
+      const fault = findCronError(cron, timezone);
       if (fault) throw invalidFields([fault]);
       return { next_runs: nextTimes(cron, timezone, await databaseNow(db), shownRuns) };
     },
@@ -195,7 +195,7 @@ async function show(db: Database, schedule: Schedule) {
 /** Refuses now what every firing would be refused for; fields are named from the schedule's body. */
 async function checkJob({ db, jobTypes }: ScheduleDependencies, tenant: Tenant, job: ScheduledJob): Promise<void> {
   try {
-    await toNewJob(job, { tenant, jobTypes, fleet: () => readFleet(db) });
+    await toNewJob(job, { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) });
   } catch (error) {
     if (!(error instanceof Problem)) throw error;
     const { field, errors, ...rest } = error.extra as { field?: string; errors?: { field: string; message: string }[] };

@@ -131,6 +131,6 @@ function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
     attempt: zombie.attempt,
     lease_id: zombie.leaseId,
     owner: zombie.owner,
-    became_of: zombie.becameOf,
+    became_of: zombie.outcomeOf,
   };
 }

@@ -19,7 +19,7 @@ import { encodeCursor } from '../cursor.ts';
 import { targetLaneSchema, targetLaneToApi, targetSchema, targetToApi } from '../present-target.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
-import { whoAndWhy } from './job-actions.ts';
+import { auditFields } from './job-actions.ts';
 import { targetParams } from './jobs.ts';
 
 interface TargetDependencies {
@@ -28,11 +28,11 @@ interface TargetDependencies {
   wake?(tenant: Tenant): void;
 }
 
-const mostLabels = 50;
-const tooManyLabels = `must be at most ${mostLabels} labels`;
+const maxLabels = 50;
+const tooManyLabels = `must be at most ${maxLabels} labels`;
 const labels = z
   .record(nameField(100), z.string().max(500))
-  .refine((given) => Object.keys(given).length <= mostLabels, tooManyLabels);
+  .refine((given) => Object.keys(given).length <= maxLabels, tooManyLabels);
 
 export function targetRoutes(deps: TargetDependencies): RouteGroup {
   const group = new RouteGroup('Targets');
@@ -111,7 +111,7 @@ function addLabels(group: RouteGroup, { db }: TargetDependencies): void {
     handle: async ({ tenant, params, body }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const { id } = await mustFindTarget(db, tenant.schema, params.target_id);
-      const target = await changeLabels(db, tenant.schema, id, body.labels, mostLabels);
+      const target = await changeLabels(db, tenant.schema, id, body.labels, maxLabels);
       if (target === undefined) throw invalidFields([{ field: 'labels', message: tooManyLabels }]);
       return show(tenant, target);
     },
@@ -126,7 +126,7 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
     summary: 'Pause a target: what runs goes on, nothing starts',
     access: 'control',
     params: targetParams,
-    body: z.strictObject({ ...whoAndWhy, until: timeField().optional().describe('When the pause ends by itself.') }),
+    body: z.strictObject({ ...auditFields, until: timeField().optional().describe('When the pause ends by itself.') }),
     bodyOptional: true,
     answers,
     handle: async ({ tenant, params, body, actor }) => {
@@ -141,7 +141,7 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
     summary: 'Resume a paused target',
     access: 'control',
     params: targetParams,
-    body: z.strictObject(whoAndWhy),
+    body: z.strictObject(auditFields),
     bodyOptional: true,
     answers,
     problems: ['NOT_FOUND'],

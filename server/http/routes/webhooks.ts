@@ -45,7 +45,7 @@ const deliverySchema = z
 const oneDelivery = z.strictObject({ delivery: deliverySchema });
 const secretsSchema = z.strictObject({ secrets: z.array(z.string()).describe('Newest first; all of them sign.') });
 // No job has more events than this that anybody subscribes to in earnest.
-const mostOfJob = 1000;
+const maxPerJob = 1000;
 
 export function webhookRoutes(deps: WebhookDependencies): RouteGroup {
   const group = new RouteGroup('Webhooks');
@@ -97,7 +97,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     params: idParams,
     answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
     handle: async ({ tenant, params }) => ({
-      deliveries: (await listJobDeliveries(db, tenant.schema, params.id, mostOfJob)).map(toApi),
+      deliveries: (await listJobDeliveries(db, tenant.schema, params.id, maxPerJob)).map(toApi),
     }),
   });
   group.route({
@@ -110,7 +110,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     problems: ['NOT_FOUND'],
     handle: async ({ tenant, params }) => {
       const job = await mustReadJob(db, tenant, params.job_id, params.target_id);
-      return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, mostOfJob)).map(toApi) };
+      return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, maxPerJob)).map(toApi) };
     },
   });
 }

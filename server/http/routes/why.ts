@@ -1,10 +1,10 @@
 // GET …/why: why a job is not running, and what would release it.
 import { z } from 'zod';
+import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database, Queryable } from '../../database/database.ts';
-import { readFleet } from '../../daemons/live-daemons.ts';
+import { explainJob } from '../../explain/explain-job.ts';
 import { type Reason, reasonCodes } from '../../explain/reason.ts';
 import { statuses } from '../../jobs/model/states.ts';
-import { explainJob } from '../../explain/explain-job.ts';
 import type { Config } from '../../kernel/config.ts';
 import { readCapacities } from '../../scheduler/capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -52,7 +52,7 @@ export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
     const job = await mustReadJob(tx, tenant, jobId, targetId);
     const why = await explainJob(tx, job, {
       tenant,
-      daemons: await readFleet(tx),
+      daemons: await readLiveDaemons(tx),
       workerConcurrency: config.workerConcurrency,
       tenantConcurrency: config.tenantConcurrency,
       capacities: await readCapacities(tx, tenant.schema, ['', job.queue]),

@@ -3,8 +3,8 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { conditionsOf, type JobFilter, liveIds } from '../read/filter.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
+import { conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
 
 export const operationActions = ['cancel', 'resume', 'retry'] as const;
 export type OperationAction = (typeof operationActions)[number];
@@ -47,7 +47,7 @@ export async function countJobs(db: Queryable, schema: Schema, filter: JobFilter
   if (filter.statuses === undefined || filter.statuses.length === 0) return 0;
   const { text, values } = conditionsOf(filter, 2);
   const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from (select distinct id from (${liveIds(schema, filter.statuses, '$1')}) a) l
+    `select count(*)::int as count from (select distinct id from (${unfinishedIds(schema, filter.statuses, '$1')}) a) l
        join ${schema}.jobs j on j.id = l.id where true${text}`,
     [all, ...values],
   );

@@ -3,8 +3,8 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import type { Job } from '../model/job.ts';
 import { lockTargets, promote } from '../lanes/lane.ts';
+import type { Job } from '../model/job.ts';
 import { become, guard, type TransitionName, transitions } from '../model/states.ts';
 
 export interface Change {
@@ -14,7 +14,7 @@ export interface Change {
   set: string;
   values?: unknown[];
   /** A stricter guard than the transition's own, over `j`. */
-  only?: string;
+  extraGuard?: string;
   data?: object | undefined;
 }
 
@@ -33,7 +33,7 @@ export async function changeJob(
               t.paused_at is not null as target_paused,
               j.expires_at + (now() - j.held_since) as expires_later
          from ${schema}.jobs j left join ${schema}.targets t on t.id = j.target_id
-        where j.id = $1 and ${guard(change.transition, 'j')} ${change.only === undefined ? '' : `and ${change.only}`}
+        where j.id = $1 and ${guard(change.transition, 'j')} ${change.extraGuard === undefined ? '' : `and ${change.extraGuard}`}
           for update of j),
      changed as (
        update ${schema}.jobs j set ${become(change.transition)}, ${change.set}, updated_at = now()

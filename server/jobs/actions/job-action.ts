@@ -6,7 +6,7 @@ import { type Problem, problem } from '../../kernel/errors.ts';
 import type { Job } from '../model/job.ts';
 import { findJob } from '../read/find-job.ts';
 
-export interface Request {
+export interface ActionRequest {
   jobId: string;
   /** `key:<id>` or `user:<author>`, for the event. */
   actor: string;
@@ -16,7 +16,7 @@ export interface Request {
   targetId?: string | undefined;
 }
 
-export interface Acted {
+export interface ActionResult {
   job: Job;
   /** False: it runs, and whoever owns it was asked; the answer is 202. */
   done: boolean;
@@ -29,19 +29,19 @@ const tries = 5;
 export async function actOnJob(
   db: Database,
   schema: Schema,
-  request: Request,
-  attempt: (job: Job) => Promise<Acted | 'changed' | undefined>,
-): Promise<Acted> {
+  request: ActionRequest,
+  attempt: (job: Job) => Promise<ActionResult | 'changed' | undefined>,
+): Promise<ActionResult> {
   for (let i = 0; i < tries; i++) {
-    const job = await mustFind(db, schema, request);
+    const job = await requireJob(db, schema, request);
     const acted = await retryConflicts(() => attempt(job));
-    if (acted === 'changed') return { job: await mustFind(db, schema, request), done: true };
+    if (acted === 'changed') return { job: await requireJob(db, schema, request), done: true };
     if (acted !== undefined) return acted;
   }
   throw problem('CONFLICT', 'The job kept changing; look at it and try again.');
 }
 
-async function mustFind(db: Queryable, schema: Schema, request: Request): Promise<Job> {
+async function requireJob(db: Queryable, schema: Schema, request: ActionRequest): Promise<Job> {
   const job = await findJob(db, schema, request.jobId);
   if (job === undefined || (request.targetId !== undefined && job.targetId !== request.targetId)) {
     throw problem('NOT_FOUND', 'There is no such job.');
@@ -50,7 +50,7 @@ async function mustFind(db: Queryable, schema: Schema, request: Request): Promis
 }
 
 /** The facts that an event tells about a request: only those that were given. */
-export function told(request: Request, more: object = {}): object {
+export function eventData(request: ActionRequest, more: object = {}): object {
   return {
     ...(request.reason !== undefined && { reason: request.reason }),
     ...(request.author !== undefined && { author: request.author }),

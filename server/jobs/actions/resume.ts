@@ -4,21 +4,21 @@ import { isDeepStrictEqual } from 'node:util';
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
-import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './job-action.ts';
-import { changeJob } from './change.ts';
+import { endOpenPhases } from '../attempt/phases.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
-import { endOpenPhases } from '../attempt/phases.ts';
 import { allows } from '../model/states.ts';
+import { changeJob } from './change.ts';
+import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
-export interface ResumeRequest extends Request {
+export interface ResumeRequest extends ActionRequest {
   /** A new token limit, for a job that was stopped by its budget. */
   tokenLimit?: number | undefined;
 }
 
 const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
 
-export async function resumeJob(db: Database, schema: Schema, request: ResumeRequest): Promise<Acted> {
+export async function resumeJob(db: Database, schema: Schema, request: ResumeRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (job.status === 'RUNNING' && (job.cancelRequested || job.hold !== null)) throw stillStopping(job);
     if (!allows('resume', job.status)) {
@@ -27,7 +27,7 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       throw await refusal(db, schema, job, 'resume');
     }
     const limit = request.tokenLimit;
-    const happened = await db.transaction((tx) =>
+    const requireHold = await db.transaction((tx) =>
       changeJob(tx, schema, job, {
         transition: 'resume',
         actor: request.actor,
@@ -37,10 +37,10 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
               lane_rank = case when b.free or (b.lane_head and not b.target_paused) then null else 1 end
               ${limit === undefined ? '' : ', token_limit = $4::bigint'}`,
         values: limit === undefined ? [] : [limit],
-        data: told(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
+        data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
       }),
     );
-    return happened ? 'changed' : undefined;
+    return requireHold ? 'changed' : undefined;
   });
 }
 
@@ -54,11 +54,11 @@ function stillStopping(job: Job): Problem {
   return problem('INVALID_TRANSITION', detail, { job_status: job.status, ...(hold && { hold }) });
 }
 
-export interface ResolveRequest extends Request {
+export interface ResolveRequest extends ActionRequest {
   result: unknown;
 }
 
-export async function resolveJob(db: Database, schema: Schema, request: ResolveRequest): Promise<Acted> {
+export async function resolveJob(db: Database, schema: Schema, request: ResolveRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (!allows('resolve', job.status)) {
       const last = await lastEvent(db, schema, job.id, holdEvents);
@@ -72,7 +72,7 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
         actor: request.actor,
         set: `result = $4::jsonb, error = null, held_since = null, hold = null, finished_at = now(), lane_head = b.free, lane_rank = null, progress = 100`,
         values: [JSON.stringify(request.result ?? null)],
-        data: told(request),
+        data: eventData(request),
       });
       if (resolved) await endOpenPhases(tx, schema, job.id, 'skipped');
       return resolved;

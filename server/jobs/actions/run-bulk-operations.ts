@@ -15,7 +15,7 @@ const batchSize = 50;
 // Far longer than a batch takes; short enough that a dead daemon's operation is soon taken over.
 const takeSeconds = 30;
 
-interface Taken extends Operation {
+interface TakenOperation extends Operation {
   cursor: string | null;
   /** The fence: whoever takes the operation over writes another time. */
   locked_until: string;
@@ -44,12 +44,12 @@ export async function runOperationsOnce(
     operation = batch.next;
     if (operation === undefined) return { handled, more: true };
   }
-  if (operation !== undefined) await giveBack(db, schema, operation);
+  if (operation !== undefined) await releaseOperation(db, schema, operation);
   return { handled, more: operation !== undefined };
 }
 
-async function take(db: Queryable, schema: Schema): Promise<Taken | undefined> {
-  const [operation] = await db.query<Taken>(
+async function take(db: Queryable, schema: Schema): Promise<TakenOperation | undefined> {
+  const [operation] = await db.query<TakenOperation>(
     `with free as (
        select id, now() + $1 * interval '1 second' as until from ${schema}.operations
         where status = 'running' and (locked_until is null or locked_until < now())
@@ -68,8 +68,8 @@ async function take(db: Queryable, schema: Schema): Promise<Taken | undefined> {
 async function runBatch(
   db: Database,
   schema: Schema,
-  operation: Taken,
-): Promise<{ handled: number; next: Taken | undefined }> {
+  operation: TakenOperation,
+): Promise<{ handled: number; next: TakenOperation | undefined }> {
   const filter = eligible(operation.action, operation.filter);
   // The instant of its creation is part of the filter: jobs enqueued since are none of its business.
   const before = filter.createdBefore;
@@ -82,7 +82,7 @@ async function runBatch(
   );
   let done = 0;
   for (const jobId of page.ids) if (await act(db, schema, operation, jobId)) done += 1;
-  const [saved] = await db.query<Taken>(
+  const [saved] = await db.query<TakenOperation>(
     `with until as (select now() + $6 * interval '1 second' as at, case when $5 then now() end as ended)
      update ${schema}.operations o set cursor = coalesce($3::uuid, o.cursor), done = o.done + $4::int, failed = o.failed + $7::int,
         status = case when $5 then 'finished' else o.status end, finished_at = u.ended, locked_until = u.at
@@ -104,7 +104,7 @@ async function runBatch(
 }
 
 /** False: the job could not do it, most often because somebody was faster. */
-async function act(db: Database, schema: Schema, operation: Taken, jobId: string): Promise<boolean> {
+async function act(db: Database, schema: Schema, operation: TakenOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
     actor: `operation:${operation.id}`,
@@ -121,7 +121,7 @@ async function act(db: Database, schema: Schema, operation: Taken, jobId: string
   }
 }
 
-async function giveBack(db: Queryable, schema: Schema, operation: Taken): Promise<void> {
+async function releaseOperation(db: Queryable, schema: Schema, operation: TakenOperation): Promise<void> {
   await db.query(`update ${schema}.operations set locked_until = null where id = $1 and locked_until = $2`, [
     operation.id,
     operation.locked_until,

@@ -4,13 +4,13 @@ import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
-import { type Acted, actOnJob, lastEvent, type Request, refusal, told } from './job-action.ts';
-import { changeJob } from './change.ts';
-import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
+import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { allows } from '../model/states.ts';
+import { changeJob } from './change.ts';
+import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
-export async function pauseJob(db: Database, schema: Schema, request: Request): Promise<Acted> {
+export async function pauseJob(db: Database, schema: Schema, request: ActionRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (job.status === 'PAUSED') return { job, done: true };
     if (job.status === 'RUNNING') return requestStop(db, schema, job, 'pause', request);
@@ -27,14 +27,14 @@ export async function pauseJob(db: Database, schema: Schema, request: Request): 
             JSON.stringify({ code: 'PAUSED', message: stoppedByUser.pause }),
             JSON.stringify({ kind: 'user', reason: request.reason, author: request.author ?? request.actor }),
           ],
-          data: told(request, { kind: 'user', message: stoppedByUser.pause }),
+          data: eventData(request, { kind: 'user', message: stoppedByUser.pause }),
         }),
       ),
     );
   });
 }
 
-export async function cancelJob(db: Database, schema: Schema, request: Request): Promise<Acted> {
+export async function cancelJob(db: Database, schema: Schema, request: ActionRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (job.status === 'CANCELED') return { job, done: true };
     if (job.status === 'RUNNING') return requestStop(db, schema, job, 'cancel', request);
@@ -44,7 +44,7 @@ export async function cancelJob(db: Database, schema: Schema, request: Request):
 }
 
 /** Cancels the job that holds its lane, and only that one, so that the lane goes on. */
-export async function skipJob(db: Database, schema: Schema, request: Request): Promise<Acted> {
+export async function skipJob(db: Database, schema: Schema, request: ActionRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (job.status === 'CANCELED') return { job, done: true };
     if (!holdsLane(job)) throw await refusal(db, schema, job, 'skip');
@@ -52,17 +52,17 @@ export async function skipJob(db: Database, schema: Schema, request: Request): P
   });
 }
 
-function cancelNow(db: Database, schema: Schema, job: Job, request: Request, only?: string): Promise<boolean> {
+function cancelNow(db: Database, schema: Schema, job: Job, request: ActionRequest, only?: string): Promise<boolean> {
   return db.transaction(async (tx) => {
-    const happened = await changeJob(tx, schema, job, {
+    const requireStopped = await changeJob(tx, schema, job, {
       transition: 'cancel',
       actor: request.actor,
       set: `finished_at = now(), held_since = null, hold = null, lane_head = b.free, lane_rank = null, lease_owner = null`,
-      data: told(request, only === undefined ? {} : { skipped: true }),
-      ...(only !== undefined && { only }),
+      data: eventData(request, only === undefined ? {} : { skipped: true }),
+      ...(only !== undefined && { extraGuard: only }),
     });
-    if (happened) await endOpenPhases(tx, schema, job.id, 'cancelled');
-    return happened;
+    if (requireStopped) await endOpenPhases(tx, schema, job.id, 'cancelled');
+    return requireStopped;
   });
 }
 
@@ -72,8 +72,8 @@ async function requestStop(
   schema: Schema,
   job: Job,
   intent: StopIntent,
-  request: Request,
-): Promise<Acted | undefined> {
+  request: ActionRequest,
+): Promise<ActionResult | undefined> {
   if (job.cancelRequested && job.cancelIntent === intent) return { job, done: false };
   if (job.cancelIntent === 'cancel') {
     const event = await lastEvent(db, schema, job.id, ['job.cancel_requested']);
@@ -98,7 +98,7 @@ async function requestStop(
        data: '$3::jsonb',
      })})
      select cancel_detail from asked`,
-    [job.id, intent, JSON.stringify(told(request)), request.actor, job.leaseId],
+    [job.id, intent, JSON.stringify(eventData(request)), request.actor, job.leaseId],
   );
   const row = rows[0];
   if (row === undefined) return undefined;

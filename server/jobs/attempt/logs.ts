@@ -23,7 +23,7 @@ export interface LogLine {
 }
 
 /** Lines that are kept of one job. */
-export const mostLogLines = 1000;
+export const maxLogLines = 1000;
 
 /** False: the lease no longer owns the job, and nothing was written. */
 export async function appendLogs(db: Queryable, schema: Schema, held: HeldJob, lines: NewLogLine[]): Promise<boolean> {
@@ -45,7 +45,7 @@ export async function appendLogs(db: Queryable, schema: Schema, held: HeldJob, l
 }
 
 /** Removes what lies before the newest lines. */
-export async function trimLogs(db: Queryable, schema: Schema, jobId: string, keep = mostLogLines): Promise<void> {
+export async function trimLogs(db: Queryable, schema: Schema, jobId: string, keep = maxLogLines): Promise<void> {
   await db.query(
     `with last as (
        select seq from ${schema}.job_logs where job_id = $1 order by seq desc offset $2 limit 1)

@@ -2,8 +2,8 @@
 // the job when its type is known to have phases, else when it first starts.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import type { JobError } from '../model/job.ts';
 import type { HeldJob } from '../claim/lease.ts';
+import type { JobError } from '../model/job.ts';
 
 export type PhaseStatus = 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
 

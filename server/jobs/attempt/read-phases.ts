@@ -1,8 +1,8 @@
 // The phases of a job, in order. A job that has not started shows those of its definition, all pending.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import type { Job, JobError } from '../model/job.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
+import type { Job, JobError } from '../model/job.ts';
 
 export interface Phase {
   name: string;

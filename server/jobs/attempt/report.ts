@@ -20,7 +20,7 @@ export async function saveReport(
   const { progress, tokensUsed } = report;
   const phase = progress?.phase;
   const events = [
-    ...(progress === undefined ? [] : [{ type: 'job.progress', data: toldProgress(progress) }]),
+    ...(progress === undefined ? [] : [{ type: 'job.progress', data: progressEventData(progress) }]),
     ...(tokensUsed === undefined ? [] : [{ type: 'job.usage', data: { tokens_used: tokensUsed } }]),
   ];
   const rows = await db.query(
@@ -52,7 +52,7 @@ export async function saveReport(
   return rows.length > 0;
 }
 
-function toldProgress({ percent, message, phase }: NonNullable<Report['progress']>): object {
+function progressEventData({ percent, message, phase }: NonNullable<Report['progress']>): object {
   return {
     progress: percent,
     ...(message !== undefined && { message }),

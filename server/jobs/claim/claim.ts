@@ -6,10 +6,10 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { answerBytes, jsonBytes } from '../../database/json-bytes.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
-import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
 import { type Job, priorityRank } from '../model/job.ts';
-import { insertLease, type LeasePlaces } from './lease.ts';
 import { become, guard, transitions } from '../model/states.ts';
+import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
+import { insertLease, type LeasePlaces } from './lease.ts';
 
 export interface ClaimRequest {
   owner: string;

@@ -2,7 +2,7 @@
 // is unusual in one column that is mostly null.
 import { type Job, priorities } from '../model/job.ts';
 
-const rare = [
+const nullableColumns = [
   'token_limit',
   'checkpoint',
   'retry',
@@ -13,7 +13,7 @@ const rare = [
   'author',
   'parent_id',
 ] as const;
-const usual = {
+const defaultedColumns = {
   attempt_floor: '0',
   max_attempts: '1',
   cost_units: '1',
@@ -22,15 +22,17 @@ const usual = {
   on_error: `'block'`,
 } as const;
 
-const isUsual = [
-  ...Object.entries(usual).map(([column, value]) => `${column} = ${value}`),
-  ...rare.map((column) => `${column} is null`),
+const isDefault = [
+  ...Object.entries(defaultedColumns).map(([column, value]) => `${column} = ${value}`),
+  ...nullableColumns.map((column) => `${column} is null`),
 ].join(' and ');
-const rest = [...Object.keys(usual), ...rare].map((column) => `'${column}', ${column}`).join(', ');
+const nonDefaults = [...Object.keys(defaultedColumns), ...nullableColumns]
+  .map((column) => `'${column}', ${column}`)
+  .join(', ');
 
 /** For the UPDATE of a claim. */
 export const returningClaimed = `id, type, target_id, priority, created_at, run_at, started_at, attempt, payload,
-  case when ${isUsual} then null else jsonb_build_object(${rest}) end as rest`;
+  case when ${isDefault} then null else jsonb_build_object(${nonDefaults}) end as rest`;
 
 const columns = [
   'id',
@@ -65,12 +67,12 @@ export interface ClaimedRow {
   attempt: number;
   payload: unknown;
   /** Null: all as usual. */
-  rest: Rest | null;
+  rest: NonDefaults | null;
   /** The claim left out jobs because of their bytes. */
   cut?: boolean;
 }
 
-interface Rest extends Record<(typeof rare)[number], unknown> {
+interface NonDefaults extends Record<(typeof nullableColumns)[number], unknown> {
   attempt_floor: number;
   max_attempts: number;
   cost_units: number;
@@ -87,7 +89,7 @@ interface Rest extends Record<(typeof rare)[number], unknown> {
   parent_id: string | null;
 }
 
-const asUsual: Rest = {
+const defaults: NonDefaults = {
   attempt_floor: 0,
   max_attempts: 1,
   cost_units: 1,
@@ -114,7 +116,7 @@ export function toClaimedJobs(rows: ClaimedRow[], common: Common): Job[] {
 }
 
 function toClaimedJob(row: ClaimedRow, startedAt: string | null, { status, leaseId, leaseOwner }: Common): Job {
-  const more = row.rest ?? asUsual;
+  const more = row.rest ?? defaults;
   return {
     id: row.id,
     status,

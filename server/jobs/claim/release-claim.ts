@@ -2,10 +2,10 @@
 // to where they stood and the attempt is not counted. If its bytes are still on their way, they must not take any later.
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { distinctTargets, lockTargets } from '../lanes/lane.ts';
-import { giveBackClaims } from '../finish/recover.ts';
+import { finishAttempts } from '../finish/finish.ts';
+import { requeueClaims } from '../finish/recover.ts';
 import { requeueUnstarted } from '../finish/requeue-unstarted.ts';
-import { settle } from '../finish/finish.ts';
+import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { guard, transitions } from '../model/states.ts';
 
 const lostAnswer = 'the answer to the claim was lost';
@@ -17,7 +17,7 @@ interface TakenJob {
 }
 
 /** Returns how many jobs went back. After it the claim has no effect, whenever it arrives. */
-export async function disownClaim(
+export async function releaseClaim(
   db: Database,
   schema: Schema,
   { leaseId, kind, actor }: { leaseId: string; kind: 'local' | 'claim'; actor: string },
@@ -30,9 +30,9 @@ export async function disownClaim(
   );
   if (taken.length === 0) return kind === 'local' ? requeueExpired(db, schema, leaseId, actor) : 0;
   if (kind === 'claim') return giveBackRemote(db, schema, leaseId, taken, actor);
-  const outcome = { kind: 'giveBack' as const, reason: lostAnswer };
+  const outcome = { kind: 'requeue' as const, reason: lostAnswer };
   const items = taken.map((job) => ({ jobId: job.id, leaseId, targetId: job.target_id, outcome }));
-  const { accepted } = await settle(db, schema, items, { actor, endedLeases: [leaseId] });
+  const { accepted } = await finishAttempts(db, schema, items, { actor, endedLeases: [leaseId] });
   return accepted.size;
 }
 
@@ -78,7 +78,7 @@ async function giveBackRemote(
   const given = await retryConflicts(() =>
     db.transaction(async (tx) => {
       await lockTargets(tx, schema, distinctTargets(jobs));
-      return giveBackClaims(tx, schema, lease, jobs, actor, lostAnswer);
+      return requeueClaims(tx, schema, lease, jobs, actor, lostAnswer);
     }),
   );
   return given.jobs;

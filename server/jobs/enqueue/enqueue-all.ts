@@ -7,7 +7,7 @@ import { type Enqueued, enqueue, enqueueIn, type NewJob } from './enqueue.ts';
 
 export type EnqueueJobs = (tenant: Tenant, newJobs: NewJob[], actor: string) => Promise<Enqueued[]>;
 
-export function submitDirectly(db: Database): EnqueueJobs {
+export function enqueueDirectly(db: Database): EnqueueJobs {
   return (tenant, newJobs, actor) => enqueue(db, tenant.schema, newJobs, actor);
 }
 

@@ -3,13 +3,13 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
-import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from '../model/job.ts';
-import { firstByPriority, promote, takeLaneNumbers } from '../lanes/lane.ts';
-import { summaryColumns } from '../read/list-jobs.ts';
 import { insertPhases } from '../attempt/phases.ts';
-import { jobSource, leaseColumns } from '../read/find-job.ts';
+import { firstByPriority, promote, takeLaneNumbers } from '../lanes/lane.ts';
+import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
+import { jobSource, leaseColumns } from '../read/find-job.ts';
+import { summaryColumns } from '../read/list-jobs.ts';
+import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
 export interface NewJob {
   type: string;
@@ -111,7 +111,7 @@ async function enqueueStarted(
 
 /** The same inside a transaction of the caller's. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
-  const future = await findFuture(tx, newJobs);
+  const future = await findDueTimes(tx, newJobs);
   const placed = await placeInLanes(tx, schema, newJobs, future);
   const made = await insertParts(tx, schema, await toInsertParts(placed), actor);
   const inserted = new Map(made.map((job) => [job.id, job]));
@@ -182,7 +182,7 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | undefi
 }
 
 /** Which of the jobs lie in the future by the database's clock. */
-async function findFuture(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
+async function findDueTimes(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
   const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
   if (timed.length === 0) return new Set();
   const rows = await tx.query<{ position: number }>(

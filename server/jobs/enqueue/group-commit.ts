@@ -2,8 +2,8 @@
 // the next ones gather. A request that Postgres refuses fails alone, and one whose lane is locked waits alone.
 import { type Database, isConnectionError, isLockTimeout } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
 import { findLockedLanes } from '../lanes/lane.ts';
+import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
 import { ParkedRequests, targetsOf, type Waiting } from './parked-requests.ts';
 
 interface Line {
@@ -15,14 +15,14 @@ interface Line {
 
 // One commit at a time: those who come meanwhile share the next. A second would only halve the groups.
 const parallelPerTenant = 1;
-const largestGroup = 500;
+const maxGroupSize = 500;
 // A lane is locked for a few milliseconds at a time. Who holds it for longer may be frozen: the others go ahead.
 const groupLockTimeoutMs = 300;
 // The server frees the locks of a silent client within 3 s. What takes longer is a transaction at work, by somebody else.
 const longestLockMs = 10_000;
 
 /** One per daemon. `group.enqueue()` is `enqueue()` with the commit shared; it resolves after that commit. */
-export class EnqueueGroup {
+export class EnqueueGroupCommit {
   #db: Database;
   #longestLockMs: number;
   #tenants = new Map<Schema, Line>();
@@ -141,7 +141,7 @@ function takeGroup(waiting: Waiting[]): Waiting[] {
   let jobs = 0;
   let length = 0;
   for (const request of waiting) {
-    if (request.actor !== actor || (length > 0 && jobs + request.jobs.length > largestGroup)) break;
+    if (request.actor !== actor || (length > 0 && jobs + request.jobs.length > maxGroupSize)) break;
     jobs += request.jobs.length;
     length += 1;
   }

@@ -4,10 +4,10 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { Pace } from '../../kernel/pace.ts';
-import { checkDocument, payloadLimitBytes } from './document-limit.ts';
-import { type Job, priorities, type RetryPolicy } from '../model/job.ts';
 import { insertLease } from '../claim/lease.ts';
+import { type Job, priorities, type RetryPolicy } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
+import { checkDocument, payloadLimitBytes } from './document-limit.ts';
 
 /** A row for the insert: columns of `jobs`, and `expires_in`. What is undefined is null there. */
 export interface PlacedJob {
@@ -137,7 +137,7 @@ export async function insertJobs(
   const created = new Map(inserted.map((row) => [row.id, row]));
   return rows.flatMap((row) => {
     const found = created.get(row.id);
-    return found === undefined ? [] : [toNewbornJob(row, found)];
+    return found === undefined ? [] : [toInsertedJob(row, found)];
   });
 }
 
@@ -166,7 +166,7 @@ interface CreatedRow {
   payload?: unknown;
 }
 
-function toNewbornJob(placed: PlacedJob, created: CreatedRow): Job {
+function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   return {
     id: placed.id,
     status: placed.status,

@@ -2,22 +2,22 @@
 // routes and wherever a request is kept for later, such as schedules.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
+import type { LiveDaemon } from '../../daemons/live-daemons.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { canonicalJson } from '../../kernel/canonical-json.ts';
 import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { priorities, type RetryPolicy } from '../model/job.ts';
 import { checkDocument, noteLimitBytes } from './document-limit.ts';
 import type { NewJob } from './enqueue.ts';
-import type { LiveDaemon } from '../../daemons/live-daemons.ts';
-import { priorities, type RetryPolicy } from '../model/job.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
 import { locateType } from './locate-type.ts';
 
-const largestInt4 = 2_147_483_647;
+const maxInt4 = 2_147_483_647;
 // A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
-const longestSeconds = 31_536_000_000;
-const seconds = (min: number) => z.number().min(min).max(longestSeconds);
+const maxSeconds = 31_536_000_000;
+const seconds = (min: number) => z.number().min(min).max(maxSeconds);
 
 export const retryRequest = z
   .strictObject({
@@ -48,7 +48,7 @@ export const jobRequest = z
       ),
     expires_in_seconds: seconds(0.001).optional().describe('If it has not started by then, it fails with EXPIRED.'),
     token_limit: z.int().min(0).optional().describe('Most tokens over all attempts; 0 means no limit.'),
-    cost_units: z.int().min(1).max(largestInt4).optional(),
+    cost_units: z.int().min(1).max(maxInt4).optional(),
     constraints: z.record(z.string().max(200), z.unknown()).optional(),
     on_error: z.enum(['block', 'continue']).optional().describe('Whether a failure holds the lane.'),
     on_drain: z.enum(['pause', 'requeue']).optional(),
@@ -65,7 +65,7 @@ export interface RequestContext {
   tenant: Pick<Tenant, 'settings'>;
   jobTypes: JobTypes;
   /** Asked only about types that this process does not run. */
-  fleet(): Promise<LiveDaemon[]>;
+  liveDaemons(): Promise<LiveDaemon[]>;
   traceparent?: string | undefined;
 }
 
@@ -73,7 +73,7 @@ export interface RequestContext {
 export async function toNewJob(request: JobRequest, context: RequestContext): Promise<NewJob> {
   const source = await locateType(request.type, context);
   const given = request.payload ?? {};
-  const payload = source === 'here' ? checkedPayload(context.jobTypes, request.type, given) : given;
+  const payload = source === 'local' ? checkedPayload(context.jobTypes, request.type, given) : given;
   checkDocument(payload, 'payload');
   checkDocument(request.constraints, 'constraints', noteLimitBytes);
   const defaults = context.jobTypes.defaults(request.type);

@@ -4,8 +4,8 @@
 import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { unfinishedIds } from '../read/filter.ts';
 import type { NewJob } from './enqueue.ts';
-import { liveIds } from '../read/filter.ts';
 
 const countForMs = 1000;
 
@@ -54,7 +54,7 @@ export class QueueLimit {
 
 async function countWaiting(db: Queryable, { schema }: Tenant, most: number): Promise<number> {
   const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from (${liveIds(schema, ['QUEUED', 'PENDING'], '$1')}) w`,
+    `select count(*)::int as count from (${unfinishedIds(schema, ['QUEUED', 'PENDING'], '$1')}) w`,
     [most + 1],
   );
   return row?.count ?? 0;

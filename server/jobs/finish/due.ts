@@ -19,7 +19,7 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
     [limit],
   );
   if (due.length === 0) return 0;
-  return retryConflicts(() => db.transaction((tx) => queueThem(tx, schema, due, actor)));
+  return retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, due, actor)));
 }
 
 /** When the next PENDING job is due, in milliseconds from now by the database's clock. */
@@ -31,7 +31,7 @@ export async function nextDueInMs(db: Queryable, schema: Schema): Promise<number
   return ms === null || ms === undefined ? undefined : Math.max(0, ms);
 }
 
-async function queueThem(tx: Queryable, schema: Schema, due: DueRow[], actor: string): Promise<number> {
+async function queueJobs(tx: Queryable, schema: Schema, due: DueRow[], actor: string): Promise<number> {
   const counts = new Map<string, number>();
   for (const job of due) if (job.target_id !== null) counts.set(job.target_id, (counts.get(job.target_id) ?? 0) + 1);
   const targets = [...counts.keys()].sort();

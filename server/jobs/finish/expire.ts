@@ -3,11 +3,11 @@
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { queueDueJobs } from './due.ts';
-import type { JobError } from '../model/job.ts';
-import { lockTargets, promote } from '../lanes/lane.ts';
 import { hasNoLease, reopenLeases } from '../claim/reopen-lease.ts';
+import { lockTargets, promote } from '../lanes/lane.ts';
+import type { JobError } from '../model/job.ts';
 import { become, guard, transitions } from '../model/states.ts';
+import { queueDueJobs } from './due.ts';
 
 interface Overdue {
   id: string;
@@ -21,7 +21,7 @@ export async function expireWaitingJobs(db: Database, schema: Schema, actor: str
     [limit],
   );
   const error = { code: 'EXPIRED', message: 'The job was not started before it expired.' };
-  return failThem(db, schema, overdue, 'j.expires_at < now()', error, actor);
+  return failJobs(db, schema, overdue, 'j.expires_at < now()', error, actor);
 }
 
 export interface OrphanScan {
@@ -56,12 +56,12 @@ export async function repairOrphans(
   const error = { code: 'ORPHANED', message: 'Job timed out or was orphaned.' };
   // After an outage everything is long past its time: what can be queued is late, not orphaned.
   if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
-  const orphans = await failThem(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
+  const orphans = await failJobs(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
   const reopened = unleased.length === 0 ? [] : await reopenLeases(db, schema, unleased, options.leaseSeconds);
   return { orphans, reopened, next: rows < slice ? undefined : (last ?? undefined) };
 }
 
-async function failThem(
+async function failJobs(
   db: Database,
   schema: Schema,
   jobs: Overdue[],

@@ -4,9 +4,9 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import type { StoredHold } from '../model/job.ts';
-import { endLeases, type HeldJob, insertLease } from '../claim/lease.ts';
 import { isHeld } from '../attempt/report.ts';
+import { endLeases, type HeldJob, insertLease } from '../claim/lease.ts';
+import type { StoredHold } from '../model/job.ts';
 
 export interface Fence {
   /** Of the lease under which the job is held from now on. */

@@ -6,9 +6,11 @@ import { encodeUuids } from '../../database/uuid-array.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
-import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
-import { demotePaused, distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { endLeases } from '../claim/lease.ts';
+import { advanceLanes, noLanes } from '../lanes/advance.ts';
+import { demotePaused, distinctTargets, lockTargets } from '../lanes/lane.ts';
+import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
+import { become, guard, type TransitionName, transitions } from '../model/states.ts';
 import {
   completeBare,
   entry,
@@ -17,20 +19,18 @@ import {
   type Outcome,
   type OutcomeKind,
   phaseWrites,
-  unlessAsked,
+  stopRequestGuard,
   writes,
 } from './outcome.ts';
-import { become, guard, type TransitionName, transitions } from '../model/states.ts';
-import { noSuccession, succession } from '../lanes/advance.ts';
 
-export interface Settlement {
+export interface FinishedAttempt {
   jobId: string;
   leaseId: string;
   targetId: string | null;
   outcome: Outcome;
 }
 
-export interface Settled {
+export interface FinishResult {
   /** Job ids whose outcome was accepted. All others were no longer ours. */
   accepted: Set<string>;
   /** The next jobs of the lanes that moved on, if they were asked for. */
@@ -39,7 +39,7 @@ export interface Settled {
   runnable: boolean;
 }
 
-export interface SettleOptions {
+export interface FinishOptions {
   actor: string;
   /** Leases of which the caller has nothing left to settle: released in the same transaction, unless a RUNNING job refers to them. */
   endedLeases?: string[];
@@ -47,38 +47,41 @@ export interface SettleOptions {
   claimNext?: NamedClaim | undefined;
 }
 
-export async function settle(
+export async function finishAttempts(
   db: Database,
   schema: Schema,
-  items: Settlement[],
-  options: SettleOptions,
-): Promise<Settled> {
+  items: FinishedAttempt[],
+  options: FinishOptions,
+): Promise<FinishResult> {
   const kind = items[0]?.outcome.kind;
   // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
   if (items.every((item) => item.targetId === null && item.outcome.kind === kind)) {
     const written = await retryConflicts(() => write(db, schema, items, options));
-    const left = overruled(items, written);
-    if (left.length === 0) return toSettled(items, written);
-    const asked = await retryConflicts(() => db.transaction((tx) => writeAsked(tx, schema, left, options)));
-    return toSettled(items, merge([written, asked]));
+    const left = supersededByStopRequest(items, written);
+    if (left.length === 0) return toFinishResult(items, written);
+    const asked = await retryConflicts(() => db.transaction((tx) => finishAsRequested(tx, schema, left, options)));
+    return toFinishResult(items, merge([written, asked]));
   }
   // Where no outcome can be overruled, no answer decides what is sent next.
-  if (items.every((item) => unlessAsked[item.outcome.kind] === undefined)) {
-    return toSettled(items, await retryConflicts(() => db.together((tx) => write(tx, schema, items, options))));
+  if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined)) {
+    return toFinishResult(
+      items,
+      await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options))),
+    );
   }
-  return retryConflicts(() => db.transaction((tx) => settleIn(tx, schema, items, options)));
+  return retryConflicts(() => db.transaction((tx) => finishAttemptsIn(tx, schema, items, options)));
 }
 
-export async function settleIn(
+export async function finishAttemptsIn(
   tx: Queryable,
   schema: Schema,
-  items: Settlement[],
-  options: SettleOptions,
-): Promise<Settled> {
+  items: FinishedAttempt[],
+  options: FinishOptions,
+): Promise<FinishResult> {
   const written = await write(tx, schema, items, options);
-  const left = overruled(items, written);
-  if (left.length === 0) return toSettled(items, written);
-  return toSettled(items, merge([written, await writeAsked(tx, schema, left, options)]));
+  const left = supersededByStopRequest(items, written);
+  if (left.length === 0) return toFinishResult(items, written);
+  return toFinishResult(items, merge([written, await finishAsRequested(tx, schema, left, options)]));
 }
 
 interface Written {
@@ -100,12 +103,17 @@ function merge(parts: Written[]): Written {
   };
 }
 
-function toSettled(items: Settlement[], { accepted, claimed, promoted }: Written): Settled {
-  return { accepted, claimed, runnable: promoted || items.some(goesBack) };
+function toFinishResult(items: FinishedAttempt[], { accepted, claimed, promoted }: Written): FinishResult {
+  return { accepted, claimed, runnable: promoted || items.some(isRequeued) };
 }
 
 /** All outcomes, and how their lanes go on. Everything is sent before the first answer comes. */
-async function write(tx: Queryable, schema: Schema, items: Settlement[], options: SettleOptions): Promise<Written> {
+async function write(
+  tx: Queryable,
+  schema: Schema,
+  items: FinishedAttempt[],
+  options: FinishOptions,
+): Promise<Written> {
   const targets = distinctTargets(items);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
   // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
@@ -119,25 +127,25 @@ async function write(tx: Queryable, schema: Schema, items: Settlement[], options
   );
   const locked = lockTargets(tx, schema, targets);
   const written = statements.map(async ({ text, values, read }) =>
-    read(await tx.query<ToldRow>(text, values, 'often')),
+    read(await tx.query<FinishRow>(text, values, 'often')),
   );
-  const demoted = items.some(goesBack) ? demotePaused(tx, schema, targets) : undefined;
+  const demoted = items.some(isRequeued) ? demotePaused(tx, schema, targets) : undefined;
   const [parts] = await Promise.all([Promise.all(written), locked, demoted]);
   return merge(parts);
 }
 
 /** Outcomes that may have been refused because people had asked for another end. */
-function overruled(items: Settlement[], { accepted }: Written): Settlement[] {
+function supersededByStopRequest(items: FinishedAttempt[], { accepted }: Written): FinishedAttempt[] {
   if (accepted.size === items.length) return [];
-  return items.filter((item) => unlessAsked[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
+  return items.filter((item) => stopRequestGuard[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
 }
 
 /** Ends those attempts the way people asked. */
-async function writeAsked(
+async function finishAsRequested(
   tx: Queryable,
   schema: Schema,
-  items: Settlement[],
-  { actor, endedLeases = [] }: SettleOptions,
+  items: FinishedAttempt[],
+  { actor, endedLeases = [] }: FinishOptions,
 ): Promise<Written> {
   const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
     `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
@@ -145,7 +153,7 @@ async function writeAsked(
     [items.map((item) => item.jobId)],
   );
   const byId = new Map(rows.map((row) => [row.id, row]));
-  const asked = items.flatMap((item): Settlement[] => {
+  const asked = items.flatMap((item): FinishedAttempt[] => {
     const row = byId.get(item.jobId);
     if (row?.lease_id !== item.leaseId) return [];
     const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
@@ -155,12 +163,12 @@ async function writeAsked(
   return write(tx, schema, asked, { actor, endedLeases });
 }
 
-function goesBack(item: Settlement): boolean {
-  return item.outcome.kind === 'giveBack' || item.outcome.kind === 'recover';
+function isRequeued(item: FinishedAttempt): boolean {
+  return item.outcome.kind === 'requeue' || item.outcome.kind === 'recover';
 }
 
-function groupByKind(items: Settlement[]): Map<OutcomeKind, Settlement[]> {
-  const groups = new Map<OutcomeKind, Settlement[]>();
+function groupByKind(items: FinishedAttempt[]): Map<OutcomeKind, FinishedAttempt[]> {
+  const groups = new Map<OutcomeKind, FinishedAttempt[]>();
   for (const item of items) {
     const group = groups.get(item.outcome.kind);
     if (group) group.push(item);
@@ -173,7 +181,7 @@ function groupByKind(items: Settlement[]): Map<OutcomeKind, Settlement[]> {
 const ids = 'array(select unnest($1::uuid[]))';
 
 /** A thousand jobs that end as they should need no answer each: ids are told only if some were refused. */
-interface Told {
+interface FinishSummary {
   accepted: number;
   ids: string[] | null;
   promoted: boolean;
@@ -182,17 +190,17 @@ interface Told {
 interface OutcomeStatement {
   text: string;
   values: unknown[];
-  read(rows: ToldRow[]): Written;
+  read(rows: FinishRow[]): Written;
 }
 
 /** One row tells of all; the others are jobs that start. */
-type ToldRow = ClaimedRow & { told: Told | null };
+type FinishRow = ClaimedRow & { told: FinishSummary | null };
 
 function outcomeStatement(
   schema: Schema,
   kind: OutcomeKind,
-  items: Settlement[],
-  options: SettleOptions,
+  items: FinishedAttempt[],
+  options: FinishOptions,
 ): OutcomeStatement {
   const transition: TransitionName = kind;
   const lease = items[0]?.leaseId;
@@ -203,7 +211,7 @@ function outcomeStatement(
   // With one fence and no results there is nothing to look up.
   for (const item of bare && oneLease ? [] : items) {
     const own = entryOf(item.outcome);
-    told ||= own.told !== undefined;
+    told ||= own.eventData !== undefined;
     entries[item.jobId] = { lease: item.leaseId, ...own };
   }
   // Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
@@ -212,14 +220,14 @@ function outcomeStatement(
        select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
          from jsonb_each($2::jsonb)),`;
   const phases = phaseWrites[kind];
-  const next = items.some((item) => item.targetId !== null) ? succession(schema, options.claimNext) : noSuccession;
+  const next = items.some((item) => item.targetId !== null) ? advanceLanes(schema, options.claimNext) : noLanes;
   return {
     text: `with ${later ? given : ''}
      settled as (
        update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
          cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
          ${later ? 'from given g' : ''}
-        where ${later ? 'j.id = g.id' : `j.id = any(${ids})`} and ${guard(transition, 'j')} ${unlessAsked[kind] ?? ''}
+        where ${later ? 'j.id = g.id' : `j.id = any(${ids})`} and ${guard(transition, 'j')} ${stopRequestGuard[kind] ?? ''}
           and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
        returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority),
      ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
@@ -255,7 +263,7 @@ function outcomeStatement(
   };
 }
 
-function writtenOf(items: Settlement[], rows: ToldRow[], request: NamedClaim | undefined): Written {
+function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): Written {
   const told = rows.find((row) => row.told !== null)?.told;
   const accepted = told?.ids ?? (told?.accepted === items.length ? items.map((item) => item.jobId) : []);
   const started = rows.filter((row) => row.told === null);

@@ -12,7 +12,7 @@ type AttemptEnd =
   | { kind: 'fail'; error: JobError }
   | { kind: 'stopPaused'; message: string; by?: CancelDetail | undefined }
   | { kind: 'stopCanceled'; message: string; by?: CancelDetail | undefined }
-  | { kind: 'giveBack'; reason: string }
+  | { kind: 'requeue'; reason: string }
   | { kind: 'recover'; error: JobError }
   | { kind: 'recoverLater'; error: JobError; delayMs: number };
 
@@ -22,14 +22,14 @@ export type OutcomeKind = Outcome['kind'];
  * A pause or cancel that was acknowledged while the attempt came to its end: the job must not start
  * again, nor hold its lane against a cancel. Only an end of its own and a spent budget come first.
  */
-const unasked = 'and j.cancel_intent is null';
-const uncanceled = `and j.cancel_intent is distinct from 'cancel'`;
-export const unlessAsked: Partial<Record<OutcomeKind, string>> = {
-  retry: unasked,
-  recover: unasked,
-  recoverLater: unasked,
-  giveBack: unasked,
-  stopPaused: uncanceled,
+const noStopRequest = 'and j.cancel_intent is null';
+const noCancelRequest = `and j.cancel_intent is distinct from 'cancel'`;
+export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
+  retry: noStopRequest,
+  recover: noStopRequest,
+  recoverLater: noStopRequest,
+  requeue: noStopRequest,
+  stopPaused: noCancelRequest,
   fail: `and (j.cancel_intent is distinct from 'cancel' or $2::jsonb -> j.id::text -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
 };
 
@@ -46,7 +46,7 @@ export const writes: Record<OutcomeKind, string> = {
   fail: `progress = case when j.progress >= 100 then 99 else j.progress end, finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
   stopPaused: holds,
   stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), hold = null, error = ${entry} -> 'error',`,
-  giveBack: `hold = null, attempt = j.attempt - 1,`,
+  requeue: `hold = null, attempt = j.attempt - 1,`,
   recover: `hold = null, error = ${entry} -> 'error',`,
   recoverLater: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
 };
@@ -60,7 +60,7 @@ export const phaseWrites: Partial<Record<OutcomeKind, string>> = {
   recover: interrupted('running', 'pending'),
   recoverLater: interrupted('running', 'pending'),
   stopPaused: interrupted('running', 'pending'),
-  giveBack: interrupted('running', 'pending'),
+  requeue: interrupted('running', 'pending'),
   fail: interrupted('running', 'failed', `error = $2::jsonb -> s.id::text -> 'error', finished_at = now(),`),
   stopCanceled: interrupted(`pending', 'running`, 'cancelled', 'finished_at = now(),'),
 };
@@ -78,7 +78,7 @@ export interface Entry {
   error?: JobError | undefined;
   hold?: StoredHold | undefined;
   delay?: number;
-  told?: object | undefined;
+  eventData?: object | undefined;
 }
 
 /** What is written to the job and, under `told`, what the event says. */
@@ -89,7 +89,7 @@ export function entryOf(outcome: Outcome): Entry {
   // The job, its hold and the event say that the handler did not stop.
   return {
     ...entry,
-    told: { ...entry.told, handler },
+    eventData: { ...entry.eventData, handler },
     ...(entry.error && { error: { ...entry.error, handler } }),
     ...(outcome.kind === 'fail' && { hold: { kind: failureKind(outcome.error), handler } }),
     ...(entry.hold && { hold: { ...entry.hold, handler } }),
@@ -105,28 +105,28 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
     case 'complete':
       return { result: outcome.result ?? null };
     case 'completePartly':
-      return { result: outcome.result ?? null, error: outcome.error, told: outcome.error };
+      return { result: outcome.result ?? null, error: outcome.error, eventData: outcome.error };
     case 'retry':
     case 'recoverLater': {
       const { error, delayMs } = outcome;
-      return { error, delay: delayMs, told: { error, delay_ms: delayMs } };
+      return { error, delay: delayMs, eventData: { error, delay_ms: delayMs } };
     }
     case 'fail':
     case 'recover':
-      return { error: outcome.error, told: { error: outcome.error } };
+      return { error: outcome.error, eventData: { error: outcome.error } };
     case 'stopPaused': {
       const { message, by } = outcome;
       const kind = by?.kind ?? 'user';
       const hold = { kind, reason: by?.reason, author: by?.author ?? by?.actor };
-      return { error: { code: 'PAUSED', message }, hold, told: { ...by, kind, message } };
+      return { error: { code: 'PAUSED', message }, hold, eventData: { ...by, kind, message } };
     }
     case 'stopCanceled':
       return {
         error: { code: 'CANCELED', message: outcome.message },
-        told: { ...outcome.by, message: outcome.message },
+        eventData: { ...outcome.by, message: outcome.message },
       };
-    case 'giveBack':
-      return { told: { reason: outcome.reason } };
+    case 'requeue':
+      return { eventData: { reason: outcome.reason } };
     default:
       return assertNever(outcome);
   }

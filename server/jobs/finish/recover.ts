@@ -6,12 +6,12 @@ import { type Database, type Queryable, retryConflicts } from '../../database/da
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
-import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
 import { distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
-import type { Outcome } from './outcome.ts';
-import { settleIn } from './finish.ts';
+import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
 import { become, guard, transitions } from '../model/states.ts';
 import { isTimedOutSql } from '../model/timeout.ts';
+import { finishAttemptsIn } from './finish.ts';
+import type { Outcome } from './outcome.ts';
 
 export interface ExpiredLease {
   id: string;
@@ -71,7 +71,7 @@ export async function endTimedOutLease(
         [lease.id],
       );
       if (taken.length === 0) return { jobs: 0, failed: 0 };
-      return settleLost(tx, schema, lease, owned, options, decide);
+      return finishLost(tx, schema, lease, owned, options, decide);
     }),
   );
 }
@@ -115,8 +115,8 @@ export async function recoverLease(
       if (taken.length === 0) return { jobs: 0, failed: 0 };
       const jobs =
         lease.kind === 'claim'
-          ? await giveBackClaims(tx, schema, lease, owned, options.actor)
-          : await settleLost(tx, schema, lease, owned, options);
+          ? await requeueClaims(tx, schema, lease, owned, options.actor)
+          : await finishLost(tx, schema, lease, owned, options);
       // A claim is no lease: only leases are kept as a record of who held what.
       if (lease.kind === 'claim') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
       return jobs;
@@ -133,7 +133,7 @@ async function readOwned(tx: Queryable, schema: Schema, lease: ExpiredLease): Pr
   return rows.map(toJob);
 }
 
-async function settleLost(
+async function finishLost(
   tx: Queryable,
   schema: Schema,
   lease: ExpiredLease,
@@ -147,7 +147,7 @@ async function settleLost(
     targetId: job.targetId,
     outcome: decide(job, lease.owner, options.tokenLimit),
   }));
-  const settled = await settleIn(tx, schema, items, { actor: options.actor });
+  const settled = await finishAttemptsIn(tx, schema, items, { actor: options.actor });
   const failed = items.filter((i) => i.outcome.kind === 'fail' && settled.accepted.has(i.jobId)).length;
   return { jobs: settled.accepted.size, failed };
 }
@@ -179,7 +179,7 @@ export function tokenLimitMessage(used: number, limit: number): string {
 }
 
 /** Claimed jobs go back to where they stood. The jobs' targets must be locked. */
-export async function giveBackClaims(
+export async function requeueClaims(
   tx: Queryable,
   schema: Schema,
   lease: Pick<ExpiredLease, 'id' | 'owner'>,

@@ -26,7 +26,7 @@ export async function requeueUnstarted(
         changeJob(tx, schema, job, {
           transition: 'requeueUnstarted',
           actor,
-          only: `j.lease_id = $4::uuid and j.error ->> 'code' = 'LEASE_EXPIRED' and j.lane_head`,
+          extraGuard: `j.lease_id = $4::uuid and j.error ->> 'code' = 'LEASE_EXPIRED' and j.lane_head`,
           set: `held_since = null, hold = null, finished_at = null, stale_at = null, error = null, attempt = b.attempt - 1,
                 expires_at = b.expires_later, lane_head = b.free or not b.target_paused,
                 lane_rank = case when b.free or not b.target_paused then null else 1 end`,

@@ -5,11 +5,11 @@ import { jsonBytes } from '../../database/json-bytes.ts';
 import type { EventSelect } from '../../events/log/record.ts';
 import { type NamedClaim, startOf, take, withinClaim } from '../claim/claim.ts';
 import { claimedColumns, selectClaimed } from '../claim/claimed-job.ts';
-import { becomesHead, firstByPriority } from './lane.ts';
 import type { LeasePlaces } from '../claim/lease.ts';
 import { guard } from '../model/states.ts';
+import { becomesHead, firstByPriority } from './lane.ts';
 
-export interface Succession {
+export interface LaneAdvance {
   /** CTEs over `settled`, each with its comma. */
   ctes: string;
   /** More rows for the event log. */
@@ -23,7 +23,7 @@ export interface Succession {
 }
 
 /** For jobs without targets. */
-export const noSuccession: Succession = {
+export const noLanes: LaneAdvance = {
   ctes: '',
   events: [],
   promoted: 'false',
@@ -40,7 +40,7 @@ const [types, limit] = ['$10::text[]', '$11'];
  * The targets must have been locked by a statement before this one. The heads that leave are seen in
  * `settled` alone: what this statement writes it cannot read.
  */
-export function succession(schema: Schema, request: NamedClaim | undefined): Succession {
+export function advanceLanes(schema: Schema, request: NamedClaim | undefined): LaneAdvance {
   const first = (where: string) => `(
            select j.id, j.status, j.type, j.remote, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes from ${schema}.jobs j
             where j.target_id = s.target_id and j.lane_rank is not null ${where} order by j.lane_rank, j.lane_seq limit 1)`;
@@ -54,7 +54,7 @@ export function succession(schema: Schema, request: NamedClaim | undefined): Suc
        update ${schema}.jobs set ${becomesHead} where id = any(array(${which})) returning id),`;
   const promoted = 'exists (select 1 from promoted)';
   if (request === undefined) {
-    return { ...noSuccession, ctes: `${next} ${promote('select id from next')}`, promoted };
+    return { ...noLanes, ctes: `${next} ${promote('select id from next')}`, promoted };
   }
   return {
     ctes: `${next}

@@ -1,9 +1,9 @@
 // What a target's lane looks like: its head, who holds it, how many wait. Every read is bounded.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { hasNoLease } from '../claim/reopen-lease.ts';
 import { type Hold, holdOf } from '../model/hold.ts';
 import { holdsLane, type Job, type JobError, type StoredHold } from '../model/job.ts';
-import { hasNoLease } from '../claim/reopen-lease.ts';
 import type { Status } from '../model/states.ts';
 
 export interface LaneJob {
@@ -36,7 +36,7 @@ export interface Lane {
 }
 
 // "More than a thousand" is all that anybody wants to know; counting a million is not.
-export const mostWaiting = 1000;
+export const maxCounted = 1000;
 
 export async function readLane(db: Queryable, schema: Schema, targetId: string, show = 20): Promise<Lane> {
   const heads = await readHeads(db, schema, [targetId]);
@@ -67,7 +67,7 @@ async function countWaiting(db: Queryable, schema: Schema, targetId: string): Pr
   const [row] = await db.query<{ count: number }>(
     `select count(*)::int as count from
        (select 1 from ${schema}.jobs where target_id = $1 and lane_rank is not null limit $2) w`,
-    [targetId, mostWaiting + 1],
+    [targetId, maxCounted + 1],
   );
   return row?.count ?? 0;
 }

@@ -67,7 +67,7 @@ export const transitions = {
     when: 'pause asked, or drain grace over: handler stopped',
   },
   stopCanceled: { from: running, to: 'CANCELED', event: 'job.canceled', when: 'cancel asked: handler stopped' },
-  giveBack: {
+  requeue: {
     from: running,
     to: 'QUEUED',
     event: 'job.requeued',

@@ -50,7 +50,7 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
 
 const live: readonly Status[] = ['PENDING', 'QUEUED', ...ownedStatuses, 'PAUSED', 'ERROR'];
 
-export function areLive(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
+export function areUnfinished(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
   return statuses?.every((status) => live.includes(status)) ?? false;
 }
 
@@ -58,7 +58,7 @@ export function areLive(statuses: readonly Status[] | undefined): statuses is re
  * `select id …` of all jobs in these live statuses (and perhaps a few more), through partial indexes
  * only; each part stops after `most` rows.
  */
-export function liveIds(schema: Schema, statuses: readonly Status[], most: string): string {
+export function unfinishedIds(schema: Schema, statuses: readonly Status[], most: string): string {
   const from = (where: string) => `(select id from ${schema}.jobs where ${where} limit ${most})`;
   const parts: string[] = [];
   if (statuses.includes('QUEUED')) {

@@ -4,10 +4,10 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
-import { areLive, conditionsOf, type JobFilter, liveIds } from './filter.ts';
 import { type Job, type JobRow, toJob } from '../model/job.ts';
-import { jobSource, leaseColumns } from './find-job.ts';
 import type { Status } from '../model/states.ts';
+import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from './filter.ts';
+import { jobSource, leaseColumns } from './find-job.ts';
 
 export interface JobPage {
   jobs: Job[];
@@ -24,9 +24,9 @@ export interface PageRequest {
 }
 
 // Up to this many live jobs are sorted on the spot; more, and the newest are soon found by id.
-const mostLive = 5_000;
+const maxUnfinished = 5_000;
 // Up to this many jobs in line behind one target are sorted on the spot: some 60 ms.
-const longestLine = 100_000;
+const maxLineLength = 100_000;
 // A slice takes 10 to 20 ms on a machine that is not busy. Looking further for one page is a person's
 // patience and a connection's time.
 const sliceRows = 10_000;
@@ -83,11 +83,11 @@ export async function pageOfIds(
 ): Promise<IdPage> {
   if (filter.statuses?.length === 0) return { ids: [], next: undefined };
   const before = page.before ?? lastId;
-  if (filter.targetId === undefined && areLive(filter.statuses)) {
-    const few = await pageOfLive(db, schema, filter, filter.statuses, page.limit, before);
+  if (filter.targetId === undefined && areUnfinished(filter.statuses)) {
+    const few = await pageOfUnfinished(db, schema, filter, filter.statuses, page.limit, before);
     if (few !== undefined) return few;
   }
-  const walk = orderedWalk(schema, filter, await hasLongLine(db, schema, filter.targetId));
+  const walk = orderedScan(schema, filter, await hasLongLine(db, schema, filter.targetId));
   return inSlices(page.limit, before, (from) => readSlice(db, walk, filter, page.limit, from));
 }
 
@@ -95,13 +95,13 @@ async function hasLongLine(db: Queryable, schema: Schema, targetId: string | und
   if (targetId === undefined) return false;
   const rows = await db.query(
     `select 1 from ${schema}.jobs where target_id = $1 and lane_rank is not null offset $2 limit 1`,
-    [targetId, longestLine],
+    [targetId, maxLineLength],
   );
   return rows.length > 0;
 }
 
 /** Undefined if there are too many to sort. */
-async function pageOfLive(
+async function pageOfUnfinished(
   db: Queryable,
   schema: Schema,
   filter: JobFilter,
@@ -109,14 +109,14 @@ async function pageOfLive(
   limit: number,
   before: string,
 ): Promise<IdPage | undefined> {
-  const found = await db.query<{ id: string }>(liveIds(schema, statuses, '$1'), [mostLive + 1]);
-  if (found.length > mostLive) return undefined;
+  const found = await db.query<{ id: string }>(unfinishedIds(schema, statuses, '$1'), [maxUnfinished + 1]);
+  if (found.length > maxUnfinished) return undefined;
   const { text, values } = conditionsOf(filter, 4);
   const rows = await db.query<{ id: string }>(
     `select j.id from ${schema}.jobs j where j.id = any($1::uuid[]) and j.id < $2::uuid${text} order by j.id desc limit $3`,
     [found.map((row) => row.id), before, limit + 1, ...values],
   );
-  return cut(rows, limit);
+  return takePage(rows, limit);
 }
 
 interface Slice {
@@ -132,18 +132,24 @@ async function inSlices(limit: number, before: string, read: (from: string) => P
   do {
     const part = await read(from);
     rows.push(...part.rows);
-    if (rows.length > limit || part.reached === undefined) return cut(rows, limit);
+    if (rows.length > limit || part.reached === undefined) return takePage(rows, limit);
     from = part.reached;
   } while (performance.now() < deadline);
   return { ids: rows.map((row) => row.id), next: from };
 }
 
-function cut(rows: { id: string }[], limit: number): IdPage {
+function takePage(rows: { id: string }[], limit: number): IdPage {
   const ids = rows.slice(0, limit).map((row) => row.id);
   return { ids, next: rows.length > limit ? ids.at(-1) : undefined };
 }
 
-async function readSlice(db: Queryable, walk: Walk, filter: JobFilter, limit: number, from: string): Promise<Slice> {
+async function readSlice(
+  db: Queryable,
+  walk: IndexScan,
+  filter: JobFilter,
+  limit: number,
+  from: string,
+): Promise<Slice> {
   const { text, values } = conditionsOf(filter, 4 + walk.values.length);
   const rows = await db.query<{ id: string }>(
     `select j.id from (${walk.text}) j where true${text} order by j.id desc limit $3`,
@@ -159,7 +165,7 @@ async function readSlice(db: Queryable, walk: Walk, filter: JobFilter, limit: nu
   return { rows, reached: last?.id };
 }
 
-interface Walk {
+interface IndexScan {
   text: string;
   values: unknown[];
 }
@@ -168,15 +174,15 @@ interface Walk {
 const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error, hold';
 
 /** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
-function orderedWalk(schema: Schema, filter: JobFilter, longLine: boolean): Walk {
+function orderedScan(schema: Schema, filter: JobFilter, longLine: boolean): IndexScan {
   const ordered = (where: string) =>
     `select ${filterColumns} from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
-  const together = (...parts: string[]) =>
+  const combineScans = (...parts: string[]) =>
     `select * from (${parts.map((part) => `(${part})`).join(' union all ')}) h order by id desc limit $2`;
   if (filter.targetId !== undefined && !longLine) {
     // The line is in the order of the lane: all of it is read, and sorted, before anything else is considered.
     const line = `select ${filterColumns} from ${schema}.jobs where target_id = $4 and lane_rank is not null offset 0`;
-    const text = together(
+    const text = combineScans(
       // jobs_target_id_id
       ordered('target_id = $4 and not lane_head and lane_rank is null'),
       ordered('target_id = $4 and lane_head'),
@@ -187,7 +193,7 @@ function orderedWalk(schema: Schema, filter: JobFilter, longLine: boolean): Walk
   const held = filter.statuses?.filter((status) => status === 'PAUSED' || status === 'ERROR') ?? [];
   // jobs_held_status_id, once per status: only within one status are its entries in id order.
   if (filter.targetId === undefined && held.length > 0 && held.length === filter.statuses?.length) {
-    return { text: together(...held.map((status) => ordered(`status = '${status}'`))), values: [] };
+    return { text: combineScans(...held.map((status) => ordered(`status = '${status}'`))), values: [] };
   }
   // The primary key, between the ids that the times allow.
   return {

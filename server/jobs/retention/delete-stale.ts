@@ -22,7 +22,7 @@ export interface RetiredRow {
 }
 
 // SQL. A job that failed without a lane, or left it, holds nobody up.
-export const over = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
+export const isFinishedSql = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
 /** Deletes up to `limit` jobs that have been stale for longer than this, with their phases and logs. */
 export async function deleteStaleJobs(
@@ -33,7 +33,7 @@ export async function deleteStaleJobs(
   const rows = await db.query<RetiredRow>(
     `with old as (
        select id from ${schema}.jobs
-        where stale_at is not null and stale_at <= now() - $1::float8 * interval '1 second' and ${over}
+        where stale_at is not null and stale_at <= now() - $1::float8 * interval '1 second' and ${isFinishedSql}
         order by stale_at limit $2 for update skip locked),
      gone as (
        delete from ${schema}.jobs where id = any(array(select id from old))

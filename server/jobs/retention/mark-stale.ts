@@ -8,7 +8,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { followInSteps, type Step } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { over, type RetiredJob, type RetiredRow, toRetired } from './delete-stale.ts';
+import { isFinishedSql, type RetiredJob, type RetiredRow, toRetired } from './delete-stale.ts';
 
 export interface MarkOptions {
   /** How long a job stays fresh after its end. */
@@ -29,9 +29,9 @@ export interface Marked {
 }
 
 export const staleFollower = 'retention';
-export const secondsBetweenLooks = 7 * 86_400;
+export const secondsBetweenScans = 7 * 86_400;
 
-interface Memory {
+interface FollowerState {
   /** When the last look at all jobs ended. */
   looked_at?: string;
   /** A look is under way, and has come to this job. */
@@ -66,23 +66,29 @@ async function markInOneStep(
   markAll: typeof mark,
 ): Promise<Marked> {
   let marked: Marked = { jobs: [], skipped: [], complete: true, readTo: undefined };
-  const { complete } = await followInSteps<Memory>(db, schema, staleFollower, {}, async (tx, position, memory) => {
-    const present = await readPresent(tx, schema);
-    const read = isLookDue(memory, present)
-      ? await lookOn(tx, schema, position, memory, present, options)
-      : await readOn(tx, schema, position, memory, present, options);
-    const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
-    marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? start };
-    return read.step;
-  });
+  const { complete } = await followInSteps<FollowerState>(
+    db,
+    schema,
+    staleFollower,
+    {},
+    async (tx, position, memory) => {
+      const present = await readNow(tx, schema);
+      const read = isScanDue(memory, present)
+        ? await scanJobs(tx, schema, position, memory, present, options)
+        : await readEvents(tx, schema, position, memory, present, options);
+      const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
+      marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? start };
+      return read.step;
+    },
+  );
   return { ...marked, complete };
 }
 
-function isLookDue({ looked_at, behind }: Memory, { now }: Present): boolean {
-  return behind !== undefined || !(Date.parse(looked_at ?? '') > Date.parse(now) - secondsBetweenLooks * 1000);
+function isScanDue({ looked_at, behind }: FollowerState, { now }: Now): boolean {
+  return behind !== undefined || !(Date.parse(looked_at ?? '') > Date.parse(now) - secondsBetweenScans * 1000);
 }
 
-interface Present {
+interface Now {
   now: string;
   /**
    * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
@@ -94,8 +100,8 @@ interface Present {
 }
 
 /** In the tenant's own place: in a cluster its node has numbers of its own. */
-async function readPresent(tx: Queryable, schema: Schema): Promise<Present> {
-  const [present] = await tx.query<Present>(
+async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
+  const [present] = await tx.query<Now>(
     `select now() as now, pg_snapshot_xmax(pg_current_snapshot())::text as next, coalesce(
        (select x from pg_snapshot_xip(pg_current_snapshot()) as x
          where x::xid = any(array(select backend_xid from pg_stat_activity
@@ -112,16 +118,16 @@ async function readPresent(tx: Queryable, schema: Schema): Promise<Present> {
 interface Read {
   /** Jobs that ended long enough ago, as far as this read can tell. */
   ids: string[];
-  step: Step<Memory>;
+  step: Step<FollowerState>;
 }
 
 /** The log up to the first event that is too young, or before which others could still be written. */
-async function readOn(
+async function readEvents(
   tx: Queryable,
   schema: Schema,
   position: Position,
-  memory: Memory,
-  present: Present,
+  memory: FollowerState,
+  present: Now,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
   const { xid, seq } = position.page ?? start;
@@ -154,22 +160,24 @@ async function readOn(
   };
 }
 
-async function lookOn(
+async function scanJobs(
   tx: Queryable,
   schema: Schema,
   position: Position,
-  { looked_at, behind = nil }: Memory,
-  { now }: Present,
+  { looked_at, behind = nil }: FollowerState,
+  { now }: Now,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
   const rows = await tx.query<{ id: string; due: boolean }>(
-    `select id, stale_at is null and ${over} and finished_at < now() - $2::float8 * interval '1 second' as due
+    `select id, stale_at is null and ${isFinishedSql} and finished_at < now() - $2::float8 * interval '1 second' as due
        from ${schema}.jobs where id > $1 order by id limit $3`,
     [behind, afterSeconds, limit],
   );
   const last = rows.at(-1);
   const done = rows.length < limit || last === undefined;
-  const state: Memory = done ? { looked_at: now } : { ...(looked_at !== undefined && { looked_at }), behind: last.id };
+  const state: FollowerState = done
+    ? { looked_at: now }
+    : { ...(looked_at !== undefined && { looked_at }), behind: last.id };
   return {
     ids: rows.filter((row) => row.due).map((row) => row.id),
     step: {
@@ -197,7 +205,7 @@ async function mark(
   const rows = await tx.query<RetiredRow>(
     `with old as (
        select id from ${schema}.jobs
-        where id = any($1::uuid[]) and stale_at is null and ${over}
+        where id = any($1::uuid[]) and stale_at is null and ${isFinishedSql}
           and finished_at < now() - $2::float8 * interval '1 second'
         order by id for update),
      staled as (

@@ -14,7 +14,7 @@ const cacheMs = 2000;
 // Ids are random and never used again: one that is unknown stays so.
 const unknownMs = 30_000;
 // Bounds the memory that a flood of made-up ids can take.
-const mostCached = 10_000;
+const maxCached = 10_000;
 // `last_used_at` is for people; a minute is precise enough and keeps this table out of the hot path.
 const lastUsedMs = 60_000;
 
@@ -120,7 +120,7 @@ export class KeyVerifier implements Service {
 function remember<V>(cache: Map<string, V>, id: string, value: V): void {
   cache.delete(id);
   cache.set(id, value);
-  if (cache.size > mostCached) cache.delete(cache.keys().next().value as string);
+  if (cache.size > maxCached) cache.delete(cache.keys().next().value as string);
 }
 
 /** ADMIN_API_KEY has no row; this is what requests made with it carry. */

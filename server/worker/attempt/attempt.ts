@@ -1,9 +1,10 @@
 // One attempt from claim to outcome: run the handler, stop it for one reason at most, give up on it
 // when it does not stop, settle once. Named steps: start → run → (stop → grace) → settle.
-import type { Job } from '../../jobs/model/job.ts';
+
 import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { decideOutcome } from './decide-outcome.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import { toJobError } from '../handlers/job-error.ts';
+import { decideOutcome } from './decide-outcome.ts';
 import type { HandlerEnd } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
@@ -14,7 +15,7 @@ export interface Executor {
   timeoutSeconds(job: Job): number;
   run(attempt: Attempt): Promise<HandlerEnd>;
   /** Called exactly once; undefined when the lease was lost and nothing may be written. */
-  settle(attempt: Attempt, outcome: Outcome | undefined): void;
+  finish(attempt: Attempt, outcome: Outcome | undefined): void;
   /** Called instead of `settle`: the handler was told to stop and still runs. */
   abandon(attempt: Attempt, abandoned: Abandoned): void;
 }
@@ -34,7 +35,7 @@ const terminationMs = 1000;
 const promptMs = 200;
 
 // setTimeout fires at once beyond 2^31-1 ms.
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 export class Attempt {
   readonly job: Job;
@@ -50,7 +51,7 @@ export class Attempt {
   #grace: NodeJS.Timeout | undefined;
   #ended: Promise<HandlerEnd> | undefined;
   #started = false;
-  #settled = false;
+  #finished = false;
 
   constructor(job: Job, leaseId: string, executor: Executor) {
     this.job = job;
@@ -69,8 +70,8 @@ export class Attempt {
     return this.#kill.signal;
   }
 
-  get settled(): boolean {
-    return this.#settled;
+  get finished(): boolean {
+    return this.#finished;
   }
 
   /** False for a job that was claimed ahead and has not begun. */
@@ -79,13 +80,13 @@ export class Attempt {
   }
 
   start(): void {
-    if (this.#settled || this.#started) return;
+    if (this.#finished || this.#started) return;
     this.#started = true;
     this.startedAt = performance.now();
     const seconds = this.#executor.timeoutSeconds(this.job);
     if (seconds > 0) {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
-      this.#timeout = setTimeout(stop, Math.min(seconds * 1000, longestTimerMs));
+      this.#timeout = setTimeout(stop, Math.min(seconds * 1000, maxTimerMs));
     }
     const end = (ended: HandlerEnd) => {
       this.#finish(ended);
@@ -96,11 +97,11 @@ export class Attempt {
 
   /** Tells the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
   stop(reason: StopReason): void {
-    if (this.#settled) return;
+    if (this.#finished) return;
     if (reason.kind === 'leaseLost') {
       // If the lease only ran out, the job is still there to be requeued; if it was taken away, the fence refuses it.
       if (!this.#started) {
-        this.giveBack('the lease was lost before the attempt began');
+        this.requeue('the lease was lost before the attempt began');
         return;
       }
       this.#reason = reason;
@@ -124,10 +125,10 @@ export class Attempt {
   }
 
   /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
-  giveBack(reason: string): void {
-    if (this.#started || this.#settled) return;
-    this.#settled = true;
-    this.#executor.settle(this, { kind: 'giveBack', reason });
+  requeue(reason: string): void {
+    if (this.#started || this.#finished) return;
+    this.#finished = true;
+    this.#executor.finish(this, { kind: 'requeue', reason });
   }
 
   /** The grace of a handler that was told to stop is over. */
@@ -137,7 +138,7 @@ export class Attempt {
   }
 
   #abandon(reason: StopReason, patienceMs: number): void {
-    if (this.#settled) return;
+    if (this.#finished) return;
     const ended = this.#ended;
     if (ended === undefined) {
       this.#finish(undefined);
@@ -150,13 +151,13 @@ export class Attempt {
   }
 
   #finish(end: HandlerEnd | undefined): void {
-    if (this.#settled) return;
+    if (this.#finished) return;
     this.#settle();
-    this.#executor.settle(this, decideOutcome(this.job, end, this.#reason, Math.random()));
+    this.#executor.finish(this, decideOutcome(this.job, end, this.#reason, Math.random()));
   }
 
   #settle(): void {
-    this.#settled = true;
+    this.#finished = true;
     clearTimeout(this.#timeout);
     clearTimeout(this.#grace);
   }

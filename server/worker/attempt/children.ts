@@ -1,10 +1,10 @@
 // Jobs that a handler puts in. In the same tenant, known by parent and place, so that a retry finds
 // the child of the attempt before instead of making another.
 
+import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import { retryConflicts } from '../../database/database.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
-import { readFleet } from '../../daemons/live-daemons.ts';
 import { toNewJob } from '../../jobs/enqueue/job-request.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';
@@ -21,7 +21,7 @@ export interface ChildRequest {
 }
 
 // With the parent's id it has to fit into an index.
-const longestKey = 300;
+const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
 
@@ -64,7 +64,8 @@ async function admit(run: HandlerRun, child: NewJob): Promise<void> {
 async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
   const { db, tenant, jobTypes, job } = run;
   const { type, payload, options } = request;
-  if (request.key.length > longestKey) throw new RangeError(`the key of a child has at most ${longestKey} characters`);
+  if (request.key.length > maxKeyLength)
+    throw new RangeError(`the key of a child has at most ${maxKeyLength} characters`);
   const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
   if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' });
   const child = await toNewJob(
@@ -77,7 +78,7 @@ async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> 
       max_attempts: options.maxAttempts,
       author: job.author ?? undefined,
     },
-    { tenant, jobTypes, fleet: () => readFleet(db) },
+    { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) },
   );
   return {
     ...child,

@@ -139,11 +139,11 @@ function throwIfStopped(signal: AbortSignal): void {
 }
 
 // setTimeout fires at once beyond 2^31-1 ms.
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 export async function sleep(ms: number, stopping: Stopping): Promise<void> {
-  for (let left = ms; left > longestTimerMs; left -= longestTimerMs) await wait(longestTimerMs, stopping);
-  await wait(ms > longestTimerMs ? ms % longestTimerMs : ms, stopping);
+  for (let left = ms; left > maxTimerMs; left -= maxTimerMs) await wait(maxTimerMs, stopping);
+  await wait(ms > maxTimerMs ? ms % maxTimerMs : ms, stopping);
 }
 
 function wait(ms: number, stopping: Stopping): Promise<void> {

@@ -1,17 +1,18 @@
 // The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
 // ends the attempt with `leaseLost`, and nothing is written after it.
-import { leaseLeftMs } from '../../jobs/claim/lease.ts';
+
 import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
 import { saveCheckpoint } from '../../jobs/attempt/progress.ts';
 import { isHeld, type Report, saveReport } from '../../jobs/attempt/report.ts';
+import { leaseLeftMs } from '../../jobs/claim/lease.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { monotonicMs } from '../../kernel/monotonic.ts';
+import type { ChildOptions } from '../handlers/define-job.ts';
+import { Fatal } from '../handlers/handler-errors.ts';
 import { tokenLimitOf } from './budget.ts';
 import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
-import type { ChildOptions } from '../handlers/define-job.ts';
 import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { LogWriter } from './log-writer.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
@@ -19,7 +20,7 @@ import { storableText, toStorable } from './storable.ts';
 
 // Often enough for a person who watches, seldom enough for the database.
 const reportEveryMs = 250;
-const longestProgressMessage = 1000;
+const maxProgressMessageLength = 1000;
 
 export class DatabaseEffects implements Effects {
   readonly #run: HandlerRun;
@@ -36,7 +37,7 @@ export class DatabaseEffects implements Effects {
   }
 
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void {
-    const text = message === undefined ? undefined : storableText(String(message), longestProgressMessage);
+    const text = message === undefined ? undefined : storableText(String(message), maxProgressMessageLength);
     this.#report({
       progress: {
         percent: overallProgress(percent, phase),

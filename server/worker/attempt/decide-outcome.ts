@@ -1,8 +1,8 @@
 // From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
 
-import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { tokenLimitMessage } from '../../jobs/finish/recover.ts';
+import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
@@ -47,8 +47,8 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'canceled':
       return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
     case 'drained':
-      return reason.thenDo === 'requeue'
-        ? { kind: 'giveBack', reason: 'drained' }
+      return reason.onDrain === 'requeue'
+        ? { kind: 'requeue', reason: 'drained' }
         : { kind: 'stopPaused', message: stoppedByUser.pause, by: drainedBy(job.leaseOwner) };
     default:
       return assertNever(reason);

@@ -1,8 +1,8 @@
 // What one attempt is given, and how it ends: the contract between the executor and the handlers.
 import type { Database } from '../../database/database.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
-import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';

@@ -1,7 +1,8 @@
 // Runs a definition's code in this thread: the job's `run`, or the phase that the parts name.
-import { Context, type ContextParts } from './context.ts';
+
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import { Context, type ContextParts } from './context.ts';
 
 export function invokeHere(definition: JobDefinition, parts: ContextParts): unknown {
   const context = new Context(parts);

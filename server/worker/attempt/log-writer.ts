@@ -12,7 +12,7 @@ interface Line {
   saidAt: number;
 }
 
-interface Batch {
+interface LogBatch {
   lines: Line[];
   dropped: number;
 }
@@ -24,22 +24,22 @@ export interface LogTarget {
 }
 
 const everyMs = 250;
-const mostWaiting = 1000;
-const longestMessage = 8000;
-const largestData = 16_384;
+const maxWaiting = 1000;
+const maxMessageLength = 8000;
+const maxDataBytes = 16_384;
 // Lines between two trims: the table holds at most this many more than it keeps.
 const trimEvery = 500;
 
 export class LogWriter {
   readonly #target: LogTarget;
-  readonly #writer: Coalescer<Batch>;
+  readonly #writer: Coalescer<LogBatch>;
   #sinceTrim: number;
 
   /** `mayHaveOld`: lines of earlier attempts may be there, so that the first trim comes with the first flush. */
   constructor(target: LogTarget, mayHaveOld: boolean) {
     this.#target = target;
     this.#sinceTrim = mayHaveOld ? trimEvery : 0;
-    this.#writer = new Coalescer<Batch>({
+    this.#writer = new Coalescer<LogBatch>({
       everyMs,
       delayFirst: true,
       merge: (older, newer) => bounded([...older.lines, ...newer.lines], older.dropped + newer.dropped),
@@ -49,9 +49,9 @@ export class LogWriter {
   }
 
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {
-    const line: Line = { level, message: storableText(message, longestMessage), saidAt: performance.now() };
+    const line: Line = { level, message: storableText(message, maxMessageLength), saidAt: performance.now() };
     if (data !== undefined) {
-      const kept = toStorable(data, largestData, 'data');
+      const kept = toStorable(data, maxDataBytes, 'data');
       line.data = kept.ok ? (kept.value as Record<string, unknown>) : { not_stored: kept.error.message };
     }
     this.#writer.put({ lines: [line], dropped: 0 });
@@ -61,7 +61,7 @@ export class LogWriter {
     return this.#writer.flush();
   }
 
-  async #write({ lines, dropped }: Batch): Promise<void> {
+  async #write({ lines, dropped }: LogBatch): Promise<void> {
     const now = performance.now();
     const said: NewLogLine[] = lines.map(({ saidAt, ...line }) => ({ ...line, ageMs: now - saidAt }));
     if (dropped > 0)
@@ -74,7 +74,7 @@ export class LogWriter {
   }
 }
 
-function bounded(lines: Line[], dropped: number): Batch {
-  const over = Math.max(0, lines.length - mostWaiting);
+function bounded(lines: Line[], dropped: number): LogBatch {
+  const over = Math.max(0, lines.length - maxWaiting);
   return { lines: over === 0 ? lines : lines.slice(over), dropped: dropped + over };
 }

@@ -1,14 +1,15 @@
 // One attempt: runs the definition's code against a context and says how it ended. Never throws,
 // and resolves only when the code has really ended and everything it reported is stored.
+
+import type { JobDefinition } from '../handlers/define-job.ts';
+import { isRecoverable, toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
 import { DatabaseEffects } from './database-effects.ts';
-import type { JobDefinition } from '../handlers/define-job.ts';
 import type { Effects } from './effects.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './invoke.ts';
-import { isRecoverable, toJobError } from '../handlers/job-error.ts';
-import { runPhases } from './run-phases.ts';
 import type { Invoke } from './run-phase.ts';
+import { runPhases } from './run-phases.ts';
 import { toStorable } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };

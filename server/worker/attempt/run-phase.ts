@@ -1,11 +1,11 @@
 // One phase: its tries, its time limit, and what became of it.
 import type { JobError } from '../../jobs/model/job.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
-import { type ContextParts, sleep } from './context.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { dispositionOf } from '../handlers/handler-errors.ts';
-import type { HandlerRun } from './handler-run.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
+import { type ContextParts, sleep } from './context.ts';
+import type { HandlerRun } from './handler-run.ts';
 import { toStorable } from './storable.ts';
 
 export type PhaseEnd =
@@ -87,7 +87,7 @@ function resultFault(phase: PhaseDefinition, value: unknown): JobError | undefin
   };
 }
 
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 /** A phase's own time: first its signal, then, for code that does not listen, the end of waiting. */
 class TimeLimit {
@@ -123,7 +123,7 @@ class TimeLimit {
         stop.abort(reason);
         this.#timer = setTimeout(giveUp, run.config.cancelGraceSeconds * 1000);
       },
-      Math.min(seconds * 1000, longestTimerMs),
+      Math.min(seconds * 1000, maxTimerMs),
     );
   }
 

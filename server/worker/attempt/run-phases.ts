@@ -1,13 +1,14 @@
 // A job of ordered phases. Each is stored when it ends; an attempt starts with the first that is
 // not done. The ends of all of them make the job's own.
-import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
+
 import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/attempt/report.ts';
-import type { ContextParts } from './context.ts';
+import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
+import { toJobError } from '../handlers/job-error.ts';
+import type { ContextParts } from './context.ts';
 import { overallProgress, type PhaseScope } from './effects.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
-import { toJobError } from '../handlers/job-error.ts';
 import { type Invoke, type PhaseEnd, runPhase } from './run-phase.ts';
 import { JobStopped, type StopReason, stopReasonOf } from './stop-reason.ts';
 

@@ -8,7 +8,7 @@ export type StopReason =
   | { kind: 'paused'; by?: CancelDetail | undefined }
   | { kind: 'canceled'; by?: CancelDetail | undefined }
   | { kind: 'leaseLost' }
-  | { kind: 'drained'; thenDo: 'pause' | 'requeue' }
+  | { kind: 'drained'; onDrain: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
   | { kind: 'budgetSpent'; used: number; limit: number };
 

@@ -1,6 +1,6 @@
 // Whether JSON and jsonb can hold what a handler returned, and the copy that is stored.
 import type { JobError } from '../../jobs/model/job.ts';
-import { findJsonFault } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
 const longestText = 4000;
@@ -29,7 +29,7 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
     return { ok: false, error: { code: 'RESULT_TOO_LARGE', message, bytes, limit: limitBytes } };
   }
   const copy: unknown = JSON.parse(text);
-  const fault = findJsonFault(copy);
+  const fault = findJsonViolation(copy);
   if (fault) return notJson(what, `${fault.field === '' ? '' : `at ${fault.field} `}${fault.message}`);
   return { ok: true, value: copy };
 }

@@ -4,13 +4,13 @@ import { v7 as uuidv7 } from 'uuid';
 import { type Database, isConnectionError, isTransient } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { fenceOff } from '../../jobs/finish/fence-off.ts';
-import type { Job, StoredHold } from '../../jobs/model/job.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
+import type { Job, StoredHold } from '../../jobs/model/job.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
 import type { Logger } from '../../kernel/logger.ts';
-import type { HandlerEnd } from './handler-run.ts';
 import type { Heartbeat, HeldLease } from '../heartbeat/heartbeat.ts';
+import type { HandlerEnd } from './handler-run.ts';
 
 export interface UnresponsiveOptions {
   db: Database;
@@ -114,7 +114,7 @@ export class UnresponsiveHandler implements HeldLease {
   }
 
   /** It was told to stop already; what people ask meanwhile decides when its end is written. */
-  onStopAsked(): void {}
+  onStopRequested(): void {}
 
   /** `unknown`: it was given up before the database answered. */
   async #fence(): Promise<'held' | 'lost' | 'unknown'> {

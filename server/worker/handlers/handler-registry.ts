@@ -2,8 +2,8 @@
 import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { formatPath } from '../../kernel/json.ts';
-import type { JobDefinition } from './define-job.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
+import type { JobDefinition } from './define-job.ts';
 
 export class HandlerRegistry implements JobTypes {
   #definitions = new Map<string, JobDefinition>();

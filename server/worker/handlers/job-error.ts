@@ -1,10 +1,10 @@
 // Turns whatever a handler threw into the error that is stored with the job.
 import type { Job, JobError } from '../../jobs/model/job.ts';
-import { findJsonFault } from '../../kernel/json.ts';
+import { findJsonViolation } from '../../kernel/json.ts';
+import { storableText } from '../attempt/storable.ts';
 import type { RetryOptions } from './define-job.ts';
 import { traceOf } from './error-trace.ts';
 import { dispositionOf } from './handler-errors.ts';
-import { storableText } from '../attempt/storable.ts';
 
 const codePattern = /^[A-Z][A-Z0-9_]{0,63}$/;
 
@@ -30,7 +30,7 @@ function describe(error: unknown): string {
 }
 
 function storableDetails(details: unknown): object | undefined {
-  if (typeof details !== 'object' || details === null || findJsonFault(details) !== undefined) return undefined;
+  if (typeof details !== 'object' || details === null || findJsonViolation(details) !== undefined) return undefined;
   try {
     const text = JSON.stringify(details);
     return text.length > 16_384 ? undefined : (JSON.parse(text) as object);

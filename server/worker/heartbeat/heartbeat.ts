@@ -37,7 +37,7 @@ export interface HeldLease {
   /** The lease no longer owns the job: stop it and write nothing more. */
   onLost(jobId: string): void;
   /** A person asked for a stop. Called with every beat until the job is gone. */
-  onStopAsked(job: LiveJob): void;
+  onStopRequested(job: LiveJob): void;
 }
 
 export interface HeartbeatListeners {
@@ -261,7 +261,7 @@ export class Heartbeat implements Service {
         if (job?.leaseId !== leaseId) entry.lease.onLost(jobId);
         else if (job.cancelIntent !== null) {
           this.#listeners.stopAsked?.(job);
-          entry.lease.onStopAsked(job);
+          entry.lease.onStopRequested(job);
         }
       }
     }

@@ -4,7 +4,7 @@ import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Attempt } from '../attempt/attempt.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 
-export class Batch implements HeldLease {
+export class ClaimBatch implements HeldLease {
   readonly schema: Schema;
   readonly leaseId: string;
   readonly jobIds: string[];
@@ -31,7 +31,7 @@ export class Batch implements HeldLease {
     this.#attempts.get(jobId)?.stop({ kind: 'leaseLost' });
   }
 
-  onStopAsked(job: LiveJob): void {
+  onStopRequested(job: LiveJob): void {
     const kind = job.cancelIntent === 'pause' ? 'paused' : 'canceled';
     this.#attempts.get(job.jobId)?.stop({ kind, by: job.cancelDetail ?? undefined });
   }

@@ -5,7 +5,7 @@ import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import type { LostClaims } from './lost-claims.ts';
 import { RetryTimer } from './retry-timer.ts';
 
-export interface ClaimsOptions {
+export interface ClaimerOptions {
   lost: LostClaims;
   /** The next claim; undefined: there is no room for one now. */
   next(): NamedClaim | undefined;
@@ -19,21 +19,21 @@ export interface ClaimsOptions {
   onDue(): void;
 }
 
-const mostAtOnce = 2;
+const maxInFlight = 2;
 
-export class Claims {
-  readonly #options: ClaimsOptions;
-  readonly #underWay = new Set<Promise<void>>();
+export class Claimer {
+  readonly #options: ClaimerOptions;
+  readonly #inFlight = new Set<Promise<void>>();
   readonly #retry: RetryTimer;
   /** Something happened since the last claim was sent, or one took all that it asked for. */
-  #mayBeMore = false;
+  #mayHaveWork = false;
   /** How the last claim came out; before the first, nobody knows. */
   #last: 'unknown' | 'full' | 'short' = 'unknown';
   #wakes = 0;
-  #asked = 0;
+  #requested = 0;
   #stopped = false;
 
-  constructor(options: ClaimsOptions) {
+  constructor(options: ClaimerOptions) {
     this.#options = options;
     this.#retry = new RetryTimer(() => {
       this.wake();
@@ -41,33 +41,33 @@ export class Claims {
     });
   }
 
-  get mayBeMore(): boolean {
-    return this.#mayBeMore;
+  get mayHaveWork(): boolean {
+    return this.#mayHaveWork;
   }
 
   /** No job is known to wait for a slot. */
-  get nothingWaits(): boolean {
-    return !this.#mayBeMore && this.#last === 'short';
+  get isDrained(): boolean {
+    return !this.#mayHaveWork && this.#last === 'short';
   }
 
   get busy(): boolean {
-    return this.#underWay.size > 0;
+    return this.#inFlight.size > 0;
   }
 
   /** For how many jobs the claims under way ask. */
-  get asked(): number {
-    return this.#asked;
+  get requested(): number {
+    return this.#requested;
   }
 
   /** There may be something to claim. */
   wake(): void {
-    this.#mayBeMore = true;
+    this.#mayHaveWork = true;
     this.#wakes += 1;
   }
 
   /** Sends what may be sent now. */
   send(): void {
-    while (this.#mayBeMore && !this.#stopped && this.#underWay.size < (this.#last === 'full' ? mostAtOnce : 1)) {
+    while (this.#mayHaveWork && !this.#stopped && this.#inFlight.size < (this.#last === 'full' ? maxInFlight : 1)) {
       const request = this.#options.next();
       if (request === undefined) {
         // With the answer of one under way it is looked again.
@@ -77,11 +77,11 @@ export class Claims {
         return;
       }
       // Of a line that is longer than a claim, one claim does not take all.
-      this.#mayBeMore = this.#last === 'full';
+      this.#mayHaveWork = this.#last === 'full';
       const sent = this.#claim(request);
-      this.#underWay.add(sent);
+      this.#inFlight.add(sent);
       void sent.then(() => {
-        this.#underWay.delete(sent);
+        this.#inFlight.delete(sent);
         if (!this.#retry.waiting) this.send();
       });
     }
@@ -91,33 +91,33 @@ export class Claims {
   async stop(): Promise<void> {
     this.#stopped = true;
     this.#retry.stop();
-    await Promise.all(this.#underWay);
+    await Promise.all(this.#inFlight);
   }
 
   async #claim(request: NamedClaim): Promise<void> {
     const { lost, send, onClaimed, onFailed } = this.#options;
     const wakes = this.#wakes;
-    this.#asked += request.limit;
+    this.#requested += request.limit;
     let sentAt: bigint;
     let claimed: Claimed;
     try {
-      await lost.disown();
+      await lost.release();
       sentAt = process.hrtime.bigint();
       claimed = await send(request);
       this.#retry.reset();
     } catch (error) {
       lost.add(request.leaseId, error);
-      this.#mayBeMore = false;
+      this.#mayHaveWork = false;
       onFailed(error, this.#retry.begin());
       return;
     } finally {
-      this.#asked -= request.limit;
+      this.#requested -= request.limit;
     }
     const full = claimed.jobs.length >= request.limit || claimed.isCut === true;
     // To another that was sent before this answer and comes out short, it is news that there is more.
     if (full) this.#wakes += 1;
     this.#last = full ? 'full' : 'short';
-    this.#mayBeMore = full || wakes !== this.#wakes;
+    this.#mayHaveWork = full || wakes !== this.#wakes;
     onClaimed(claimed, sentAt);
   }
 }

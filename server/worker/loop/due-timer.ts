@@ -14,7 +14,7 @@ export interface DueTimerOptions {
 // A due job that nobody could queue is left to others for a moment.
 const stuckMs = 250;
 // setTimeout fires at once beyond 2^31-1 ms.
-const longestTimerMs = 2 ** 31 - 1;
+const maxTimerMs = 2 ** 31 - 1;
 
 export class DueTimer {
   readonly #options: DueTimerOptions;
@@ -33,7 +33,7 @@ export class DueTimer {
     if (this.#stopped || at >= this.#at) return;
     this.#at = at;
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#fire(), Math.min(Math.max(1, ms), longestTimerMs));
+    this.#timer = setTimeout(() => this.#fire(), Math.min(Math.max(1, ms), maxTimerMs));
   }
 
   async stop(): Promise<void> {

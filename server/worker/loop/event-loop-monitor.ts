@@ -4,7 +4,7 @@
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 
-export interface LoopWatchOptions {
+export interface EventLoopMonitorOptions {
   logger: Logger;
   /** Job types that run in this thread now. */
   runningTypes(): string[];
@@ -14,29 +14,29 @@ export interface LoopWatchOptions {
   /** Whether any job runs here. */
   isRunning(): boolean;
   warnAfterMs?: number;
-  restAfterMs?: number;
+  sleepAfterMs?: number;
 }
 
 const everyMs = 100;
 const restAfterMs = 5000;
 
-export class LoopWatch implements Service {
+export class EventLoopMonitor implements Service {
   readonly name = 'event loop watch';
-  readonly #options: LoopWatchOptions;
+  readonly #options: EventLoopMonitorOptions;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = 0;
-  #stirredAt = Number.NEGATIVE_INFINITY;
+  #wokenAt = Number.NEGATIVE_INFINITY;
   #stopped = true;
   /** Types that ran at the last look, or began after it: a handler that blocked the loop has mostly ended by now. */
   #ranTypes = new Set<string>();
 
-  constructor(options: LoopWatchOptions) {
+  constructor(options: EventLoopMonitorOptions) {
     this.#options = options;
   }
 
   async start(): Promise<void> {
     this.#stopped = false;
-    if (this.#options.isRunning()) this.stir();
+    if (this.#options.isRunning()) this.wake();
   }
 
   async stop(): Promise<void> {
@@ -45,11 +45,11 @@ export class LoopWatch implements Service {
   }
 
   /** Something begins that might block the loop. Cheap enough for every claim and request. */
-  stir(): void {
-    this.#stirredAt = performance.now();
+  wake(): void {
+    this.#wokenAt = performance.now();
     if (this.#stopped || this.#timer !== undefined) return;
-    this.#dueAt = this.#stirredAt + everyMs;
-    this.#timer = setInterval(() => this.#look(), everyMs);
+    this.#dueAt = this.#wokenAt + everyMs;
+    this.#timer = setInterval(() => this.#check(), everyMs);
     this.#timer.unref();
   }
 
@@ -67,14 +67,14 @@ export class LoopWatch implements Service {
     this.#timer = undefined;
   }
 
-  #look(): void {
+  #check(): void {
     const now = performance.now();
     const lateMs = Math.max(0, now - this.#dueAt);
     this.#dueAt = now + everyMs;
     this.#options.onDelay?.(lateMs);
     const ranTypes = this.#ranTypes;
     this.#ranTypes = new Set(this.#options.runningTypes());
-    if (now - this.#stirredAt > (this.#options.restAfterMs ?? restAfterMs) && !this.#options.isRunning()) this.#sleep();
+    if (now - this.#wokenAt > (this.#options.sleepAfterMs ?? restAfterMs) && !this.#options.isRunning()) this.#sleep();
     // Half a second is beyond garbage collection and short bursts of work.
     if (lateMs < (this.#options.warnAfterMs ?? 500)) return;
     this.#options.onBlocked(lateMs / 1000);

@@ -1,13 +1,13 @@
 // What a tenant's loop is given by whoever composes it, and what it tells them.
 import type { Database } from '../../database/database.ts';
 import type { Claimed, ClaimRequest } from '../../jobs/claim/claim.ts';
-import type { Job } from '../../jobs/model/job.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { Attempt } from '../attempt/attempt.ts';
-import type { Heartbeat } from '../heartbeat/heartbeat.ts';
 import type { HandlerEnd } from '../attempt/run-handler.ts';
+import type { Heartbeat } from '../heartbeat/heartbeat.ts';
 import type { Slots } from './slots.ts';
 
 export interface LoopDependencies {
@@ -43,7 +43,7 @@ export interface LoopObserver {
   claimed(tenant: Tenant, jobs: Job[]): void;
   claimFailed(tenant: Tenant): void;
   started(tenant: Tenant, job: Job): void;
-  settled(tenant: Tenant, ended: readonly EndedAttempt[]): void;
+  finished(tenant: Tenant, ended: readonly EndedAttempt[]): void;
   /** A handler was told to stop and still runs: its job was fenced off, or its lane released with it still running. */
   unresponsive(tenant: Tenant, job: Job, what: 'fenced' | 'released'): void;
 }

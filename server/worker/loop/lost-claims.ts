@@ -2,7 +2,7 @@
 // back as soon as the database answers again, before their lease would cost them an attempt.
 import { type Database, isConnectionError } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { disownClaim } from '../../jobs/claim/release-claim.ts';
+import { releaseClaim } from '../../jobs/claim/release-claim.ts';
 
 export class LostClaims {
   readonly #db: Database;
@@ -22,10 +22,10 @@ export class LostClaims {
   }
 
   /** Returns how many jobs went back. */
-  async disown(): Promise<number> {
+  async release(): Promise<number> {
     let jobs = 0;
     for (const leaseId of [...this.#leaseIds]) {
-      jobs += await disownClaim(this.#db, this.#schema, { leaseId, kind: 'local', actor: this.#actor });
+      jobs += await releaseClaim(this.#db, this.#schema, { leaseId, kind: 'local', actor: this.#actor });
       this.#leaseIds = this.#leaseIds.filter((id) => id !== leaseId);
     }
     return jobs;

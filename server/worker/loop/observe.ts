@@ -1,6 +1,7 @@
 // Turns what loops, heartbeat and sweeper tell into metrics.
-import type { Job } from '../../jobs/model/job.ts';
+
 import type { Outcome } from '../../jobs/finish/outcome.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -15,7 +16,7 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
   fail: 'failed',
   stopPaused: 'paused',
   stopCanceled: 'canceled',
-  giveBack: 'given_back',
+  requeue: 'given_back',
   recover: 'lost',
   recoverLater: 'lost',
 };
@@ -45,14 +46,14 @@ function byOutcome(ended: readonly EndedAttempt[]): Map<JobOutcome, number[]> {
   return groups;
 }
 
-export interface LoopsTold {
+export interface LoopListeners {
   /** Called when attempts have ended: there is something to count, and perhaps to send. */
-  settled(tenant: Tenant): void;
+  finished(tenant: Tenant): void;
   /** Called for every claim that found jobs. */
   claimed(tenant: Tenant): void;
 }
 
-export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold): LoopObserver {
+export function observeLoops(metrics: Metrics, logger: Logger, told: LoopListeners): LoopObserver {
   return {
     claimed(tenant: Tenant, jobs: Job[]) {
       if (jobs.length > 0) told.claimed(tenant);
@@ -67,7 +68,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
       metrics.claims.add(tenant.slug, 'error');
     },
     started: (tenant, job) => logStart(logger, tenant, job),
-    settled(tenant, ended) {
+    finished(tenant, ended) {
       logEnds(logger, tenant, ended);
       metrics.running.add(tenant.slug, -ended.length);
       for (const [kind, seconds] of byOutcome(ended)) {
@@ -75,7 +76,7 @@ export function observeLoops(metrics: Metrics, logger: Logger, told: LoopsTold):
         const run = metrics.runSeconds.of(tenant.slug, kind);
         for (const one of seconds) run.observe(one);
       }
-      told.settled(tenant);
+      told.finished(tenant);
     },
     unresponsive(tenant, job, what) {
       metrics.unresponsiveHandlers.add(tenant.slug, what);

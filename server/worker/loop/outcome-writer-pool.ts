@@ -1,24 +1,24 @@
 // Settlers side by side, for when one is not enough. All outcomes of a lease go through the same one, so
 // that the last of them cannot overtake the others.
-import type { Settlement } from '../../jobs/finish/finish.ts';
-import { Settler, type SettlerOptions } from './outcome-writer.ts';
+import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
+import { OutcomeWriter, type OutcomeWriterOptions } from './outcome-writer.ts';
 
 // Outcomes of lanes bring the next jobs: while one waits for its commit and one for the process to run what
 // it took, a third keeps Postgres busy. Without lanes claims do that.
-const mostOfLanes = 3;
-const mostWithout = 2;
+const maxLaneWriters = 3;
+const maxFreeWriters = 2;
 // While the first has less than this to write, another would only make small transactions of one.
-const enoughForMore = 100;
+const pendingPerWriter = 100;
 
-export class Settlers<T extends Settlement> {
-  readonly #first: Settler<T>;
-  readonly #all: Settler<T>[];
-  readonly #byLease = new Map<string, Settler<T>>();
+export class OutcomeWriterPool<T extends FinishedAttempt> {
+  readonly #first: OutcomeWriter<T>;
+  readonly #all: OutcomeWriter<T>[];
+  readonly #byLease = new Map<string, OutcomeWriter<T>>();
 
-  constructor(options: SettlerOptions<T>) {
-    this.#first = new Settler(options);
+  constructor(options: OutcomeWriterOptions<T>) {
+    this.#first = new OutcomeWriter(options);
     this.#all = [this.#first];
-    while (this.#all.length < mostOfLanes) this.#all.push(new Settler(options));
+    while (this.#all.length < maxLaneWriters) this.#all.push(new OutcomeWriter(options));
   }
 
   /** How many outcomes wait for the next write. */
@@ -27,7 +27,8 @@ export class Settlers<T extends Settlement> {
   }
 
   add(item: T, leaseEnded: boolean): void {
-    const settler = this.#byLease.get(item.leaseId) ?? this.#choose(item.targetId === null ? mostWithout : mostOfLanes);
+    const settler =
+      this.#byLease.get(item.leaseId) ?? this.#choose(item.targetId === null ? maxFreeWriters : maxLaneWriters);
     if (leaseEnded) this.#byLease.delete(item.leaseId);
     else this.#byLease.set(item.leaseId, settler);
     settler.add(item, leaseEnded);
@@ -45,8 +46,8 @@ export class Settlers<T extends Settlement> {
     }
   }
 
-  #choose(most: number): Settler<T> {
-    if (this.#first.load < enoughForMore) return this.#first;
+  #choose(most: number): OutcomeWriter<T> {
+    if (this.#first.load < pendingPerWriter) return this.#first;
     return this.#all.slice(0, most).reduce((least, settler) => (settler.load < least.load ? settler : least));
   }
 }

@@ -3,13 +3,13 @@
 import { type Database, isConnectionError, isTransient, sqlState } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
-import { type Settled, type Settlement, settle } from '../../jobs/finish/finish.ts';
+import { type FinishedAttempt, type FinishResult, finishAttempts } from '../../jobs/finish/finish.ts';
 import { transitions } from '../../jobs/model/states.ts';
+import { findJob } from '../../jobs/read/find-job.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 
-export interface SettlerOptions<T extends Settlement> {
+export interface OutcomeWriterOptions<T extends FinishedAttempt> {
   db: Database;
   schema: Schema;
   actor: string;
@@ -25,19 +25,19 @@ export interface SettlerOptions<T extends Settlement> {
   /** A lane moved on or a job went back. `offered`: it could have been taken with the outcome, and was not ours to take. */
   onRunnable(offered: boolean): void;
   /** Called once for each item, in batches; those that are not accepted were no longer ours. */
-  onSettled(items: T[], accepted: (item: T) => boolean): void;
+  onFinished(items: T[], accepted: (item: T) => boolean): void;
   onWritten(): void;
 }
 
 // Beyond this a statement grows faster than it gains.
-const largestBatch = 2000;
+const maxBatch = 2000;
 const longRun = 100;
 // A lease may run out while the process stands still; the fence decides whether its outcomes still count. So they are
 // sent again a few times before they are given up.
 const minAttempts = 4;
 
-export class Settler<T extends Settlement> {
-  #options: SettlerOptions<T>;
+export class OutcomeWriter<T extends FinishedAttempt> {
+  #options: OutcomeWriterOptions<T>;
   #waiting: T[] = [];
   /** Each the last of its lease, which ends with it. */
   #lastOfLease = new Set<T>();
@@ -46,7 +46,7 @@ export class Settler<T extends Settlement> {
   #scheduled = false;
   #idle: (() => void)[] = [];
 
-  constructor(options: SettlerOptions<T>) {
+  constructor(options: OutcomeWriterOptions<T>) {
     this.#options = options;
   }
 
@@ -97,7 +97,7 @@ export class Settler<T extends Settlement> {
   /** A long run of one lease goes by itself: one fence for all is cheaper than one for each. */
   #batchSize(): number {
     const waiting = this.#waiting;
-    const most = Math.min(waiting.length, largestBatch);
+    const most = Math.min(waiting.length, maxBatch);
     const leaseId = waiting[0]?.leaseId;
     let run = 1;
     while (run < most && waiting[run]?.leaseId === leaseId) run += 1;
@@ -109,7 +109,7 @@ export class Settler<T extends Settlement> {
       const claimNext = batch.some((item) => item.targetId !== null) ? this.#options.nextClaim() : undefined;
       const sentAt = process.hrtime.bigint();
       try {
-        const settled = await this.#settle(batch, ended, claimNext);
+        const settled = await this.#finish(batch, ended, claimNext);
         await this.#report(batch, settled, attempt > 1);
         if (settled.runnable) this.#options.onRunnable(claimNext !== undefined);
         if (settled.claimed !== undefined) this.#options.onClaimed(settled.claimed, sentAt);
@@ -123,29 +123,29 @@ export class Settler<T extends Settlement> {
         );
         const trusted = Math.max(...batch.map((item) => this.#options.trustedForMs(item.leaseId)));
         // Given up, the job stays RUNNING and keeps its lease from ending: the lease runs out and the sweeper decides.
-        if (trusted <= 0 && attempt >= minAttempts) return this.#options.onSettled(batch, () => false);
+        if (trusted <= 0 && attempt >= minAttempts) return this.#options.onFinished(batch, () => false);
         const delayMs = Math.min(50 * 2 ** attempt, 1000);
         await new Promise((resolve) => setTimeout(resolve, trusted > 0 ? Math.min(delayMs, trusted) : delayMs));
       }
     }
   }
 
-  #settle(items: Settlement[], endedLeases: string[], claimNext: NamedClaim | undefined): Promise<Settled> {
+  #finish(items: FinishedAttempt[], endedLeases: string[], claimNext: NamedClaim | undefined): Promise<FinishResult> {
     const { db, schema, actor } = this.#options;
-    return settle(db, schema, items, { actor, endedLeases, claimNext });
+    return finishAttempts(db, schema, items, { actor, endedLeases, claimNext });
   }
 
   /** After a lost answer, "zero rows" may mean that the first try took effect: the stored outcome tells. */
-  async #report(batch: T[], { accepted }: Settled, replayed: boolean): Promise<void> {
+  async #report(batch: T[], { accepted }: FinishResult, replayed: boolean): Promise<void> {
     if (replayed) {
       for (const item of batch) {
         if (!accepted.has(item.jobId) && (await this.#isStored(item))) accepted.add(item.jobId);
       }
     }
-    this.#options.onSettled(batch, (item) => accepted.has(item.jobId));
+    this.#options.onFinished(batch, (item) => accepted.has(item.jobId));
   }
 
-  async #isStored(item: Settlement): Promise<boolean> {
+  async #isStored(item: FinishedAttempt): Promise<boolean> {
     const job = await findJob(this.#options.db, this.#options.schema, item.jobId);
     return job?.leaseId === item.leaseId && job.status === transitions[item.outcome.kind].to;
   }
@@ -159,7 +159,7 @@ export class Settler<T extends Settlement> {
     }
     if (first === undefined) return;
     this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
-    if (first.outcome.kind === 'fail') return this.#options.onSettled([first], () => false);
+    if (first.outcome.kind === 'fail') return this.#options.onFinished([first], () => false);
     const refused = {
       code: 'RESULT_REFUSED',
       message: `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500),

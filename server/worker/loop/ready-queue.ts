@@ -5,10 +5,10 @@ import type { Attempt } from '../attempt/attempt.ts';
 
 // How much work may lie ready, in time and in number.
 const aheadMs = 100;
-const mostAhead = 4500;
-const returnAfterMs = 1000;
+const maxAhead = 4500;
+const requeueAfterMs = 1000;
 
-export class ReadyJobs {
+export class ReadyQueue {
   #attempts: Attempt[] = [];
   #timer: NodeJS.Timeout | undefined;
   /** How long an attempt takes of late; unknown means long. */
@@ -21,7 +21,7 @@ export class ReadyJobs {
   /** How many jobs `slots` slots will begin within the next moment, beyond those that are free. */
   ahead(slots: number): number {
     if (this.#averageMs > aheadMs) return 0;
-    return Math.min(mostAhead, Math.floor((slots * aheadMs) / Math.max(1, this.#averageMs)));
+    return Math.min(maxAhead, Math.floor((slots * aheadMs) / Math.max(1, this.#averageMs)));
   }
 
   /** An attempt took so long. */
@@ -39,27 +39,27 @@ export class ReadyJobs {
   /** The next ones to begin. What stays is returned if it has to wait for long. */
   take(count: number): Attempt[] {
     // One that was stopped while it waited has ended already and must not take a slot.
-    this.#attempts = this.#attempts.filter((attempt) => !attempt.settled);
+    this.#attempts = this.#attempts.filter((attempt) => !attempt.finished);
     const taken = this.#attempts.splice(0, count);
-    if (this.#attempts.length > 0) this.#timer ??= setTimeout(() => this.#returnOld(), returnAfterMs);
+    if (this.#attempts.length > 0) this.#timer ??= setTimeout(() => this.#requeueOld(), requeueAfterMs);
     return taken;
   }
 
-  returnAll(reason: string): void {
+  requeueAll(reason: string): void {
     clearTimeout(this.#timer);
     this.#timer = undefined;
-    for (const attempt of this.#attempts.splice(0)) attempt.giveBack(reason);
+    for (const attempt of this.#attempts.splice(0)) attempt.requeue(reason);
   }
 
   /** Slots did not come free as expected: others may run these jobs. */
-  #returnOld(): void {
+  #requeueOld(): void {
     this.#timer = undefined;
-    const tooOld = performance.now() - returnAfterMs / 2;
+    const tooOld = performance.now() - requeueAfterMs / 2;
     const old = this.#attempts.filter((attempt) => attempt.claimedAt < tooOld);
     this.#attempts = this.#attempts.filter((attempt) => attempt.claimedAt >= tooOld);
-    for (const attempt of old) attempt.giveBack('not started in time');
+    for (const attempt of old) attempt.requeue('not started in time');
     // What runs now is not quick: claiming ahead again would only pass the same jobs to and fro.
     if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;
-    if (this.#attempts.length > 0) this.#timer = setTimeout(() => this.#returnOld(), returnAfterMs / 2);
+    if (this.#attempts.length > 0) this.#timer = setTimeout(() => this.#requeueOld(), requeueAfterMs / 2);
   }
 }

@@ -1,7 +1,7 @@
 // Tries again after a failure: later each time, with jitter, until something succeeds.
 
 const firstMs = 200;
-const longestMs = 10_000;
+const maxMs = 10_000;
 
 export class RetryTimer {
   readonly #retry: () => void;
@@ -19,7 +19,7 @@ export class RetryTimer {
 
   /** Returns in how many milliseconds it is tried again. */
   begin(): number {
-    const delayMs = Math.round(Math.min(firstMs * 2 ** this.#failures, longestMs) * (0.5 + Math.random() / 2));
+    const delayMs = Math.round(Math.min(firstMs * 2 ** this.#failures, maxMs) * (0.5 + Math.random() / 2));
     this.#failures += 1;
     clearTimeout(this.#timer);
     if (!this.#stopped) {

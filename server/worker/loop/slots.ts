@@ -2,7 +2,7 @@
 // a freed slot goes first to the tenant that runs least. The last free slots are reserved for tenants
 // that run nothing, one for each: jobs of hours cannot keep another tenant's first job waiting. No I/O here.
 
-export interface HungryTenant {
+export interface SlotWaiter {
   readonly key: string;
   /** Called when it may ask again. */
   onSlotFree(): void;
@@ -19,7 +19,7 @@ export class Slots {
   #tenants = 0;
   #used = 0;
   #running = new Map<string, number>();
-  #hungry = new Map<string, HungryTenant>();
+  #waiters = new Map<string, SlotWaiter>();
 
   constructor(total: number, { reservedShare = 0 }: SlotsOptions = {}) {
     this.total = total;
@@ -31,7 +31,7 @@ export class Slots {
   set tenants(count: number) {
     const fewer = count < this.#tenants;
     this.#tenants = count;
-    if (fewer) this.#tellHungry();
+    if (fewer) this.#notifyWaiters();
   }
 
   get used(): number {
@@ -43,15 +43,15 @@ export class Slots {
   }
 
   /** How many tenants beside this one wait for slots. */
-  rivalsOf(key: string): number {
-    return this.#hungry.size - (this.#hungry.has(key) ? 1 : 0);
+  otherWaiters(key: string): number {
+    return this.#waiters.size - (this.#waiters.has(key) ? 1 : 0);
   }
 
   /** How many the tenant could take now, to have `tenantLimit` in all at most. */
   freeFor(key: string, tenantLimit: number): number {
     const free = this.total - this.#used;
     const running = this.runningOf(key);
-    const share = Math.ceil((free - this.#reservedAgainst(running)) / (this.rivalsOf(key) + 1));
+    const share = Math.ceil((free - this.#reservedAgainst(running)) / (this.otherWaiters(key) + 1));
     const first = running === 0 && free > 0 ? 1 : 0;
     return Math.max(0, Math.min(Math.max(share, first), tenantLimit - running));
   }
@@ -63,21 +63,21 @@ export class Slots {
   }
 
   /** Takes what is free for the tenant; 0 means wait for `onSlotFree()`. */
-  take(tenant: HungryTenant, tenantLimit: number): number {
+  take(tenant: SlotWaiter, tenantLimit: number): number {
     const granted = this.freeFor(tenant.key, tenantLimit);
     if (granted === 0) {
       this.wait(tenant);
       return 0;
     }
-    this.#hungry.delete(tenant.key);
+    this.#waiters.delete(tenant.key);
     this.#used += granted;
     this.#running.set(tenant.key, this.runningOf(tenant.key) + granted);
     return granted;
   }
 
   /** It has something to claim and no slot for it. */
-  wait(tenant: HungryTenant): void {
-    this.#hungry.set(tenant.key, tenant);
+  wait(tenant: SlotWaiter): void {
+    this.#waiters.set(tenant.key, tenant);
   }
 
   release(key: string, count: number): void {
@@ -86,17 +86,17 @@ export class Slots {
     const left = this.runningOf(key) - count;
     if (left > 0) this.#running.set(key, left);
     else this.#running.delete(key);
-    this.#tellHungry();
+    this.#notifyWaiters();
   }
 
   /** A tenant that has nothing to claim, or is stopped, is no rival. */
   forget(key: string): void {
-    this.#hungry.delete(key);
+    this.#waiters.delete(key);
   }
 
-  #tellHungry(): void {
-    if (this.#hungry.size === 0) return;
-    const byLeast = [...this.#hungry.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
+  #notifyWaiters(): void {
+    if (this.#waiters.size === 0) return;
+    const byLeast = [...this.#waiters.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
     for (const tenant of byLeast) tenant.onSlotFree();
   }
 }

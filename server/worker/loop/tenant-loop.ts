@@ -4,30 +4,30 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
-import type { Job } from '../../jobs/model/job.ts';
+import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { requeueUnstarted } from '../../jobs/finish/requeue-unstarted.ts';
-import type { Settlement } from '../../jobs/finish/finish.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import { timeoutOf } from '../../jobs/model/timeout.ts';
 import { Rate } from '../../kernel/rate.ts';
 import { hasCapacities } from '../../tenants/capacities.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { type Abandoned, Attempt, type Executor } from '../attempt/attempt.ts';
-import { Batch } from './claim-batch.ts';
-import { Claims } from './claimer.ts';
-import { DueTimer } from './due-timer.ts';
+import { JobStopped, type StopReason } from '../attempt/stop-reason.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
+import { ClaimBatch } from './claim-batch.ts';
+import { Claimer } from './claimer.ts';
+import { DueTimer } from './due-timer.ts';
 import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
 import { LostClaims } from './lost-claims.ts';
-import { ReadyJobs } from './ready-queue.ts';
+import { OutcomeWriterPool } from './outcome-writer-pool.ts';
+import { ReadyQueue } from './ready-queue.ts';
 import { Reservations } from './reservations.ts';
-import { Settlers } from './outcome-writer-pool.ts';
-import type { HungryTenant } from './slots.ts';
-import { JobStopped, type StopReason } from '../attempt/stop-reason.ts';
+import type { SlotWaiter } from './slots.ts';
 import { UnresponsiveHandlers } from './unresponsive-handlers.ts';
 
 /** What is to be written of an attempt, and what is to be done once it is. */
-interface Ending extends Settlement {
+interface PendingOutcome extends FinishedAttempt {
   job: Job;
   seconds: number;
   /** The lease that ends with this attempt. */
@@ -37,19 +37,19 @@ interface Ending extends Settlement {
 }
 
 // Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
-const largestClaim = 1500;
+const maxClaim = 1500;
 const leaseRanOut = 'the lease ran out before the attempt began';
 // Outcomes that may wait for their commit before the loop stops taking more.
-const largestBacklog = 4000;
+const maxBacklog = 4000;
 
-export class TenantLoop implements HungryTenant {
+export class TenantLoop implements SlotWaiter {
   readonly key: string;
   tenant: Tenant;
   readonly running = new Map<string, Attempt>();
   readonly #deps: LoopDependencies;
-  readonly #settlers: Settlers<Ending>;
-  readonly #ready = new ReadyJobs();
-  readonly #claims: Claims;
+  readonly #outcomeWriters: OutcomeWriterPool<PendingOutcome>;
+  readonly #ready = new ReadyQueue();
+  readonly #claimer: Claimer;
   #scheduled = false;
   #stopped = false;
   readonly #reservations: Reservations;
@@ -64,7 +64,7 @@ export class TenantLoop implements HungryTenant {
     this.#deps = deps;
     const actor = `worker:${deps.workerId}`;
     this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
-    this.#claims = new Claims({
+    this.#claimer = new Claimer({
       lost: this.#lostClaims,
       next: () => this.#claim(),
       send: (request) => deps.claim(this.tenant, request),
@@ -77,7 +77,7 @@ export class TenantLoop implements HungryTenant {
       onDue: () => this.#schedule(),
     });
     this.#reservations = new Reservations((count) => deps.slots.release(this.key, count));
-    this.#settlers = new Settlers({
+    this.#outcomeWriters = new OutcomeWriterPool({
       db: deps.db,
       schema: tenant.schema,
       actor,
@@ -87,9 +87,9 @@ export class TenantLoop implements HungryTenant {
       onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
       onClaimLost: (leaseId, error) => this.#loseClaim(leaseId, error),
       onRunnable: (offered) => this.#onRunnable(offered || this.#stopped || this.#room() <= 0),
-      onSettled: (items, accepted) => this.#onSettled(items, accepted),
+      onFinished: (items, accepted) => this.#onFinished(items, accepted),
       onWritten: () => {
-        if (this.#claims.mayBeMore) this.#schedule();
+        if (this.#claimer.mayHaveWork) this.#schedule();
       },
     });
     this.#unresponsive = new UnresponsiveHandlers(
@@ -116,7 +116,7 @@ export class TenantLoop implements HungryTenant {
   /** There may be something to claim. Cheap; many calls of one turn make one claim. */
   wake(): void {
     if (this.#deps.types().length === 0) return;
-    this.#claims.wake();
+    this.#claimer.wake();
     this.#schedule();
   }
 
@@ -139,7 +139,7 @@ export class TenantLoop implements HungryTenant {
     const { slots } = this.#deps;
     const types = this.#deps.types();
     const ours = jobs.every((job) => !job.remote && types.includes(job.type));
-    if (!ours || this.#claims.busy || this.#ready.size > 0 || !this.#nothingWaits) return undefined;
+    if (!ours || this.#claimer.busy || this.#ready.size > 0 || !this.#isDrained) return undefined;
     if (slots.freeFor(this.key, this.#limit) < jobs.length) return undefined;
     const { leaseId, owner, leaseSeconds } = this.#request(jobs.length, types);
     const sentAt = process.hrtime.bigint();
@@ -163,8 +163,8 @@ export class TenantLoop implements HungryTenant {
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
     this.#deps.slots.forget(this.key);
-    this.#ready.returnAll('drained');
-    await this.#claims.stop();
+    this.#ready.requeueAll('drained');
+    await this.#claimer.stop();
     await this.#reservations.idle();
     await this.#due.stop();
   }
@@ -192,9 +192,9 @@ export class TenantLoop implements HungryTenant {
 
   /** All outcomes known so far are written, and claims whose answers were lost are given back. */
   async flushed(): Promise<void> {
-    await this.#settlers.idle();
+    await this.#outcomeWriters.idle();
     try {
-      if ((await this.#lostClaims.disown()) > 0) this.#onRunnable(true);
+      if ((await this.#lostClaims.release()) > 0) this.#onRunnable(true);
     } catch (error) {
       this.#deps.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be given back');
     }
@@ -218,7 +218,7 @@ export class TenantLoop implements HungryTenant {
     if (this.#stopped) return;
     // What is ready does not wait for the answer of a claim.
     this.#startReady();
-    this.#claims.send();
+    this.#claimer.send();
   }
 
   /** The next claim, if there is room for it. */
@@ -234,15 +234,15 @@ export class TenantLoop implements HungryTenant {
 
   /** The next jobs of lanes that move on may be taken with the outcomes, unless others come first. */
   #nextClaim(): NamedClaim | undefined {
-    if (!this.#nothingWaits) return undefined;
+    if (!this.#isDrained) return undefined;
     const room = this.#room();
     return room > 0 ? this.#request(room, this.#deps.types()) : undefined;
   }
 
   /** As far as is known: whoever comes by now may be taken, none comes before. */
-  get #nothingWaits(): boolean {
-    if (this.#stopped || !this.#claims.nothingWaits || hasCapacities(this.tenant.settings)) return false;
-    return this.#deps.slots.rivalsOf(this.key) === 0;
+  get #isDrained(): boolean {
+    if (this.#stopped || !this.#claimer.isDrained || hasCapacities(this.tenant.settings)) return false;
+    return this.#deps.slots.otherWaiters(this.key) === 0;
   }
 
   get #limit(): number {
@@ -253,15 +253,15 @@ export class TenantLoop implements HungryTenant {
   #room(): number {
     const ahead = this.tenant.settings.capacity_units === undefined ? this.#ready.ahead(this.#limit) : 0;
     const free = this.#deps.slots.freeFor(this.key, this.#limit);
-    return Math.min(free + ahead - this.#ready.size - this.#claims.asked, largestClaim);
+    return Math.min(free + ahead - this.#ready.size - this.#claimer.requested, maxClaim);
   }
 
   /** How many to claim now; 0 means that it is not the time. */
   #wanted(): number {
-    if (this.#settlers.pending >= largestBacklog) return 0;
+    if (this.#outcomeWriters.pending >= maxBacklog) return 0;
     const room = this.#room();
     // A claim for a few, while many are ready or on their way, would cost as much as one for many.
-    const least = this.#claims.busy ? largestClaim / 2 : this.#ready.size;
+    const least = this.#claimer.busy ? maxClaim / 2 : this.#ready.size;
     return room > 0 && room >= least ? room : 0;
   }
 
@@ -269,7 +269,7 @@ export class TenantLoop implements HungryTenant {
   #startReady(): void {
     const { slots, heartbeat, observe } = this.#deps;
     if (this.#ready.size === 0) {
-      if (!this.#claims.mayBeMore) slots.forget(this.key);
+      if (!this.#claimer.mayHaveWork) slots.forget(this.key);
       return;
     }
     const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
@@ -280,7 +280,7 @@ export class TenantLoop implements HungryTenant {
       if (heartbeat.isTrusted(attempt.leaseId)) {
         observe.started(this.tenant, attempt.job);
         attempt.start();
-      } else attempt.giveBack(leaseRanOut);
+      } else attempt.requeue(leaseRanOut);
       if (attempt.started) started += 1;
     }
     slots.release(this.key, granted - started);
@@ -301,7 +301,7 @@ export class TenantLoop implements HungryTenant {
     observe.claimed(this.tenant, claimed.jobs);
     this.#claimRate.add(claimed.jobs.length);
     if (claimed.jobs.length === 0) return;
-    const batch = new Batch(
+    const batch = new ClaimBatch(
       this.tenant.schema,
       claimed.leaseId,
       claimed.jobs.map((job) => job.id),
@@ -311,7 +311,7 @@ export class TenantLoop implements HungryTenant {
       cancelGraceMs: this.#deps.cancelGraceMs,
       timeoutSeconds: (job) => timeoutOf(job, this.tenant, this.#deps.timeoutSeconds),
       run: (attempt) => this.#deps.run(this.tenant, attempt),
-      settle: (attempt, outcome) => this.#settle(batch, attempt, outcome),
+      finish: (attempt, outcome) => this.#finish(batch, attempt, outcome),
       abandon: (attempt, abandoned) => this.#abandon(batch, attempt, abandoned),
     };
     const attempts = claimed.jobs.map((job) => new Attempt(job, claimed.leaseId, executor));
@@ -325,11 +325,11 @@ export class TenantLoop implements HungryTenant {
   #queue(attempts: Attempt[]): void {
     this.#ready.add(attempts);
     // The claim may have been answered after the loop was stopped.
-    if (this.#stopped) this.#ready.returnAll('drained');
+    if (this.#stopped) this.#ready.requeueAll('drained');
   }
 
   /** The handler still runs. It gives its slot away, and its job keeps the lane. */
-  #abandon(batch: Batch, attempt: Attempt, { reason, outcome, ended, patienceMs }: Abandoned): void {
+  #abandon(batch: ClaimBatch, attempt: Attempt, { reason, outcome, ended, patienceMs }: Abandoned): void {
     const { observe } = this.#deps;
     const { job, leaseId } = attempt;
     let owned = true;
@@ -361,13 +361,13 @@ export class TenantLoop implements HungryTenant {
           this.#write(attempt, decided, seconds, batch.remove(attempt) ? batch : undefined);
         else {
           this.#deps.heartbeat.drop(handler);
-          observe.settled(this.tenant, [{ job, outcome: undefined, seconds }]);
+          observe.finished(this.tenant, [{ job, outcome: undefined, seconds }]);
         }
       },
     );
   }
 
-  #settle(batch: Batch, attempt: Attempt, outcome: Outcome | undefined): void {
+  #finish(batch: ClaimBatch, attempt: Attempt, outcome: Outcome | undefined): void {
     const seconds = secondsOf(attempt);
     const last = batch.remove(attempt);
     this.#leave(attempt);
@@ -375,7 +375,7 @@ export class TenantLoop implements HungryTenant {
       this.#write(attempt, outcome, seconds, last ? batch : undefined);
       return;
     }
-    this.#deps.observe.settled(this.tenant, [{ job: attempt.job, outcome, seconds }]);
+    this.#deps.observe.finished(this.tenant, [{ job: attempt.job, outcome, seconds }]);
     if (last) this.#endLease(batch);
   }
 
@@ -385,13 +385,13 @@ export class TenantLoop implements HungryTenant {
     if (!attempt.started) return;
     this.#deps.slots.release(this.key, 1);
     this.#ready.observe(secondsOf(attempt) * 1000);
-    if (this.#claims.mayBeMore || this.#ready.size > 0) this.#schedule();
+    if (this.#claimer.mayHaveWork || this.#ready.size > 0) this.#schedule();
   }
 
   /** Nothing of the lease is left to be written. */
-  #endLease(batch: Batch): void {
+  #endLease(batch: ClaimBatch): void {
     this.#deps.heartbeat.drop(batch);
-    this.#settlers.forget(batch.leaseId);
+    this.#outcomeWriters.forget(batch.leaseId);
   }
 
   #write(
@@ -401,11 +401,11 @@ export class TenantLoop implements HungryTenant {
     lastOf: HeldLease | undefined,
   ): void {
     const item = { job, jobId: job.id, leaseId, targetId: job.targetId, outcome, seconds, lastOf, began };
-    this.#settlers.add(item, lastOf !== undefined);
+    this.#outcomeWriters.add(item, lastOf !== undefined);
   }
 
   /** Its lease may have expired while the process stood still: it must not count as an attempt that was lost. */
-  #requeueUnstarted({ leaseId, job }: Ending): void {
+  #requeueUnstarted({ leaseId, job }: PendingOutcome): void {
     const { db, logger, workerId } = this.#deps;
     const unstarted = { leaseId, jobs: [job], actor: `worker:${workerId}`, reason: leaseRanOut };
     requeueUnstarted(db, this.tenant.schema, unstarted).then(
@@ -416,7 +416,7 @@ export class TenantLoop implements HungryTenant {
     );
   }
 
-  #onSettled(items: Ending[], accepted: (item: Ending) => boolean): void {
+  #onFinished(items: PendingOutcome[], accepted: (item: PendingOutcome) => boolean): void {
     const { heartbeat, observe } = this.#deps;
     const ended: EndedAttempt[] = [];
     for (const item of items) {
@@ -427,7 +427,7 @@ export class TenantLoop implements HungryTenant {
       if (outcome?.kind === 'retry' || outcome?.kind === 'recoverLater') this.dueIn(outcome.delayMs + 1);
       if (outcome === undefined && !item.began) this.#requeueUnstarted(item);
     }
-    observe.settled(this.tenant, ended);
+    observe.finished(this.tenant, ended);
     // What ended made room for what did not fit.
     if (hasCapacities(this.tenant.settings)) this.#onRunnable(this.#stopped);
   }

@@ -1,7 +1,8 @@
 // The handlers of one tenant that were told to stop and still run in this process, and the attempts that wait for them:
 // no attempt of the same job or target starts here beside one, also where the lane could not be kept in the database.
-import type { Job } from '../../jobs/model/job.ts';
+
 import type { Outcome } from '../../jobs/finish/outcome.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import type { Attempt } from '../attempt/attempt.ts';
 import {
   type Release,

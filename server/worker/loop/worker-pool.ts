@@ -8,9 +8,9 @@ import type { Service } from '../../kernel/service.ts';
 import type { DrainResult } from '../../stats/metrics.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { TenantLoop } from './tenant-loop.ts';
-import type { LoopDependencies } from './loop-dependencies.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
+import type { LoopDependencies } from './loop-dependencies.ts';
+import { TenantLoop } from './tenant-loop.ts';
 
 const loadJobsPerSecond = 1000;
 const fewTenants = 5;
@@ -24,8 +24,8 @@ export class WorkerPool implements Service {
   /** Loops of tenants that were suspended or deleted, and still have running jobs. */
   #leaving = new Set<TenantLoop>();
   #state: 'new' | 'running' | 'draining' | 'stopped' = 'new';
-  #hurried = false;
-  #hurry: (() => void) | undefined;
+  #graceEnded = false;
+  #endGrace: (() => void) | undefined;
 
   constructor(registry: TenantRegistry, deps: LoopDependencies) {
     this.#registry = registry;
@@ -108,9 +108,9 @@ export class WorkerPool implements Service {
   }
 
   /** A second signal: the grace is over now. */
-  hurry(): void {
-    this.#hurried = true;
-    this.#hurry?.();
+  endGraceNow(): void {
+    this.#graceEnded = true;
+    this.#endGrace?.();
   }
 
   async stop(): Promise<void> {
@@ -122,10 +122,10 @@ export class WorkerPool implements Service {
   async #waitUntilIdle(timeoutMs: number): Promise<boolean> {
     const deadline = performance.now() + timeoutMs;
     let reportAt = performance.now() + 5000;
-    while (this.runningCount > 0 && performance.now() < deadline && !this.#hurried) {
+    while (this.runningCount > 0 && performance.now() < deadline && !this.#graceEnded) {
       await new Promise<void>((resolve) => {
         const timer = setTimeout(resolve, 20);
-        this.#hurry = () => {
+        this.#endGrace = () => {
           clearTimeout(timer);
           resolve();
         };
@@ -135,8 +135,8 @@ export class WorkerPool implements Service {
         this.#logger.info({ running: this.runningCount, leftMs: Math.round(deadline - performance.now()) }, 'draining');
       }
     }
-    this.#hurry = undefined;
-    this.#hurried = false;
+    this.#endGrace = undefined;
+    this.#graceEnded = false;
     return this.runningCount === 0;
   }
 
@@ -172,5 +172,5 @@ export class WorkerPool implements Service {
 }
 
 function drained(job: Job, tenant: Tenant): StopReason {
-  return { kind: 'drained', thenDo: job.onDrain ?? tenant.settings.on_drain ?? 'pause' };
+  return { kind: 'drained', onDrain: job.onDrain ?? tenant.settings.on_drain ?? 'pause' };
 }

@@ -2,11 +2,11 @@
 // only: it has no database, and can be ended at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import { monotonicMs } from '../../kernel/monotonic.ts';
-import type { JobDefinition } from '../handlers/define-job.ts';
 import type { Effects, LeaseAssertion } from '../attempt/effects.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/invoke.ts';
-import { loadDefinitions } from '../handlers/load-module.ts';
 import { toStorable } from '../attempt/storable.ts';
+import type { JobDefinition } from '../handlers/define-job.ts';
+import { loadDefinitions } from '../handlers/load-module.ts';
 import { receiveError, sendError } from './thread-error.ts';
 import type { FromHandler, HandlerCall, RunMessage, ThreadHealth, ToHandler } from './thread-messages.ts';
 

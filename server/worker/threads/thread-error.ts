@@ -1,8 +1,9 @@
 // How an error crosses the border of a thread and is the same on the other side.
+
+import { JobStopped } from '../attempt/stop-reason.ts';
 import { traceOf } from '../handlers/error-trace.ts';
 import { dispositionOf, Fatal, Recoverable, SkipPhase } from '../handlers/handler-errors.ts';
 import { toJobError } from '../handlers/job-error.ts';
-import { JobStopped } from '../attempt/stop-reason.ts';
 import type { SentError } from './thread-messages.ts';
 
 export function sendError(error: unknown): SentError {

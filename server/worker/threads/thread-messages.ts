@@ -1,8 +1,8 @@
 // What the daemon and the thread of an isolated handler say to each other. Everything is plain data.
 import type { ErrorTrace } from '../../jobs/model/job.ts';
-import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
 import type { LogLevel, PhaseScope } from '../attempt/effects.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
+import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
 
 export interface RunMessage {
   kind: 'run';

@@ -25,7 +25,7 @@ async function open(url = context.url): Promise<{ db: Database; table: string; r
 test('all statements are one transaction, in the order in which they were sent', async () => {
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
-  const answers = await db.together((tx) =>
+  const answers = await db.pipelinedTransaction((tx) =>
     Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2]), tx.query(insert, [3], 'often')]),
   );
   expect(answers.map(([row]) => row?.n)).toEqual([1, 2, 3]);
@@ -38,19 +38,19 @@ test.each([0, 1, 2])(
   async (bad) => {
     const { db, table, read } = await open();
     const insert = `insert into ${table} (n) values ($1)`;
-    const failing = db.together((tx) =>
+    const failing = db.pipelinedTransaction((tx) =>
       Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'often'))),
     );
     expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
     expect(await read()).toEqual([]);
     // The connection is as good as before.
-    await db.together((tx) => tx.query(insert, [7], 'often'));
+    await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'often'));
     expect(await read()).toEqual([7]);
     expect(db.pool.totalCount).toBe(1);
   },
 );
 
-test.each(['together', 'transaction'] as const)(
+test.each(['pipelinedTransaction', 'transaction'] as const)(
   '%s tells what failed, not that something had failed before',
   async (way) => {
     const { db, table } = await open();
@@ -69,7 +69,7 @@ test('a name that the server never learned is forgotten without asking it', asyn
   // Each is worth a name by its third use, which stands behind a statement that fails.
   for (let n = 0; n < 3; n++) {
     for (let use = 0; use < 2; use++) await db.query(refused(n), [n], 'often');
-    const all = db.together((tx) => Promise.all([tx.query(failing), tx.query(refused(n), [n], 'often')]));
+    const all = db.pipelinedTransaction((tx) => Promise.all([tx.query(failing), tx.query(refused(n), [n], 'often')]));
     await expect(all).rejects.toThrow('check constraint');
   }
   for (let n = 0; n < 60; n++) {
@@ -84,7 +84,7 @@ test('a connection that is cut in between leaves nothing behind', async () => {
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1)`;
   const cut = db
-    .together((tx) =>
+    .pipelinedTransaction((tx) =>
       Promise.all([tx.query(insert, [1]), tx.query('select pg_sleep($1)', [60]), tx.query(insert, [2])]),
     )
     .catch((error: unknown) => error);
@@ -96,14 +96,14 @@ test('a connection that is cut in between leaves nothing behind', async () => {
   });
   expect(isConnectionError(await cut)).toBe(true);
   expect(await read()).toEqual([]);
-  await db.together((tx) => tx.query(insert, [3]));
+  await db.pipelinedTransaction((tx) => tx.query(insert, [3]));
   expect(await read()).toEqual([3]);
 });
 
 test('what comes after the COMMIT is refused instead of being a transaction of its own', async () => {
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1)`;
-  const late = db.together(async (tx) => {
+  const late = db.pipelinedTransaction(async (tx) => {
     await tx.query(insert, [1]);
     await tx.query(insert, [2]);
   });
@@ -114,7 +114,7 @@ test('what comes after the COMMIT is refused instead of being a transaction of i
 test('what is set for it ends with it', async () => {
   const { db } = await open();
   const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
-  const within = await db.together((tx) => tx.query(settings));
+  const within = await db.pipelinedTransaction((tx) => tx.query(settings));
   expect(within).toEqual([{ plans: 'force_generic_plan', scans: 'off' }]);
   expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
 });
@@ -123,7 +123,7 @@ test('a pooler is given nothing to remember', async () => {
   const { db, table, read } = await open((await startProxy(context.url, { asPooler: true })).url);
   const insert = `insert into ${table} (n) values ($1)`;
   for (let n = 0; n < 5; n++) {
-    const [, [row]] = await db.together((tx) =>
+    const [, [row]] = await db.pipelinedTransaction((tx) =>
       Promise.all([
         tx.query(insert, [n], 'often'),
         tx.query<{ plans: string }>(`select current_setting('plan_cache_mode') as plans`),

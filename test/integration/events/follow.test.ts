@@ -1,7 +1,7 @@
 import { describe, expect, it } from 'vitest';
 import type { Event } from '../../../server/events/log/event.ts';
-import { readNewEvents, readStatement } from '../../../server/events/log/read-new-events.ts';
 import { beginning, type Position } from '../../../server/events/log/position.ts';
+import { readNewEvents, readStatement } from '../../../server/events/log/read-new-events.ts';
 import { useTenant } from '../../support/database.ts';
 import { openTransaction, writeEvent, writeOutOfOrder } from '../../support/events.ts';
 

@@ -3,13 +3,13 @@ import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { probeTenants } from '../../../server/maintenance/probe-tenants.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
-import { survey } from '../../../server/maintenance/probe-tenants.ts';
-import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { Metrics } from '../../../server/stats/metrics.ts';
 import { reportSetAside } from '../../../server/stats/report-set-aside.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts } from '../../../server/stats/snapshot.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
 import { writeEvent } from '../../support/events.ts';
@@ -177,7 +177,7 @@ test('a question that one tenant cannot answer is null there, and answered by al
       `(select pg_snapshot_xmax(snapshot::pg_snapshot)::text from ${s}.followers where name = 'x')`,
     one: () => '1',
   };
-  const answers = await survey(context.db, [broken.tenant, healthy.tenant], questions);
+  const answers = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
   expect(answers.map(({ answers }) => answers)).toEqual([
     { reached: null, one: 1 },
     { reached: null, one: 1 },

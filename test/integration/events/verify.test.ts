@@ -1,11 +1,11 @@
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
-import type { Fault } from '../../../server/events/seals/violation.ts';
 import { pruneEvents } from '../../../server/events/seals/prune.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
+import type { Violation } from '../../../server/events/seals/violation.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { type Verification, verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { useTenant } from '../../support/database.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
@@ -88,7 +88,7 @@ async function eventOf(type: string): Promise<{ key: string; xid: string; seq: s
   return row;
 }
 
-const brief = (found: Verification) => found.faults.map((f: Fault) => [f.kind, f.event ?? f.seal ?? f.jobId]);
+const brief = (found: Verification) => found.faults.map((f: Violation) => [f.kind, f.event ?? f.seal ?? f.jobId]);
 
 describe('verification', () => {
   it('proves a log in which everything happened', () => {

@@ -6,7 +6,7 @@ import { schedulerRoutes } from '../../../server/http/routes/scheduler.ts';
 import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
@@ -70,7 +70,7 @@ describe('a claim', () => {
       outcome: { kind: 'complete' as const, result: null },
     }));
     const claimNext = { ...request, leaseId: crypto.randomUUID() };
-    const settled = await settle(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
+    const settled = await finishAttempts(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
     expect(settled.claimed?.jobs.length).toBeGreaterThan(0);
     expect(settled.claimed?.jobs.length).toBeLessThan(many);
     expect(settled.runnable).toBe(true);

@@ -14,7 +14,7 @@ import { EventReader } from '../../support/sse.ts';
 
 const context = useTenantPerTest();
 const fast: StreamOptions = {
-  mostReaders: 100,
+  maxReaders: 100,
   bufferBytes: 1_000_000,
   pollMs: 20,
   pingMs: 60_000,
@@ -280,7 +280,7 @@ describe('a stream that begins with a snapshot', () => {
 
 describe('streams and their limits', () => {
   it('serves hundreds of readers with the queries of one', async () => {
-    const server = await serve({ mostReaders: 1000, pollMs: 50 });
+    const server = await serve({ maxReaders: 1000, pollMs: 50 });
     const readers = await Promise.all(
       Array.from({ length: 200 }, async (_, i) => (await read(server, i % 2 ? `?target_id=t${i}` : '')).ready()),
     );
@@ -345,7 +345,7 @@ describe('streams and their limits', () => {
   });
 
   it('takes no more readers than it may, needs the scope, and answers HEAD', async () => {
-    const server = await serve({ mostReaders: 1 });
+    const server = await serve({ maxReaders: 1 });
     const reader = await (await read(server)).ready();
     expect((await server.app.request('GET', '/api/events/stream', { key })).status).toBe(429);
     reader.close();
@@ -356,7 +356,7 @@ describe('streams and their limits', () => {
   });
 
   it('takes so many readers of one key, and of one tenant, and tells which limit it was', async () => {
-    const server = await serve({ mostReadersPerTenant: 3, mostReadersPerKey: 2 });
+    const server = await serve({ maxReadersPerTenant: 3, maxReadersPerKey: 2 });
     const other = await server.app.keyFor(context.tenant.id);
     const open = (text: string) => EventReader.open(`${server.app.url}/api/events/stream`, { key: text });
     const readers = [await (await open(key)).ready(), await (await open(key)).ready()];

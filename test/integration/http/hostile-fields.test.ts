@@ -11,8 +11,8 @@ import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
 import { statsRoutes } from '../../../server/http/routes/stats.ts';
 import { webhookRoutes } from '../../../server/http/routes/webhooks.ts';
+import { enqueueDirectly } from '../../../server/jobs/enqueue/enqueue-all.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
-import { submitDirectly } from '../../../server/jobs/enqueue/enqueue-all.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
@@ -27,7 +27,7 @@ const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLim
       db,
       config,
       jobTypes: new HandlerRegistry(demoHandlers),
-      enqueueJobs: submitDirectly(db),
+      enqueueJobs: enqueueDirectly(db),
       queueLimit,
     }),
     eventRoutes({ db }),

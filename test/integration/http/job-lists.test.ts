@@ -1,7 +1,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import { renewStatement } from '../../../server/jobs/claim/lease.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { renewStatement } from '../../../server/jobs/claim/lease.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { useControl } from '../../support/control.ts';
 import { addTenant } from '../../support/database.ts';
 import { addJob, claim, finish } from '../../support/jobs.ts';

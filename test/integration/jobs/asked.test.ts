@@ -1,10 +1,10 @@
 // A pause or cancel that was acknowledged while the attempt came to its end by itself (I7).
 import { expect, test } from 'vitest';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { repairOrphans } from '../../../server/jobs/finish/expire.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { useTenant } from '../../support/database.ts';
 import { checkInvariants } from '../../support/invariants.ts';
 import { addJob, claim, expireLease, finish, reread } from '../../support/jobs.ts';
@@ -22,7 +22,7 @@ async function runningJob(free: boolean): Promise<Job> {
 
 const goesOn: Outcome[] = [
   { kind: 'retry', error, delayMs: 0 },
-  { kind: 'giveBack', reason: 'drained' },
+  { kind: 'requeue', reason: 'drained' },
   { kind: 'recover', error },
   { kind: 'recoverLater', error, delayMs: 0 },
 ];

@@ -3,17 +3,17 @@
 import { v7 as uuidv7 } from 'uuid';
 import { afterEach, expect, onTestFinished, test } from 'vitest';
 import type { Queryable } from '../../../server/database/database.ts';
-import type { NamedClaim } from '../../../server/jobs/claim/claim.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
-import { enqueueIn } from '../../../server/jobs/enqueue/enqueue.ts';
-import { expireWaitingJobs } from '../../../server/jobs/finish/expire.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import { lockTargets } from '../../../server/jobs/lanes/lane.ts';
-import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { type Settled, settle, settleIn } from '../../../server/jobs/finish/finish.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import type { NamedClaim } from '../../../server/jobs/claim/claim.ts';
+import { enqueueIn } from '../../../server/jobs/enqueue/enqueue.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { expireWaitingJobs } from '../../../server/jobs/finish/expire.ts';
+import { type FinishResult, finishAttempts, finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
+import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
+import { lockTargets } from '../../../server/jobs/lanes/lane.ts';
 import { pauseTarget } from '../../../server/jobs/lanes/target.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
@@ -50,12 +50,12 @@ function request(next: Partial<NamedClaim> = {}): NamedClaim {
   return { leaseId: uuidv7(), owner: 'w2', limit: 100, leaseSeconds: 15, ...next };
 }
 
-async function finishAndTake(jobs: readonly Job[], { outcome = complete, next }: Finish = {}): Promise<Settled> {
+async function finishAndTake(jobs: readonly Job[], { outcome = complete, next }: Finish = {}): Promise<FinishResult> {
   const options = { actor: 'worker:w1', claimNext: request(next) };
-  return settle(context.db, context.schema, settlements(jobs, outcome), options);
+  return finishAttempts(context.db, context.schema, settlements(jobs, outcome), options);
 }
 
-const taken = ({ claimed }: Settled) => claimed?.jobs.map((job) => job.id);
+const taken = ({ claimed }: FinishResult) => claimed?.jobs.map((job) => job.id);
 
 async function leasesOf(job: Pick<Job, 'id'>): Promise<unknown[]> {
   return context.db.query(`select id, kind, owner, job_ids from ${context.schema}.leases where $1 = any(job_ids)`, [
@@ -149,7 +149,7 @@ test('outcomes of several kinds free their lanes together; the most of a kind ta
     ...settlements([third!], { kind: 'fail', error }),
     ...settlements([fourth!], { kind: 'stopCanceled', message: 'canceled' }),
   ];
-  const settled = await settle(context.db, context.schema, items, { actor: 'worker:w1', claimNext: request() });
+  const settled = await finishAttempts(context.db, context.schema, items, { actor: 'worker:w1', claimNext: request() });
   expect(settled.accepted.size).toBe(4);
   expect(settled.runnable).toBe(true);
   expect(taken(settled)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
@@ -160,7 +160,7 @@ test('outcomes of several kinds free their lanes together; the most of a kind ta
 
 test('a job that is put in while an outcome waits for the lane is the next of it', async () => {
   const { targetId, jobs } = await startLane();
-  let settling: Promise<Settled> | undefined;
+  let settling: Promise<FinishResult> | undefined;
   const added = await context.db.transaction(async (tx) => {
     await lockTargets(tx, context.schema, [targetId]);
     settling = finishAndTake(jobs);
@@ -260,7 +260,7 @@ test.each<[string, Outcome, object]>([
   ['failed and blocks', { kind: 'fail', error }, { status: 'ERROR', laneHead: true }],
   ['waits for its retry', { kind: 'retry', error, delayMs: 3_600_000 }, { status: 'PENDING', laneHead: true }],
   ['was paused', { kind: 'stopPaused', message: 'paused' }, { status: 'PAUSED', laneHead: true }],
-  ['was given back', { kind: 'giveBack', reason: 'drained' }, { status: 'QUEUED', laneHead: true, attempt: 0 }],
+  ['was given back', { kind: 'requeue', reason: 'drained' }, { status: 'QUEUED', laneHead: true, attempt: 0 }],
 ])('a lane whose head %s stays with it', async (_what, outcome, expected) => {
   const { jobs } = await startLane({});
   expect(taken(await finishAndTake([jobs[0]!], { outcome }))).toEqual([]);
@@ -314,7 +314,7 @@ test('a crash after the claim and before the commit leaves everything as it was'
   const before = await everything();
   const crashed = context.db.transaction(async (tx) => {
     const options = { actor: 'worker:w1', endedLeases: [jobs[0]!.leaseId as string], claimNext: request() };
-    const settled = await settleIn(tx, context.schema, settlements([jobs[0]!], complete), options);
+    const settled = await finishAttemptsIn(tx, context.schema, settlements([jobs[0]!], complete), options);
     expect(taken(settled)).toEqual([jobs[1]!.id]);
     throw new Error('crash');
   });
@@ -354,10 +354,10 @@ test('the plan that is kept reads no table from end to end, even if it was made 
     [jobs, { kind: 'stopCanceled', message: 'canceled' }],
   ] as const) {
     for (const next of [{ claimNext: request({ types: ['demo.echo'] }) }, {}]) {
-      await settleIn(spy, schema, settlements(of, outcome), { actor: 'worker:w1', ...next });
+      await finishAttemptsIn(spy, schema, settlements(of, outcome), { actor: 'worker:w1', ...next });
     }
   }
-  const planned = await db.together((tx) =>
+  const planned = await db.pipelinedTransaction((tx) =>
     Promise.all(
       texts.map(async (text, n) => {
         const places = new Set(text.match(/\$\d+/g)).size;
@@ -389,7 +389,7 @@ test('an outcome that cannot be said takes no other with it', async () => {
     ...settlements([lanes[1]!.jobs[0]!], { kind: 'complete', result: circular }),
   ];
   const before = await everything();
-  await expect(settle(context.db, context.schema, items, { actor: 'worker:w1' })).rejects.toThrow('circular');
+  await expect(finishAttempts(context.db, context.schema, items, { actor: 'worker:w1' })).rejects.toThrow('circular');
   expect(await everything()).toEqual(before);
 });
 
@@ -402,7 +402,7 @@ test('what is given back meets a deadlock, and is given back all the same', asyn
     return new; end $$`);
   await db.query(`create trigger once before update on ${schema}.jobs for each row execute function ${schema}.once()`);
   onTestFinished(() => db.query(`drop function ${schema}.once() cascade`).then(() => {}));
-  const settled = await finishAndTake([jobs[0]!], { outcome: { kind: 'giveBack', reason: 'drained' } });
+  const settled = await finishAndTake([jobs[0]!], { outcome: { kind: 'requeue', reason: 'drained' } });
   expect(settled.accepted).toEqual(new Set([jobs[0]!.id]));
   expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'QUEUED', laneHead: true, attempt: 0 });
   expect(await db.query(`select last_value::int as tries from ${schema}.tries`)).toEqual([{ tries: 2 }]);

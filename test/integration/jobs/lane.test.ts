@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
 import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import { useTenant } from '../../support/database.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../support/jobs.ts';
@@ -129,7 +129,7 @@ test('jobs of several leases, with and without results, are settled in one call'
     targetId: null,
     outcome: { kind: 'complete' as const, result: null },
   }));
-  const settled = await settle(context.db, context.schema, items, { actor: 'worker:w1' });
+  const settled = await finishAttempts(context.db, context.schema, items, { actor: 'worker:w1' });
   expect([...settled.accepted].sort()).toEqual(jobs.map((job) => job.id).sort());
   // The same again under swapped leases: each job counts only under its own.
   const more = await addJobs(context, [{}, {}]);
@@ -138,7 +138,7 @@ test('jobs of several leases, with and without results, are settled in one call'
     { jobId: a.jobs[0]!.id, leaseId: b.leaseId, targetId: null, outcome: { kind: 'complete' as const, result: null } },
     { jobId: b.jobs[0]!.id, leaseId: a.leaseId, targetId: null, outcome: { kind: 'complete' as const, result: 1 } },
   ];
-  expect((await settle(context.db, context.schema, swapped, { actor: 'worker:w1' })).accepted.size).toBe(0);
+  expect((await finishAttempts(context.db, context.schema, swapped, { actor: 'worker:w1' })).accepted.size).toBe(0);
   expect((await reread(context, more[0]!)).status).toBe('RUNNING');
   await finish(context, a.jobs[0]!);
   await finish(context, b.jobs[0]!);

@@ -1,8 +1,8 @@
 import { beforeAll, describe, expect, it } from 'vitest';
-import type { JobFilter } from '../../../server/jobs/read/filter.ts';
-import { pageOfIds } from '../../../server/jobs/read/list-jobs.ts';
 import { countJobs, eligible } from '../../../server/jobs/actions/bulk-operations.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
+import type { JobFilter } from '../../../server/jobs/read/filter.ts';
+import { pageOfIds } from '../../../server/jobs/read/list-jobs.ts';
 import { useTenant } from '../../support/database.ts';
 
 const context = useTenant();

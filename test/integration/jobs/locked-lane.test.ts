@@ -3,7 +3,7 @@
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database, isLockTimeout, retryConflicts } from '../../../server/database/database.ts';
-import { EnqueueGroup } from '../../../server/jobs/enqueue/group-commit.ts';
+import { EnqueueGroupCommit } from '../../../server/jobs/enqueue/group-commit.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -34,7 +34,7 @@ async function orderOf(targetId: string): Promise<string[]> {
 
 test('requests of other lanes are acknowledged while one lane is locked; those of the locked one follow in order', async () => {
   await addJobs(context, [on('held'), on('free')]);
-  const group = new EnqueueGroup(context.db);
+  const group = new EnqueueGroupCommit(context.db);
   const enqueue = (targetId: string) => group.enqueue(context.schema, [on(targetId)], 'test');
   const lock = await lockLane('held');
   const acknowledged: string[] = [];
@@ -58,7 +58,7 @@ test('requests of other lanes are acknowledged while one lane is locked; those o
 
 test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {
   await addJob(context, on('stuck'));
-  const group = new EnqueueGroup(context.db, { longestLockMs: 500 });
+  const group = new EnqueueGroupCommit(context.db, { longestLockMs: 500 });
   await lockLane('stuck');
   const refused = group.enqueue(context.schema, [on('stuck')], 'test');
   await expect(refused).rejects.toMatchObject({ code: 'TARGET_LOCKED' });
@@ -74,7 +74,7 @@ test('a request whose idempotency key is being used by a silent transaction dela
     `insert into ${context.schema}.jobs (id, status, type, queue, payload, client_request_id, lane_head, priority, max_attempts, on_error)
      select gen_random_uuid(), 'QUEUED', 'demo.echo', 'default', '{}', 'same', true, 2, 1, 'block'`,
   );
-  const group = new EnqueueGroup(context.db);
+  const group = new EnqueueGroupCommit(context.db);
   const keyed = group.enqueue(context.schema, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
   await group.enqueue(context.schema, [on('beside')], 'test');
   await client.query('commit');

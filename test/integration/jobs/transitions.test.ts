@@ -1,19 +1,19 @@
 // Every transition of the table: allowed from each of its `from`, refused from every other status, and
 // stale when the job changed hands or state between the look and the write.
 import { describe, expect, test } from 'vitest';
-import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
-import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
-import { expireWaitingJobs } from '../../../server/jobs/finish/expire.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import { lockTargets } from '../../../server/jobs/lanes/lane.ts';
-import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
-import { giveBackClaims } from '../../../server/jobs/finish/recover.ts';
-import { requeueUnstarted } from '../../../server/jobs/finish/requeue-unstarted.ts';
 import { resolveJob, resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
-import { type Status, statuses, type TransitionName, transitions } from '../../../server/jobs/model/states.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
+import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { expireWaitingJobs } from '../../../server/jobs/finish/expire.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
+import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
+import { requeueClaims } from '../../../server/jobs/finish/recover.ts';
+import { requeueUnstarted } from '../../../server/jobs/finish/requeue-unstarted.ts';
+import { lockTargets } from '../../../server/jobs/lanes/lane.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { type Status, statuses, type TransitionName, transitions } from '../../../server/jobs/model/states.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
 import { useTenant } from '../../support/database.ts';
@@ -118,7 +118,7 @@ const verbs: Record<Exclude<TransitionName, 'enqueue' | 'schedule'>, Verb> = {
     context.db.transaction(async (tx) => {
       await lockTargets(tx, context.schema, [job.targetId as string]);
       const lease = { id: job.leaseId ?? crypto.randomUUID(), owner: 'r1' };
-      return (await giveBackClaims(tx, context.schema, lease, [job], 'test')).jobs;
+      return (await requeueClaims(tx, context.schema, lease, [job], 'test')).jobs;
     }),
   complete: settles({ kind: 'complete', result: 1 }),
   completePartly: settles({ kind: 'completePartly', result: 1 }),
@@ -126,7 +126,7 @@ const verbs: Record<Exclude<TransitionName, 'enqueue' | 'schedule'>, Verb> = {
   fail: settles({ kind: 'fail', error }),
   stopPaused: settles({ kind: 'stopPaused', message: 'p' }),
   stopCanceled: settles({ kind: 'stopCanceled', message: 'c' }),
-  giveBack: settles({ kind: 'giveBack', reason: 'drained' }),
+  requeue: settles({ kind: 'requeue', reason: 'drained' }),
   recover: settles({ kind: 'recover', error }),
   recoverLater: settles({ kind: 'recoverLater', error, delayMs: long * 1000 }),
   requeueUnstarted: async (job) => {
@@ -192,7 +192,7 @@ describe.each(names)('%s', (name) => {
     const job = await jobIn(status);
     // Somebody else ends the job after we looked: through its lease if it has one, else by a cancel.
     if (status === 'RUNNING') {
-      await end(job, { kind: 'giveBack', reason: 'moved' });
+      await end(job, { kind: 'requeue', reason: 'moved' });
       const successor = await start(job, 'w2');
       expect(successor?.leaseId).not.toBe(job.leaseId);
     } else await cancelJob(context.db, context.schema, by(job.id));
@@ -226,7 +226,9 @@ test('a finish under a forged lease is refused', async () => {
   const job = await jobIn('RUNNING');
   const forged = { jobId: job.id, leaseId: crypto.randomUUID(), targetId: job.targetId };
   for (const outcome of Object.values(endings)) {
-    const { accepted } = await settle(context.db, context.schema, [{ ...forged, outcome }], { actor: 'worker:x' });
+    const { accepted } = await finishAttempts(context.db, context.schema, [{ ...forged, outcome }], {
+      actor: 'worker:x',
+    });
     expect(accepted.size).toBe(0);
   }
   expect((await reread(context, job)).status).toBe('RUNNING');

@@ -1,14 +1,14 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import { findJob } from '../../../server/jobs/read/find-job.ts';
+import { explainJob } from '../../../server/explain/explain-job.ts';
 import type { Reason } from '../../../server/explain/reason.ts';
+import type { WorkerView } from '../../../server/explain/worker-reasons.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
-import { explainJob } from '../../../server/explain/explain-job.ts';
-import type { FleetView } from '../../../server/explain/worker-reasons.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { findJob } from '../../../server/jobs/read/find-job.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 
@@ -16,7 +16,7 @@ const context = useTenantPerTest();
 const daemon = { id: 'd1', draining: false, running: 0, jobTypes: ['demo.echo'] };
 /** The type of all jobs of one history: those of the others wait in the same tenant. */
 let type = 'demo.echo';
-const view = (over: Partial<FleetView> = {}): FleetView => ({
+const view = (over: Partial<WorkerView> = {}): WorkerView => ({
   tenant: context.tenant,
   daemons: [{ ...daemon, jobTypes: ['demo.echo', type] }],
   workerConcurrency: 100,
@@ -24,9 +24,9 @@ const view = (over: Partial<FleetView> = {}): FleetView => ({
   capacities: [],
   ...over,
 });
-const why = async (job: Pick<Job, 'id'>, over: Partial<FleetView> = {}) =>
+const why = async (job: Pick<Job, 'id'>, over: Partial<WorkerView> = {}) =>
   explainJob(context.db, await reread(context, job), view(over));
-const codes = async (job: Pick<Job, 'id'>, over: Partial<FleetView> = {}) =>
+const codes = async (job: Pick<Job, 'id'>, over: Partial<WorkerView> = {}) =>
   (await why(job, over)).reasons.map((reason) => reason.code);
 const by = (jobId: string) => ({ jobId, actor: 'test', author: 'ann', reason: 'because' });
 const error = { code: 'HANDLER_ERROR', message: 'disk full' };

@@ -1,14 +1,14 @@
 // Jobs that are owned without an active lease: an older daemon or a hand in the database may leave them behind. They
 // are named, found by the next sweep, and end like those of any lease that runs out.
 import { expect, test } from 'vitest';
+import { explainJob } from '../../../server/explain/explain-job.ts';
 import { claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
 import { repairOrphans } from '../../../server/jobs/finish/expire.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
-import { explainJob } from '../../../server/explain/explain-job.ts';
-import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';

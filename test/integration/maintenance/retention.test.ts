@@ -1,14 +1,14 @@
 import { expect, test } from 'vitest';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import type { RetiredJob } from '../../../server/jobs/retention/delete-stale.ts';
-import { settleIn } from '../../../server/jobs/finish/finish.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
+import type { RetiredJob } from '../../../server/jobs/retention/delete-stale.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { probeTenants } from '../../../server/maintenance/probe-tenants.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { createRetention } from '../../../server/maintenance/retention-task.ts';
-import { survey } from '../../../server/maintenance/probe-tenants.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts } from '../../../server/stats/snapshot.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
@@ -119,7 +119,7 @@ test('a run is bounded, goes on where it stopped, and two at once share the work
   const { jobs } = await claim(where);
   for (const job of jobs) await finish(where, job);
   // Of its 90 events a batch reads four for each of its jobs, and the first 60 tell of no end.
-  expect(await retain(where, { batch: 5, mostBatches: 4 })).toMatchObject({ stale: 20, complete: false });
+  expect(await retain(where, { batch: 5, maxBatches: 4 })).toMatchObject({ stale: 20, complete: false });
   const rest = await Promise.all([retain(where, { batch: 5 }), retain(where, { batch: 5 })]);
   expect(rest[0].stale + rest[1].stale).toBe(10);
   await age(where, '2 hours');
@@ -195,7 +195,7 @@ test('what a transaction under way will write is not passed by', async () => {
     await held.promise;
     const { id, leaseId } = claimed!;
     const outcome = { kind: 'complete', result: null } as const;
-    await settleIn(tx, where.schema, [{ jobId: id, leaseId: leaseId!, targetId: null, outcome }], {
+    await finishAttemptsIn(tx, where.schema, [{ jobId: id, leaseId: leaseId!, targetId: null, outcome }], {
       actor: 'worker:slow',
     });
   });
@@ -302,11 +302,11 @@ function watch(where: TenantContext, terms: Partial<Config>) {
     config: { ...loadConfig({}), ...terms },
   });
   return async () => {
-    const [said] = await survey(where.db, [where.tenant], watcher.questions);
+    const [said] = await probeTenants(where.db, [where.tenant], watcher.probes);
     if (said === undefined) throw new Error('nothing was said');
-    await watcher.hear([{ ...said, stirred: true }]);
+    await watcher.onResults([{ ...said, hasNewEvents: true }]);
     await service.runOnce();
-    return watcher.rests(said.answers, 1000, where.tenant);
+    return watcher.isIdle(said.answers, 1000, where.tenant);
   };
 }
 

@@ -2,13 +2,13 @@ import { setImmediate } from 'node:timers/promises';
 import { expect, test } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { createFollowerWatch } from '../../../server/maintenance/follower-poll.ts';
+import { createFollowerPoll } from '../../../server/maintenance/follower-poll.ts';
 import { OperationRunner } from '../../../server/maintenance/operation-runner.ts';
-import { createPoll } from '../../../server/maintenance/work-poll.ts';
 import { Sweeper } from '../../../server/maintenance/sweeper.ts';
-import { Watch, type Watcher } from '../../../server/maintenance/tenant-poller.ts';
+import { type PolledTask, TenantPoller } from '../../../server/maintenance/tenant-poller.ts';
+import { createWorkPoll } from '../../../server/maintenance/work-poll.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
@@ -27,7 +27,7 @@ async function newTenant(): Promise<TenantContext> {
 }
 
 /** All that a daemon watches, over these tenants; `sent` are the statements of its looks. */
-function watchOver(tenants: Tenant[], more: Watcher[] = []) {
+function watchOver(tenants: Tenant[], more: PolledTask[] = []) {
   const sent: string[] = [];
   const woken: string[] = [];
   const query = (text: string, values?: unknown[]) => {
@@ -35,7 +35,7 @@ function watchOver(tenants: Tenant[], more: Watcher[] = []) {
     return context.db.query(text, values);
   };
   const db = { query, transaction: context.db.transaction.bind(context.db) } as unknown as Database;
-  const registry = { list: () => tenants, active: () => tenants, heard: () => {} };
+  const registry = { list: () => tenants, active: () => tenants, onFingerprint: () => {} };
   const wakes = (name: string) => ({
     wake: (slug: string) => woken.push(`${name} ${slug}`),
     dueIn: (slug: string) => woken.push(`${name} ${slug} later`),
@@ -56,8 +56,8 @@ function watchOver(tenants: Tenant[], more: Watcher[] = []) {
     observe: { swept: () => {} },
   });
   const watchers = [
-    createPoll(1, wakes('workers'), wakes('schedules')),
-    createFollowerWatch(1, {
+    createWorkPoll(1, wakes('workers'), wakes('schedules')),
+    createFollowerPoll(1, {
       statistics: wakes('statistics'),
       webhooks: wakes('webhooks'),
       seals: wakes('seals'),
@@ -66,12 +66,12 @@ function watchOver(tenants: Tenant[], more: Watcher[] = []) {
     sweeper,
     ...more,
   ];
-  const watch = new Watch({ db, registry, logger, watchers: watchers.map(everyLook) });
+  const watch = new TenantPoller({ db, registry, logger, tasks: watchers.map(everyLook) });
   /** One look, and all that it began. */
   const look = async () => {
     sent.length = 0;
     woken.length = 0;
-    await watch.look();
+    await watch.poll();
     await watch.stop();
     return { sent: [...sent], woken: [...woken] };
   };
@@ -79,15 +79,15 @@ function watchOver(tenants: Tenant[], more: Watcher[] = []) {
 }
 
 /** Due with every look, and at rest for an hour: the test's rounds decide, not its time. */
-function everyLook(watcher: Watcher): Watcher {
+function everyLook(watcher: PolledTask): PolledTask {
   return {
     name: watcher.name,
     everyMs: 0,
     restMs: hourMs,
     suspended: watcher.suspended,
-    questions: watcher.questions,
-    rests: (answers, restMs, tenant) => watcher.rests(answers, restMs, tenant),
-    hear: (found) => watcher.hear(found),
+    probes: watcher.probes,
+    isIdle: (answers, restMs, tenant) => watcher.isIdle(answers, restMs, tenant),
+    onResults: (found) => watcher.onResults(found),
   };
 }
 
@@ -111,7 +111,7 @@ async function finishNext(where: TenantContext): Promise<void> {
   const items = jobs.map(({ id, targetId }) => {
     return { jobId: id, leaseId, targetId, outcome: { kind: 'complete' as const, result: null } };
   });
-  await settle(where.db, where.schema, items, { actor: 'worker:w1', endedLeases: [leaseId] });
+  await finishAttempts(where.db, where.schema, items, { actor: 'worker:w1', endedLeases: [leaseId] });
 }
 
 test('idle tenants cost one statement for each look, however many they are', async () => {
@@ -196,33 +196,33 @@ test('without marks everybody is asked, and one task at work does not keep the o
   const where = await newTenant();
   const heard: string[] = [];
   let go = () => {};
-  const slow: Watcher = {
+  const slow: PolledTask = {
     name: 'slow',
     everyMs: 0,
     suspended: true,
-    questions: { one: () => '1' },
-    rests: () => true,
-    hear: () => {
+    probes: { one: () => '1' },
+    isIdle: () => true,
+    onResults: () => {
       heard.push('slow');
       return new Promise<void>((resolve) => {
         go = resolve;
       });
     },
   };
-  const quick: Watcher = {
+  const quick: PolledTask = {
     ...slow,
     name: 'quick',
-    questions: { two: () => '2' },
-    hear: () => void heard.push('quick'),
+    probes: { two: () => '2' },
+    onResults: () => void heard.push('quick'),
   };
   const failing: Database = {
     query: (text: string) =>
       text.includes('events_seq_seq') ? Promise.reject(new Error('gone')) : context.db.query(text),
   } as unknown as Database;
-  const registry = { list: () => [where.tenant], heard: () => {} };
-  const watch = new Watch({ db: failing, registry, logger, watchers: [slow, quick] });
+  const registry = { list: () => [where.tenant], onFingerprint: () => {} };
+  const watch = new TenantPoller({ db: failing, registry, logger, tasks: [slow, quick] });
   for (let i = 0; i < 3; i++) {
-    await watch.look();
+    await watch.poll();
     await setImmediate();
   }
   expect(heard).toEqual(['slow', 'quick', 'quick', 'quick']);

@@ -1,8 +1,8 @@
 // Bugs that other queues had with who may write a job's outcome, made regression tests here.
 import { afterEach, expect, test } from 'vitest';
-import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -52,7 +52,7 @@ test('a zombie does not complete the attempt of its successor, not even under th
   const successor = await claim(context, { owner: 'pod-0' });
   expect(successor.jobs[0]).toMatchObject({ id: job.id, attempt: 2 });
   expect((await finish(context, zombie.jobs[0]!, { kind: 'complete', result: 'zombie' })).accepted.size).toBe(0);
-  expect((await finish(context, zombie.jobs[0]!, { kind: 'giveBack', reason: 'x' })).accepted.size).toBe(0);
+  expect((await finish(context, zombie.jobs[0]!, { kind: 'requeue', reason: 'x' })).accepted.size).toBe(0);
   await finish(context, successor.jobs[0]!, { kind: 'complete', result: 'successor' });
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 'successor' });
 });

@@ -1,9 +1,9 @@
 // What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
-import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
+import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
 import { addTenant } from '../../support/database.ts';
 import { addJobs, claim, eventTypes } from '../../support/jobs.ts';
 import { useScheduler, workerId } from '../../support/scheduler.ts';
@@ -343,7 +343,7 @@ test('the lease of a daemon can be read like a remote one, and stays after its e
     targetId: null,
     outcome: { kind: 'complete' as const, result: null },
   }));
-  await settle(db, schema, items, { actor: 'worker:daemon-1', endedLeases: [leaseId] });
+  await finishAttempts(db, schema, items, { actor: 'worker:daemon-1', endedLeases: [leaseId] });
   expect(await read()).toMatchObject({
     kind: 'in_process',
     job_ids,

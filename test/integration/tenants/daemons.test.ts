@@ -1,9 +1,9 @@
 import { expect, test } from 'vitest';
-import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
-import { readFleet } from '../../../server/daemons/live-daemons.ts';
-import { createLogger } from '../../../server/kernel/logger.ts';
 import { listDaemons } from '../../../server/daemons/list-daemons.ts';
+import { readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
 import { DaemonRegistration } from '../../../server/daemons/registration.ts';
+import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
 import { adminKey, useApp } from '../../support/app.ts';
 import { useTenant } from '../../support/database.ts';
 
@@ -74,7 +74,7 @@ test('a restart whose clock went back takes the row over and stays alive', async
   const [row] = await listDaemons(context.db);
   expect(row).toMatchObject({ id: 'd3', running: 2, job_types: ['b'] });
   expect(row?.seconds_since_beat).toBeLessThan(10);
-  expect((await readFleet(context.db)).map((daemon) => daemon.jobTypes)).toEqual([['b']]);
+  expect((await readLiveDaemons(context.db)).map((daemon) => daemon.jobTypes)).toEqual([['b']]);
   await young.stop();
 });
 

@@ -1,9 +1,9 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Database } from '../../../server/database/database.ts';
+import { listLogs } from '../../../server/jobs/attempt/logs.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
-import { listLogs } from '../../../server/jobs/attempt/logs.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { Fatal, Recoverable } from '../../../server/worker/handlers/handler-errors.ts';

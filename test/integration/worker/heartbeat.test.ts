@@ -1,13 +1,13 @@
 // The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
 import { expect, onTestFinished, test } from 'vitest';
-import { claimJobs } from '../../../server/jobs/claim/claim.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import type { LiveJob } from '../../../server/jobs/claim/lease.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { claimJobs } from '../../../server/jobs/claim/claim.ts';
+import type { LiveJob } from '../../../server/jobs/claim/lease.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { stopReasonOf } from '../../../server/worker/attempt/stop-reason.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { Heartbeat, type HeldLease } from '../../../server/worker/heartbeat/heartbeat.ts';
-import { stopReasonOf } from '../../../server/worker/attempt/stop-reason.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -48,7 +48,7 @@ async function holdJob(
     leaseId: claimed.leaseId,
     jobIds: [job.id],
     onLost: (jobId) => held.lost.push(jobId),
-    onStopAsked: (asked) => held.asked.push(asked),
+    onStopRequested: (asked) => held.asked.push(asked),
   };
   heartbeat.hold(held.lease, sentAt);
   return Object.assign(held, { heartbeat });
@@ -88,14 +88,14 @@ test('a wish to stop arrives with the next beat', async () => {
 
 test('zero rows is lost: told at once, whatever the lease says', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
-  await finish(context, held.job, { kind: 'giveBack', reason: 'taken away' });
+  await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
   await eventually(() => expect(held.lost).toContain(held.job.id), patient);
   expect((await claim(context)).jobs.map((job) => job.id)).toContain(held.job.id);
 });
 
 test('a job that was lost and taken again is lost for the first lease only', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
-  await finish(context, held.job, { kind: 'giveBack', reason: 'taken away' });
+  await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
   const sentAt = process.hrtime.bigint();
   const again = await claim(context, { leaseSeconds: 3600 });
   expect(again.jobs.map((job) => job.id)).toContain(held.job.id);

@@ -4,13 +4,13 @@ import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { type Claimed, type ClaimRequest, claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
-import { disownClaim } from '../../../server/jobs/claim/release-claim.ts';
+import { releaseClaim } from '../../../server/jobs/claim/release-claim.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
-import { settle } from '../../../server/jobs/finish/finish.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Heartbeat } from '../../../server/worker/heartbeat/heartbeat.ts';
-import { TenantLoop } from '../../../server/worker/loop/tenant-loop.ts';
 import { Slots } from '../../../server/worker/loop/slots.ts';
+import { TenantLoop } from '../../../server/worker/loop/tenant-loop.ts';
 import { useTenant } from '../../support/database.ts';
 import { type DelayingProxy, startDelayingProxy } from '../../support/delaying-proxy.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -42,7 +42,7 @@ test('a claim that arrives after it was disowned takes nothing', async () => {
   const leaseId = uuidv7();
   proxy.holdRequests(leaseId);
   await expect(claimJobs(db, schema, { owner: 'w1', limit: 10, leaseSeconds, leaseId })).rejects.toThrow(givenUp);
-  expect(await disownClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
   await proxy.deliverRequests();
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
   expect(await eventTypes(context, job)).toEqual(['job.enqueued']);
@@ -54,11 +54,11 @@ test('a claim that arrived before it was disowned gives everything back, and its
   const { db, schema } = context;
   const job = await addJob(context, { targetId: 'early-claim' });
   const { leaseId } = await claim(context);
-  expect(await disownClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(1);
+  expect(await releaseClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(1);
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
   expect(await statesOf(leaseId)).toEqual([{ kind: 'local', state: 'RELEASED', job_ids: [job.id] }]);
   // Again, because its own answer may be lost.
-  expect(await disownClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  expect(await releaseClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
   await finish(context, (await claim(context)).jobs[0]!);
 });
 
@@ -70,13 +70,13 @@ test('a remote claim that arrives after it was disowned takes nothing; one that 
   const leaseId = uuidv7();
   proxy.holdRequests(leaseId);
   await expect(claimRemoteJobs(db, schema, { ...request, leaseId })).rejects.toThrow(givenUp);
-  expect(await disownClaim(context.db, schema, { leaseId, kind: 'claim', actor: 'worker:r1' })).toBe(0);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'claim', actor: 'worker:r1' })).toBe(0);
   await proxy.deliverRequests();
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
   const claimed = await claimRemoteJobs(context.db, schema, request);
   expect(await reread(context, job)).toMatchObject({ status: 'CLAIMED' });
   const known = { leaseId: claimed.leaseId, kind: 'claim' as const, actor: 'worker:r1' };
-  expect(await disownClaim(context.db, schema, known)).toBe(1);
+  expect(await releaseClaim(context.db, schema, known)).toBe(1);
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
 });
 
@@ -98,7 +98,7 @@ test('jobs that were to start with their insert are not put in once that was dis
   const inserted = enqueue(db, schema, [{ type: 'demo.late', payload: {} }], 'test', { reserve });
   await expect(inserted).rejects.toThrow(givenUp);
   expect(failed).toBeInstanceOf(Error);
-  expect(await disownClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
   await proxy.deliverRequests();
   expect(await context.db.query(`select id from ${schema}.jobs where type = 'demo.late'`)).toEqual([]);
 });
@@ -120,13 +120,13 @@ test('an outcome that takes the next job along has no effect once that was disow
   const leaseId = uuidv7();
   proxy.holdRequests(leaseId);
   const claimNext = { owner: 'w1', limit: 10, leaseSeconds, leaseId };
-  const sent = settle(db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease], claimNext });
+  const sent = finishAttempts(db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease], claimNext });
   await expect(sent).rejects.toThrow(givenUp);
-  expect(await disownClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
   await proxy.deliverRequests();
   expect(await reread(context, first!)).toMatchObject({ status: 'RUNNING' });
   expect(await reread(context, next!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
-  const again = await settle(context.db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease] });
+  const again = await finishAttempts(context.db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease] });
   expect([...again.accepted]).toEqual([first!.id]);
   expect(await statesOf(firstLease)).toEqual([{ kind: 'local', state: 'RELEASED', job_ids: [first!.id] }]);
   await finish(context, (await claim(context)).jobs[0]!);
@@ -173,7 +173,7 @@ function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: numb
       return { kind: 'completed', result: null };
     },
     onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, unresponsive() {} },
+    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
   });
   onTestFinished(async () => {
     await loop.stopClaiming();

@@ -4,8 +4,8 @@ import { type Database, isConnectionError } from '../../../server/database/datab
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Heartbeat } from '../../../server/worker/heartbeat/heartbeat.ts';
-import { TenantLoop } from '../../../server/worker/loop/tenant-loop.ts';
 import { Slots } from '../../../server/worker/loop/slots.ts';
+import { TenantLoop } from '../../../server/worker/loop/tenant-loop.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/invariants.ts';
@@ -40,7 +40,7 @@ function startLoop(db: Database, claim: Claim): TenantLoop {
     claim,
     run: async () => ({ kind: 'completed', result: null }),
     onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, settled() {}, unresponsive() {} },
+    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
   });
   onTestFinished(() => loop.stopClaiming());
   return loop;
@@ -72,8 +72,8 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
   const cutting = new Proxy(db, {
     get: (target, name) => {
       if (name !== 'together') return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
-      return async (...args: Parameters<Database['together']>) => {
-        const result = await target.together(...args);
+      return async (...args: Parameters<Database['pipelinedTransaction']>) => {
+        const result = await target.pipelinedTransaction(...args);
         if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
         return result;
       };

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
-import { listPhases, type Phase } from '../../../server/jobs/attempt/phases.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob } from '../../../server/jobs/actions/stop.ts';
+import { listPhases, type Phase } from '../../../server/jobs/attempt/phases.ts';
 import { defineJob, type JobContext, type JobDefinition } from '../../../server/worker/handlers/define-job.ts';
 import { Recoverable, SkipPhase } from '../../../server/worker/handlers/handler-errors.ts';
 import { useTenant } from '../../support/database.ts';

@@ -2,14 +2,14 @@
 // is left to its lease, which runs out.
 import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
-import type { Job } from '../../../server/jobs/model/job.ts';
+import type { FinishedAttempt } from '../../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
-import type { Settlement } from '../../../server/jobs/finish/finish.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
-import { Settler, type SettlerOptions } from '../../../server/worker/loop/outcome-writer.ts';
-import { Settlers } from '../../../server/worker/loop/outcome-writer-pool.ts';
+import { OutcomeWriter, type OutcomeWriterOptions } from '../../../server/worker/loop/outcome-writer.ts';
+import { OutcomeWriterPool } from '../../../server/worker/loop/outcome-writer-pool.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
@@ -34,7 +34,7 @@ const badResult = `result = '"bad"'::jsonb`;
 const anyEndOf = (type: string) => `type = '${type}' and status in ('SUCCESS', 'ERROR')`;
 
 interface Written {
-  settler: Settler<Settlement>;
+  settler: OutcomeWriter<FinishedAttempt>;
   /** Job ids, in the order they were reported; those of outcomes that were not accepted begin with `-`. */
   reported: string[];
   /** Called while a batch is written. */
@@ -44,11 +44,11 @@ interface Written {
 function createSettler(): Written {
   const reported: string[] = [];
   const meanwhile: (() => void)[] = [];
-  const settler = new Settler<Settlement>(settlerOptions(reported, meanwhile));
+  const settler = new OutcomeWriter<FinishedAttempt>(settlerOptions(reported, meanwhile));
   return { settler, reported, meanwhile };
 }
 
-function settlerOptions(reported: string[], meanwhile: (() => void)[]): SettlerOptions<Settlement> {
+function settlerOptions(reported: string[], meanwhile: (() => void)[]): OutcomeWriterOptions<FinishedAttempt> {
   return {
     db: context.db,
     schema: context.schema,
@@ -62,14 +62,14 @@ function settlerOptions(reported: string[], meanwhile: (() => void)[]): SettlerO
     onClaimed() {},
     onClaimLost() {},
     onRunnable() {},
-    onSettled: (items, accepted) => {
+    onFinished: (items, accepted) => {
       for (const item of items) reported.push(`${accepted(item) ? '' : '-'}${item.jobId}`);
     },
     onWritten() {},
   };
 }
 
-function ending(job: Job, outcome: Outcome): Settlement {
+function ending(job: Job, outcome: Outcome): FinishedAttempt {
   return { jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome };
 }
 
@@ -165,7 +165,7 @@ test.each([
     [1, 2, 3].map((n) => ({ targetId: targetId && `${targetId}-${n}` })),
   );
   const reported: string[] = [];
-  const settlers: Settlers<Settlement> = new Settlers(settlerOptions(reported, []));
+  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool(settlerOptions(reported, []));
   await db.transaction(async (tx) => {
     const claims = [];
     for (const _ of added) claims.push(await claim(context, { limit: 1 }));
@@ -194,12 +194,12 @@ test('two settlers are idle when what one of them took has gone back through the
   const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
   const { jobs } = await claim(context);
   const reported: string[] = [];
-  const settlers: Settlers<Settlement> = new Settlers({
+  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool({
     ...settlerOptions(reported, []),
     nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
     // As when a drain has begun meanwhile.
     onClaimed: ({ jobs: taken }) => {
-      for (const job of taken) settlers.add(ending(job, { kind: 'giveBack', reason: 'drained' }), true);
+      for (const job of taken) settlers.add(ending(job, { kind: 'requeue', reason: 'drained' }), true);
     },
   });
   let idle: Promise<void> | undefined;

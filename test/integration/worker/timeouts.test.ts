@@ -1,8 +1,8 @@
 // How long an attempt may take: the job's limit, else its type's, else its tenant's, else the daemon's; 0 for none.
 // And what a person reads of an attempt that ended: its progress, and how many attempts count.
 import { expect, test } from 'vitest';
-import { toNewJob } from '../../../server/jobs/enqueue/job-request.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { toNewJob } from '../../../server/jobs/enqueue/job-request.ts';
 import { timeoutOf } from '../../../server/jobs/model/timeout.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
@@ -28,7 +28,7 @@ test.each([
 
 test('a type has a limit of its own, which may be none, and a request may say otherwise', async () => {
   const endless = defineJob({ type: 'endless', timeoutSeconds: 0, run: () => null });
-  const request = { tenant: context.tenant, jobTypes: new HandlerRegistry([endless]), fleet: async () => [] };
+  const request = { tenant: context.tenant, jobTypes: new HandlerRegistry([endless]), liveDaemons: async () => [] };
   expect((await toNewJob({ type: 'endless' }, request)).timeoutSeconds).toBe(0);
   expect((await toNewJob({ type: 'endless', timeout_seconds: 7 }, request)).timeoutSeconds).toBe(7);
   expect(() => defineJob({ type: 'x', timeoutSeconds: -1, run: () => null })).toThrow('0 or more');

@@ -1,11 +1,11 @@
 // A handler that does not stop when it is told to: its job says so, its lane is kept, and nothing runs beside it.
 import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../server/daemon/daemon.ts';
-import { fenceOff } from '../../../server/jobs/finish/fence-off.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
-import { recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { fenceOff } from '../../../server/jobs/finish/fence-off.ts';
+import { recoverLease } from '../../../server/jobs/finish/recover.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
@@ -178,7 +178,7 @@ test('when the process dies the lease expires, and the attempt ends as it was de
     { targetId: 'dead-2', maxAttempts: 3 },
   ]);
   const outcomes = {
-    [drained!.id]: { kind: 'giveBack', reason: 'drained' },
+    [drained!.id]: { kind: 'requeue', reason: 'drained' },
     [failed!.id]: { kind: 'fail', error: { code: 'TIMEOUT', message: 'too long' } },
   } as const;
   for (const job of (await claim(context, { leaseSeconds: 3600 })).jobs) {

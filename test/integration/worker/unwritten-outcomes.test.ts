@@ -2,12 +2,12 @@
 // claim. It runs out, and the sweeper recovers what is left of it.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import type { Job } from '../../../server/jobs/model/job.ts';
+import { type FinishedAttempt, finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
-import { type Settlement, settle } from '../../../server/jobs/finish/finish.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
-import { Settler } from '../../../server/worker/loop/outcome-writer.ts';
+import { OutcomeWriter } from '../../../server/worker/loop/outcome-writer.ts';
 import { startDaemon } from '../../support/daemon.ts';
 import { useTenant } from '../../support/database.ts';
 import { startDelayingProxy } from '../../support/delaying-proxy.ts';
@@ -24,17 +24,17 @@ async function stateOf(leaseId: string): Promise<unknown> {
   return row?.state;
 }
 
-function ending(job: Job): Settlement {
+function ending(job: Job): FinishedAttempt {
   const outcome = { kind: 'complete' as const, result: null };
   return { jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome };
 }
 
 /** A settler whose leases nobody trusts any more, over a connection of its own. */
-function createSettler(url: string): { settler: Settler<Settlement>; accepted: Map<string, boolean> } {
+function createSettler(url: string): { settler: OutcomeWriter<FinishedAttempt>; accepted: Map<string, boolean> } {
   const db = new Database({ url, poolMax: 2, logger: createLogger('silent'), statementTimeoutMs: 300 });
   onTestFinished(() => db.close());
   const accepted = new Map<string, boolean>();
-  const settler = new Settler<Settlement>({
+  const settler = new OutcomeWriter<FinishedAttempt>({
     db,
     schema: context.schema,
     actor: 'worker:w1',
@@ -44,7 +44,7 @@ function createSettler(url: string): { settler: Settler<Settlement>; accepted: M
     onClaimed() {},
     onClaimLost() {},
     onRunnable() {},
-    onSettled: (items, was) => {
+    onFinished: (items, was) => {
       for (const item of items) accepted.set(item.jobId, was(item));
     },
     onWritten() {},
@@ -125,12 +125,12 @@ test('a failover loses an outcome that was acknowledged: the lease does not end 
   await db
     .transaction(async (tx) => {
       const own = { query: tx.query, transaction: (work: (tx: unknown) => unknown) => work(tx) } as unknown as Database;
-      const { accepted } = await settle(own, schema, [ending(first)], { actor: 'worker:w1' });
+      const { accepted } = await finishAttempts(own, schema, [ending(first)], { actor: 'worker:w1' });
       expect([...accepted]).toEqual([first.id]);
       throw new Error('lost');
     })
     .catch((error: Error) => expect(error.message).toBe('lost'));
-  await settle(db, schema, [ending(second)], { actor: 'worker:w1', endedLeases: [leaseId] });
+  await finishAttempts(db, schema, [ending(second)], { actor: 'worker:w1', endedLeases: [leaseId] });
   await expectLeaseRunsOut(first, second, leaseId);
 });
 
@@ -143,13 +143,13 @@ test('a lease ends with the last of its jobs, in whatever groups and ways they e
   items[0]!.outcome = { kind: 'stopCanceled', message: 'c' };
   items[1]!.outcome = { kind: 'fail', error };
   // Somebody asked for another end meanwhile: the outcome is refused, and that end is written instead.
-  items[2]!.outcome = { kind: 'giveBack', reason: 'drained' };
+  items[2]!.outcome = { kind: 'requeue', reason: 'drained' };
   await db.query(`update ${schema}.jobs set cancel_requested = true, cancel_intent = 'cancel' where id = $1`, [
     items[2]!.jobId,
   ]);
-  await settle(db, schema, items.slice(0, 1), { actor: 'worker:w1' });
+  await finishAttempts(db, schema, items.slice(0, 1), { actor: 'worker:w1' });
   expect(await stateOf(leaseId)).toBe('ACTIVE');
-  const { accepted } = await settle(db, schema, items.slice(1), { actor: 'worker:w1', endedLeases: [leaseId] });
+  const { accepted } = await finishAttempts(db, schema, items.slice(1), { actor: 'worker:w1', endedLeases: [leaseId] });
   expect(accepted.size).toBe(4);
   expect(await stateOf(leaseId)).toBe('RELEASED');
   await checkInvariants(context);

@@ -1,7 +1,13 @@
 import { createHash } from 'node:crypto';
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { covers, formatSnapshot, isVisible, parseSnapshot, type Snapshot } from '../../../server/events/log/snapshot.ts';
+import {
+  covers,
+  formatSnapshot,
+  isVisible,
+  parseSnapshot,
+  type Snapshot,
+} from '../../../server/events/log/snapshot.ts';
 import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../server/events/stream/stream-id.ts';
 
 const t1 = { id: 't1', secret: 'b5f1c2d3-0000-4000-8000-000000000001' };

@@ -35,15 +35,19 @@ test('one statement inserts jobs, and enqueue alone uses it', () => {
   const inserting = files.filter((file) =>
     /insert into \$\{[^}]*\}\.jobs\b/i.test(readFileSync(join(root, file), 'utf8')),
   );
-  expect(inserting).toEqual([join('jobs', 'insert-jobs.ts')]);
+  expect(inserting).toEqual([join('jobs', 'enqueue', 'insert-jobs.ts')]);
   const using = files.filter((file) => /\binsertJobs\(/.test(readFileSync(join(root, file), 'utf8')));
-  expect(using.sort()).toEqual([join('jobs', 'enqueue.ts'), join('jobs', 'insert-jobs.ts')]);
+  expect(using.sort()).toEqual([join('jobs', 'enqueue', 'enqueue.ts'), join('jobs', 'enqueue', 'insert-jobs.ts')]);
 });
 
 test('only become() and the phases make an assignment of a status', () => {
   const makers = files.filter((file) => /`status = '\$\{/.test(readFileSync(join(root, file), 'utf8')));
   // list.ts and status.ts compare with it; states.ts has become().
-  const allowed = [join('jobs', 'states.ts'), join('jobs', 'list.ts'), join('scheduler', 'status.ts')];
-  expect(makers).toContain(join('jobs', 'states.ts'));
+  const allowed = [
+    join('jobs', 'model', 'states.ts'),
+    join('jobs', 'read', 'list-jobs.ts'),
+    join('scheduler', 'status.ts'),
+  ];
+  expect(makers).toContain(join('jobs', 'model', 'states.ts'));
   expect(makers.filter((file) => !allowed.includes(file))).toEqual([]);
 });

@@ -1,6 +1,6 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { findJsonFault } from '../../../server/kernel/json.ts';
+import { findJsonViolation } from '../../../server/kernel/json.ts';
 
 describe('findJsonFault', () => {
   it('finds nothing in JSON without NUL, half characters or __proto__', () => {
@@ -8,7 +8,7 @@ describe('findJsonFault', () => {
       fc.property(fc.jsonValue({ stringUnit: 'grapheme' }), (value) => {
         const text = JSON.stringify(value);
         fc.pre(!text.includes('\\u0000') && !text.includes('__proto__'));
-        expect(findJsonFault(JSON.parse(text))).toBeUndefined();
+        expect(findJsonViolation(JSON.parse(text))).toBeUndefined();
       }),
     );
   });
@@ -24,8 +24,8 @@ describe('findJsonFault', () => {
           (at, step) => (typeof step === 'number' ? `${at}[${step}]` : at ? `${at}.${step}` : step),
           '',
         );
-        expect(findJsonFault(value)?.message).toContain('\\u0000');
-        expect(findJsonFault(value)?.field).toBe(field.length > 300 ? `${field.slice(0, 300)}…` : field);
+        expect(findJsonViolation(value)?.message).toContain('\\u0000');
+        expect(findJsonViolation(value)?.field).toBe(field.length > 300 ? `${field.slice(0, 300)}…` : field);
       }),
     );
   });
@@ -36,8 +36,8 @@ describe('findJsonFault', () => {
       for (let i = 0; i < levels; i++) value = [value];
       return value;
     };
-    expect(findJsonFault(nest(100))).toBeUndefined();
-    expect(findJsonFault(nest(101))?.message).toContain('deeper than 100');
-    expect(findJsonFault(nest(1_000_000))?.message).toContain('deeper than 100');
+    expect(findJsonViolation(nest(100))).toBeUndefined();
+    expect(findJsonViolation(nest(101))?.message).toContain('deeper than 100');
+    expect(findJsonViolation(nest(1_000_000))?.message).toContain('deeper than 100');
   });
 });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { findCronFault, nextTimes } from '../../../server/schedules/cron.ts';
+import { findCronError, nextTimes } from '../../../server/schedules/cron.ts';
 import { dueTimes } from '../../../server/schedules/due-times.ts';
 
 test('a fixed time runs once a day across clock changes', () => {
@@ -23,10 +23,10 @@ test('an hourly one runs every hour of a long and of a short day', () => {
 });
 
 test('bad expressions and zones are named', () => {
-  expect(findCronFault('* * * *', 'UTC')?.field).toBe('cron');
-  expect(findCronFault('61 * * * *', 'UTC')?.field).toBe('cron');
-  expect(findCronFault('0 0 * * *', 'Mars/Base')?.field).toBe('timezone');
-  expect(findCronFault('0 0 8 * * MON-FRI', 'Asia/Tokyo')).toBeUndefined();
+  expect(findCronError('* * * *', 'UTC')?.field).toBe('cron');
+  expect(findCronError('61 * * * *', 'UTC')?.field).toBe('cron');
+  expect(findCronError('0 0 * * *', 'Mars/Base')?.field).toBe('timezone');
+  expect(findCronError('0 0 8 * * MON-FRI', 'Asia/Tokyo')).toBeUndefined();
 });
 
 const hourly = { cron: '0 * * * *', timezone: 'UTC', nextAt: '2026-01-01T01:00:00.000Z' };

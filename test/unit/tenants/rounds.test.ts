@@ -1,18 +1,18 @@
 import { expect, test } from 'vitest';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { TenantRounds, type VisitResult } from '../../../server/tenants/per-tenant-task.ts';
+import { PerTenantTask, type TaskResult } from '../../../server/tenants/per-tenant-task.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { eventually } from '../../support/eventually.ts';
 
 const tenant = (slug: string, status = 'ACTIVE') => ({ id: slug, slug, status }) as Tenant;
 
-function create(tenants: Tenant[], visit: (slug: string) => Promise<VisitResult>, watched = false) {
+function create(tenants: Tenant[], visit: (slug: string) => Promise<TaskResult>, watched = false) {
   const visits: string[] = [];
-  const rounds = new TenantRounds({
+  const rounds = new PerTenantTask({
     name: 'test',
     registry: { list: () => tenants },
     logger: createLogger('silent'),
-    visit: (t) => {
+    runForTenant: (t) => {
       visits.push(t.slug);
       return visit(t.slug);
     },
@@ -52,15 +52,15 @@ test('goes on at once where there is more, and stop awaits the visit under way',
   let left = 5;
   const { rounds, visits } = create([tenant('a')], async () => (--left > 0 ? 'more' : 'none'));
   await rounds.start();
-  rounds.hurry();
+  rounds.runNow();
   await eventually(() => expect(visits).toHaveLength(5));
   await rounds.stop();
-  rounds.hurry();
+  rounds.runNow();
   expect(visits).toHaveLength(5);
 });
 
 test('if somebody watches, only those who are woken are visited, and again while there is something to do', async () => {
-  let result: VisitResult = 'rest';
+  let result: TaskResult = 'rest';
   const { rounds, visits } = create([tenant('a'), tenant('b')], async () => result, true);
   await rounds.runOnce();
   expect(visits).toEqual([]);

@@ -1,7 +1,7 @@
 // When a tenant's loop claims, and how many claims it has under way.
 import { describe, expect, test } from 'vitest';
 import type { Claimed, NamedClaim } from '../../../server/jobs/claim/claim.ts';
-import { Claims } from '../../../server/worker/loop/claimer.ts';
+import { Claimer } from '../../../server/worker/loop/claimer.ts';
 import type { LostClaims } from '../../../server/worker/loop/lost-claims.ts';
 
 interface Sent {
@@ -16,7 +16,7 @@ function setUp(room = () => 10) {
   const told = { noRoom: 0, failed: [] as number[], lost: [] as string[], claimed: [] as number[], due: 0 };
   let number = 0;
   const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
-  const claims = new Claims({
+  const claims = new Claimer({
     lost: { disown: async () => {}, add: (leaseId: string) => void told.lost.push(leaseId) } as unknown as LostClaims,
     next: () => {
       const limit = room();
@@ -95,7 +95,7 @@ describe('one at a time', () => {
     expect(sent).toHaveLength(2);
     await sent[1]!.answer(0);
     expect(sent).toHaveLength(2);
-    expect(claims.nothingWaits).toBe(true);
+    expect(claims.isDrained).toBe(true);
   });
 });
 
@@ -131,7 +131,7 @@ describe('two at a time', () => {
     await sent[2]!.answer(3);
     await sent[1]!.answer(10);
     expect(sent).toHaveLength(5);
-    expect(claims.asked).toBe(20);
+    expect(claims.requested).toBe(20);
   });
 });
 
@@ -157,7 +157,7 @@ describe('without room', () => {
     expect(claims).toMatchObject({ mayBeMore: true, nothingWaits: false });
     room = 5;
     claims.send();
-    expect(claims.asked).toBe(10);
+    expect(claims.requested).toBe(10);
   });
 
   test('beside a claim under way it is not: its answer makes room', async () => {
@@ -189,7 +189,7 @@ describe('a claim that fails', () => {
     await send();
     expect(sent).toHaveLength(2);
     await sent[1]!.answer(0);
-    expect(claims.nothingWaits).toBe(true);
+    expect(claims.isDrained).toBe(true);
   });
 });
 

@@ -1,5 +1,5 @@
 import { describe, expect, test } from 'vitest';
-import { findJsonFault } from '../../../server/kernel/json.ts';
+import { findJsonViolation } from '../../../server/kernel/json.ts';
 import { Fatal } from '../../../server/worker/handlers/handler-errors.ts';
 import { toJobError } from '../../../server/worker/handlers/job-error.ts';
 import { receiveError, sendError } from '../../../server/worker/threads/thread-error.ts';
@@ -65,7 +65,7 @@ describe('whatever is thrown can be stored, in bounds', () => {
 
   test.each(values)('%s', (_, value) => {
     const error = toJobError(value);
-    expect(findJsonFault(error)).toBeUndefined();
+    expect(findJsonViolation(error)).toBeUndefined();
     expect(Buffer.byteLength(JSON.stringify(error))).toBeLessThan(32_768);
   });
 

@@ -6,7 +6,9 @@ import { HandlerRegistry } from '../../../server/worker/handlers/handler-registr
 import { loadHandlers } from '../../../server/worker/handlers/load-handlers.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
-const defineJob = pathToFileURL(fileURLToPath(new URL('../../../server/worker/handlers/define-job.ts', import.meta.url))).href;
+const defineJob = pathToFileURL(
+  fileURLToPath(new URL('../../../server/worker/handlers/define-job.ts', import.meta.url)),
+).href;
 const job = (type: string) => `import { defineJob } from '${defineJob}';
 export const job = defineJob({ type: '${type}', run: () => 1 });\n`;
 

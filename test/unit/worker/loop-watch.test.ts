@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
 import { createLogger, type Logger } from '../../../server/kernel/logger.ts';
-import { LoopWatch } from '../../../server/worker/loop/event-loop-monitor.ts';
+import { EventLoopMonitor } from '../../../server/worker/loop/event-loop-monitor.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();
@@ -13,18 +13,18 @@ test('it watches while jobs run and for a while after something was asked, and s
   let running = false;
   const onDelay = vi.fn();
   const onBlocked = vi.fn();
-  const watch = new LoopWatch({
+  const watch = new EventLoopMonitor({
     logger: createLogger('silent'),
     runningTypes: () => [],
     isRunning: () => running,
     onBlocked,
     onDelay,
   });
-  watch.stir();
+  watch.wake();
   expect(watch.awake).toBe(false);
   await watch.start();
   expect(watch.awake).toBe(false);
-  watch.stir();
+  watch.wake();
   running = true;
   await vi.advanceTimersByTimeAsync(60_000);
   expect(watch.awake).toBe(true);
@@ -33,7 +33,7 @@ test('it watches while jobs run and for a while after something was asked, and s
   await vi.advanceTimersByTimeAsync(10_000);
   expect(watch.awake).toBe(false);
   expect(onBlocked).not.toHaveBeenCalled();
-  watch.stir();
+  watch.wake();
   await watch.stop();
   expect(vi.getTimerCount()).toBe(0);
 });
@@ -41,7 +41,7 @@ test('it watches while jobs run and for a while after something was asked, and s
 test('what it says of a blocked loop names the types that ran, also those that have ended by then', async () => {
   vi.useRealTimers();
   const warn = vi.fn();
-  const watch = new LoopWatch({
+  const watch = new EventLoopMonitor({
     logger: { warn } as unknown as Logger,
     runningTypes: () => [],
     isRunning: () => false,
@@ -49,7 +49,7 @@ test('what it says of a blocked loop names the types that ran, also those that h
     warnAfterMs: 50,
   });
   await watch.start();
-  watch.stir();
+  watch.wake();
   watch.began('compute');
   const until = performance.now() + 300;
   while (performance.now() < until);

@@ -1,9 +1,9 @@
 // The slots of a daemon: nobody starves, nobody takes what others wait for, and asking costs nothing.
 import { expect, test } from 'vitest';
-import { type HungryTenant, Slots } from '../../../server/worker/loop/slots.ts';
+import { Slots, type SlotWaiter } from '../../../server/worker/loop/slots.ts';
 
 /** A tenant that notes when it was told to ask again. */
-function tenant(key: string, told: string[] = []): HungryTenant {
+function tenant(key: string, told: string[] = []): SlotWaiter {
   return { key, onSlotFree: () => told.push(key) };
 }
 
@@ -36,12 +36,12 @@ test('a share is rounded up, so that the last slot is taken too', () => {
 test('who gets nothing waits; who gets something waits no longer', () => {
   const slots = new Slots(2);
   expect(slots.take(tenant('a'), 2)).toBe(2);
-  expect(slots.rivalsOf('a')).toBe(0);
+  expect(slots.otherWaiters('a')).toBe(0);
   expect(slots.take(tenant('b'), 2)).toBe(0);
-  expect(slots.rivalsOf('a')).toBe(1);
+  expect(slots.otherWaiters('a')).toBe(1);
   slots.release('a', 1);
   expect(slots.take(tenant('b'), 2)).toBe(1);
-  expect(slots.rivalsOf('a')).toBe(0);
+  expect(slots.otherWaiters('a')).toBe(0);
 });
 
 test('nobody is a rival of itself', () => {
@@ -49,9 +49,9 @@ test('nobody is a rival of itself', () => {
   slots.wait(tenant('a'));
   slots.wait(tenant('b'));
   slots.wait(tenant('b'));
-  expect([slots.rivalsOf('a'), slots.rivalsOf('b'), slots.rivalsOf('c')]).toEqual([1, 1, 2]);
+  expect([slots.otherWaiters('a'), slots.otherWaiters('b'), slots.otherWaiters('c')]).toEqual([1, 1, 2]);
   slots.forget('b');
-  expect([slots.rivalsOf('a'), slots.rivalsOf('b')]).toEqual([0, 1]);
+  expect([slots.otherWaiters('a'), slots.otherWaiters('b')]).toEqual([0, 1]);
 });
 
 test('a freed slot is told to all that wait, first to the one that runs least', () => {
@@ -98,7 +98,7 @@ test('to ask what is free changes nothing', () => {
   }
   expect([slots.used, slots.runningOf('a'), slots.runningOf('b'), slots.runningOf('c')]).toEqual([2, 2, 0, 0]);
   // Neither became a rival by asking, nor ceased to be one.
-  expect([slots.rivalsOf('a'), slots.rivalsOf('b')]).toEqual([1, 0]);
+  expect([slots.otherWaiters('a'), slots.otherWaiters('b')]).toEqual([1, 0]);
 });
 
 test('a limit below what already runs gives nothing, and takes nothing back', () => {
