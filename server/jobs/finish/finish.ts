@@ -241,7 +241,7 @@ function outcomeStatement(
          actor: '$3',
          from: `'RUNNING'`,
          to: `'${transitions[transition].to}'`,
-         ...(told && { data: `$2::jsonb -> id::text -> 'told'` }),
+         ...(told && { data: `$2::jsonb -> id::text -> 'eventData'` }),
        },
        ...next.events,
      )})

@@ -81,7 +81,7 @@ export interface Entry {
   eventData?: object | undefined;
 }
 
-/** What is written to the job and, under `told`, what the event says. */
+/** What is written to the job and, under `eventData`, what the event says. */
 export function entryOf(outcome: Outcome): Entry {
   const entry = entryOfEnd(outcome);
   const { handler } = outcome;
