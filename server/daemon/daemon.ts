@@ -7,7 +7,7 @@ import { daemonJoined, keysChanged, Notifications, tenantsChanged } from '../dat
 import { ServerWatch } from '../database/server-watch.ts';
 import { requireWritable } from '../database/write-check.ts';
 import { EventStreams } from '../events/stream/streams.ts';
-import type { ReadinessState } from '../http/routes/health.ts';
+import type { ReadinessState } from '../http/resources/health.ts';
 import type { HttpServer } from '../http/server.ts';
 import { resumeDrainedJobs } from '../jobs/actions/resume-drained.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';

@@ -1,10 +1,10 @@
 // What happens after the fact, off the hot path: statistics, webhooks and retention, with their
 // routes. The daemon's watch tells them where there is something to do; a wake-up, that it is now.
 import type { Database } from '../database/database.ts';
+import { statsRoutes } from '../http/resources/stats.ts';
+import { webhookRoutes } from '../http/resources/webhooks.ts';
+import { adminWorkerRoutes } from '../http/resources/workers.ts';
 import type { RouteGroup } from '../http/route.ts';
-import { adminWorkerRoutes } from '../http/routes/admin-workers.ts';
-import { statsRoutes } from '../http/routes/stats.ts';
-import { webhookRoutes } from '../http/routes/webhooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';

@@ -13,11 +13,11 @@ import { answerNotFound, answerProblem } from './errors.ts';
 import { mountRoutes } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
 import { logRequests } from './request-log.ts';
+import { adminKeyRoutes } from './resources/admin-keys.ts';
+import { healthRoutes, type ReadinessState } from './resources/health.ts';
+import { keyRoutes } from './resources/keys.ts';
+import { adminTenantRoutes } from './resources/tenants.ts';
 import { RouteGroup } from './route.ts';
-import { adminKeyRoutes } from './routes/admin-keys.ts';
-import { adminTenantRoutes } from './routes/admin-tenants.ts';
-import { healthRoutes, type ReadinessState } from './routes/health.ts';
-import { keyRoutes } from './routes/keys.ts';
 import { Turns } from './turns.ts';
 
 export interface AppDependencies {

@@ -3,7 +3,7 @@
 import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../server/http/route.ts';
-import { controlRoutes } from '../../server/http/routes/control.ts';
+import { controlRoutes } from '../../server/http/routes.ts';
 import { enqueueDirectly } from '../../server/jobs/enqueue/enqueue-all.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/queue-limit.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';

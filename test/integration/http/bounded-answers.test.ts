@@ -1,9 +1,9 @@
 // Pages and claims end before their documents are too many bytes, and go on where they ended.
 import { describe, expect, it } from 'vitest';
-import { eventRoutes } from '../../../server/http/routes/events.ts';
-import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
-import { schedulerRoutes } from '../../../server/http/routes/scheduler.ts';
-import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
+import { eventRoutes } from '../../../server/http/resources/events.ts';
+import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { schedulerRoutes } from '../../../server/http/resources/scheduler.ts';
+import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';

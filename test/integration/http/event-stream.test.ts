@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { EventStreams, type StreamOptions } from '../../../server/events/stream/streams.ts';
-import { eventStreamRoutes } from '../../../server/http/routes/event-stream.ts';
+import { eventStreamRoutes } from '../../../server/http/resources/event-stream.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';

@@ -1,6 +1,6 @@
 import { randomUUID } from 'node:crypto';
 import { beforeAll, describe, expect, it } from 'vitest';
-import { eventRoutes } from '../../../server/http/routes/events.ts';
+import { eventRoutes } from '../../../server/http/resources/events.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { useApp } from '../../support/app.ts';
 import { addTenant, useTenant } from '../../support/database.ts';

@@ -1,5 +1,5 @@
 import { afterAll, beforeAll, expect, test } from 'vitest';
-import { statsRoutes } from '../../../server/http/routes/stats.ts';
+import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Metrics } from '../../../server/stats/metrics.ts';

@@ -1,7 +1,7 @@
 // Logs and deliveries of a job, read under its target.
 import { expect, test } from 'vitest';
-import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
-import { webhookRoutes } from '../../../server/http/routes/webhooks.ts';
+import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { appendLogs } from '../../../server/jobs/attempt/logs.ts';
 import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
 import { useApp } from '../../support/app.ts';

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { webhookRoutes } from '../../../server/http/routes/webhooks.ts';
+import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
 import { useApp } from '../../support/app.ts';
 import { addTenant, useTenant } from '../../support/database.ts';

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
-import { jobLogRoutes } from '../../../server/http/routes/job-logs.ts';
-import { scheduleRoutes } from '../../../server/http/routes/schedules.ts';
+import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { createSchedule } from '../../../server/schedules/change.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire.ts';

@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { listDaemons } from '../../../server/daemons/list-daemons.ts';
 import { readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
 import { DaemonRegistration } from '../../../server/daemons/registration.ts';
-import { adminWorkerRoutes } from '../../../server/http/routes/admin-workers.ts';
+import { adminWorkerRoutes } from '../../../server/http/resources/workers.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { adminKey, useApp } from '../../support/app.ts';
 import { useTenant } from '../../support/database.ts';

@@ -1,12 +1,12 @@
 // /api/scheduler/stats: the numbers of this moment, and how they came about.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import { readCapacitySnapshot } from '../../scheduler/snapshot.ts';
-import { rollUpNow } from '../../stats/roll-up.ts';
-import { readSnapshot } from '../../stats/snapshot.ts';
-import { readTimeseries } from '../../stats/timeseries.ts';
-import { RouteGroup } from '../route.ts';
-import { timeseriesQuery, timeseriesSchema } from './stats.ts';
+import type { Database } from '../../../database/database.ts';
+import { readCapacitySnapshot } from '../../../scheduler/snapshot.ts';
+import { rollUpNow } from '../../../stats/roll-up.ts';
+import { readSnapshot } from '../../../stats/snapshot.ts';
+import { readTimeseries } from '../../../stats/timeseries.ts';
+import { RouteGroup } from '../../route.ts';
+import { timeseriesQuery, timeseriesSchema } from '../stats.ts';
 
 const snapshotSchema = z
   .strictObject({

@@ -11,11 +11,11 @@ import { isTargetId, isUuid } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
-import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
+import { createJob, type JobRouteDependencies } from './create-jobs.ts';
 import { batchAnswer, batchBody, batchItemLimitBytes, batchLimitBytes, createBatch } from './job-batch.ts';
-import { createJob, type JobRouteDependencies } from './job-creation.ts';
 import { listFilter, listQuery } from './job-query.ts';
+import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from './job-schema.ts';
 
 // A payload and a result may have a megabyte each.
 const maxDocuments = 50;

@@ -13,8 +13,8 @@ import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { jobToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
+import { jobToApi } from './job-schema.ts';
 
 export interface JobRouteDependencies {
   db: Database;

@@ -1,15 +1,15 @@
 // /api/scheduler/lease: permission to do the work, kept alive by heartbeats, ended by a release.
 import { z } from 'zod';
-import { checkDocument, noteLimitBytes } from '../../jobs/enqueue/document-limit.ts';
-import type { JobError } from '../../jobs/model/job.ts';
-import { isUuid } from '../../kernel/fields.ts';
-import type { Logger } from '../../kernel/logger.ts';
-import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../scheduler/dialect.ts';
-import { heartbeat } from '../../scheduler/heartbeat.ts';
-import { noSuchLease, readLease } from '../../scheduler/lease.ts';
-import { releaseLease } from '../../scheduler/release.ts';
-import { requestLease } from '../../scheduler/request-lease.ts';
-import { RouteGroup } from '../route.ts';
+import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/document-limit.ts';
+import type { JobError } from '../../../jobs/model/job.ts';
+import { isUuid } from '../../../kernel/fields.ts';
+import type { Logger } from '../../../kernel/logger.ts';
+import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../../scheduler/dialect.ts';
+import { heartbeat } from '../../../scheduler/heartbeat.ts';
+import { noSuchLease, readLease } from '../../../scheduler/lease.ts';
+import { releaseLease } from '../../../scheduler/release.ts';
+import { requestLease } from '../../../scheduler/request-lease.ts';
+import { RouteGroup } from '../../route.ts';
 import type { SchedulerDependencies } from './scheduler-jobs.ts';
 import {
   heartbeatBody,

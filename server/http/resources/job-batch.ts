@@ -11,9 +11,9 @@ import { Problem, problem } from '../../kernel/errors.ts';
 import { Pace } from '../../kernel/pace.ts';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
 import { JsonPart } from '../body.ts';
-import { jobSummarySchema, jobSummaryToApi } from '../present-job.ts';
 import { type Reply, reply } from '../route.ts';
-import { type CreationContext, idempotencyKey, type JobRouteDependencies } from './job-creation.ts';
+import { type CreationContext, idempotencyKey, type JobRouteDependencies } from './create-jobs.ts';
+import { jobSummarySchema, jobSummaryToApi } from './job-schema.ts';
 
 export const batchLimitBytes = 8 * 1_048_576;
 /** A payload and the fields beside it. */

@@ -7,7 +7,7 @@ import type { Job } from '../../jobs/model/job.ts';
 import { isTerminal, statuses } from '../../jobs/model/states.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { listJobs } from '../../jobs/read/list-jobs.ts';
-import { jobSummaryToApi } from '../present-job.ts';
+import { jobSummaryToApi } from './job-schema.ts';
 
 // More than a page shows; whoever wants all of a large tenant's jobs reads the lists.
 const maxJobs = 500;

@@ -1,11 +1,11 @@
 // How a target and its lane look over HTTP.
 import { z } from 'zod';
-import { holdOfLaneJob, isHold, type Lane, type LaneJob, maxCounted } from '../jobs/lanes/read-lane.ts';
-import type { Target } from '../jobs/lanes/target.ts';
-import { describeHold, type Hold } from '../jobs/model/hold.ts';
-import { priorities, withoutTrace } from '../jobs/model/job.ts';
-import { statuses } from '../jobs/model/states.ts';
-import { jobErrorSchema, jobHoldSchema } from './present-job.ts';
+import { holdOfLaneJob, isHold, type Lane, type LaneJob, maxCounted } from '../../jobs/lanes/read-lane.ts';
+import type { Target } from '../../jobs/lanes/target.ts';
+import { describeHold, type Hold } from '../../jobs/model/hold.ts';
+import { priorities, withoutTrace } from '../../jobs/model/job.ts';
+import { statuses } from '../../jobs/model/states.ts';
+import { jobErrorSchema, jobHoldSchema } from './job-schema.ts';
 
 const time = z.iso.datetime({ offset: true });
 

@@ -1,10 +1,10 @@
 // How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
 import { z } from 'zod';
-import type { Phase } from '../jobs/attempt/read-phases.ts';
-import { retryRequest } from '../jobs/enqueue/job-request.ts';
-import { holdOf } from '../jobs/model/hold.ts';
-import { holdKinds, type Job, priorities, withoutTrace } from '../jobs/model/job.ts';
-import { statuses } from '../jobs/model/states.ts';
+import type { Phase } from '../../jobs/attempt/read-phases.ts';
+import { retryRequest } from '../../jobs/enqueue/job-request.ts';
+import { holdOf } from '../../jobs/model/hold.ts';
+import { holdKinds, type Job, priorities, withoutTrace } from '../../jobs/model/job.ts';
+import { statuses } from '../../jobs/model/states.ts';
 
 const time = z.iso.datetime({ offset: true });
 const json = z.unknown();

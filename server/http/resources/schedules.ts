@@ -22,9 +22,9 @@ import { databaseNow, listSchedules, mustFindSchedule } from '../../schedules/re
 import type { Schedule, ScheduledJob } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
-import { jobSchema, jobToApi } from '../present-job.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup, reply } from '../route.ts';
+import { jobSchema, jobToApi } from './job-schema.ts';
 import {
   createScheduleBody,
   previewBody,

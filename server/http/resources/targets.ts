@@ -16,11 +16,11 @@ import { isTargetId, nameField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
-import { targetLaneSchema, targetLaneToApi, targetSchema, targetToApi } from '../present-target.ts';
 import { booleanQuery, pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 import { auditFields } from './job-actions.ts';
 import { targetParams } from './jobs.ts';
+import { targetLaneSchema, targetLaneToApi, targetSchema, targetToApi } from './target-schemas.ts';
 
 interface TargetDependencies {
   db: Database;

@@ -1,23 +1,23 @@
 // /api/scheduler/jobs: submit, claim, report, cancel, read. The contract of remote workers.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import { cancelJob } from '../../jobs/actions/stop.ts';
-import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
-import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
-import { withEnqueueSpan } from '../../jobs/model/trace.ts';
-import type { Config } from '../../kernel/config.ts';
-import { isUuid } from '../../kernel/fields.ts';
-import type { Logger } from '../../kernel/logger.ts';
-import { claimForWorker } from '../../scheduler/claim.ts';
-import type { ClaimWaiters } from '../../scheduler/claim-waiters.ts';
-import { toJobIntent, toJobResult } from '../../scheduler/dialect.ts';
-import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../scheduler/read.ts';
-import { reportStatus } from '../../scheduler/status.ts';
-import { requestHash, submitJob } from '../../scheduler/submit.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor } from '../cursor.ts';
-import { pageQuery } from '../query.ts';
-import { RouteGroup, reply } from '../route.ts';
+import type { Database } from '../../../database/database.ts';
+import { cancelJob } from '../../../jobs/actions/stop.ts';
+import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../../../jobs/enqueue/queue-limit.ts';
+import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
+import type { Config } from '../../../kernel/config.ts';
+import { isUuid } from '../../../kernel/fields.ts';
+import type { Logger } from '../../../kernel/logger.ts';
+import { claimForWorker } from '../../../scheduler/claim.ts';
+import type { ClaimWaiters } from '../../../scheduler/claim-waiters.ts';
+import { toJobIntent, toJobResult } from '../../../scheduler/dialect.ts';
+import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../../scheduler/read.ts';
+import { reportStatus } from '../../../scheduler/status.ts';
+import { requestHash, submitJob } from '../../../scheduler/submit.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { encodeCursor } from '../../cursor.ts';
+import { pageQuery } from '../../query.ts';
+import { RouteGroup, reply } from '../../route.ts';
 import {
   claimBody,
   eventSchema,

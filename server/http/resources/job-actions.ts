@@ -11,8 +11,8 @@ import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { jobSchema, jobToApi } from '../present-job.ts';
 import { RouteGroup, reply } from '../route.ts';
+import { jobSchema, jobToApi } from './job-schema.ts';
 import { jobParams, targetJobParams } from './jobs.ts';
 
 interface JobActionDependencies {

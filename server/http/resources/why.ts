@@ -8,8 +8,8 @@ import { statuses } from '../../jobs/model/states.ts';
 import type { Config } from '../../kernel/config.ts';
 import { readCapacities } from '../../scheduler/capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { jobHoldSchema } from '../present-job.ts';
 import { RouteGroup } from '../route.ts';
+import { jobHoldSchema } from './job-schema.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 
 interface WhyDependencies {

@@ -1,8 +1,8 @@
 // How jobs, leases and results look in the scheduler API, and what its requests may say.
 import { z } from 'zod';
-import { priorities } from '../../jobs/model/job.ts';
-import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
-import { finalStatuses, jobStates, leaseStates } from '../../scheduler/dialect.ts';
+import { priorities } from '../../../jobs/model/job.ts';
+import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
+import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/dialect.ts';
 
 const maxInt4 = 2_147_483_647;
 const isoTime = z.iso.datetime({ offset: true });

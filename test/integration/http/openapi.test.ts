@@ -1,0 +1,26 @@
+// The public API as one document: a change of a route, a field or an error code shows up as a diff of openapi.json.
+// After an intended change run this test with `-u`.
+import { expect, test } from 'vitest';
+import { startDaemon } from '../../support/daemon.ts';
+import { useDatabase } from '../../support/database.ts';
+
+const database = useDatabase();
+
+test('GET /openapi.json is the document kept in test/snapshots/openapi.json', async () => {
+  const daemon = await startDaemon(database);
+  const response = await fetch(`${daemon.url}/openapi.json`);
+  expect(response.status).toBe(200);
+  const document = sorted(await response.json());
+  await expect(`${JSON.stringify(document, null, 1)}\n`).toMatchFileSnapshot('../../snapshots/openapi.json');
+});
+
+/** Paths, components and their fields by name: the order in which routes are registered is not part of the API. */
+function sorted(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(sorted);
+  if (typeof value !== 'object' || value === null) return value;
+  return Object.fromEntries(
+    Object.entries(value)
+      .sort(([a], [b]) => (a < b ? -1 : 1))
+      .map(([key, inner]) => [key, sorted(inner)]),
+  );
+}
