@@ -5,8 +5,8 @@ import { fileURLToPath } from 'node:url';
 import pLimit from 'p-limit';
 import { describe, expect, test } from 'vitest';
 import { certify } from '../../scripts/conformance/certify.ts';
-import { useCompiled } from '../support/compiled.ts';
-import { useScheduler } from '../support/scheduler.ts';
+import { useCompiled } from '../support/daemon/compiled.ts';
+import { useScheduler } from '../support/http/scheduler.ts';
 
 const api = useScheduler();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
@@ -19,7 +19,7 @@ const compiled = useCompiled([
   'scripts/conformance/effects.ts',
   'scripts/conformance/proxy.ts',
   'scripts/conformance/stage.ts',
-  'test/support/run-mutant-worker.ts',
+  'test/support/daemon/run-mutant-worker.ts',
 ]);
 const typescript = (file: string, ...args: string[]) => [process.execPath, compiled.pathTo(file), ...args];
 const hasPython = spawnSync('python3', ['--version']).status === 0;
@@ -50,7 +50,7 @@ describe.concurrent('conformance', () => {
     ['ignores denial', 'capacity', /without a granted lease/],
     ['dies without a server', 'restart', /exited with 1/],
   ])('a worker that %s fails the check %s and no other', { timeout }, async (fault, check, detail) => {
-    const failed = await failedChecks(typescript('test/support/run-mutant-worker.ts', fault));
+    const failed = await failedChecks(typescript('test/support/daemon/run-mutant-worker.ts', fault));
     expect(failed).toEqual({ [check]: expect.stringMatching(detail) });
   });
 
@@ -58,7 +58,7 @@ describe.concurrent('conformance', () => {
     const good = await runCommand(typescript('scripts/clients/example-worker.ts'));
     expect(good.output).toMatch(/^ok {3}drain: .*\n1 of 1 checks passed\n$/s);
     expect(good.code).toBe(0);
-    const bad = await runCommand(typescript('test/support/run-mutant-worker.ts', 'ignores drain'));
+    const bad = await runCommand(typescript('test/support/daemon/run-mutant-worker.ts', 'ignores drain'));
     expect(bad.output).toMatch(/^FAIL drain: .*claimed after SIGTERM.*0 of 1 checks passed\n$/s);
     expect(bad.code).toBe(1);
   });

@@ -1,12 +1,12 @@
 // Two daemons as real processes: one is killed, or stands still past its lease.
 import { expect, test } from 'vitest';
 import type { Job } from '../../server/jobs/model/job.ts';
-import { useTenant } from '../support/database.ts';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
 import { addJob, addJobs, reread } from '../support/jobs.ts';
-import { startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };

@@ -1,12 +1,12 @@
 // The database crashes and comes back: the daemon survives, keeps what it may keep, and goes on.
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, test } from 'vitest';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
 import { addJob, addJobs, claim, reread } from '../support/jobs.ts';
-import { startPrivateServer } from '../support/private-server.ts';
-import { startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { startPrivateServer } from '../support/postgres/private-server.ts';
 
 const patient = { timeoutMs: 60_000 };
 

@@ -1,12 +1,12 @@
 // SIGTERM to a real daemon: what runs may end, what outlasts the grace is paused or given back, and
 // what comes meanwhile waits for the next start.
 import { expect, test } from 'vitest';
-import { useTenant } from '../support/database.ts';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
 import { addJob, addJobs, reread } from '../support/jobs.ts';
-import { startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };

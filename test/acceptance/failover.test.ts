@@ -5,12 +5,12 @@ import { runCli } from '../../server/cli/program.ts';
 import { Database } from '../../server/database/database.ts';
 import { ServerWatch } from '../../server/database/server-watch.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { launchProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, reread } from '../support/jobs.ts';
-import { type PrivateServer, startPrivateServer } from '../support/private-server.ts';
-import { launchProcess, startProcess } from '../support/process.ts';
-import { type Standby, startStandby } from '../support/standby.ts';
+import { type PrivateServer, startPrivateServer } from '../support/postgres/private-server.ts';
+import { type Standby, startStandby } from '../support/postgres/standby.ts';
 
 const patient = { timeoutMs: 60_000, everyMs: 100 };
 

@@ -3,11 +3,11 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/package-root.ts';
-import { useBuild } from '../support/build.ts';
-import { useTenant } from '../support/database.ts';
+import { useBuild } from '../support/daemon/build.ts';
+import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, reread } from '../support/jobs.ts';
-import { type DaemonProcess, startProcess } from '../support/process.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 useBuild();

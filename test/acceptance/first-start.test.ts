@@ -7,7 +7,7 @@ import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { postmasterPid, stopPostmaster } from '../../server/embedded-postgres/postmaster.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
-import { useBuild } from '../support/build.ts';
+import { useBuild } from '../support/daemon/build.ts';
 import { eventually } from '../support/eventually.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
 

@@ -2,10 +2,10 @@
 // within seconds, and the healthy daemons serve the tenant meanwhile.
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
-import { useTenant } from '../support/database.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJobs } from '../support/jobs.ts';
-import { startProcess } from '../support/process.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };

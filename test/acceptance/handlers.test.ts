@@ -1,11 +1,11 @@
 // What handlers may do to a real daemon: ignore it, or throw where nobody catches.
 import { expect, test } from 'vitest';
-import { useTenant } from '../support/database.ts';
-import { useEffects } from '../support/effects.ts';
+import { useEffects } from '../support/daemon/effects.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
 import { addJob, addJobs, eventTypes, reread } from '../support/jobs.ts';
-import { startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };

@@ -2,12 +2,12 @@
 import { spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/package-root.ts';
-import { useBuild } from '../support/build.ts';
-import { useTenant } from '../support/database.ts';
-import { useEffects } from '../support/effects.ts';
+import { useBuild } from '../support/daemon/build.ts';
+import { useEffects } from '../support/daemon/effects.ts';
+import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, reread } from '../support/jobs.ts';
-import { type DaemonProcess, startProcess } from '../support/process.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 useBuild();

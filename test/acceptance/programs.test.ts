@@ -10,7 +10,7 @@ import { describe, expect, onTestFinished, test } from 'vitest';
 import { packageVersion } from '../../server/kernel/environment.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
 import { findTenant } from '../../server/tenants/read.ts';
-import { createEmptyDatabase, useDatabase } from '../support/database.ts';
+import { createEmptyDatabase, useDatabase } from '../support/postgres/database.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
 
 const context = useDatabase();

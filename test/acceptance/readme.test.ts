@@ -7,9 +7,9 @@ import { expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/package-root.ts';
 import { createApiKey } from '../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../server/tenants/api-keys/key.ts';
-import { useTenant } from '../support/database.ts';
+import { startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { startProcess } from '../support/process.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 

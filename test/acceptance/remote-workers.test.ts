@@ -8,11 +8,11 @@ import { pauseJob } from '../../server/jobs/actions/stop.ts';
 import { createApiKey } from '../../server/tenants/api-keys/create.ts';
 import { updateTenantSettings } from '../../server/tenants/update-settings.ts';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';
-import { useCompiled } from '../support/compiled.ts';
-import { type StartDaemon, startDaemon } from '../support/daemon.ts';
-import { useTenantPerTest } from '../support/database.ts';
+import { useCompiled } from '../support/daemon/compiled.ts';
+import { type StartDaemon, startDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { eventTypes, reread } from '../support/jobs.ts';
+import { useTenantPerTest } from '../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));

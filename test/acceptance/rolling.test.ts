@@ -1,10 +1,10 @@
 // A rolling restart under load: every job that was acknowledged ends, once, in order, and a drain costs nothing.
 import { expect, test } from 'vitest';
-import { useTenant } from '../support/database.ts';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
-import { type DaemonProcess, startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 

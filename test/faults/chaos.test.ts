@@ -3,11 +3,11 @@
 import { expect, test } from 'vitest';
 import { resolveJob, resumeJob } from '../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../server/jobs/actions/stop.ts';
-import { useTenant } from '../support/database.ts';
-import { checkEffects, useEffects } from '../support/effects.ts';
+import { checkEffects, useEffects } from '../support/daemon/effects.ts';
+import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
-import { checkInvariants } from '../support/invariants.ts';
-import { type DaemonProcess, startProcess } from '../support/process.ts';
+import { checkInvariants } from '../support/model/invariants.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const minutes = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0);

@@ -2,7 +2,7 @@
 import type { Queryable } from '../../server/database/database.ts';
 import type { Schema } from '../../server/database/identifiers.ts';
 import { recordEvent } from '../../server/events/log/record.ts';
-import type { TenantContext } from './database.ts';
+import type { TenantContext } from './postgres/database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;
 

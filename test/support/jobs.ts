@@ -5,7 +5,7 @@ import { type FinishResult, finishAttempts } from '../../server/jobs/finish/fini
 import type { Outcome } from '../../server/jobs/finish/outcome.ts';
 import type { Job } from '../../server/jobs/model/job.ts';
 import { findJob } from '../../server/jobs/read/find-job.ts';
-import type { TenantContext } from './database.ts';
+import type { TenantContext } from './postgres/database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;
 

@@ -6,8 +6,8 @@ import { resolveJob } from '../../server/jobs/actions/resume.ts';
 import { pauseJob } from '../../server/jobs/actions/stop.ts';
 import type { Job } from '../../server/jobs/model/job.ts';
 import { type Verification, verifyTenant } from '../../server/verify/verify-tenant.ts';
-import { addTenant, type TenantContext } from './database.ts';
 import { addJob, claim, finish } from './jobs.ts';
+import { addTenant, type TenantContext } from './postgres/database.ts';
 import { sealAll } from './seals.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

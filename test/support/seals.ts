@@ -9,7 +9,7 @@ import {
   type SealRecord,
   sealsFollower,
 } from '../../server/events/seals/seal-chain.ts';
-import type { TenantContext } from './database.ts';
+import type { TenantContext } from './postgres/database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;
 

@@ -3,8 +3,8 @@ import { runCli } from '../../../server/cli/program.ts';
 import { migrateControl } from '../../../server/database/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { KeyVerifier } from '../../../server/tenants/api-keys/verifier.ts';
-import { startDaemon } from '../../support/daemon.ts';
-import { createEmptyDatabase, type DatabaseContext, useDatabase } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { createEmptyDatabase, type DatabaseContext, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 

@@ -6,9 +6,9 @@ import { Database, type Queryable } from '../../../server/database/database.ts';
 import { migrateTenant, pendingMigrations, schemasInStep } from '../../../server/database/migrate.ts';
 import { migrateAllTenants } from '../../../server/database/migrate-tenants.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { createEmptyDatabase, useDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
-import { writeMigrations } from '../../support/migration-folder.ts';
+import { createEmptyDatabase, useDatabase } from '../../support/postgres/database.ts';
+import { writeMigrations } from '../../support/postgres/migration-folder.ts';
 
 const context = useDatabase();
 const logger = createLogger('silent');
@@ -198,7 +198,7 @@ async function journal(schemaName: string, db: Database = context.db): Promise<s
 
 /** Another process that migrates the control schema and one tenant, and prints what it applied. */
 function migrator(url: string, schemaName: string, directory = '') {
-  const script = fileURLToPath(new URL('../../support/run-migrations.ts', import.meta.url));
+  const script = fileURLToPath(new URL('../../support/postgres/run-migrations.ts', import.meta.url));
   const child = spawn(process.execPath, ['--import', 'tsx', script, url, schemaName, directory], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });

@@ -3,8 +3,8 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { Database, retryConflicts, sqlState } from '../../../server/database/database.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { useDatabase } from '../../support/database.ts';
-import { startProxy } from '../../support/proxy.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
+import { startProxy } from '../../support/postgres/proxy.ts';
 
 const context = useDatabase();
 

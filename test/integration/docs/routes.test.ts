@@ -3,8 +3,8 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../../server/kernel/package-root.ts';
-import { startDaemon } from '../../support/daemon.ts';
-import { useDatabase } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 const root = packageRoot();

@@ -1,7 +1,7 @@
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { adminKey, useApp } from '../../support/app.ts';
-import { useDatabase } from '../../support/database.ts';
+import { adminKey, useApp } from '../../support/http/app.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const lines: string[] = [];
 const context = useDatabase();

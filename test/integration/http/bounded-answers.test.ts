@@ -10,7 +10,7 @@ import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
-import { jobTypes, useControl } from '../../support/control.ts';
+import { jobTypes, useControl } from '../../support/http/control.ts';
 import { addJob } from '../../support/jobs.ts';
 
 const control = useControl(({ db }) => {

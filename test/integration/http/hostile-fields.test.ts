@@ -16,9 +16,9 @@ import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
-import { adminKey, useApp } from '../../support/app.ts';
-import { useTenant } from '../../support/database.ts';
+import { adminKey, useApp } from '../../support/http/app.ts';
 import { addJob } from '../../support/jobs.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLimit(db)) => ({

@@ -2,8 +2,8 @@ import { connect } from 'node:net';
 import { beforeAll, describe, expect, it, onTestFinished } from 'vitest';
 import { z } from 'zod';
 import { RouteGroup } from '../../../server/http/route.ts';
-import { startApp, useApp } from '../../support/app.ts';
-import { useTenant } from '../../support/database.ts';
+import { startApp, useApp } from '../../support/http/app.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const app = useApp(context, () => ({ routes: [echoRoutes()] }));

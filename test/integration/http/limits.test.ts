@@ -2,9 +2,9 @@
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
 import { ByteBudget } from '../../../server/http/body-budget.ts';
-import { startApp } from '../../support/app.ts';
-import { useControl } from '../../support/control.ts';
-import { addTenant } from '../../support/database.ts';
+import { startApp } from '../../support/http/app.ts';
+import { useControl } from '../../support/http/control.ts';
+import { addTenant } from '../../support/postgres/database.ts';
 
 const control = useControl();
 const megabyte = 1_048_576;

@@ -1,8 +1,8 @@
 // The public API as one document: a change of a route, a field or an error code shows up as a diff of openapi.json.
 // After an intended change run this test with `-u`.
 import { expect, test } from 'vitest';
-import { startDaemon } from '../../support/daemon.ts';
-import { useDatabase } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const database = useDatabase();
 

@@ -1,8 +1,8 @@
 // What the log holds of requests, and how much strangers can write into it.
 import { pino } from 'pino';
 import { expect, it } from 'vitest';
-import { startApp } from '../../support/app.ts';
-import { useTenant } from '../../support/database.ts';
+import { startApp } from '../../support/http/app.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 

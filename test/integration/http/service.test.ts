@@ -7,9 +7,9 @@ import type { ReadinessState } from '../../../server/http/resources/health.ts';
 import { handled, RouteGroup } from '../../../server/http/route.ts';
 import { HttpServer } from '../../../server/http/server.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { adminKey, startApp, useApp } from '../../support/app.ts';
-import { useDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
+import { adminKey, startApp, useApp } from '../../support/http/app.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 

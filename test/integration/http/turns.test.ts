@@ -2,11 +2,11 @@
 import { expect, test } from 'vitest';
 import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
-import { startDaemon } from '../../support/daemon.ts';
-import { addTenant, useTenant } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
 import { openTransaction } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob } from '../../support/jobs.ts';
+import { addTenant, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 

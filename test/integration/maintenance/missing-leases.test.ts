@@ -9,11 +9,11 @@ import type { Status } from '../../../server/jobs/model/states.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
-import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
-import { checkInvariants } from '../../support/invariants.ts';
 import { addJob, claim, eventTypes, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';

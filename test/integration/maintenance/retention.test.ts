@@ -11,8 +11,8 @@ import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { createRetention } from '../../../server/maintenance/retention-task.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts } from '../../../server/stats/snapshot.ts';
-import { addTenant, type TenantContext, useTenant } from '../../support/database.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
+import { addTenant, type TenantContext, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 3600, retentionEventDays: 90 };

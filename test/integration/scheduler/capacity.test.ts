@@ -1,8 +1,8 @@
 // Capacity is never exceeded, whoever asks at once, and nobody waits for ever.
 import { expect, test } from 'vitest';
 import { claimWithinCapacity } from '../../../server/scheduler/claim-within-capacity.ts';
+import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 import { addJob, addJobs, finish } from '../../support/jobs.ts';
-import { useScheduler, workerId } from '../../support/scheduler.ts';
 
 const api = useScheduler();
 type Given = Record<string, unknown>;

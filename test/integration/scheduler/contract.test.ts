@@ -1,7 +1,7 @@
 // The scheduler API's contract, example by example.
 import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
-import { useScheduler, workerId } from '../../support/scheduler.ts';
+import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 
 const api = useScheduler();
 const iso = expect.stringMatching(/^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d+)?Z$/);

@@ -4,9 +4,9 @@ import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
-import { addTenant } from '../../support/database.ts';
+import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 import { addJobs, claim, eventTypes } from '../../support/jobs.ts';
-import { useScheduler, workerId } from '../../support/scheduler.ts';
+import { addTenant } from '../../support/postgres/database.ts';
 
 const api = useScheduler();
 const stateOf = async (jobId: string) => (await api.get(`/jobs/${jobId}`)).body.job.state;

@@ -4,9 +4,9 @@ import { schedulerRoutes } from '../../../server/http/resources/scheduler.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
-import { startApp } from '../../support/app.ts';
 import { eventually } from '../../support/eventually.ts';
-import { useScheduler } from '../../support/scheduler.ts';
+import { startApp } from '../../support/http/app.ts';
+import { useScheduler } from '../../support/http/scheduler.ts';
 
 const api = useScheduler();
 const waiting = (count: number) => eventually(() => expect(api.waiters.size).toBe(count));

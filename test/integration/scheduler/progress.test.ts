@@ -1,6 +1,6 @@
 // Reports of a worker on a job that runs, beside its heartbeats.
 import { expect, test } from 'vitest';
-import { useScheduler, workerId } from '../../support/scheduler.ts';
+import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 
 const api = useScheduler();
 const unknown = '0197c2d0-0000-7000-8000-000000000000';

@@ -1,8 +1,8 @@
 // The numbers of the scheduler API are those of every other API.
 import { expect, test } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { useScheduler } from '../../support/http/scheduler.ts';
 import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
-import { useScheduler } from '../../support/scheduler.ts';
 
 const api = useScheduler();
 

@@ -6,10 +6,10 @@ import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { createSchedule } from '../../../server/schedules/change.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
-import { useApp } from '../../support/app.ts';
-import { startDaemon } from '../../support/daemon.ts';
-import { useTenant } from '../../support/database.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
+import { useApp } from '../../support/http/app.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const firing = () => ({ db: context.db, jobTypes, queueLimit: new QueueLimit(context.db) });

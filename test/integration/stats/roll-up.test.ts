@@ -4,8 +4,8 @@ import { cancelJob } from '../../../server/jobs/actions/stop.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../../server/stats/snapshot.ts';
 import { type MetricName, readTimeseries } from '../../../server/stats/timeseries.ts';
-import { useTenantPerTest } from '../../support/database.ts';
 import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
+import { useTenantPerTest } from '../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 

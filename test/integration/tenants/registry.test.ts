@@ -5,8 +5,8 @@ import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/del
 import { createTenant } from '../../../server/tenants/provision.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
 import { suspendTenant } from '../../../server/tenants/suspend.ts';
-import { useDatabase } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { runHandler, runPhase, startEngine } from '../../../server/testing/index.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { Recoverable } from '../../../server/worker/handlers/handler-errors.ts';
-import { useDatabase } from '../../support/database.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 

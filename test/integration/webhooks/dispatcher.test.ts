@@ -9,10 +9,10 @@ import { rotateWebhookSecrets } from '../../../server/tenants/webhook-secrets.ts
 import { listDeliveries, listJobDeliveries } from '../../../server/webhooks/delivery.ts';
 import { type DispatcherOptions, WebhookDispatcher } from '../../../server/webhooks/dispatcher.ts';
 import { enableAddress, resendDelivery } from '../../../server/webhooks/resend.ts';
-import { useTenantPerTest } from '../../support/database.ts';
 import { eventually } from '../../support/eventually.ts';
+import { answer, hang, useReceiver } from '../../support/http/receiver.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
-import { answer, hang, useReceiver } from '../../support/receiver.ts';
+import { useTenantPerTest } from '../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 const receiver = useReceiver();

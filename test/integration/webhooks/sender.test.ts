@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { WebhookSender } from '../../../server/webhooks/sender.ts';
-import { answer, flood, hang, useReceiver } from '../../support/receiver.ts';
+import { answer, flood, hang, useReceiver } from '../../support/http/receiver.ts';
 
 const receiver = useReceiver();
 

@@ -2,7 +2,7 @@
 import { v4 as uuidv4, v7 as uuidv7 } from 'uuid';
 import { expect, test } from 'vitest';
 import { encodeUuids } from '../../../server/database/uuid-array.ts';
-import { useDatabase } from '../../support/database.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 

@@ -1,0 +1,82 @@
+// What one daemon leaves or writes is taken up by others and by readers at once: all polls here are an hour away.
+import { setTimeout as delay } from 'node:timers/promises';
+import { expect, onTestFinished, test } from 'vitest';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { defineJob, type JobContext } from '../../../server/worker/handlers/define-job.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { EventReader } from '../../support/http/sse.ts';
+import { reread } from '../../support/jobs.ts';
+import { useTenantPerTest } from '../../support/postgres/database.ts';
+
+const context = useTenantPerTest();
+const noPolls = { POLL_INTERVAL_SECONDS: '3600', SWEEP_INTERVAL_SECONDS: '3600', STREAM_POLL_SECONDS: '60' };
+const type = 'test.work';
+
+function start(run: (context: JobContext) => unknown): Promise<Daemon> {
+  return startDaemon(context, { env: noPolls, handlers: [defineJob({ type, run })] });
+}
+
+/** A handler that ends when it is opened or told to stop. */
+function useGate() {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  onTestFinished(() => open());
+  const stopped = (signal: AbortSignal) =>
+    new Promise<void>((resolve) => signal.addEventListener('abort', () => resolve()));
+  return { open, run: ({ signal }: JobContext) => Promise.race([opened, stopped(signal)]) };
+}
+
+async function begin(daemon: Daemon, jobs: object[]) {
+  const enqueued = await daemon.enqueue(
+    context.tenant,
+    jobs.map((job) => ({ type, payload: {}, ...job })),
+    'test',
+  );
+  await eventually(async () => expect((await reread(context, enqueued[0]!.job)).status).toBe('RUNNING'));
+  return enqueued.map((one) => one.job);
+}
+
+test('a job that a drain requeues starts in another daemon', async () => {
+  const gate = useGate();
+  const one = await start(gate.run);
+  const [job] = await begin(one, [{ onDrain: 'requeue' }]);
+  await start(() => 'elsewhere');
+  const stopped = one.stop(0);
+  await eventually(async () =>
+    expect(await reread(context, job!)).toMatchObject({ status: 'SUCCESS', result: 'elsewhere' }),
+  );
+  await stopped;
+});
+
+test('a lane that moves on while its daemon drains goes on in another one', async () => {
+  const gate = useGate();
+  const one = await start(gate.run);
+  const [first, second] = await begin(one, [{ targetId: 'lane' }, { targetId: 'lane' }]);
+  await start(() => 'elsewhere');
+  const stopped = one.stop(60_000);
+  gate.open();
+  await eventually(async () =>
+    expect(await reread(context, second!)).toMatchObject({ status: 'SUCCESS', result: 'elsewhere' }),
+  );
+  expect(await reread(context, first!)).toMatchObject({ status: 'SUCCESS', result: null });
+  await stopped;
+});
+
+test('the end of a job reaches the readers of streams, here and in another daemon', async () => {
+  const gate = useGate();
+  const one = await start(gate.run);
+  const two = await startDaemon(context, { env: noPolls });
+  const { text: key } = await createApiKey(context.db, { tenantId: context.tenant.id, name: 'test', scopes: ['read'] });
+  const open = async (daemon: Daemon) => (await EventReader.open(`${daemon.url}/api/events/stream`, { key })).ready();
+  const readers = await Promise.all([open(one), open(two)]);
+  await begin(one, [{}]);
+  for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:started'));
+  // Where something happened a feed looks once more by itself: until it is at rest, that would find the end as well.
+  await delay(1000);
+  gate.open();
+  for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:completed'));
+});

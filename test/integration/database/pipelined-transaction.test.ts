@@ -1,0 +1,144 @@
+// Transactions whose statements are sent at once: all or nothing, in the order in which they were sent.
+import { expect, onTestFinished, test } from 'vitest';
+import { Database, isConnectionError, sqlState } from '../../../server/database/database.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { eventually } from '../../support/eventually.ts';
+import { useDatabase } from '../../support/postgres/database.ts';
+import { startProxy } from '../../support/postgres/proxy.ts';
+
+const context = useDatabase();
+let number = 0;
+
+/** One connection, and a table of its own. */
+async function open(url = context.url): Promise<{ db: Database; table: string; read(): Promise<number[]> }> {
+  const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
+  onTestFinished(() => db.close());
+  const table = `together_${++number}`;
+  await context.db.query(`create table ${table} (seq int generated always as identity, n int check (n < 100))`);
+  const read = async () => {
+    const rows = await context.db.query<{ n: number }>(`select n from ${table} order by seq`);
+    return rows.map((row) => row.n);
+  };
+  return { db, table, read };
+}
+
+test('all statements are one transaction, in the order in which they were sent', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
+  const answers = await db.pipelinedTransaction((tx) =>
+    Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2]), tx.query(insert, [3], 'often')]),
+  );
+  expect(answers.map(([row]) => row?.n)).toEqual([1, 2, 3]);
+  expect(new Set(answers.map(([row]) => row?.xid)).size).toBe(1);
+  expect(await read()).toEqual([1, 2, 3]);
+});
+
+test.each([0, 1, 2])(
+  'if statement %i of three fails, nothing of them is kept, and its error is the one that is told',
+  async (bad) => {
+    const { db, table, read } = await open();
+    const insert = `insert into ${table} (n) values ($1)`;
+    const failing = db.pipelinedTransaction((tx) =>
+      Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'often'))),
+    );
+    expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+    expect(await read()).toEqual([]);
+    // The connection is as good as before.
+    await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'often'));
+    expect(await read()).toEqual([7]);
+    expect(db.pool.totalCount).toBe(1);
+  },
+);
+
+test.each(['pipelinedTransaction', 'transaction'] as const)(
+  '%s tells what failed, not that something had failed before',
+  async (way) => {
+    const { db, table } = await open();
+    const insert = `insert into ${table} (n) values ($1)`;
+    // The answers come at once; that of the second is seen first by whoever waits for both.
+    const deeper = async (answer: Promise<unknown>) => await Promise.all([answer.then((rows) => rows)]);
+    const failing = db[way]((tx) => Promise.all([deeper(tx.query(insert, [100])), tx.query(insert, [1])]));
+    expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
+  },
+);
+
+test('a name that the server never learned is forgotten without asking it', async () => {
+  const { db, table } = await open();
+  const failing = `insert into ${table} (n) values (100)`;
+  const refused = (n: number) => `select $1::int as n /* refused ${n} */`;
+  // Each is worth a name by its third use, which stands behind a statement that fails.
+  for (let n = 0; n < 3; n++) {
+    for (let use = 0; use < 2; use++) await db.query(refused(n), [n], 'often');
+    const all = db.pipelinedTransaction((tx) => Promise.all([tx.query(failing), tx.query(refused(n), [n], 'often')]));
+    await expect(all).rejects.toThrow('check constraint');
+  }
+  for (let n = 0; n < 60; n++) {
+    for (let use = 0; use < 3; use++) {
+      const text = `select $1::int as n /* ${n} */`;
+      expect(await db.transaction((tx) => tx.query(text, [n], 'often'))).toEqual([{ n }]);
+    }
+  }
+});
+
+test('a connection that is cut in between leaves nothing behind', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const cut = db
+    .pipelinedTransaction((tx) =>
+      Promise.all([tx.query(insert, [1]), tx.query('select pg_sleep($1)', [60]), tx.query(insert, [2])]),
+    )
+    .catch((error: unknown) => error);
+  await eventually(async () => {
+    const ended = await context.db.query(
+      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and wait_event = 'PgSleep'`,
+    );
+    expect(ended).toHaveLength(1);
+  });
+  expect(isConnectionError(await cut)).toBe(true);
+  expect(await read()).toEqual([]);
+  await db.pipelinedTransaction((tx) => tx.query(insert, [3]));
+  expect(await read()).toEqual([3]);
+});
+
+test('what comes after the COMMIT is refused instead of being a transaction of its own', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  const late = db.pipelinedTransaction(async (tx) => {
+    await tx.query(insert, [1]);
+    await tx.query(insert, [2]);
+  });
+  await expect(late).rejects.toThrow('after the COMMIT');
+  expect(await read()).toEqual([1]);
+});
+
+test('what is set for it ends with it', async () => {
+  const { db } = await open();
+  const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
+  const within = await db.pipelinedTransaction((tx) => tx.query(settings));
+  expect(within).toEqual([{ plans: 'force_generic_plan', scans: 'off' }]);
+  expect(await db.query(settings)).toEqual([{ plans: 'force_custom_plan', scans: 'on' }]);
+});
+
+test('a pooler is given nothing to remember', async () => {
+  const { db, table, read } = await open((await startProxy(context.url, { asPooler: true })).url);
+  const insert = `insert into ${table} (n) values ($1)`;
+  for (let n = 0; n < 5; n++) {
+    const [, [row]] = await db.pipelinedTransaction((tx) =>
+      Promise.all([
+        tx.query(insert, [n], 'often'),
+        tx.query<{ plans: string }>(`select current_setting('plan_cache_mode') as plans`),
+      ]),
+    );
+    expect(row).toEqual({ plans: 'auto' });
+  }
+  expect(await read()).toEqual([0, 1, 2, 3, 4]);
+  expect(await db.query('select name from pg_prepared_statements')).toEqual([]);
+});
+
+test('statements of any transaction keep the order in which they were asked for, on a new connection too', async () => {
+  const { db, table, read } = await open();
+  const insert = `insert into ${table} (n) values ($1)`;
+  // The first of them asks what it leads to, the second needs not know: it may not overtake.
+  await db.transaction((tx) => Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2])]));
+  expect(await read()).toEqual([1, 2]);
+});

@@ -1,0 +1,174 @@
+import { describe, expect, it } from 'vitest';
+import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
+import { runOperationsOnce } from '../../../../server/jobs/actions/run-bulk-operations.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { OperationRunner } from '../../../../server/maintenance/operation-runner.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { useControl } from '../../../support/http/control.ts';
+import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
+
+const control = useControl();
+const runAll = async () => {
+  while ((await runOperationsOnce(control.db, control.tenant)).more);
+};
+const begin = (action: string, filter: object, more: object = {}) =>
+  control.post('/api/operations', { action, filter, author: 'ann', reason: 'flood', ...more });
+const statusOf = async (job: { id: string }) => (await reread(control, job)).status;
+const failing = { kind: 'fail', error: { code: 'X', message: 'x' } } as const;
+
+describe('a bulk operation', () => {
+  it('counts first, then cancels what matches, waiting or running, and nothing else', async () => {
+    const [a, b, c] = await addJobs(control, [{ targetId: 'c1' }, { targetId: 'c1' }, { type: 'other' }]);
+    await claim(control);
+    const d = await addJob(control, {});
+    const counted = await begin('cancel', { type: 'demo.echo' }, { dry_run: true });
+    expect(counted.status).toBe(200);
+    expect(counted.body).toEqual({ dry_run: true, action: 'cancel', matched: 3 });
+    expect(await statusOf(d)).toBe('QUEUED');
+    const begun = await begin('cancel', { type: 'demo.echo' });
+    expect(begun.status).toBe(202);
+    expect(begun.headers.get('location')).toBe(`/api/operations/${begun.body.id}`);
+    expect(begun.body).toMatchObject({
+      status: 'running',
+      matched: 3,
+      done: 0,
+      progress: 0,
+      filter: { type: 'demo.echo' },
+    });
+    const late = await addJob(control, {});
+    await runAll();
+    const read = await control.get(`/api/operations/${begun.body.id}`);
+    expect(read.body).toMatchObject({ status: 'finished', matched: 3, done: 3, failed: 0, progress: 100 });
+    expect(read.body.finished_at).not.toBeNull();
+    expect(await statusOf(b!)).toBe('CANCELED');
+    expect(await statusOf(d)).toBe('CANCELED');
+    expect(await reread(control, a!)).toMatchObject({ status: 'RUNNING', cancelIntent: 'cancel' });
+    expect(await statusOf(c!)).toBe('RUNNING');
+    expect(await statusOf(late)).toBe('QUEUED');
+    const [event] = await control.db.query(
+      `select actor, data from ${control.schema}.events where job_id = $1 and type = 'job.canceled'`,
+      [b?.id],
+    );
+    expect(event).toEqual({ actor: `operation:${begun.body.id}`, data: { author: 'ann', reason: 'flood' } });
+  });
+
+  it('retries failed jobs, resumes paused ones too', async () => {
+    const failed = await addJob(control, { type: 'retry.me' });
+    const paused = await addJob(control, { type: 'retry.me' });
+    for (const job of (await claim(control)).jobs) {
+      if (job.id === failed.id) await finish(control, job, failing);
+      if (job.id === paused.id) await finish(control, job, { kind: 'stopPaused', message: 'p' });
+    }
+    await begin('retry', { type: 'retry.me' });
+    await runAll();
+    expect([await statusOf(failed), await statusOf(paused)]).toEqual(['QUEUED', 'PAUSED']);
+    await begin('resume', { type: 'retry.me' });
+    await runAll();
+    expect([await statusOf(failed), await statusOf(paused)]).toEqual(['QUEUED', 'QUEUED']);
+  });
+
+  it('of nothing is finished at once', async () => {
+    const begun = await begin('resume', { type: 'nobody', status: ['SUCCESS'] });
+    expect(begun.body.matched).toBe(0);
+    await runAll();
+    expect((await control.get(`/api/operations/${begun.body.id}`)).body).toMatchObject({ status: 'finished', done: 0 });
+  });
+
+  it('goes through many batches; a daemon that dies in between is followed by another', async () => {
+    await addJobs(
+      control,
+      Array.from({ length: 130 }, (_, n) => ({ type: 'many', targetId: `many-${n % 3}` })),
+    );
+    const { id } = (await begin('cancel', { type: 'many' })).body;
+    expect(await runOperationsOnce(control.db, control.tenant, { batches: 1 })).toEqual({ handled: 50, more: true });
+    // The second one is taken and its daemon dies: nobody gives it back.
+    await control.db.query(
+      `update ${control.schema}.operations set locked_until = now() + interval '1 minute' where id = $1`,
+      [id],
+    );
+    expect(await runOperationsOnce(control.db, control.tenant)).toEqual({ handled: 0, more: false });
+    expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({
+      status: 'running',
+      done: 50,
+      progress: 38,
+    });
+    await control.db.query(
+      `update ${control.schema}.operations set locked_until = now() - interval '1 second' where id = $1`,
+      [id],
+    );
+    await runAll();
+    expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({
+      status: 'finished',
+      done: 130,
+      failed: 0,
+    });
+    expect((await control.get('/api/jobs?type=many&status=QUEUED')).body.jobs).toEqual([]);
+  });
+
+  it('is worked on by one daemon at a time', async () => {
+    await addJobs(
+      control,
+      Array.from({ length: 60 }, () => ({ type: 'twice' })),
+    );
+    const { id } = (await begin('cancel', { type: 'twice' })).body;
+    await Promise.all([runOperationsOnce(control.db, control.tenant), runOperationsOnce(control.db, control.tenant)]);
+    await runAll();
+    expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 60 });
+  });
+
+  it('counts jobs that refuse, and goes on', async () => {
+    const jobs = await addJobs(control, [{ type: 'refuse' }, { type: 'refuse' }]);
+    for (const job of (await claim(control)).jobs) if (job.type === 'refuse') await finish(control, job, failing);
+    await resumeJob(control.db, control.schema, { jobId: jobs[0]!.id, actor: 'test' });
+    const { id } = (await begin('resume', { type: 'refuse' })).body;
+    // Stands for a job that cannot be changed, whatever the cause.
+    await control.db.query(
+      `create or replace function ${control.schema}.refuse() returns trigger language plpgsql as
+       $$ begin if new.type = 'refuse' and new.status = 'QUEUED' then raise exception 'refused'; end if; return new; end $$`,
+    );
+    await control.db.query(
+      `create trigger refuse before update on ${control.schema}.jobs for each row execute function ${control.schema}.refuse()`,
+    );
+    await runAll();
+    await control.db.query(`drop trigger refuse on ${control.schema}.jobs`);
+    expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 0, failed: 1 });
+  });
+
+  it('is carried out in the background by any daemon', async () => {
+    await addJobs(control, [{ type: 'background' }]);
+    const runner = new OperationRunner({
+      db: control.db,
+      registry: control.app.deps.registry,
+      logger: createLogger('silent'),
+      everyMs: 20,
+      wake: () => {},
+    });
+    await runner.start();
+    const { id } = (await begin('cancel', { type: 'background' })).body;
+    await eventually(async () =>
+      expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 1 }),
+    );
+    await runner.stop();
+  });
+
+  it('is listed newest first, page by page', async () => {
+    for (let n = 0; n < 3; n++) await begin('cancel', { type: 'nobody' });
+    const all = (await control.get('/api/operations')).body.operations.map((o: { id: string }) => o.id);
+    expect(all).toEqual([...all].sort().reverse());
+    const first = await control.get('/api/operations?limit=2');
+    const second = await control.get(`/api/operations?limit=200&cursor=${first.body.next_cursor}`);
+    expect([...first.body.operations, ...second.body.operations].map((o) => o.id)).toEqual(all);
+  });
+
+  it('refuses what it does not know, and who may not', async () => {
+    expect((await begin('delete', {})).body.field).toBe('action');
+    expect((await begin('cancel', { tpye: 'x' })).body.field).toBe('filter.tpye');
+    expect((await control.post('/api/operations', { action: 'cancel' })).body.field).toBe('filter');
+    const key = await control.app.keyFor(control.tenant.id, ['read', 'enqueue']);
+    const body = { action: 'cancel', filter: {} };
+    expect((await control.app.request('POST', '/api/operations', { key, body })).status).toBe(403);
+    for (const id of ['x', '00000000-0000-7000-8000-000000000000']) {
+      expect((await control.get(`/api/operations/${id}`)).status).toBe(404);
+    }
+  });
+});

@@ -1,0 +1,95 @@
+// Random lives of jobs against the real database, compared with the model after every step; then the
+// same verbs all at once, where only the invariants can be said. LEASEHOLD_TEST_MINUTES makes it long.
+import fc from 'fast-check';
+import { afterAll, expect, test } from 'vitest';
+import { engineCommands } from '../../support/model/engine-commands.ts';
+import { EngineDriver } from '../../support/model/engine-driver.ts';
+import { EngineModel } from '../../support/model/engine-model.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { addTenant, removeTenant, type TenantContext, useDatabase } from '../../support/postgres/database.ts';
+
+const database = useDatabase();
+const minutes = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0);
+const long = minutes > 0;
+const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? (long ? Date.now() % 2 ** 31 : 20261116));
+/** A long run ends after its time, a short one after its number of runs. */
+const limits = (numRuns: number) =>
+  long ? { numRuns: 1_000_000, interruptAfterTimeLimit: minutes * 30_000, markInterruptAsFailure: false } : { numRuns };
+const timeout = 120_000 + minutes * 120_000;
+
+/** A run that the time limit interrupts goes on behind our back: whoever comes next waits for it. */
+let previous: Promise<unknown> = Promise.resolve();
+function alone(run: (context: TenantContext) => Promise<void>): Promise<void> {
+  const current = previous.then(() => inNewTenant(run));
+  previous = current.catch(() => {});
+  return current;
+}
+afterAll(() => previous);
+
+test(
+  'any sequence of verbs leads where the model says',
+  async () => {
+    await previous;
+    await fc.assert(
+      fc.asyncProperty(fc.commands(engineCommands, { maxCommands: long ? 150 : 80, size: 'max' }), (commands) =>
+        alone(async (context) => {
+          const setup = () => ({ model: new EngineModel(), real: new EngineDriver(context) });
+          await fc.asyncModelRun(setup, [...commands, new Drain()]);
+          await checkInvariants(context);
+        }),
+      ),
+      { seed, endOnFailure: long, ...limits(12) },
+    );
+  },
+  timeout,
+);
+
+test(
+  'verbs at the same time keep every invariant, and all work drains afterwards',
+  async () => {
+    await previous;
+    await fc.assert(
+      fc.asyncProperty(
+        fc.array(fc.oneof(...engineCommands), { minLength: 60, maxLength: 120 }),
+        fc.integer({ min: 2, max: 9 }),
+        (commands, width) =>
+          alone(async (context) => {
+            const model = new EngineModel();
+            const real = new EngineDriver(context, { racing: true });
+            const waiting = [...commands];
+            const lanes = Array.from({ length: width }, async () => {
+              for (let next = waiting.shift(); next; next = waiting.shift()) await next.run(model, real);
+            });
+            await Promise.all(lanes);
+            await checkInvariants(context);
+            await real.drain();
+            await checkInvariants(context);
+          }),
+      ),
+      { seed, endOnFailure: true, ...limits(6) },
+    );
+  },
+  timeout,
+);
+
+let runs = 0;
+afterAll(() => console.log(`model: ${runs} runs, LEASEHOLD_TEST_SEED=${seed}`));
+
+/** Every run starts with an empty tenant. */
+async function inNewTenant(run: (context: TenantContext) => Promise<void>): Promise<void> {
+  const context = { ...database, ...(await addTenant(database.db)) };
+  runs += 1;
+  await run(context);
+  await removeTenant(database.db, context.tenant.slug);
+}
+
+/** The end of every life: with nothing in its way, all work drains. */
+class Drain implements fc.AsyncCommand<EngineModel, EngineDriver> {
+  check = () => true;
+  toString = () => 'drain';
+  async run(_model: EngineModel, real: EngineDriver): Promise<void> {
+    await real.drain();
+    const left = await real.statuses();
+    for (const status of Object.keys(left)) expect(['SUCCESS', 'PARTIAL', 'CANCELED']).toContain(status);
+  }
+}

@@ -1,0 +1,130 @@
+// A transaction that holds a lane's lock and says nothing more: requests of other lanes do not wait for it, and the
+// server ends it when its client is one of ours.
+import pg from 'pg';
+import { expect, onTestFinished, test } from 'vitest';
+import { Database, isLockTimeout, retryConflicts } from '../../../../server/database/database.ts';
+import { EnqueueGroupCommit } from '../../../../server/jobs/enqueue/group-commit.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJob, addJobs } from '../../../support/jobs.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+import { startProxy } from '../../../support/postgres/proxy.ts';
+
+const context = useTenant();
+const on = (targetId: string) => ({ type: 'demo.echo', payload: {}, targetId });
+
+/** Somebody else's transaction, which the server does not limit. */
+async function lockLane(targetId: string): Promise<{ release(): Promise<void> }> {
+  const client = new pg.Client(context.url);
+  client.on('error', () => {});
+  await client.connect();
+  onTestFinished(() => client.end());
+  await client.query('begin');
+  await client.query(`select id from ${context.schema}.targets where id = $1 for update`, [targetId]);
+  return { release: async () => void (await client.query('rollback')) };
+}
+
+async function orderOf(targetId: string): Promise<string[]> {
+  const rows = await context.db.query<{ id: string }>(
+    `select id from ${context.schema}.jobs where target_id = $1 order by lane_seq`,
+    [targetId],
+  );
+  return rows.map((row) => row.id);
+}
+
+test('requests of other lanes are acknowledged while one lane is locked; those of the locked one follow in order', async () => {
+  await addJobs(context, [on('held'), on('free')]);
+  const group = new EnqueueGroupCommit(context.db);
+  const enqueue = (targetId: string) => group.enqueue(context.schema, [on(targetId)], 'test');
+  const lock = await lockLane('held');
+  const acknowledged: string[] = [];
+  const waiting = [1, 2, 3].map((n) =>
+    enqueue('held').then(([first]) => {
+      acknowledged.push(`held ${n}`);
+      return first?.job.id;
+    }),
+  );
+  // In the same group as the locked ones, and in groups after it.
+  await Promise.all([enqueue('free'), enqueue('new'), enqueue('free')]);
+  for (let n = 0; n < 5; n++) await enqueue('free');
+  const late = enqueue('held').then(([first]) => first?.job.id);
+  await enqueue('free');
+  expect(acknowledged).toEqual([]);
+  await lock.release();
+  const ids = [...(await Promise.all(waiting)), await late];
+  expect(acknowledged).toEqual(['held 1', 'held 2', 'held 3']);
+  expect((await orderOf('held')).slice(1)).toEqual(ids);
+});
+
+test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {
+  await addJob(context, on('stuck'));
+  const group = new EnqueueGroupCommit(context.db, { longestLockMs: 500 });
+  await lockLane('stuck');
+  const refused = group.enqueue(context.schema, [on('stuck')], 'test');
+  await expect(refused).rejects.toMatchObject({ code: 'TARGET_LOCKED' });
+  expect(await orderOf('stuck')).toHaveLength(1);
+});
+
+test('a request whose idempotency key is being used by a silent transaction delays no other', async () => {
+  const client = new pg.Client(context.url);
+  await client.connect();
+  onTestFinished(() => client.end());
+  await client.query('begin');
+  await client.query(
+    `insert into ${context.schema}.jobs (id, status, type, queue, payload, client_request_id, lane_head, priority, max_attempts, on_error)
+     select gen_random_uuid(), 'QUEUED', 'demo.echo', 'default', '{}', 'same', true, 2, 1, 'block'`,
+  );
+  const group = new EnqueueGroupCommit(context.db);
+  const keyed = group.enqueue(context.schema, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
+  await group.enqueue(context.schema, [on('beside')], 'test');
+  await client.query('commit');
+  expect((await keyed)[0]?.kind).toBe('replayed');
+});
+
+test.each(['direct', 'pooled'])('a silent transaction of ours is ended by the server (%s)', async (way) => {
+  await addJob(context, on('silent'));
+  const proxy = await startProxy(context.url, { asPooler: way === 'pooled' });
+  const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
+  onTestFinished(() => db.close());
+  const lock = `select id from ${context.schema}.targets where id = 'silent' for update`;
+  let gone = (): void => {};
+  const vanished = new Promise<void>((resolve) => {
+    gone = resolve;
+  });
+  const frozen = db.transaction(async (tx) => {
+    await tx.query(lock);
+    // From here on its host neither sends nor reads.
+    proxy.blackHole();
+    gone();
+    await tx.query('select 1');
+  });
+  frozen.catch(() => {});
+  await vanished;
+  // Others need not be told: the lock is free before their own limit.
+  await context.db.query(lock);
+  proxy.heal();
+  await expect(frozen).rejects.toThrow();
+});
+
+test('a statement of ours does not wait for a lock for ever, and a transaction that lost its connection is tried again', async () => {
+  await addJob(context, on('waited'));
+  const lock = `select id from ${context.schema}.targets where id = 'waited' for update`;
+  const held = await lockLane('waited');
+  expect(isLockTimeout(await context.db.query(lock).catch((error: unknown) => error))).toBe(true);
+  await held.release();
+  let tries = 0;
+  const pid = await retryConflicts(() =>
+    context.db.transaction(async (tx) => {
+      const [own] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid');
+      tries += 1;
+      if (tries === 1) {
+        await context.db.query('select pg_terminate_backend($1)', [own?.pid]);
+        await eventually(() => expect(tx.query('select 1')).rejects.toThrow());
+        await tx.query('select 1');
+      }
+      return own?.pid;
+    }),
+  );
+  expect(tries).toBe(2);
+  expect(pid).toBeGreaterThan(0);
+});

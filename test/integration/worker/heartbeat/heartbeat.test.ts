@@ -1,0 +1,216 @@
+// The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
+import { expect, onTestFinished, test } from 'vitest';
+import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
+import type { LiveJob } from '../../../../server/jobs/claim/lease.ts';
+import type { Job } from '../../../../server/jobs/model/job.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { stopReasonOf } from '../../../../server/worker/attempt/stop-reason.ts';
+import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
+import { Heartbeat, type HeldLease } from '../../../../server/worker/heartbeat/heartbeat.ts';
+import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJob, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+import { startProxy } from '../../../support/postgres/proxy.ts';
+
+const context = useTenant();
+const patient = { timeoutMs: 25_000 };
+
+interface Held {
+  job: Job;
+  lost: string[];
+  asked: LiveJob[];
+  lease: HeldLease;
+}
+
+/** A heartbeat that holds one job, claimed with the same lease time. */
+async function holdJob(
+  given: { url?: string; leaseSeconds?: number; stallSeconds?: number } = {},
+): Promise<Held & { heartbeat: Heartbeat }> {
+  const leaseSeconds = given.leaseSeconds ?? 3;
+  const heartbeat = new Heartbeat({
+    url: given.url ?? context.url,
+    heartbeatSeconds: 0.2,
+    leaseSeconds,
+    stallSeconds: given.stallSeconds ?? 60,
+    logger: createLogger('silent'),
+  });
+  await heartbeat.start();
+  onTestFinished(() => heartbeat.stop());
+  const added = await addJob(context, { targetId: `t-${crypto.randomUUID()}` });
+  const sentAt = process.hrtime.bigint();
+  const claimed = await claimJobs(context.db, context.schema, { owner: 'w1', limit: 100, leaseSeconds });
+  const job = claimed.jobs.find((j) => j.id === added.id) as Job;
+  const held: Held = { job, lost: [], asked: [], lease: {} as HeldLease };
+  held.lease = {
+    schema: context.schema,
+    leaseId: claimed.leaseId,
+    jobIds: [job.id],
+    onLost: (jobId) => held.lost.push(jobId),
+    onStopRequested: (asked) => held.asked.push(asked),
+  };
+  heartbeat.hold(held.lease, sentAt);
+  return Object.assign(held, { heartbeat });
+}
+
+/** By the database's clock. */
+async function leftSeconds(leaseId: string | null): Promise<number> {
+  const [row] = await context.db.query<{ left: number }>(
+    `select extract(epoch from expires_at - clock_timestamp())::float8 as left from ${context.schema}.leases where id = $1`,
+    [leaseId],
+  );
+  return row?.left ?? Number.NEGATIVE_INFINITY;
+}
+
+async function beats(leaseId: string | null): Promise<string> {
+  const [row] = await context.db.query<{ at: string }>(
+    `select last_heartbeat_at as at from ${context.schema}.leases where id = $1`,
+    [leaseId],
+  );
+  return row?.at ?? '';
+}
+
+async function nextBeat(leaseId: string | null): Promise<void> {
+  const before = await beats(leaseId);
+  await eventually(async () => expect(await beats(leaseId)).not.toBe(before), patient);
+}
+
+test('a wish to stop arrives with the next beat', async () => {
+  const held = await holdJob();
+  await pauseJob(context.db, context.schema, { jobId: held.job.id, actor: 'user:ann', author: 'ann' });
+  await eventually(
+    () => expect(held.asked[0]).toMatchObject({ cancelIntent: 'pause', cancelDetail: { author: 'ann' } }),
+    patient,
+  );
+  expect(held.lost).toEqual([]);
+});
+
+test('zero rows is lost: told at once, whatever the lease says', async () => {
+  const held = await holdJob({ leaseSeconds: 3600 });
+  await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
+  await eventually(() => expect(held.lost).toContain(held.job.id), patient);
+  expect((await claim(context)).jobs.map((job) => job.id)).toContain(held.job.id);
+});
+
+test('a job that was lost and taken again is lost for the first lease only', async () => {
+  const held = await holdJob({ leaseSeconds: 3600 });
+  await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
+  const sentAt = process.hrtime.bigint();
+  const again = await claim(context, { leaseSeconds: 3600 });
+  expect(again.jobs.map((job) => job.id)).toContain(held.job.id);
+  const second: string[] = [];
+  const lease = { ...held.lease, leaseId: again.leaseId, onLost: (jobId: string) => void second.push(jobId) };
+  held.heartbeat.hold(lease, sentAt);
+  await nextBeat(again.leaseId);
+  await eventually(() => expect(held.lost).toContain(held.job.id), patient);
+  await nextBeat(again.leaseId);
+  expect(second).toEqual([]);
+});
+
+test('a killed connection is replaced, and the lease lives on', async () => {
+  const held = await holdJob({ leaseSeconds: 20 });
+  await nextBeat(held.job.leaseId);
+  const killed = await context.db.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity
+      where application_name = 'leasehold-heartbeat' and datname = current_database()`,
+  );
+  expect(killed.length).toBeGreaterThan(0);
+  await nextBeat(held.job.leaseId);
+  expect(held.lost).toEqual([]);
+  expect(held.heartbeat.trustedForMs(held.lease.leaseId)).toBeGreaterThan(0);
+});
+
+test('behind a black hole the lease is given up before anybody else may claim', async () => {
+  const proxy = await startProxy(context.url);
+  const held = await holdJob({ url: proxy.url, leaseSeconds: 6 });
+  await nextBeat(held.job.leaseId);
+  proxy.blackHole();
+  await eventually(() => expect(held.lost).toEqual([held.job.id]), patient);
+  // The margin: at the moment of giving up, the database still counts the lease as ours, so nobody could take it.
+  expect(held.heartbeat.trustedForMs(held.lease.leaseId)).toBeLessThanOrEqual(0);
+  expect((await reread(context, held.job)).status).toBe('RUNNING');
+  proxy.heal();
+});
+
+test('an event loop that is dead for too long loses its leases, and one that is only busy keeps them', {
+  timeout: 60_000,
+}, async () => {
+  // Long enough for two threads to start on a busy machine, shorter than the block.
+  const busy = await holdJob({ leaseSeconds: 9, stallSeconds: 60 });
+  const dead = await holdJob({ leaseSeconds: 9, stallSeconds: 0.3 });
+  await nextBeat(busy.job.leaseId);
+  blockFor(12_000);
+  // The good news waits in the inbox and is read before anybody judges.
+  expect(busy.heartbeat.trustedForMs(busy.lease.leaseId)).toBeGreaterThan(0);
+  expect(await leftSeconds(busy.job.leaseId)).toBeGreaterThan(0);
+  expect(busy.lost).toEqual([]);
+  await eventually(() => expect(dead.lost).toEqual([dead.job.id]), patient);
+});
+
+function blockFor(ms: number): void {
+  const until = performance.now() + ms;
+  while (performance.now() < until);
+}
+
+test('a handler that blocks the event loop for longer than its lease ends with success', async () => {
+  const block = defineJob({ type: 'block', run: () => blockFor(5000) });
+  await startDaemon(context, { handlers: [block] });
+  const job = await addJob(context, { type: 'block', targetId: 'blocked' });
+  await eventually(
+    async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 }),
+    patient,
+  );
+});
+
+test('a full pool does not lose a lease', async () => {
+  const daemon = await startDaemon(context, { env: { DATABASE_POOL_MAX: '2', LEASE_SECONDS: '3' } });
+  const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
+  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
+  const { leaseId, leaseExpiresAt } = await reread(context, job);
+  const hogs = [1, 2].map(() => daemon.db.transaction((tx) => tx.query('select pg_sleep(600)')).catch(() => {}));
+  await eventually(async () => {
+    const [row] = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
+    expect(row?.past).toBe(true);
+  }, patient);
+  expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseId, attempt: 1 });
+  await context.db.query(
+    `select pg_terminate_backend(pid) from pg_stat_activity
+      where datname = current_database() and query = 'select pg_sleep(600)'`,
+  );
+  await Promise.all(hogs);
+});
+
+test('a handler whose lease was taken is aborted with leaseLost, and its outcome is refused', async () => {
+  let reason: unknown;
+  const wait = defineJob({
+    type: 'wait',
+    run: ({ signal }) =>
+      new Promise((resolve) => {
+        signal.addEventListener('abort', () => {
+          reason = stopReasonOf(signal);
+          resolve({ zombie: true });
+        });
+      }),
+  });
+  await startDaemon(context, { handlers: [wait] });
+  const job = await addJob(context, { type: 'wait' });
+  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
+  const running = await reread(context, job);
+  await finish(context, running, { kind: 'fail', error: { code: 'X', message: 'taken' } });
+  await eventually(() => expect(reason).toEqual({ kind: 'leaseLost' }), patient);
+  expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'X' }, result: null });
+});
+
+test('assert_lease lets only the holder commit', async () => {
+  const job = await addJob(context, { targetId: 'asserted' });
+  const held = (await claim(context)).jobs.find((j) => j.id === job.id) as Job;
+  const assertLease = (lease: string | null) =>
+    context.db.query(`select ${context.schema}.assert_lease($1, $2)`, [job.id, lease]);
+  await assertLease(held.leaseId);
+  await expect(assertLease(crypto.randomUUID())).rejects.toMatchObject({ code: 'LH001' });
+  await expireLease(context, held.leaseId as string);
+  await expect(assertLease(held.leaseId)).rejects.toMatchObject({ code: 'LH001' });
+  await finish(context, held);
+  await expect(assertLease(held.leaseId)).rejects.toMatchObject({ code: 'LH001' });
+});

@@ -1,0 +1,205 @@
+// Claims whose requests or answers are late: what was given up stays given up, and nothing starts under a lease that is
+// over. No attempt is paid for what no handler ran.
+import { v7 as uuidv7 } from 'uuid';
+import { expect, onTestFinished, test } from 'vitest';
+import { Database } from '../../../../server/database/database.ts';
+import { type Claimed, type ClaimRequest, claimJobs, claimRemoteJobs } from '../../../../server/jobs/claim/claim.ts';
+import { releaseClaim } from '../../../../server/jobs/claim/release-claim.ts';
+import { enqueue } from '../../../../server/jobs/enqueue/enqueue.ts';
+import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { Heartbeat } from '../../../../server/worker/heartbeat/heartbeat.ts';
+import { Slots } from '../../../../server/worker/loop/slots.ts';
+import { TenantLoop } from '../../../../server/worker/loop/tenant-loop.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+import { type DelayingProxy, startDelayingProxy } from '../../../support/postgres/delaying-proxy.ts';
+
+const context = useTenant();
+
+/** A connection through a proxy, whose statements are given up soon. */
+async function connectThroughProxy(): Promise<{ proxy: DelayingProxy; db: Database }> {
+  const proxy = await startDelayingProxy(context.url);
+  const db = new Database({ url: proxy.url, poolMax: 2, logger: createLogger('silent'), statementTimeoutMs: 300 });
+  onTestFinished(() => db.close());
+  await db.query('select 1');
+  return { proxy, db };
+}
+
+async function statesOf(leaseId: string): Promise<unknown[]> {
+  return context.db.query(`select kind, state, job_ids from ${context.schema}.leases where id = $1`, [leaseId]);
+}
+
+const leaseSeconds = 60;
+const givenUp = /Connection terminated|timed out|timeout/;
+
+test('a claim that arrives after it was disowned takes nothing', async () => {
+  const { schema } = context;
+  const { proxy, db } = await connectThroughProxy();
+  const job = await addJob(context, { targetId: 'late-claim' });
+  const leaseId = uuidv7();
+  proxy.holdRequests(leaseId);
+  await expect(claimJobs(db, schema, { owner: 'w1', limit: 10, leaseSeconds, leaseId })).rejects.toThrow(givenUp);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  await proxy.deliverRequests();
+  expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  expect(await eventTypes(context, job)).toEqual(['job.enqueued']);
+  expect(await statesOf(leaseId)).toEqual([{ kind: 'local', state: 'RELEASED', job_ids: [] }]);
+  await finish(context, (await claim(context)).jobs[0]!);
+});
+
+test('a claim that arrived before it was disowned gives everything back, and its lease ends', async () => {
+  const { db, schema } = context;
+  const job = await addJob(context, { targetId: 'early-claim' });
+  const { leaseId } = await claim(context);
+  expect(await releaseClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(1);
+  expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  expect(await statesOf(leaseId)).toEqual([{ kind: 'local', state: 'RELEASED', job_ids: [job.id] }]);
+  // Again, because its own answer may be lost.
+  expect(await releaseClaim(db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  await finish(context, (await claim(context)).jobs[0]!);
+});
+
+test('a remote claim that arrives after it was disowned takes nothing; one that arrived before gives back', async () => {
+  const { schema } = context;
+  const { proxy, db } = await connectThroughProxy();
+  const job = await addJob(context, { remote: true, queue: 'late-remote' });
+  const request = { owner: 'r1', queue: 'late-remote', limit: 10, leaseSeconds };
+  const leaseId = uuidv7();
+  proxy.holdRequests(leaseId);
+  await expect(claimRemoteJobs(db, schema, { ...request, leaseId })).rejects.toThrow(givenUp);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'claim', actor: 'worker:r1' })).toBe(0);
+  await proxy.deliverRequests();
+  expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
+  const claimed = await claimRemoteJobs(context.db, schema, request);
+  expect(await reread(context, job)).toMatchObject({ status: 'CLAIMED' });
+  const known = { leaseId: claimed.leaseId, kind: 'claim' as const, actor: 'worker:r1' };
+  expect(await releaseClaim(context.db, schema, known)).toBe(1);
+  expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
+});
+
+test('jobs that were to start with their insert are not put in once that was disowned', async () => {
+  const { schema } = context;
+  const { proxy, db } = await connectThroughProxy();
+  const leaseId = uuidv7();
+  proxy.holdRequests(leaseId);
+  let failed: unknown;
+  const reserve = () => ({
+    leaseId,
+    owner: 'w1',
+    leaseSeconds,
+    started: () => {},
+    failed: (error: unknown) => {
+      failed = error;
+    },
+  });
+  const inserted = enqueue(db, schema, [{ type: 'demo.late', payload: {} }], 'test', { reserve });
+  await expect(inserted).rejects.toThrow(givenUp);
+  expect(failed).toBeInstanceOf(Error);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  await proxy.deliverRequests();
+  expect(await context.db.query(`select id from ${schema}.jobs where type = 'demo.late'`)).toEqual([]);
+});
+
+test('an outcome that takes the next job along has no effect once that was disowned, and is written again', async () => {
+  const { schema } = context;
+  const { proxy, db } = await connectThroughProxy();
+  const [first, next] = await addJobs(context, [{ targetId: 'late-next' }, { targetId: 'late-next' }]);
+  const { jobs, leaseId: firstLease } = await claim(context);
+  const items = [
+    {
+      jobId: first!.id,
+      leaseId: firstLease,
+      targetId: 'late-next',
+      outcome: { kind: 'complete' as const, result: 1 },
+    },
+  ];
+  expect(jobs.map((job) => job.id)).toEqual([first!.id]);
+  const leaseId = uuidv7();
+  proxy.holdRequests(leaseId);
+  const claimNext = { owner: 'w1', limit: 10, leaseSeconds, leaseId };
+  const sent = finishAttempts(db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease], claimNext });
+  await expect(sent).rejects.toThrow(givenUp);
+  expect(await releaseClaim(context.db, schema, { leaseId, kind: 'local', actor: 'worker:w1' })).toBe(0);
+  await proxy.deliverRequests();
+  expect(await reread(context, first!)).toMatchObject({ status: 'RUNNING' });
+  expect(await reread(context, next!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  const again = await finishAttempts(context.db, schema, items, { actor: 'worker:w1', endedLeases: [firstLease] });
+  expect([...again.accepted]).toEqual([first!.id]);
+  expect(await statesOf(firstLease)).toEqual([{ kind: 'local', state: 'RELEASED', job_ids: [first!.id] }]);
+  await finish(context, (await claim(context)).jobs[0]!);
+  await checkInvariants(context);
+});
+
+async function leaseIsOver(leaseId: string): Promise<void> {
+  const over = `select 1 from ${context.schema}.leases where id = $1 and expires_at < now()`;
+  await eventually(async () => expect(await context.db.query(over, [leaseId])).toHaveLength(1));
+}
+
+interface Started {
+  loop: TenantLoop;
+  ran: string[];
+}
+
+function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: number) => Promise<Claimed>): Started {
+  const logger = createLogger('silent');
+  const heartbeat = new Heartbeat({
+    url: context.url,
+    heartbeatSeconds: 0.2,
+    leaseSeconds: shortSeconds,
+    stallSeconds: 60,
+    logger,
+  });
+  const ran: string[] = [];
+  let claims = 0;
+  const loop = new TenantLoop(context.tenant, {
+    db: context.db,
+    slots: new Slots(5),
+    heartbeat,
+    logger,
+    workerId: 'w1',
+    leaseSeconds: shortSeconds,
+    cancelGraceMs: 100,
+    unresponsiveMaxMs: 60_000,
+    tokenLimit: 0,
+    timeoutSeconds: 0,
+    tenantConcurrency: 5,
+    types: () => ['demo.echo'],
+    claim: (_tenant, request) => send(request, claims++),
+    run: async (_tenant, { job }) => {
+      ran.push(job.id);
+      return { kind: 'completed', result: null };
+    },
+    onRunnable() {},
+    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
+  });
+  onTestFinished(async () => {
+    await loop.stopClaiming();
+    await loop.flushed();
+    await heartbeat.stop();
+  });
+  return { loop, ran };
+}
+
+const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
+
+test('what a claim brings whose answer came after its lease goes back, and costs no attempt', async () => {
+  const { db, schema } = context;
+  const { loop, ran } = startLoop(1, async (request, nth) => {
+    const claimed = await claimJobs(db, schema, request);
+    if (nth === 0) await leaseIsOver(claimed.leaseId);
+    return claimed;
+  });
+  const jobs = await addJobs(context, [{ targetId: 'slow' }, { targetId: 'slow' }, {}]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs)
+      expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1, error: null });
+  });
+  expect(await eventTypes(context, jobs[0]!)).toEqual(goneAndBack);
+  expect(await eventTypes(context, jobs[2]!)).toEqual(goneAndBack);
+  expect(ran.sort()).toEqual(jobs.map((job) => job.id).sort());
+  await checkInvariants(context);
+});

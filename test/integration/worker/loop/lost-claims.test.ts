@@ -1,0 +1,107 @@
+// A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
+import { expect, onTestFinished, test } from 'vitest';
+import { type Database, isConnectionError } from '../../../../server/database/database.ts';
+import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { Heartbeat } from '../../../../server/worker/heartbeat/heartbeat.ts';
+import { Slots } from '../../../../server/worker/loop/slots.ts';
+import { TenantLoop } from '../../../../server/worker/loop/tenant-loop.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+
+const context = useTenant();
+
+type Claim = ConstructorParameters<typeof TenantLoop>[1]['claim'];
+
+function startLoop(db: Database, claim: Claim): TenantLoop {
+  const logger = createLogger('silent');
+  const heartbeat = new Heartbeat({
+    url: context.url,
+    heartbeatSeconds: 1,
+    leaseSeconds: 3600,
+    stallSeconds: 60,
+    logger,
+  });
+  const loop = new TenantLoop(context.tenant, {
+    db,
+    slots: new Slots(5),
+    heartbeat,
+    logger,
+    workerId: 'w1',
+    leaseSeconds: 3600,
+    cancelGraceMs: 100,
+    unresponsiveMaxMs: 60_000,
+    tokenLimit: 0,
+    timeoutSeconds: 0,
+    tenantConcurrency: 5,
+    types: () => ['demo.echo'],
+    claim,
+    run: async () => ({ kind: 'completed', result: null }),
+    onRunnable() {},
+    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
+  });
+  onTestFinished(() => loop.stopClaiming());
+  return loop;
+}
+
+const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
+
+test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
+  const { db, schema } = context;
+  let cuts = 0;
+  const loop = startLoop(db, async (_tenant, request) => {
+    const claimed = await claimJobs(db, schema, request);
+    if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+    return claimed;
+  });
+  const jobs = await addJobs(context, [{ targetId: 'cut' }, { targetId: 'cut' }, {}]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  });
+  expect(await eventTypes(context, jobs[0]!)).toEqual(goneAndBack);
+  await checkInvariants(context);
+});
+
+test('a job that was taken with an outcome whose answer was lost goes back and runs; the outcome stands', async () => {
+  const { db, schema } = context;
+  let cuts = 0;
+  // The first transaction is that of the first outcome, which takes the next of its lane along.
+  const cutting = new Proxy(db, {
+    get: (target, name) => {
+      if (name !== 'together') return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
+      return async (...args: Parameters<Database['pipelinedTransaction']>) => {
+        const result = await target.pipelinedTransaction(...args);
+        if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+        return result;
+      };
+    },
+  });
+  const loop = startLoop(cutting, (_tenant, request) => claimJobs(db, schema, request));
+  const jobs = await addJobs(context, [{ targetId: 'next' }, { targetId: 'next' }, { targetId: 'next' }]);
+  loop.wake();
+  await eventually(async () => {
+    for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
+  });
+  expect(await eventTypes(context, jobs[0]!)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
+  expect(await eventTypes(context, jobs[1]!)).toEqual(goneAndBack);
+  await checkInvariants(context);
+});
+
+test('a connection that died between two statements is a lost connection, not a refusal', async () => {
+  const failed = context.db.transaction(async (tx) => {
+    const [row] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid');
+    await context.db.query('select pg_terminate_backend($1)', [row?.pid]);
+    // The news arrives while nothing is asked.
+    await eventually(async () => {
+      const left = await context.db.query('select 1 from pg_stat_activity where pid = $1', [row?.pid]);
+      expect(left).toEqual([]);
+    });
+    await new Promise((resolve) => setImmediate(resolve));
+    await tx.query('select 1');
+  });
+  const error = await failed.catch((reason: unknown) => reason);
+  expect([String(error), isConnectionError(error)]).toEqual([String(error), true]);
+});

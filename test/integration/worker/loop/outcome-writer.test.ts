@@ -1,0 +1,255 @@
+// Outcomes that Postgres refuses: each is refused by itself, and a job whose end cannot be written at all
+// is left to its lease, which runs out.
+import { v7 as uuidv7 } from 'uuid';
+import { expect, onTestFinished, test } from 'vitest';
+import type { FinishedAttempt } from '../../../../server/jobs/finish/finish.ts';
+import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
+import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
+import type { Job } from '../../../../server/jobs/model/job.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
+import { OutcomeWriter, type OutcomeWriterOptions } from '../../../../server/worker/loop/outcome-writer.ts';
+import { OutcomeWriterPool } from '../../../../server/worker/loop/outcome-writer-pool.ts';
+import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+
+const context = useTenant();
+const firstId = '00000000-0000-0000-0000-000000000000';
+const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
+const patient = { timeoutMs: 25_000 };
+
+/** What Postgres refuses to store from now on, until the test ends or lifts it. */
+async function refuse(what: string): Promise<() => Promise<void>> {
+  const { db, schema } = context;
+  const lift = async () => void (await db.query(`alter table ${schema}.jobs drop constraint if exists refused`));
+  onTestFinished(lift);
+  await db.query(`alter table ${schema}.jobs add constraint refused check (not coalesce(${what}, false)) not valid`);
+  return lift;
+}
+
+const badResult = `result = '"bad"'::jsonb`;
+const anyEndOf = (type: string) => `type = '${type}' and status in ('SUCCESS', 'ERROR')`;
+
+interface Written {
+  settler: OutcomeWriter<FinishedAttempt>;
+  /** Job ids, in the order they were reported; those of outcomes that were not accepted begin with `-`. */
+  reported: string[];
+  /** Called while a batch is written. */
+  meanwhile: (() => void)[];
+}
+
+function createSettler(): Written {
+  const reported: string[] = [];
+  const meanwhile: (() => void)[] = [];
+  const settler = new OutcomeWriter<FinishedAttempt>(settlerOptions(reported, meanwhile));
+  return { settler, reported, meanwhile };
+}
+
+function settlerOptions(reported: string[], meanwhile: (() => void)[]): OutcomeWriterOptions<FinishedAttempt> {
+  return {
+    db: context.db,
+    schema: context.schema,
+    actor: 'worker:w1',
+    logger: createLogger('silent'),
+    trustedForMs: () => 60_000,
+    nextClaim: () => {
+      meanwhile.shift()?.();
+      return undefined;
+    },
+    onClaimed() {},
+    onClaimLost() {},
+    onRunnable() {},
+    onFinished: (items, accepted) => {
+      for (const item of items) reported.push(`${accepted(item) ? '' : '-'}${item.jobId}`);
+    },
+    onWritten() {},
+  };
+}
+
+function ending(job: Job, outcome: Outcome): FinishedAttempt {
+  return { jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome };
+}
+
+const complete = (result: unknown): Outcome => ({ kind: 'complete', result });
+
+async function leaseIsLeft(leaseId: string): Promise<boolean> {
+  const rows = await context.db.query(`select 1 from ${context.schema}.leases where id = $1 and state = 'ACTIVE'`, [
+    leaseId,
+  ]);
+  return rows.length === 1;
+}
+
+test.each([
+  ['of jobs without targets', undefined],
+  ['of lanes', 'lane'],
+])('one outcome that is refused does not take the others of its batch down: %s', async (_what, lane) => {
+  await refuse(badResult);
+  const added = await addJobs(
+    context,
+    [0, 1, 2, 3].map((n) => (lane === undefined ? {} : { targetId: `${lane}-${n}` })),
+  );
+  const { jobs } = await claim(context);
+  const { settler, reported } = createSettler();
+  for (const [n, job] of jobs.entries()) settler.add(ending(job, complete(n === 1 ? 'bad' : n)), n === 3);
+  await settler.idle();
+  expect(reported).toEqual(jobs.map((job) => job.id));
+  for (const [n, job] of added.entries()) {
+    const expected =
+      n === 1 ? { status: 'ERROR', error: { code: 'RESULT_REFUSED' }, result: null } : { status: 'SUCCESS', result: n };
+    expect(await reread(context, job)).toMatchObject(expected);
+  }
+  expect((await reread(context, added[1]!)).error?.message).toContain('23514');
+});
+
+test('a retry and a pause that are refused become errors too', async () => {
+  await refuse(`error ->> 'message' = 'bad'`);
+  const added = await addJobs(context, [{ maxAttempts: 2 }, {}, {}]);
+  const { jobs } = await claim(context);
+  const { settler } = createSettler();
+  settler.add(ending(jobs[0]!, { kind: 'retry', error: { code: 'X', message: 'bad' }, delayMs: 0 }), false);
+  settler.add(ending(jobs[1]!, { kind: 'stopPaused', message: 'bad' }), false);
+  settler.add(ending(jobs[2]!, complete('good')), true);
+  await settler.idle();
+  for (const job of added.slice(0, 2)) {
+    expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'RESULT_REFUSED' } });
+  }
+  expect(await reread(context, added[2]!)).toMatchObject({ status: 'SUCCESS', result: 'good' });
+});
+
+// When the last job of the lease comes in, relative to the write that is refused.
+test.each(['with it', 'while it is written', 'after it'])(
+  'a job whose end cannot be written keeps its lease, which runs out: the last of the lease ends %s',
+  async (when) => {
+    const lift = await refuse(anyEndOf('cursed'));
+    const [cursed, other] = await addJobs(context, [{ type: 'cursed', maxAttempts: 2, targetId: 'cursed' }, {}]);
+    const { jobs, leaseId } = await claim(context);
+    const { settler, reported, meanwhile } = createSettler();
+    const held = jobs.find((job) => job.id === cursed!.id)!;
+    const last = jobs.find((job) => job.id === other!.id)!;
+    const endLast = () => settler.add(ending(last, complete(1)), true);
+    if (when === 'while it is written') meanwhile.push(endLast);
+    settler.add(ending(held, complete(1)), false);
+    if (when === 'with it') endLast();
+    await settler.idle();
+    if (when === 'after it') endLast();
+    await settler.idle();
+    expect(reported.sort()).toEqual([`-${held.id}`, last.id].sort());
+    expect(await reread(context, other!)).toMatchObject({ status: 'SUCCESS' });
+    expect(await reread(context, cursed!)).toMatchObject({ status: 'RUNNING', leaseId });
+    expect(await leaseIsLeft(leaseId)).toBe(true);
+    await lift();
+    await expireLease(context, leaseId);
+    const [lease] = await findExpiredLeases(context.db, context.schema, 0, firstId, 10);
+    expect(await recoverLease(context.db, context.schema, lease!, sweep)).toEqual({ jobs: 1, failed: 0 });
+    expect(await reread(context, cursed!)).toMatchObject({ status: 'QUEUED', attempt: 1 });
+    const again = await claim(context);
+    settler.add(ending(again.jobs[0]!, complete(2)), true);
+    await settler.idle();
+    expect(await reread(context, cursed!)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
+    // A lease of which everything was written ends as usual.
+    expect(await leaseIsLeft(again.leaseId)).toBe(false);
+    await checkInvariants(context);
+  },
+);
+
+test.each([
+  ['lanes are written over three connections at once', 'busy', 3],
+  ['others over two', undefined, 2],
+])('many outcomes of %s', async (_what, targetId, connections) => {
+  const { db, schema } = context;
+  const added = await addJobs(
+    context,
+    [1, 2, 3].map((n) => ({ targetId: targetId && `${targetId}-${n}` })),
+  );
+  const reported: string[] = [];
+  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool(settlerOptions(reported, []));
+  await db.transaction(async (tx) => {
+    const claims = [];
+    for (const _ of added) claims.push(await claim(context, { limit: 1 }));
+    await tx.query(`select id from ${schema}.jobs where id = any($1) for update`, [added.map((job) => job.id)]);
+    for (const { jobs, leaseId } of claims) {
+      // More than one connection is used for a hundred and more.
+      const lost = Array.from({ length: 100 }, () => ({
+        jobId: uuidv7(),
+        leaseId,
+        targetId: jobs[0]!.targetId,
+        outcome: complete(null),
+      }));
+      for (const item of lost) settlers.add(item, false);
+      settlers.add(ending(jobs[0]!, complete(1)), true);
+    }
+    const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
+    await eventually(async () => expect(await db.query(waiting)).toHaveLength(connections));
+    expect(settlers.pending).toBe((3 - connections) * 101);
+  });
+  await settlers.idle();
+  expect(reported.filter((id) => !id.startsWith('-')).sort()).toEqual(added.map((job) => job.id).sort());
+});
+
+test('two settlers are idle when what one of them took has gone back through the other', async () => {
+  const { db, schema } = context;
+  const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
+  const { jobs } = await claim(context);
+  const reported: string[] = [];
+  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool({
+    ...settlerOptions(reported, []),
+    nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
+    // As when a drain has begun meanwhile.
+    onClaimed: ({ jobs: taken }) => {
+      for (const job of taken) settlers.add(ending(job, { kind: 'requeue', reason: 'drained' }), true);
+    },
+  });
+  let idle: Promise<void> | undefined;
+  await db.transaction(async (tx) => {
+    // The second settler waits for this lock; the first has enough to do to need it, and ends before it.
+    await tx.query(`select id from ${schema}.targets where id = 'two' for update`);
+    const leaseId = uuidv7();
+    const lost = Array.from({ length: 100 }, () => ({
+      jobId: uuidv7(),
+      leaseId,
+      targetId: null,
+      outcome: complete(null),
+    }));
+    for (const [n, item] of lost.entries()) settlers.add(item, n === 99);
+    settlers.add(ending(jobs[0]!, complete(1)), true);
+    await eventually(() => expect(reported).toHaveLength(100));
+    idle = settlers.idle();
+  });
+  await idle;
+  expect(await reread(context, next!)).toMatchObject({
+    status: 'QUEUED',
+    attempt: 0,
+    laneHead: true,
+    leaseOwner: null,
+  });
+  expect(await eventTypes(context, next!)).toEqual(['job.enqueued', 'job.started', 'job.requeued']);
+  await finish(context, (await claim(context)).jobs[0]!);
+});
+
+test('a daemon that cannot write the end of a job leaves it to the sweeper, and it runs again', async () => {
+  const lift = await refuse(anyEndOf('unwritable'));
+  let goOn = () => {};
+  const lifted = new Promise<void>((resolve) => {
+    goOn = resolve;
+  });
+  const unwritable = defineJob({
+    type: 'unwritable',
+    async run({ job }) {
+      if (job.attempt > 1) await lifted;
+      return job.attempt;
+    },
+  });
+  await startDaemon(context, { handlers: [unwritable] });
+  const job = await addJob(context, { type: 'unwritable', targetId: 'unwritable', maxAttempts: 100 });
+  const next = await addJob(context, { targetId: 'unwritable' });
+  await eventually(async () => expect(await reread(context, job)).toMatchObject({ attempt: 2 }), patient);
+  expect(await eventTypes(context, job)).toEqual(['job.enqueued', 'job.started', 'job.lease_expired', 'job.started']);
+  await lift();
+  goOn();
+  await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'), patient);
+  expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
+  await checkInvariants(context);
+});

@@ -1,0 +1,65 @@
+import { fileURLToPath } from 'node:url';
+import { expect, test } from 'vitest';
+import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { loadHandlers } from '../../../../server/worker/handlers/load-handlers.ts';
+import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addJob, reread } from '../../../support/jobs.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+
+const context = useTenant();
+const fixtures = fileURLToPath(new URL('../../../fixtures/isolated.ts', import.meta.url));
+
+test('an isolated handler that blocks is paused by ending its thread, and other jobs go on meanwhile', async () => {
+  // A blocked thread keeps a core busy; a short lease would not outlive it on a crowded machine.
+  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
+  const deaf = await addJob(context, { type: 'isolated.blocker' });
+  daemon.wake(context.tenant);
+  await eventually(async () => expect((await reread(context, deaf)).status).toBe('RUNNING'));
+  const [other] = await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: 1 }], 'test');
+  await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'));
+  await pauseJob(context.db, context.schema, { jobId: deaf.id, actor: 'user:ann' });
+  await eventually(async () =>
+    expect(await reread(context, deaf)).toMatchObject({
+      status: 'PAUSED',
+      hold: { kind: 'user', handler: 'terminated' },
+    }),
+  );
+});
+
+test('a crash in a thread fails its job and nothing else', async () => {
+  const daemon = await startDaemon(context, {
+    handlers: await loadHandlers(fixtures),
+    // A thread at the end of its memory keeps both cores busy; short leases would not outlive it.
+    env: { HANDLER_THREAD_MEMORY_MB: '32', LEASE_SECONDS: '30' },
+  });
+  const [hoarder, primes] = await daemon.enqueue(
+    context.tenant,
+    [
+      { type: 'isolated.hoarder', payload: {} },
+      { type: 'demo.compute', payload: { limit: 100 } },
+    ],
+    'test',
+  );
+  await eventually(async () =>
+    expect(await reread(context, hoarder!.job)).toMatchObject({ status: 'ERROR', error: { code: 'HANDLER_CRASHED' } }),
+  );
+  await eventually(async () =>
+    expect(await reread(context, primes!.job)).toMatchObject({ status: 'SUCCESS', result: { primes: 25 } }),
+  );
+});
+
+test('a pipeline reports its phases and ends with their results', async () => {
+  const daemon = await startDaemon(context);
+  const [job] = await daemon.enqueue(
+    context.tenant,
+    [{ type: 'demo.pipeline', payload: { items: 3, seconds: 0.3 }, phases: ['download', 'process', 'upload'] }],
+    'test',
+  );
+  await eventually(async () =>
+    expect(await reread(context, job!.job)).toMatchObject({
+      status: 'SUCCESS',
+      result: { download: { items: 3 }, process: { processed: 3 }, upload: { uploaded: 3 } },
+    }),
+  );
+});

@@ -1,0 +1,45 @@
+// A TypeScript program of the tests in a process of its own, ended with the test that started it.
+import { type ChildProcess, spawn } from 'node:child_process';
+import { once } from 'node:events';
+import { join } from 'node:path';
+import { createInterface } from 'node:readline';
+import { onTestFinished } from 'vitest';
+import { packageRoot } from '../../../server/kernel/package-root.ts';
+
+export interface TestChild {
+  process: ChildProcess;
+  /** Its next line on stdout; rejects when it ends without one. */
+  line(): Promise<string>;
+  kill(signal: NodeJS.Signals): Promise<void>;
+}
+
+export interface ChildOptions {
+  uid?: number;
+  gid?: number;
+  /** The root of a copy to run the program from, see open-copy.ts. */
+  cwd?: string;
+}
+
+export function startChild(script: string, args: string[], options: ChildOptions = {}): TestChild {
+  const file = join(options.cwd ?? packageRoot(), 'test', 'support', script);
+  const child = spawn(process.execPath, ['--import', 'tsx', file, ...args], {
+    ...options,
+    stdio: ['ignore', 'pipe', 'inherit'],
+  });
+  const ended = once(child, 'close');
+  const lines = createInterface({ input: child.stdout })[Symbol.asyncIterator]();
+  const kill = async (signal: NodeJS.Signals) => {
+    child.kill(signal);
+    await ended;
+  };
+  onTestFinished(() => kill('SIGTERM'));
+  return {
+    process: child,
+    line: async () => {
+      const next = await lines.next();
+      if (next.done) throw new Error(`${script} ended without a line`);
+      return next.value;
+    },
+    kill,
+  };
+}

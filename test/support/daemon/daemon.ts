@@ -1,0 +1,49 @@
+// A daemon inside the test's process: fast settings, a free port, stopped at the end of the test.
+import { onTestFinished } from 'vitest';
+import { Daemon } from '../../../server/daemon/daemon.ts';
+import { demoHandlers } from '../../../server/demo/handlers.ts';
+import { loadConfig } from '../../../server/kernel/config.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import type { JobDefinition } from '../../../server/worker/handlers/define-job.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
+import { ThreadPool } from '../../../server/worker/threads/thread-pool.ts';
+import type { DatabaseContext } from '../postgres/database.ts';
+
+/** Settings under which leases, sweeps and polls take fractions of a second. */
+export const fastSettings: Record<string, string> = {
+  PORT: '0',
+  LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',
+  HEARTBEAT_INTERVAL_SECONDS: '0.2',
+  LEASE_SECONDS: '2',
+  STALE_LEASE_GRACE_SECONDS: '0.2',
+  SWEEP_INTERVAL_SECONDS: '0.2',
+  POLL_INTERVAL_SECONDS: '0.5',
+  CANCEL_GRACE_SECONDS: '0.5',
+  SHUTDOWN_GRACE_PERIOD_SECONDS: '1',
+  WORKER_CONCURRENCY: '20',
+  TENANT_CONCURRENCY: '20',
+  ADMIN_API_KEY: 'test-admin-key-0123456789-of-the-daemon',
+};
+
+export interface StartDaemon {
+  env?: Record<string, string>;
+  handlers?: readonly JobDefinition[];
+}
+
+export async function startDaemon(context: DatabaseContext, given: StartDaemon = {}): Promise<Daemon> {
+  const config = loadConfig({ ...fastSettings, ...given.env });
+  const logger = createLogger(config.logLevel);
+  const daemon = new Daemon({
+    config,
+    databaseUrl: context.url,
+    logger,
+    handlers: new HandlerRegistry(
+      [...demoHandlers, ...(given.handlers ?? [])],
+      new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger }),
+    ),
+    version: 'test',
+  });
+  onTestFinished(() => daemon.stop(0));
+  await daemon.start();
+  return daemon;
+}

@@ -1,0 +1,112 @@
+// A database of its own for every test file, cloned from the run's templates and dropped at the end.
+// `const context = useTenant();` at the top of a file; its fields are there once the tests run.
+import { randomBytes } from 'node:crypto';
+import { afterAll, beforeAll, beforeEach, inject } from 'vitest';
+import { Database } from '../../../server/database/database.ts';
+import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
+import { getTenant } from '../../../server/tenants/read.ts';
+import { suspendTenant } from '../../../server/tenants/suspend.ts';
+import type { Tenant } from '../../../server/tenants/tenant.ts';
+import { eventually } from '../eventually.ts';
+import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
+
+export interface DatabaseContext {
+  db: Database;
+  url: string;
+}
+
+export interface TenantContext extends DatabaseContext {
+  tenant: Tenant;
+  schema: Schema;
+}
+
+/** A database with the control schema and no tenant. */
+export function useDatabase(): DatabaseContext {
+  const context = {} as DatabaseContext;
+  let drop: () => Promise<void> = async () => {};
+  beforeAll(async () => {
+    drop = await cloneInto(context, inject('templates').empty);
+  });
+  afterAll(() => drop());
+  return context;
+}
+
+/** A database with one active tenant. */
+export function useTenant(slug: string = defaultSlug): TenantContext {
+  const context = {} as TenantContext;
+  let drop: () => Promise<void> = async () => {};
+  beforeAll(async () => {
+    const templates = inject('templates');
+    drop = await cloneInto(context, slug === defaultSlug ? templates.tenant : templates.empty);
+    context.tenant =
+      slug === defaultSlug ? await getTenant(context.db, slug) : await provisionForTest(context.db, slug);
+    context.schema = quoteSchema(context.tenant.schemaName);
+  });
+  afterAll(() => drop());
+  return context;
+}
+
+/**
+ * A database in which every test has a tenant of its own: `tenant` and `schema` change from test to test.
+ * The tenant is suspended after its test, so that daemons of later tests leave its jobs alone.
+ */
+export function useTenantPerTest(): TenantContext {
+  const context = useDatabase() as TenantContext;
+  beforeEach(async ({ onTestFinished }) => {
+    Object.assign(context, await addTenant(context.db));
+    const { slug } = context.tenant;
+    // Registered before anything of the test, so it runs last, when the test's daemons have stopped.
+    onTestFinished(async () => void (await suspendTenant(context.db, slug)));
+  });
+  return context;
+}
+
+/** A further tenant in a database that a test already has. */
+export async function addTenant(
+  db: Database,
+  slug = `t${randomBytes(6).toString('hex')}`,
+): Promise<{ tenant: Tenant; schema: Schema }> {
+  const tenant = await provisionForTest(db, slug);
+  return { tenant, schema: quoteSchema(tenant.schemaName) };
+}
+
+export async function removeTenant(db: Database, slug: string): Promise<void> {
+  const { confirm } = await requestTenantDeletion(db, slug);
+  await deleteTenant(db, slug, { confirm, force: true });
+}
+
+/** A database without anything in it; call `drop` at the end. */
+export async function createEmptyDatabase(): Promise<DatabaseContext & { drop(): Promise<void> }> {
+  const context = {} as DatabaseContext;
+  const drop = await cloneInto(context, 'template1');
+  return { ...context, drop };
+}
+
+async function cloneInto(context: DatabaseContext, template: string): Promise<() => Promise<void>> {
+  const serverUrl = inject('serverUrl');
+  const logger = createLogger('silent');
+  const name = `leasehold_test_${randomBytes(6).toString('hex')}`;
+  await onServer(serverUrl, `create database ${name} template ${template}`);
+  context.url = databaseUrl(serverUrl, name);
+  context.db = new Database({ url: context.url, poolMax: 10, logger });
+  return async () => {
+    // A test that failed inside a transaction keeps its client: the forced drop below ends that wait.
+    const closed = context.db.close();
+    try {
+      // Sessions end a moment after their clients; those of a leaked pool or a running process stay.
+      await eventually(() => onServer(serverUrl, `drop database ${name}`), { timeoutMs: 5_000 });
+    } catch (error) {
+      await onServer(serverUrl, `drop database if exists ${name} with (force)`);
+      throw new Error('database sessions are still open at the end of the file', { cause: error });
+    } finally {
+      await Promise.race([closed, new Promise((resolve) => setTimeout(resolve, 5_000).unref())]);
+    }
+  };
+}
+
+async function onServer(serverUrl: string, statement: string): Promise<void> {
+  const admin = new Database({ url: serverUrl, poolMax: 1, logger: createLogger('silent') });
+  await admin.query(statement).finally(() => admin.close());
+}

@@ -1,0 +1,79 @@
+// A database server of the test's own, durable like a real one, that can be stopped the hard way.
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import { Database } from '../../../server/database/database.ts';
+import { quoteSchema } from '../../../server/database/identifiers.ts';
+import { migrateControl } from '../../../server/database/migrate.ts';
+import { findBinaries } from '../../../server/embedded-postgres/binaries.ts';
+import {
+  type ClusterDirectory,
+  clusterUrl,
+  freePort,
+  initCluster,
+  spawnPostmaster,
+} from '../../../server/embedded-postgres/cluster.ts';
+import { findRunner } from '../../../server/embedded-postgres/system-user.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { eventually } from '../eventually.ts';
+import { defaultSlug, provisionForTest } from '../provision.ts';
+import type { TenantContext } from './database.ts';
+
+export interface PrivateServer extends TenantContext {
+  /** `pg_ctl stop -m immediate`, then a start that recovers from the log. */
+  crash(): Promise<void>;
+  /** The first half of it: the server is gone until `restart`. */
+  halt(): Promise<void>;
+  restart(): Promise<void>;
+  place: ClusterDirectory;
+  port: number;
+}
+
+export async function startPrivateServer(): Promise<PrivateServer> {
+  const runner = await findRunner();
+  const base = await mkdtemp(join(runner.ids.uid === undefined ? tmpdir() : '/tmp', 'leasehold-private-'));
+  await runner.own(base);
+  const place = { binaries: await findBinaries(runner), runner, directory: join(base, 'data') };
+  await initCluster(place, 'test', ['--no-sync']);
+  const port = await freePort();
+  // Commits reach the operating system: a crash of the server alone loses none.
+  const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off'];
+  const start = () => spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
+  let postmaster = await start();
+  const stop = async () => {
+    if (postmaster.exitCode !== null || postmaster.signalCode !== null) return;
+    const exited = new Promise((resolve) => postmaster.once('exit', resolve));
+    postmaster.kill('SIGQUIT');
+    await exited;
+  };
+  const url = clusterUrl(port, 'test');
+  const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
+  const answers = () => eventually(() => db.query('select 1'), { timeoutMs: 60_000, everyMs: 100 });
+  const restart = async () => {
+    postmaster = await start();
+    await answers();
+  };
+  onTestFinished(async () => {
+    await db.close();
+    await stop();
+    await rm(base, { recursive: true, force: true });
+  });
+  await answers();
+  await migrateControl(db, createLogger('silent'));
+  const tenant = await provisionForTest(db, defaultSlug);
+  return {
+    db,
+    url,
+    tenant,
+    schema: quoteSchema(tenant.schemaName),
+    crash: async () => {
+      await stop();
+      await restart();
+    },
+    halt: stop,
+    restart,
+    place,
+    port,
+  };
+}

@@ -1,0 +1,79 @@
+// A hot standby of a test's own server, made from a copy of its files, that follows it and can be promoted.
+import { execFile } from 'node:child_process';
+import { mkdtemp, rm, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
+import { promisify } from 'node:util';
+import pg from 'pg';
+import { onTestFinished } from 'vitest';
+import { clusterUrl, freePort, spawnPostmaster } from '../../../server/embedded-postgres/cluster.ts';
+import { eventually } from '../eventually.ts';
+import type { PrivateServer } from './private-server.ts';
+
+const run = promisify(execFile);
+
+export interface Standby {
+  url: string;
+  port: number;
+  promote(): Promise<void>;
+}
+
+export async function startStandby(primary: PrivateServer): Promise<Standby> {
+  const { runner } = primary.place;
+  const base = await mkdtemp(join(dirname(dirname(primary.place.directory)), 'leasehold-standby-'));
+  await runner.own(base);
+  const directory = join(base, 'data');
+  await copyCluster(primary, directory);
+  const port = await freePort();
+  const settings = [
+    'listen_addresses=127.0.0.1',
+    `unix_socket_directories=${base}`,
+    'fsync=off',
+    `primary_conninfo=host=127.0.0.1 port=${primary.port} user=postgres password=test`,
+  ];
+  const postmaster = await spawnPostmaster(
+    { ...primary.place, directory },
+    { port, settings, logFile: join(base, 'log') },
+  );
+  onTestFinished(async () => {
+    const exited = new Promise((resolve) => postmaster.once('exit', resolve));
+    postmaster.kill('SIGQUIT');
+    await exited;
+    await rm(base, { recursive: true, force: true });
+  });
+  const url = clusterUrl(port, 'test');
+  const ask = (text: string) => askOnce(url, text);
+  await eventually(() => ask('select 1'), { timeoutMs: 60_000, everyMs: 100 });
+  return { url, port, promote: async () => void (await ask('select pg_promote(true, 60)')) };
+}
+
+/** One session starts and ends the backup: it is over when its connection is. */
+async function copyCluster(primary: PrivateServer, directory: string): Promise<void> {
+  const client = new pg.Client(primary.url);
+  await client.connect();
+  try {
+    await client.query(`select pg_backup_start('standby', true)`);
+    await run('cp', ['-a', primary.place.directory, directory]);
+    const { rows } = await client.query<{ labelfile: string }>('select labelfile from pg_backup_stop(false)');
+    await rm(join(directory, 'postmaster.pid'), { force: true });
+    for (const [name, text] of [
+      ['backup_label', rows[0]?.labelfile ?? ''],
+      ['standby.signal', ''],
+    ] as const) {
+      await writeFile(join(directory, name), text);
+      await primary.place.runner.own(join(directory, name));
+    }
+  } finally {
+    await client.end();
+  }
+}
+
+async function askOnce(url: string, text: string): Promise<unknown[]> {
+  const client = new pg.Client(url);
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    return (await client.query(text)).rows;
+  } finally {
+    await client.end();
+  }
+}

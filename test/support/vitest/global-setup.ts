@@ -1,0 +1,46 @@
+// Once per run: one server, and in it the databases that every test file clones.
+import { randomBytes } from 'node:crypto';
+import type { TestProject } from 'vitest/node';
+import { Database } from '../../../server/database/database.ts';
+import { migrateControl } from '../../../server/database/migrate.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { startServer } from '../postgres/server.ts';
+import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
+
+declare module 'vitest' {
+  interface ProvidedContext {
+    serverUrl: string;
+    /** A database with the control schema; with `-tenant` behind it, one that has tenant acme as well. */
+    templates: { empty: string; tenant: string };
+  }
+}
+
+export default async function setup(project: TestProject): Promise<() => Promise<void>> {
+  const server = await startServer();
+  const logger = createLogger('silent');
+  const admin = new Database({ url: server.url, poolMax: 1, logger });
+  // A server that outlives the run may be shared with other runs.
+  const run = randomBytes(4).toString('hex');
+  const templates = { empty: `leasehold_${run}_empty`, tenant: `leasehold_${run}_tenant` };
+  try {
+    await admin.query(`create database ${templates.empty}`);
+    const empty = new Database({ url: databaseUrl(server.url, templates.empty), poolMax: 1, logger });
+    await migrateControl(empty, logger).finally(() => empty.close());
+    await admin.query(`create database ${templates.tenant} template ${templates.empty}`);
+    const tenant = new Database({ url: databaseUrl(server.url, templates.tenant), poolMax: 2, logger });
+    await provisionForTest(tenant, defaultSlug).finally(() => tenant.close());
+  } catch (error) {
+    await admin.close();
+    await server.stop();
+    throw error;
+  }
+  project.provide('serverUrl', server.url);
+  project.provide('templates', templates);
+  return async () => {
+    for (const name of Object.values(templates)) {
+      await admin.query(`drop database if exists ${name} with (force)`).catch(() => {});
+    }
+    await admin.close();
+    await server.stop();
+  };
+}
