@@ -37,6 +37,8 @@ test('an immediate restart of the database is survived by workers, heartbeat and
   await checkInvariants(context);
 }, 240_000);
 
+const stillAway = 'database still cannot be used';
+
 interface Line {
   level: number;
   msg: string;
@@ -59,13 +61,16 @@ test('an absent database is reported once for each change, without stacks, and a
       .filter((line) => line.startsWith('{'))
       .map((line) => JSON.parse(line) as Line);
   await context.halt();
+  // A probe that was answered just before may be repeated for a moment.
+  await eventually(async () => expect(await daemon.isReady()).toBe(false), patient);
   // Probes and clients come as they do in life, for longer than any retry waits.
   for (let n = 0; n < 20; n++) {
     expect(await daemon.isReady()).toBe(false);
     expect((await daemon.request('POST', '/api/targets/outage/jobs', { type: 'work' })).status).toBe(503);
     await delay(200);
   }
-  const away = lines();
+  // On a busy machine the event loop is late, and an outage of half a minute is summed up: neither is a report of a change.
+  const away = lines().filter(({ msg }) => !msg.startsWith('event loop was blocked') && msg !== stillAway);
   expect(away.filter(({ msg }) => msg === 'database cannot be used; trying until it can')).toHaveLength(1);
   expect(away.filter(({ err }) => err !== undefined)).toEqual([]);
   expect(away.length).toBeLessThan(10);

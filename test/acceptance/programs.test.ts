@@ -6,12 +6,15 @@ import { createRequire } from 'node:module';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { describe, expect, onTestFinished, test } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { packageVersion } from '../../server/kernel/environment.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
 import { findTenant } from '../../server/tenants/read.ts';
 import { createEmptyDatabase, useDatabase } from '../support/postgres/database.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
+
+// Each test starts processes that compile the sources: seconds each on a busy machine.
+vi.setConfig({ testTimeout: 240_000 });
 
 const context = useDatabase();
 const tsx = join(dirname(createRequire(import.meta.url).resolve('tsx/package.json')), 'dist/loader.mjs');
