@@ -117,7 +117,7 @@ process.stdout.write(
     memory_mb: memoryMb,
     sealed_per_second: perSecond(many, sealMs),
     verified_per_second: perSecond(many, verifyMs),
-    faults: found.faultCount,
+    faults: found.violationCount,
   })}\n`,
 );
 await server.stop();

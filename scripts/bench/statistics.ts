@@ -7,8 +7,8 @@ import { Database } from '../../server/database/database.ts';
 import { migrateControl } from '../../server/database/migrate.ts';
 import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
+import { readCounts, readOldestSeconds, readSnapshot } from '../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../server/stats/roll-up.ts';
-import { readCounts, readOldestSeconds, readSnapshot } from '../../server/stats/snapshot.ts';
 import { metricNames, readTimeseries } from '../../server/stats/timeseries.ts';
 import { createTenant } from '../../server/tenants/provision.ts';
 

@@ -55,12 +55,12 @@ export class ActivityTracker {
   }
 
   /** A word that changes whenever something happens at the tenant. */
-  of(tenant: Tenant): string | undefined {
+  versionOf(tenant: Tenant): string | undefined {
     return this.#marks.get(tenant.schemaName)?.number;
   }
 
   /** Everything that was written under the present mark is committed, or never will be. */
-  isSettled(tenant: Tenant): boolean {
+  isCommitted(tenant: Tenant): boolean {
     return this.#marks.get(tenant.schemaName)?.settled === true;
   }
 

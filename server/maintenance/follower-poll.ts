@@ -2,7 +2,7 @@
 // has to visit every tenant: an event may come from a daemon that is gone.
 import { hasLateEvents } from '../events/log/read-new-events.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
-import { msOf, msUntil } from './probe-tenants.ts';
+import { msOrInfinity, msUntil } from './probe-tenants.ts';
 import type { PolledTask } from './tenant-poller.ts';
 
 interface Follower {
@@ -29,14 +29,14 @@ export function createFollowerPoll(everyMs: number, { statistics, webhooks, seal
         `(select ${msUntil('next_at')} from ${s}.webhook_deliveries where state = 'pending' order by next_at limit 1)`,
     },
     isIdle: ({ written, followers, delivery_ms }, restMs) =>
-      written === false || (all.every((name) => upToDate(followers).has(name)) && msOf(delivery_ms) > restMs),
+      written === false || (all.every((name) => upToDate(followers).has(name)) && msOrInfinity(delivery_ms) > restMs),
     onResults(found) {
-      for (const { tenant, answers, hasNewEvents: stirred } of found) {
+      for (const { tenant, results: answers, hasNewEvents: stirred } of found) {
         if (answers.written === false) continue;
         const seen = upToDate(answers.followers);
         // What another daemon has counted is still to be shown here.
         if (stirred || !seen.has('statistics')) statistics.wake(tenant.slug);
-        if (!seen.has('webhooks') || msOf(answers.delivery_ms) <= 0) webhooks.wake(tenant.slug);
+        if (!seen.has('webhooks') || msOrInfinity(answers.delivery_ms) <= 0) webhooks.wake(tenant.slug);
         if (!seen.has(sealsFollower)) seals.wake(tenant.slug);
       }
     },

@@ -79,7 +79,7 @@ export class OperationRunner implements Service {
 
   async #finishAll(found: TenantProbeResults[]): Promise<void> {
     const limit = pLimit(tenantsAtOnce);
-    const waiting = found.filter(({ answers }) => answers.operation_waits === true);
+    const waiting = found.filter(({ results: answers }) => answers.operation_waits === true);
     await Promise.all(waiting.map(({ tenant }) => limit(() => this.#finish(tenant))));
   }
 

@@ -12,7 +12,7 @@ export type ProbeResults = Record<string, boolean | number | string | null>;
 
 export interface TenantProbeResults {
   tenant: Tenant;
-  answers: ProbeResults;
+  results: ProbeResults;
 }
 
 // Planning time grows with the number of tables in a statement; fifty stay within milliseconds.
@@ -38,7 +38,7 @@ async function probeChunk(db: Queryable, tenants: readonly Tenant[], questions: 
   });
   try {
     const rows = await db.query<ProbeResults>(selects.join('\nunion all\n'));
-    return rows.map(({ position, ...answers }) => ({ tenant: tenants[position as number] as Tenant, answers }));
+    return rows.map(({ position, ...results }) => ({ tenant: tenants[position as number] as Tenant, results }));
   } catch (error) {
     // A tenant was deleted meanwhile, or the cluster does not join tenants: ask each alone.
     if (tenants.length > 1) {
@@ -49,12 +49,12 @@ async function probeChunk(db: Queryable, tenants: readonly Tenant[], questions: 
     if (sqlState(error) === undefinedTable) return [];
     const [tenant] = tenants;
     if (tenant === undefined || !isDataError(error)) throw error;
-    return [{ tenant, answers: await askOneByOne(db, tenant, questions) }];
+    return [{ tenant, results: await probeOneByOne(db, tenant, questions) }];
   }
 }
 
 /** A row that one question cannot read must not silence the others, nor those to other tenants: its answer is null. */
-async function askOneByOne(db: Queryable, tenant: Tenant, questions: Probes): Promise<ProbeResults> {
+async function probeOneByOne(db: Queryable, tenant: Tenant, questions: Probes): Promise<ProbeResults> {
   const answers: ProbeResults = {};
   for (const [name, ask] of Object.entries(questions)) {
     try {
@@ -74,6 +74,6 @@ export function msUntil(time: string): string {
 }
 
 /** The answer to a question for the milliseconds until the next of something; infinite if there is none. */
-export function msOf(answer: ProbeResults[string] | undefined): number {
+export function msOrInfinity(answer: ProbeResults[string] | undefined): number {
   return typeof answer === 'number' ? answer : Number.POSITIVE_INFINITY;
 }

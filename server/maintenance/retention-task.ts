@@ -8,8 +8,14 @@ import type { Logger } from '../kernel/logger.ts';
 import { PerTenantTask } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { msOf, msUntil, type ProbeResults, type Probes } from './probe-tenants.ts';
-import { type RetentionHooks, type RetentionReport, runRetentionOnce, secondsPerDay, termsOf } from './retention.ts';
+import { msOrInfinity, msUntil, type ProbeResults, type Probes } from './probe-tenants.ts';
+import {
+  type RetentionHooks,
+  type RetentionReport,
+  retentionTermsOf,
+  runRetentionOnce,
+  secondsPerDay,
+} from './retention.ts';
 import type { PolledTask } from './tenant-poller.ts';
 
 export interface RetentionTaskOptions {
@@ -87,7 +93,7 @@ function createWatcher(service: PerTenantTask, config: Config): PolledTask {
     probes: questions,
     isIdle: (answers, restMs, tenant) => dueInMs(answers, tenant, config) > restMs,
     onResults(found) {
-      for (const { tenant, answers } of found) {
+      for (const { tenant, results: answers } of found) {
         if (dueInMs(answers, tenant, config) <= 0) service.wake(tenant.slug);
       }
     },
@@ -96,15 +102,15 @@ function createWatcher(service: PerTenantTask, config: Config): PolledTask {
 
 /** Until the first of the tenant's rows has come to its age. */
 function dueInMs(answers: ProbeResults, tenant: Tenant, config: Config): number {
-  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = termsOf(tenant, config);
-  const ofLog = ['delivered_ms', 'released_ms', 'operated_ms'].map((name) => msOf(answers[name]));
+  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = retentionTermsOf(tenant, config);
+  const ofLog = ['delivered_ms', 'released_ms', 'operated_ms'].map((name) => msOrInfinity(answers[name]));
   return Math.min(
-    msOf(answers.unread_ms) + staleAfterSeconds * 1000,
-    msOf(answers.unseen_ms) + staleAfterSeconds * 1000,
-    msOf(answers.looked_ms) + secondsBetweenScans * 1000,
-    msOf(answers.sealed_ms) + logSeconds * 1000,
-    msOf(answers.stale_ms) + staleForSeconds * 1000,
-    msOf(answers.minute_ms) + minuteDays * secondsPerDay * 1000,
+    msOrInfinity(answers.unread_ms) + staleAfterSeconds * 1000,
+    msOrInfinity(answers.unseen_ms) + staleAfterSeconds * 1000,
+    msOrInfinity(answers.looked_ms) + secondsBetweenScans * 1000,
+    msOrInfinity(answers.sealed_ms) + logSeconds * 1000,
+    msOrInfinity(answers.stale_ms) + staleForSeconds * 1000,
+    msOrInfinity(answers.minute_ms) + minuteDays * secondsPerDay * 1000,
     Math.min(...ofLog) + eventDays * secondsPerDay * 1000,
   );
 }

@@ -4,7 +4,7 @@ import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
 import { deleteStaleJobs, type RetiredJob } from '../jobs/retention/delete-stale.ts';
-import { type Marked, markStaleJobs } from '../jobs/retention/mark-stale.ts';
+import { type MarkedStale, markStaleJobs } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -47,7 +47,7 @@ const defaultMaxBatches = 40;
 const eventsPerJob = 4;
 export const secondsPerDay = 86_400;
 // The id of a claim that was given up stays reserved for as long as its bytes might still arrive.
-const leastLeaseDays = 1;
+const minLeaseDays = 1;
 // Charts go back this far.
 const minDaysOfMinutes = 32;
 
@@ -57,7 +57,10 @@ export async function runRetentionOnce(
   options: RetentionOptions,
 ): Promise<RetentionReport> {
   const { schema } = tenant;
-  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = termsOf(tenant, options.config);
+  const { staleAfterSeconds, staleForSeconds, eventDays, logSeconds, minuteDays } = retentionTermsOf(
+    tenant,
+    options.config,
+  );
   const { actor, hooks, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
   // Until a batch comes out short: then there was nothing more, or others have the rest locked.
@@ -67,7 +70,7 @@ export async function runRetentionOnce(
       return { count, complete: count < limit };
     });
 
-  let readTo: Marked['readTo'];
+  let readTo: MarkedStale['readTo'];
   await repeat(report, 'stale', options, async () => {
     const marked = await markStaleJobs(db, schema, {
       afterSeconds: staleAfterSeconds,
@@ -86,7 +89,7 @@ export async function runRetentionOnce(
     return callHook(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
   });
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
-  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, leastLeaseDays), limit));
+  await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, minLeaseDays), limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
   await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
@@ -111,7 +114,7 @@ const nothing: RetentionReport = {
 };
 
 /** How long what is kept, for this tenant. */
-export function termsOf(tenant: Tenant, config: RetentionOptions['config']) {
+export function retentionTermsOf(tenant: Tenant, config: RetentionOptions['config']) {
   const own = tenant.settings.retention;
   const staleAfterSeconds = own?.stale_after_seconds ?? config.retentionStaleAfterSeconds;
   const deleteAfterSeconds = own?.delete_after_seconds ?? config.retentionDeleteAfterSeconds;

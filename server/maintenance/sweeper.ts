@@ -10,7 +10,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import {
-  msOf,
+  msOrInfinity,
   msUntil,
   type ProbeResults,
   type Probes,
@@ -92,16 +92,19 @@ export class Sweeper implements PolledTask {
 
   /** A lease may end at any time without an event: its holder falls silent. */
   isIdle({ lease_ms, expires_ms, resumes_ms }: ProbeResults, restMs: number): boolean {
-    return lease_ms === null && msOf(expires_ms) > restMs && msOf(resumes_ms) > restMs;
+    return lease_ms === null && msOrInfinity(expires_ms) > restMs && msOrInfinity(resumes_ms) > restMs;
   }
 
   async onResults(found: TenantProbeResults[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
-    for (const { tenant, answers } of found) {
-      if (msOf(answers.lease_ms) < -graceMs) await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
+    for (const { tenant, results: answers } of found) {
+      if (msOrInfinity(answers.lease_ms) < -graceMs)
+        await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
       if (answers.timeouts === true) await this.#runStep(tenant, 'leases', () => this.#sweepTimeouts(tenant));
-      if (msOf(answers.expires_ms) < 0) await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
-      if (msOf(answers.resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
+      if (msOrInfinity(answers.expires_ms) < 0)
+        await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
+      if (msOrInfinity(answers.resumes_ms) <= 0)
+        await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
     for (const { tenant } of found) {
       this.#unrepaired.add(tenant.id);
@@ -116,7 +119,7 @@ export class Sweeper implements PolledTask {
       this.#unrepaired.delete(id);
       const tenant = tenants.get(id);
       if (tenant === undefined) this.#positions.delete(id);
-      else await this.repair(tenant);
+      else await this.repairTenant(tenant);
     }
   }
 
@@ -131,7 +134,7 @@ export class Sweeper implements PolledTask {
   }
 
   /** Looks at one slice of the tenant for orphans and for lanes without a head. */
-  async repair(tenant: Tenant): Promise<void> {
+  async repairTenant(tenant: Tenant): Promise<void> {
     const position = this.#positionOf(tenant);
     if (position.orphansFrom === firstId) position.heard = false;
     await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));

@@ -111,7 +111,7 @@ export class TenantPoller implements Service {
       this.#forgetAllBut(state, tenants);
       this.#deliver(
         state,
-        answers.filter(({ tenant }) => concerns(state, tenant)),
+        answers.filter(({ tenant }) => appliesTo(state, tenant)),
         now,
       );
     }
@@ -130,22 +130,22 @@ export class TenantPoller implements Service {
   }
 
   #isDue(state: TaskState, tenant: Tenant, now: number): boolean {
-    if (!concerns(state, tenant)) return false;
+    if (!appliesTo(state, tenant)) return false;
     const rest = state.idleTenants.get(tenant.id);
-    return rest === undefined || rest.until <= now || rest.mark !== this.#activity.of(tenant);
+    return rest === undefined || rest.until <= now || rest.mark !== this.#activity.versionOf(tenant);
   }
 
   #deliver(state: TaskState, answers: TenantProbeResults[], now: number): void {
     const { task, idleTenants } = state;
     const restMs = task.restMs ?? Math.min(maxIdleMs, idlePeriods * task.everyMs);
-    const found = answers.map(({ tenant, answers: said }) => {
-      const mark = this.#activity.of(tenant);
+    const found = answers.map(({ tenant, results: said }) => {
+      const mark = this.#activity.versionOf(tenant);
       const hasNewEvents = idleTenants.get(tenant.id)?.mark !== mark || mark === undefined;
-      const mayRest = this.#activity.isSettled(tenant) && task.isIdle(said, 2 * restMs, tenant);
+      const mayRest = this.#activity.isCommitted(tenant) && task.isIdle(said, 2 * restMs, tenant);
       // Not all at the same time again.
       const until = mayRest ? now + restMs * (0.7 + Math.random() * 0.3) : 0;
       idleTenants.set(tenant.id, { until, mark });
-      return { tenant, answers: said, hasNewEvents };
+      return { tenant, results: said, hasNewEvents };
     });
     state.busy = this.#runTask(task, found).finally(() => {
       state.busy = undefined;
@@ -167,6 +167,6 @@ export class TenantPoller implements Service {
   }
 }
 
-function concerns({ task }: TaskState, tenant: Tenant): boolean {
+function appliesTo({ task }: TaskState, tenant: Tenant): boolean {
   return task.suspended || tenant.status === 'ACTIVE';
 }

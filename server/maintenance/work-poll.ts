@@ -1,5 +1,5 @@
 // The shared safety poll: finds tenants with work that no wake-up announced, and the next due times.
-import { msOf, msUntil } from './probe-tenants.ts';
+import { msOrInfinity, msUntil } from './probe-tenants.ts';
 import type { PolledTask } from './tenant-poller.ts';
 
 interface Timers {
@@ -22,9 +22,9 @@ export function createWorkPoll(everyMs: number, workers: PollTargets, schedules?
         `(select ${msUntil('next_at')} from ${s}.schedules where paused_at is null and next_at is not null order by next_at limit 1)`,
     },
     isIdle: ({ claimable, due_ms, fires_ms }, restMs) =>
-      claimable !== true && msOf(due_ms) > restMs && msOf(fires_ms) > restMs,
+      claimable !== true && msOrInfinity(due_ms) > restMs && msOrInfinity(fires_ms) > restMs,
     onResults(found) {
-      for (const { tenant, answers } of found) {
+      for (const { tenant, results: answers } of found) {
         if (answers.claimable === true) workers.wake(tenant.slug);
         if (typeof answers.due_ms === 'number') workers.dueIn(tenant.slug, Math.max(0, answers.due_ms));
         if (typeof answers.fires_ms === 'number') schedules?.dueIn(tenant.slug, Math.max(0, answers.fires_ms));

@@ -1,4 +1,4 @@
-// The capacity of this moment. Jobs and leases are counted by stats/snapshot.ts, for this API and for
+// The capacity of this moment. Jobs and leases are counted by stats/read-counts.ts, for this API and for
 // every other: two ways to count would disagree.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';

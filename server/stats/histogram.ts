@@ -22,13 +22,13 @@ export function quantile(histogram: readonly number[], share: number): number {
   const wanted = share * total;
   let below = 0;
   for (const [place, count] of histogram.entries()) {
-    if (count > 0 && below + count >= wanted) return within(place, (wanted - below) / count);
+    if (count > 0 && below + count >= wanted) return interpolate(place, (wanted - below) / count);
     below += count;
   }
   return boundsSeconds.at(-1) ?? 0;
 }
 
-function within(place: number, part: number): number {
+function interpolate(place: number, part: number): number {
   const low = place === 0 ? 0 : (boundsSeconds[place - 1] ?? 0);
   // Above the last bound nothing more is known.
   const high = boundsSeconds[place] ?? low;

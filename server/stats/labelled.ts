@@ -44,7 +44,7 @@ export class LabelledCounter<V extends string> {
   #children: Children<Counter.Internal>;
 
   constructor(options: MetricOptions, name: string, help: string, label?: string) {
-    const counter = new Counter(configOf(options, name, help, label));
+    const counter = new Counter(metricConfig(options, name, help, label));
     this.#children = new Children(options.perTenant, label, (of) => counter.labels(of));
   }
 
@@ -62,7 +62,7 @@ export class LabelledGauge<V extends string> {
   #children: Children<Gauge.Internal<string>>;
 
   constructor(options: MetricOptions, name: string, help: string, label?: string) {
-    this.#gauge = new Gauge(configOf(options, name, help, label));
+    this.#gauge = new Gauge(metricConfig(options, name, help, label));
     this.#children = new Children(options.perTenant, label, (of) => this.#gauge.labels(of));
   }
 
@@ -87,7 +87,7 @@ export class LabelledHistogram<V extends string> {
   #children: Children<Histogram.Internal<string>>;
 
   constructor(options: MetricOptions, name: string, help: string, buckets: number[], label?: string) {
-    const histogram = new Histogram({ ...configOf(options, name, help, label), buckets });
+    const histogram = new Histogram({ ...metricConfig(options, name, help, label), buckets });
     this.#children = new Children(options.perTenant, label, (of) => histogram.labels(of));
   }
 
@@ -97,7 +97,7 @@ export class LabelledHistogram<V extends string> {
   }
 }
 
-function configOf(options: MetricOptions, name: string, help: string, label: string | undefined) {
+function metricConfig(options: MetricOptions, name: string, help: string, label: string | undefined) {
   const labelNames = [...(options.perTenant ? ['tenant'] : []), ...(label === undefined ? [] : [label])];
   return { name: `leasehold_${name}`, help, labelNames, registers: [options.registry] };
 }

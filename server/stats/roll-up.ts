@@ -2,8 +2,8 @@
 // present number of jobs in each status. The events are grouped where they lie; only groups travel.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { followSelect } from '../events/log/follow-select.ts';
-import type { Followed } from '../events/log/follower.ts';
+import { followSelection } from '../events/log/follow-select.ts';
+import type { FollowResult } from '../events/log/follower.ts';
 import { Problem } from '../kernel/errors.ts';
 import { boundsSeconds } from './histogram.ts';
 import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';
@@ -11,9 +11,9 @@ import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
 
-export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPerStep): Promise<Followed> {
+export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPerStep): Promise<FollowResult> {
   const selection = { name: 'statistics', limit, ctes: groupEvents(schema), from: 'groups', values: [boundsSeconds] };
-  return followSelect<Group>(db, schema, selection, {
+  return followSelection<Group>(db, schema, selection, {
     async handle(tx, groups) {
       const minutes = newMinutes();
       for (const group of groups) addGroup(minutes, group);

@@ -8,8 +8,8 @@ import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Metrics } from './metrics.ts';
+import { readCounts, readOldestSeconds, type StatusCounts } from './read-counts.ts';
 import { rollUpOnce } from './roll-up.ts';
-import { readCounts, readOldestSeconds, type StatusCounts } from './snapshot.ts';
 
 export interface StatisticsOptions {
   /** Jobs come first: see TenantRounds. */
@@ -26,7 +26,7 @@ export interface StatisticsOptions {
   gaugesMs?: number;
 }
 
-interface Depth {
+interface QueueDepth {
   counts: StatusCounts;
   oldestSeconds: number;
   readAt: number;
@@ -40,7 +40,7 @@ export class Statistics implements Service {
   readonly name = 'statistics';
   #options: StatisticsOptions;
   #task: PerTenantTask;
-  #depths = new Map<string, Depth>();
+  #depths = new Map<string, QueueDepth>();
   /** Tenants whose gauges may be behind. */
   #stale = new Set<string>();
   #gaugesMs: number;
@@ -109,10 +109,10 @@ export class Statistics implements Service {
     const counts = await readCounts(db, tenant.schema);
     const oldestSeconds = counts.QUEUED === 0 ? 0 : await readOldestSeconds(db, tenant.schema);
     this.#depths.set(tenant.slug, { counts, oldestSeconds, readAt: performance.now() });
-    this.#show();
+    this.#setGauges();
   }
 
-  #show(): void {
+  #setGauges(): void {
     const { metrics, registry } = this.#options;
     metrics.queueJobs.reset();
     metrics.oldestSeconds.reset();

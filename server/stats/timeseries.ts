@@ -6,7 +6,7 @@ import type { Status } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
 import { allQueues, type CounterName, currentCountsKey } from './minutes.ts';
-import { waitingStatuses } from './snapshot.ts';
+import { waitingStatuses } from './read-counts.ts';
 
 export const metricNames = [
   'queued',
@@ -59,7 +59,7 @@ const maxRange = 31 * 86_400;
 const maxPoints = 2000;
 
 export async function readTimeseries(db: Queryable, schema: Schema, request: TimeseriesRequest): Promise<Timeseries> {
-  const frame = frameOf(request);
+  const frame = parseFrame(request);
   const queue = request.queue ?? allQueues;
   const level = levels[request.metric];
   const part = quantiles[request.metric];
@@ -83,7 +83,7 @@ interface Point {
   value: number;
 }
 
-export function frameOf({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
+export function parseFrame({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
   const bucketSeconds = parseSpan(bucket, 'query.bucket', 60, 86_400);
   const rangeSeconds = parseSpan(range, 'query.range', bucketSeconds, maxRange);
   const points = Math.ceil(rangeSeconds / bucketSeconds);

@@ -15,7 +15,7 @@ export interface Zombie {
   /** Who held it. */
   owner: string | null;
   /** `failed`: there was no attempt left. */
-  outcomeOf: 'retried' | 'failed';
+  outcome: 'retried' | 'failed';
 }
 
 // One read of the log each; a day with more than these has a bigger problem than the length of the list.
@@ -50,7 +50,7 @@ function toZombie(event: Event): Zombie[] {
       attempt: event.attempt,
       leaseId: event.leaseId,
       owner: error?.owner ?? null,
-      outcomeOf: event.type === 'job.failed' ? 'failed' : 'retried',
+      outcome: event.type === 'job.failed' ? 'failed' : 'retried',
     },
   ];
 }

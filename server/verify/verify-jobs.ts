@@ -3,9 +3,9 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
-import type { Violation, Violations } from '../events/seals/violation.ts';
 import { hasNoLease } from '../jobs/claim/reopen-lease.ts';
 import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
+import type { Violation, Violations } from './violation.ts';
 
 export interface JobsReport {
   jobs: number;
@@ -37,7 +37,7 @@ export async function verifyJobs(
   tx: Queryable,
   schema: Schema,
   pruned: boolean,
-  faults: Violations,
+  violations: Violations,
 ): Promise<JobsReport> {
   const report = { jobs: 0, events: 0 };
   let replay: Replay | undefined;
@@ -50,23 +50,23 @@ export async function verifyJobs(
   for await (const batch of rows) {
     for (const row of batch) {
       if (replay?.jobId !== row.job_id) {
-        if (replay) finish(replay, pruned, faults);
+        if (replay) finish(replay, pruned, violations);
         replay = { jobId: row.job_id, present: row.present, status: undefined, last: '', deleted: false };
         report.jobs++;
       }
       report.events++;
-      step(replay, row, pruned, faults);
+      step(replay, row, pruned, violations);
     }
   }
-  if (replay) finish(replay, pruned, faults);
-  await findUnrecorded(tx, schema, pruned, faults);
-  await findUnleased(tx, schema, faults);
+  if (replay) finish(replay, pruned, violations);
+  await findUnrecorded(tx, schema, pruned, violations);
+  await findUnleased(tx, schema, violations);
   return report;
 }
 
-function step(replay: Replay, row: HistoryRow, pruned: boolean, faults: Violations): void {
+function step(replay: Replay, row: HistoryRow, pruned: boolean, violations: Violations): void {
   const event = `${row.xid}:${row.seq}`;
-  const wrong = (detail: string) => faults.add({ kind: 'job_history', event, jobId: row.job_id, detail });
+  const wrong = (detail: string) => violations.add({ kind: 'job_history', event, jobId: row.job_id, detail });
   const { from_status: from, to_status: to } = row;
   // Only a change: the delivery of a webhook is told when the job is long gone.
   if (replay.deleted && from !== to && to !== null) wrong(`${row.type} after the job was deleted`);
@@ -102,10 +102,10 @@ function isAllowed(type: string, from: Status | null, to: Status): boolean {
   return allowed.has(`${type} ${from} ${to}`);
 }
 
-function finish(replay: Replay, pruned: boolean, faults: Violations): void {
+function finish(replay: Replay, pruned: boolean, violations: Violations): void {
   const { jobId, present, status, last, deleted } = replay;
   const event = last === '' ? {} : { event: last };
-  const report = (kind: Violation['kind'], detail: string) => faults.add({ kind, jobId, ...event, detail });
+  const report = (kind: Violation['kind'], detail: string) => violations.add({ kind, jobId, ...event, detail });
   if (present === null) {
     if (!deleted) report('job_missing', 'has a history, but neither a row nor a deletion');
     return;
@@ -119,7 +119,7 @@ function finish(replay: Replay, pruned: boolean, faults: Violations): void {
 }
 
 /** Rows without any history. Retention may have removed that of a job older than the oldest event. */
-async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, faults: Violations): Promise<void> {
+async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string }>(
     tx,
     `select j.id, j.status from ${schema}.jobs j
@@ -128,12 +128,12 @@ async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, fa
   );
   for await (const batch of rows) {
     for (const row of batch)
-      faults.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, and no event tells of it` });
+      violations.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, and no event tells of it` });
   }
 }
 
 /** Jobs that are owned, but not by an active lease: nobody could tell whether their holder is alive. */
-async function findUnleased(tx: Queryable, schema: Schema, faults: Violations): Promise<void> {
+async function findUnleased(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string; lease_id: string; lease_owner: string }>(
     tx,
     `select j.id, j.status, j.lease_id, j.lease_owner from ${schema}.jobs j where ${hasNoLease(schema)}`,
@@ -141,7 +141,7 @@ async function findUnleased(tx: Queryable, schema: Schema, faults: Violations): 
   for await (const batch of rows) {
     for (const { id, status, lease_id, lease_owner } of batch) {
       const detail = `is ${status} under lease ${lease_id} of ${lease_owner}, which is not active`;
-      faults.add({ kind: 'job_lease', jobId: id, detail });
+      violations.add({ kind: 'job_lease', jobId: id, detail });
     }
   }
 }

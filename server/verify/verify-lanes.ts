@@ -3,8 +3,8 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
-import type { Violations } from '../events/seals/violation.ts';
 import { isTerminal, ownedStatuses, type Status } from '../jobs/model/states.ts';
+import type { Violations } from './violation.ts';
 
 export interface LanesReport {
   targets: number;
@@ -45,7 +45,7 @@ export async function verifyLanes(
   tx: Queryable,
   schema: Schema,
   pruned: boolean,
-  faults: Violations,
+  violations: Violations,
 ): Promise<LanesReport> {
   const report = { targets: 0, starts: 0 };
   let lane: Lane | undefined;
@@ -67,7 +67,7 @@ export async function verifyLanes(
       else if (row.job_id !== null && row.to_status !== null) {
         if (isStart(row)) {
           report.starts++;
-          checkStart(lane, row, row.job_id, faults);
+          checkStart(lane, row, row.job_id, violations);
         }
         move(lane, row, row.job_id, row.to_status);
       }
@@ -90,9 +90,9 @@ function pauseLane(lane: Lane): void {
   if (lane.head !== undefined && lane.jobs.get(lane.head)?.status === 'QUEUED') lane.head = undefined;
 }
 
-function checkStart(lane: Lane, row: LaneRow, jobId: string, faults: Violations): void {
+function checkStart(lane: Lane, row: LaneRow, jobId: string, violations: Violations): void {
   const wrong = (kind: 'lane_overlap' | 'lane_order', detail: string) =>
-    faults.add({ kind, event: `${row.xid}:${row.seq}`, jobId, targetId: lane.targetId, detail });
+    violations.add({ kind, event: `${row.xid}:${row.seq}`, jobId, targetId: lane.targetId, detail });
   if (lane.head !== undefined && lane.head !== jobId) {
     const status = lane.jobs.get(lane.head)?.status;
     if (isOwned(status)) wrong('lane_overlap', `starts while ${lane.head} is ${status}`);

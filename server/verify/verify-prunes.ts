@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type PruneRecord, parseRecord } from '../events/seals/seal-chain.ts';
-import type { Violations } from '../events/seals/violation.ts';
+import type { Violations } from './violation.ts';
 
 interface PrunedRange {
   first: bigint;
@@ -13,7 +13,7 @@ interface PrunedRange {
 }
 
 /** Retention never removes younger events: RETENTION_EVENT_DAYS is at least 1. */
-const leastSeconds = 86_400;
+const minAgeSeconds = 86_400;
 
 export class PruneRecords {
   #ranges: PrunedRange[] = [];
@@ -57,13 +57,13 @@ export class PruneRecords {
 export function verifyPruned(
   records: PruneRecords,
   block: { seal: string; sealedAt: string; isFormat2: boolean },
-  faults: Violations,
+  violations: Violations,
 ): void {
   const { seal } = block;
   const pruned = records.find(seal);
   if (!pruned || BigInt(pruned.seal) <= BigInt(seal)) {
     if (!block.isFormat2 && !records.hasBegun) return;
-    faults.add({
+    violations.add({
       kind: 'prune_unrecorded',
       seal,
       detail: 'is marked as pruned, but no sealed record says that it was',
@@ -74,9 +74,9 @@ export function verifyPruned(
   if (age === null) {
     if (!block.isFormat2) return;
     const detail = `seal ${pruned.seal} takes it for one that was pruned by an earlier version, which it cannot have been`;
-    faults.add({ kind: 'prune_unrecorded', seal, detail });
+    violations.add({ kind: 'prune_unrecorded', seal, detail });
   } else if (BigInt(pruned.record.sealed_at) - BigInt(block.sealedAt) < BigInt(Math.floor(age)) * 1_000_000n) {
-    faults.add({
+    violations.add({
       kind: 'prune_too_early',
       seal,
       detail: `was pruned by seal ${pruned.seal} before its age of ${age} s`,
@@ -90,16 +90,17 @@ export function verifyPruneRecord(
   record: PruneRecord,
   isFirstOfFormat2: boolean,
   now: string,
-  faults: Violations,
+  violations: Violations,
 ): void {
-  const wrong = (kind: 'prune_unrecorded' | 'prune_too_early', detail: string) => faults.add({ kind, seal, detail });
+  const wrong = (kind: 'prune_unrecorded' | 'prune_too_early', detail: string) =>
+    violations.add({ kind, seal, detail });
   const age = record.older_than_seconds;
   if (age === null && !isFirstOfFormat2) {
     wrong(
       'prune_unrecorded',
       'adopts blocks that an earlier version pruned, but is not the first seal of this version',
     );
-  } else if (age !== null && age < leastSeconds) {
+  } else if (age !== null && age < minAgeSeconds) {
     wrong(
       'prune_too_early',
       `records a removal of events that were kept for ${age} s; retention keeps them for a day at least`,

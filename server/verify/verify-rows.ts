@@ -3,9 +3,9 @@ import { withoutFaulty } from '../database/data-error.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Event, eventKey } from '../events/log/event.ts';
-import { decodeMarks, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
+import { decodeJobHashes, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
-import type { Violations } from '../events/seals/violation.ts';
+import type { Violations } from './violation.ts';
 
 export interface StoredBlock {
   number: string;
@@ -24,7 +24,7 @@ export async function verifyEventRows(
   tx: Queryable,
   schema: Schema,
   block: StoredBlock,
-  faults: Violations,
+  violations: Violations,
 ): Promise<JobPlace[]> {
   const seal = block.number;
   const { rows, unreadable } = await hashRows(tx, schema, block.event_keys.map(fromKey));
@@ -34,11 +34,16 @@ export async function verifyEventRows(
     const sealed = block.event_hashes.subarray(place * hashLength, (place + 1) * hashLength);
     const present = rows.get(event);
     if (!present && !without.has(event)) {
-      faults.add({ kind: 'event_missing', event, seal, detail: 'was sealed and is gone' });
+      violations.add({ kind: 'event_missing', event, seal, detail: 'was sealed and is gone' });
     } else if (sealed.equals(noHash)) {
-      faults.add({ kind: 'event_unreadable', event, seal, detail: 'no hash could be made of it when it was sealed' });
+      violations.add({
+        kind: 'event_unreadable',
+        event,
+        seal,
+        detail: 'no hash could be made of it when it was sealed',
+      });
     } else if (!present?.hash.equals(sealed)) {
-      faults.add({ kind: 'event_altered', event, seal, detail: 'is not what was sealed' });
+      violations.add({ kind: 'event_altered', event, seal, detail: 'is not what was sealed' });
     } else intact.push({ ...present, place });
   });
   return intact;
@@ -53,13 +58,18 @@ export async function verifyJobRows(
   schema: Schema,
   block: StoredBlock,
   intact: readonly JobPlace[],
-  faults: Violations,
+  violations: Violations,
 ): Promise<number> {
-  const marks = decodeMarks(block.job_hashes ?? Buffer.alloc(0));
+  const marks = decodeJobHashes(block.job_hashes ?? Buffer.alloc(0));
   const marked = new Map(intact.filter(({ place }) => marks.has(place)).map((job) => [job.place, job]));
   const report = (place: number, detail: string) => {
     const jobId = marked.get(place)?.job_id;
-    faults.add({ kind: 'job_altered', event: block.event_keys[place] ?? '', ...(jobId != null && { jobId }), detail });
+    violations.add({
+      kind: 'job_altered',
+      event: block.event_keys[place] ?? '',
+      ...(jobId != null && { jobId }),
+      detail,
+    });
   };
   const present = await withoutFaulty(
     tx,

@@ -18,10 +18,10 @@ import {
   parseRecord,
   sealsFollower,
 } from '../events/seals/seal-chain.ts';
-import type { Violations } from '../events/seals/violation.ts';
 import { PruneRecords, verifyPruned, verifyPruneRecord } from './verify-prunes.ts';
 import { fromKey, verifyEventRows, verifyJobRows } from './verify-rows.ts';
-import { findStrays, SealedKeys } from './verify-strays.ts';
+import { findUnsealedEvents, SealedKeys } from './verify-strays.ts';
+import type { Violations } from './violation.ts';
 
 export interface SealReport {
   seals: number;
@@ -67,13 +67,13 @@ const sealsAtOnce = 20;
 export async function verifySeals(
   tx: Queryable,
   schema: Schema,
-  faults: Violations,
+  violations: Violations,
   anchor?: Anchor,
 ): Promise<SealReport> {
   const chain: Chain = {
     tx,
     schema,
-    faults,
+    violations,
     anchor,
     prunes: await PruneRecords.read(tx, schema),
     keys: new SealedKeys(),
@@ -103,7 +103,7 @@ export async function verifySeals(
 interface Chain {
   tx: Queryable;
   schema: Schema;
-  faults: Violations;
+  violations: Violations;
   anchor: Anchor | undefined;
   prunes: PruneRecords;
   keys: SealedKeys;
@@ -127,15 +127,15 @@ const keyText = /^\d{1,19}:\d{1,18}$/;
 async function verifySeal(chain: Chain, row: SealRow): Promise<void> {
   verifyLink(chain, row);
   if (!row.event_keys.every((key) => keyText.test(key))) {
-    alter(chain, row.number, 'names events that cannot be');
+    reportAltered(chain, row.number, 'names events that cannot be');
     row.event_keys = [];
   }
   if (isFormat2(row.hash)) await verifyFormat2(chain, row);
   else await verifyFormat1(chain, row);
 }
 
-function alter(chain: Chain, seal: string, detail: string): void {
-  chain.faults.add({ kind: 'seal_altered', seal, detail });
+function reportAltered(chain: Chain, seal: string, detail: string): void {
+  chain.violations.add({ kind: 'seal_altered', seal, detail });
 }
 
 function verifyLink(chain: Chain, row: SealRow): void {
@@ -147,12 +147,12 @@ function verifyLink(chain: Chain, row: SealRow): void {
   const expected = String(BigInt(before?.number ?? '0') + 1n);
   if (seal !== expected) {
     const detail = `no seal between ${before?.number ?? 'the start'} and ${seal}`;
-    chain.faults.add({ kind: 'seal_missing', seal: expected, detail });
+    chain.violations.add({ kind: 'seal_missing', seal: expected, detail });
   } else if (row.previous_hash.toString('hex') !== (before?.hash ?? '')) {
-    alter(chain, seal, 'does not continue the seal before it');
+    reportAltered(chain, seal, 'does not continue the seal before it');
   }
   if (anchor?.number === seal && anchor.hash !== hash) {
-    alter(chain, seal, 'does not have the hash of the anchor: the chain was rebuilt');
+    reportAltered(chain, seal, 'does not have the hash of the anchor: the chain was rebuilt');
   }
 }
 
@@ -162,26 +162,27 @@ async function verifyFormat2(chain: Chain, row: SealRow): Promise<void> {
   chain.hasFormat2 = true;
   const record = parseRecord(row.record ?? '');
   if (!record || !hashRecord(seal, row.record ?? '', row.previous_hash).equals(row.hash)) {
-    alter(chain, seal, 'its content does not give its hash');
+    reportAltered(chain, seal, 'its content does not give its hash');
     chain.until = undefined;
     if (!row.pruned) await verifyContent(chain, row, false);
     return;
   }
   if (record.kind !== row.kind || record.sealed_at !== row.sealed_at) {
-    alter(chain, seal, 'its kind or time is not what was sealed');
+    reportAltered(chain, seal, 'its kind or time is not what was sealed');
   }
   if (record.kind === 'prune') {
-    verifyPruneRecord(seal, record, isFirst, row.now, chain.faults);
+    verifyPruneRecord(seal, record, isFirst, row.now, chain.violations);
     const { sealed_at: at, older_than_seconds: olderThanSeconds } = record;
     chain.report.lastPrune = { seal, at, olderThanSeconds };
     return;
   }
-  if (record.snapshot !== row.snapshot) alter(chain, seal, 'its snapshot is not what was sealed');
+  if (record.snapshot !== row.snapshot) reportAltered(chain, seal, 'its snapshot is not what was sealed');
   await verifyPositions(chain, row, record);
   if (record.restart) chain.report.restarts.push(seal);
-  if (row.pruned) verifyGone(chain, row, record.sealed_at);
+  if (row.pruned) verifyPrunedBlock(chain, row, record.sealed_at);
   else {
-    if (hashContent(toContent(row)) !== record.content) alter(chain, seal, 'its content does not give its hash');
+    if (hashContent(toContent(row)) !== record.content)
+      reportAltered(chain, seal, 'its content does not give its hash');
     await verifyContent(chain, row, record.job_hash === jobHashVersion);
   }
 }
@@ -190,22 +191,22 @@ async function verifyFormat1(chain: Chain, row: SealRow): Promise<void> {
   chain.report.formerSeals++;
   // It does not say where it ended.
   chain.until = undefined;
-  if (row.pruned) return verifyGone(chain, row, /^\d+$/.test(row.sealed_at) ? row.sealed_at : row.now);
+  if (row.pruned) return verifyPrunedBlock(chain, row, /^\d+$/.test(row.sealed_at) ? row.sealed_at : row.now);
   const { number, snapshot, event_keys: keys, event_hashes: hashes, previous_hash: previousHash } = row;
   if (!hashBlock1({ number, snapshot, keys, hashes, previousHash }).equals(row.hash)) {
-    alter(chain, number, 'its content does not give its hash');
+    reportAltered(chain, number, 'its content does not give its hash');
   }
   await verifyContent(chain, row, false);
 }
 
-function verifyGone(chain: Chain, row: SealRow, sealedAt: string): void {
+function verifyPrunedBlock(chain: Chain, row: SealRow, sealedAt: string): void {
   chain.report.prunedSeals++;
-  verifyPruned(chain.prunes, { seal: row.number, sealedAt, isFormat2: isFormat2(row.hash) }, chain.faults);
+  verifyPruned(chain.prunes, { seal: row.number, sealedAt, isFormat2: isFormat2(row.hash) }, chain.violations);
 }
 
 /** The block begins where the one before it ended, or behind that, and its events lie between its positions. */
 async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord): Promise<void> {
-  const { tx, schema, faults, until } = chain;
+  const { tx, schema, violations, until } = chain;
   const seal = row.number;
   chain.until = record.until;
   if (record.restart) return;
@@ -214,10 +215,10 @@ async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord)
   const detail = 'does not lie between the positions of its seal';
   for (const event of events) {
     if (isBefore(event) || !isWithin(event))
-      faults.add({ kind: 'event_inserted', event: eventKey(event), seal, detail });
+      violations.add({ kind: 'event_inserted', event: eventKey(event), seal, detail });
   }
   if (until === undefined || continues(record.from, until)) return;
-  faults.add({ kind: 'position_moved', seal, detail: 'does not begin where the seal before it ended' });
+  violations.add({ kind: 'position_moved', seal, detail: 'does not begin where the seal before it ended' });
   const late = events.filter(hasRead(parsePosition(until)));
   const xids = late.map((event) => BigInt(event.xid)).sort((a, b) => (a < b ? -1 : 1));
   const [lowest, highest] = [xids[0], xids.at(-1)];
@@ -225,7 +226,7 @@ async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord)
   const sealed = await chain.keys.between(tx, schema, lowest, highest);
   for (const event of late.map(eventKey)) {
     if (sealed.has(event)) continue;
-    faults.add({ kind: 'event_inserted', event, seal, detail: 'was sealed later than its transaction' });
+    violations.add({ kind: 'event_inserted', event, seal, detail: 'was sealed later than its transaction' });
   }
 }
 
@@ -234,46 +235,46 @@ function toContent(row: SealRow): BlockContent {
 }
 
 async function verifyContent(chain: Chain, row: SealRow, withJobs: boolean): Promise<void> {
-  const { tx, schema, faults, report } = chain;
+  const { tx, schema, violations, report } = chain;
   report.seals++;
   report.sealedEvents += row.event_keys.length;
   const prune = chain.prunes.find(row.number);
-  if (prune) alter(chain, row.number, `is not marked as pruned, but seal ${prune.seal} records that it was`);
-  const intact = await verifyEventRows(tx, schema, row, faults);
-  if (withJobs) report.comparedJobs += await verifyJobRows(tx, schema, row, intact, faults);
+  if (prune) reportAltered(chain, row.number, `is not marked as pruned, but seal ${prune.seal} records that it was`);
+  const intact = await verifyEventRows(tx, schema, row, violations);
+  if (withJobs) report.comparedJobs += await verifyJobRows(tx, schema, row, intact, violations);
   chain.keys.add(row.number, row.event_keys);
 }
 
 /** What the follower remembers of the chain, the anchor, and what came behind the last seal. */
 async function verifyEnd(chain: Chain): Promise<void> {
-  const { tx, schema, faults, report, anchor, until } = chain;
+  const { tx, schema, violations, report, anchor, until } = chain;
   const [follower] = await tx.query<{ snapshot: string; state: ChainEnd | null }>(
     `select snapshot, state from ${schema}.followers where name = $1`,
     [sealsFollower],
   );
   const last = report.end?.number ?? '0';
-  const missing = (seal: string, detail: string) => faults.add({ kind: 'seal_missing', seal, detail });
+  const missing = (seal: string, detail: string) => violations.add({ kind: 'seal_missing', seal, detail });
   const position = follower && parsePosition(follower.snapshot);
   if (follower) {
     const { number = '0', hash } = follower.state ?? {};
     if (number !== last) missing(number, `the chain ends with seal ${last}, but ${number} was written last`);
-    else if (hash !== report.end?.hash) alter(chain, last, 'is not the one that was written last');
+    else if (hash !== report.end?.hash) reportAltered(chain, last, 'is not the one that was written last');
     if (!position || (until !== undefined && !continues(follower.snapshot, until))) {
-      faults.add({
+      violations.add({
         kind: 'position_moved',
         seal: last,
         detail: 'the position of the sealer is not where this seal ended',
       });
     }
   } else if (report.end) {
-    alter(chain, last, 'the sealer does not remember this chain');
+    reportAltered(chain, last, 'the sealer does not remember this chain');
   }
   if (anchor && BigInt(anchor.number) > BigInt(last)) missing(anchor.number, 'the seal of the anchor is not there');
-  report.unsealedEvents = await findStrays(
+  report.unsealedEvents = await findUnsealedEvents(
     tx,
     schema,
     follower && parsePosition(follower.snapshot),
     chain.keys,
-    faults,
+    violations,
   );
 }

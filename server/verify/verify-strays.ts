@@ -2,10 +2,10 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
+import { isVisible, parseSnapshot } from '../events/log/pg-snapshot.ts';
 import type { Position } from '../events/log/position.ts';
 import { hasRead } from '../events/log/position-order.ts';
-import { isVisible, parseSnapshot } from '../events/log/snapshot.ts';
-import type { Violations } from '../events/seals/violation.ts';
+import type { Violations } from './violation.ts';
 
 /** Blocks that belong together in the log, so that strays can be looked for without all keys in memory. */
 interface Span {
@@ -59,12 +59,12 @@ export class SealedKeys {
 }
 
 /** How many events are honestly not yet sealed. */
-export async function findStrays(
+export async function findUnsealedEvents(
   tx: Queryable,
   schema: Schema,
   position: Position | undefined,
   sealed: SealedKeys,
-  faults: Violations,
+  violations: Violations,
 ): Promise<number> {
   const isDone = hasRead(position);
   const isOver = await readTransactions(tx, schema);
@@ -81,9 +81,10 @@ export async function findStrays(
     for (const row of rows) {
       const event = eventKey(row);
       if (keys.has(event)) continue;
-      if (isDone(row)) faults.add({ kind: 'event_inserted', event, detail: 'was not there when its time was sealed' });
+      if (isDone(row))
+        violations.add({ kind: 'event_inserted', event, detail: 'was not there when its time was sealed' });
       else if (!isOver(row.xid)) {
-        faults.add({ kind: 'event_future', event, detail: 'is there, but its transaction has not been committed' });
+        violations.add({ kind: 'event_future', event, detail: 'is there, but its transaction has not been committed' });
       } else unsealed++;
     }
     after = last;

@@ -10,10 +10,10 @@ import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
-import { type ClaimedDelivery, claimDeliveries } from './claim.ts';
-import { fillOutboxOnce } from './outbox.ts';
+import { type ClaimedDelivery, claimDeliveries } from './claim-deliveries.ts';
+import { type DeliveryOutcome, finishDelivery } from './finish-delivery.ts';
+import { createDeliveries } from './outbox.ts';
 import { WebhookSender } from './sender.ts';
-import { type DeliveryOutcome, finishDelivery } from './settle.ts';
 import { signHeaders } from './sign.ts';
 
 export interface DispatcherOptions {
@@ -91,7 +91,7 @@ export class WebhookDispatcher implements Service {
     let complete = false;
     let busy = false;
     for (let step = 0; step < maxSteps && !complete && !signal.aborted; step++) {
-      const followed = await fillOutboxOnce(db, tenant);
+      const followed = await createDeliveries(db, tenant);
       handled += followed.handled;
       this.#options.onSetAside?.(tenant, followed.setAside);
       ({ complete, busy } = followed);
@@ -141,7 +141,7 @@ export class WebhookDispatcher implements Service {
       const secrets =
         tenant.webhookSecrets.length > 0 ? tenant.webhookSecrets : await ensureWebhookSecrets(db, tenant.id);
       const began = performance.now();
-      const headers = signHeaders(secrets, delivery.id, delivery.body, new Date(delivery.taken_at));
+      const headers = signHeaders(secrets, delivery.id, delivery.body, new Date(delivery.claimed_at));
       const result = await this.#sender.send(delivery.url, headers, delivery.body);
       const seconds = (performance.now() - began) / 1000;
       const outcome = await finishDelivery(db, tenant.schema, delivery, result, {

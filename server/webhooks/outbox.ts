@@ -2,8 +2,8 @@
 // event log is the outbox; a delivery appears in the transaction that moves the follower on.
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../database/database.ts';
-import { followSelect } from '../events/log/follow-select.ts';
-import type { Followed } from '../events/log/follower.ts';
+import { followSelection } from '../events/log/follow-select.ts';
+import type { FollowResult } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -21,17 +21,17 @@ export const defaultEvents: readonly string[] = [
 const neverSent = new Set(['job.webhook_delivered', 'job.webhook_failed']);
 const eventsPerStep = 2000;
 
-interface Wanted {
+interface WantedDelivery {
   xid: string;
   seq: string;
   url: string;
 }
 
-export async function fillOutboxOnce(
+export async function createDeliveries(
   db: Database,
   tenant: Pick<Tenant, 'slug' | 'schema' | 'settings'>,
   limit = eventsPerStep,
-): Promise<Followed> {
+): Promise<FollowResult> {
   const { schema, settings } = tenant;
   const types = (settings.webhook?.events ?? defaultEvents).filter((type) => !neverSent.has(type));
   const selection = {
@@ -47,8 +47,8 @@ export async function fillOutboxOnce(
     from: 'wanted',
     values: [settings.webhook?.url === undefined ? null : normalizeUrl(settings.webhook.url)],
   };
-  return followSelect<Wanted>(db, schema, selection, {
-    handle: (tx, wanted) => makeDeliveries(tx, tenant, wanted),
+  return followSelection<WantedDelivery>(db, schema, selection, {
+    handle: (tx, wanted) => insertDeliveries(tx, tenant, wanted),
     // Its job's history is where a tenant looks for a webhook that never came.
     onSetAside: (tx, event, why) =>
       recordEvent(tx, schema, {
@@ -62,10 +62,10 @@ export async function fillOutboxOnce(
   });
 }
 
-async function makeDeliveries(
+async function insertDeliveries(
   tx: Queryable,
   { slug, schema }: Pick<Tenant, 'slug' | 'schema'>,
-  wanted: readonly Wanted[],
+  wanted: readonly WantedDelivery[],
 ): Promise<void> {
   await tx.query(
     `with given as (

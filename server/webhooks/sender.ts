@@ -57,9 +57,9 @@ export class WebhookSender {
       await answer.body
         .dump({ limit: maxAnswerBytes, signal: AbortSignal.timeout(this.#options.timeoutMs) })
         .catch(() => {});
-      return judge(answer.statusCode);
+      return resultOfStatus(answer.statusCode);
     } catch (error) {
-      return failure(error, this.#options.timeoutMs);
+      return resultOfError(error, this.#options.timeoutMs);
     }
   }
 
@@ -81,15 +81,15 @@ export class WebhookSender {
   }
 }
 
-function judge(status: number): SendResult {
+function resultOfStatus(status: number): SendResult {
   if (status >= 200 && status < 300) return { kind: 'accepted', status };
   if (status === 410) return { kind: 'gone', status };
   if (status >= 300 && status < 400) return { kind: 'refused', status, error: 'redirects are not followed' };
   return { kind: 'refused', status, error: `the receiver answered ${status}` };
 }
 
-function failure(error: unknown, timeoutMs: number): SendResult {
-  const cause = causes(error);
+function resultOfError(error: unknown, timeoutMs: number): SendResult {
+  const cause = causesOf(error);
   if (cause.some((e) => e instanceof AddressRefused || isLookupFailure(e))) {
     return { kind: 'unreachable', error: notReachable };
   }
@@ -113,7 +113,7 @@ function isLookupFailure(error: unknown): boolean {
   return syscall === 'getaddrinfo' || /^(ENOTFOUND|EAI_|ENODATA|ESERVFAIL)/.test(code ?? '');
 }
 
-function causes(error: unknown): unknown[] {
+function causesOf(error: unknown): unknown[] {
   const found: unknown[] = [];
   for (let e: unknown = error; e instanceof Error && found.length < 5; e = e.cause) {
     found.push(e);

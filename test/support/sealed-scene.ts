@@ -50,5 +50,5 @@ export async function sealedScene(db: Database): Promise<Scene> {
   };
 }
 
-export const kinds = (found: Verification) => [...new Set(found.faults.map((fault) => fault.kind))].sort();
-export const named = (found: Verification) => found.faults.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);
+export const kinds = (found: Verification) => [...new Set(found.violations.map((fault) => fault.kind))].sort();
+export const named = (found: Verification) => found.violations.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);

@@ -1,10 +1,10 @@
 // leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
 import { type Command, InvalidArgumentError } from 'commander';
-import type { Violation } from '../../events/seals/violation.ts';
 import { problem } from '../../kernel/errors.ts';
 import { getTenant, readAllTenants } from '../../tenants/read.ts';
 import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
 import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
+import type { Violation } from '../../verify/violation.ts';
 import type { Session } from '../session.ts';
 
 export function addVerifyCommand(program: Command, session: Session): void {
@@ -40,7 +40,7 @@ function parseAnchor(text: string): Anchor {
   return { number, hash };
 }
 
-function toApi({ seals, jobs, lanes, setAside, faults, faultCount }: Verification) {
+function toApi({ seals, jobs, lanes, setAside, violations: faults, violationCount: faultCount }: Verification) {
   return {
     ok: faultCount === 0,
     jobs: jobs.jobs,
@@ -76,7 +76,7 @@ function toApi({ seals, jobs, lanes, setAside, faults, faultCount }: Verificatio
 }
 
 function describe(slug: string, found: Verification): string {
-  const { seals, jobs, lanes, setAside, faults, faultCount } = found;
+  const { seals, jobs, lanes, setAside, violations: faults, violationCount: faultCount } = found;
   const lines = [
     `${slug}: ${faultCount === 0 ? 'ok' : `${faultCount} FAULTS`}; ${jobs.jobs} jobs, ${lanes.starts} starts on ${lanes.targets} targets, ` +
       `${seals.sealedEvents} sealed and ${seals.unsealedEvents} not yet sealed events`,

@@ -5,8 +5,8 @@ import { attempt } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Event } from './event.ts';
-import { type Followed, followInSteps, type Step } from './follower.ts';
-import { isolating } from './isolate-event.ts';
+import { type FollowerStep, type FollowResult, runFollowerStep } from './follower.ts';
+import { isolateFailingEvent } from './isolate-event.ts';
 import type { Position } from './position.ts';
 import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
 import { recordSetAside, type SetAside } from './set-aside.ts';
@@ -33,7 +33,7 @@ interface Header {
   found: boolean | null;
 }
 
-export interface Handlers<R extends object> {
+export interface SelectionHandlers<R extends object> {
   /** Runs in the transaction that also moves the follower on; it gets no empty list. */
   handle(tx: Queryable, rows: R[]): Promise<void>;
   /** An event was set aside, in this transaction. */
@@ -43,16 +43,16 @@ export interface Handlers<R extends object> {
 const startAt = { startAt: 'beginning' } as const;
 
 /** An event that makes `handle`, or the selection itself, fail with a data error is set aside. */
-export async function followSelect<R extends object>(
+export async function followSelection<R extends object>(
   db: Database,
   schema: Schema,
   selection: Selection,
-  handlers: Handlers<R>,
-): Promise<Followed> {
-  return isolating(
+  handlers: SelectionHandlers<R>,
+): Promise<FollowResult> {
+  return isolateFailingEvent(
     selection.limit,
     (limit) =>
-      followInSteps(db, schema, selection.name, startAt, (tx, position, state) =>
+      runFollowerStep(db, schema, selection.name, startAt, (tx, position, state) =>
         selectStep(tx, schema, { ...selection, limit }, handlers, position, state),
       ),
     () => setAsideNext(db, schema, selection, handlers),
@@ -63,12 +63,12 @@ async function selectStep<R extends object>(
   tx: Queryable,
   schema: Schema,
   selection: Selection,
-  { handle }: Handlers<R>,
+  { handle }: SelectionHandlers<R>,
   position: Position,
   state: object,
-): Promise<Step<object>> {
+): Promise<FollowerStep<object>> {
   const { limit, types } = selection;
-  const rows = await tx.query<R & Header>(statement(schema, selection), [
+  const rows = await tx.query<R & Header>(selectionStatement(schema, selection), [
     ...readValues(position, { limit, types }),
     ...selection.values,
   ]);
@@ -92,11 +92,11 @@ async function setAsideNext<R extends object>(
   db: Database,
   schema: Schema,
   selection: Selection,
-  handlers: Handlers<R>,
-): Promise<Followed> {
+  handlers: SelectionHandlers<R>,
+): Promise<FollowResult> {
   const { name, types } = selection;
   const setAside: SetAside[] = [];
-  const followed = await followInSteps(db, schema, name, startAt, async (tx, position, state) => {
+  const followed = await runFollowerStep(db, schema, name, startAt, async (tx, position, state) => {
     const read = await readNewEvents(tx, schema, position, { limit: 1, types });
     const [event] = read.events;
     const page = read.position.page;
@@ -121,7 +121,7 @@ async function setAsideNext<R extends object>(
   return { ...followed, setAside };
 }
 
-function statement(schema: Schema, { ctes, from }: Selection): string {
+function selectionStatement(schema: Schema, { ctes, from }: Selection): string {
   return `with log as materialized (${readStatement(schema)}),
      ${ctes},
      header as (select until, moved, ahead from log where until is not null),

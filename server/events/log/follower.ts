@@ -16,7 +16,7 @@ export interface FollowOptions {
   types?: readonly string[];
 }
 
-export interface Followed {
+export interface FollowResult {
   handled: number;
   /** False: call again at once. */
   complete: boolean;
@@ -37,9 +37,9 @@ export async function followOnce<S extends object>(
   name: string,
   handle: Handle<S>,
   options: FollowOptions = {},
-): Promise<Followed> {
+): Promise<FollowResult> {
   const { limit = defaultLimit, types } = options;
-  return followInSteps<S>(db, schema, name, options, async (tx, position, state) => {
+  return runFollowerStep<S>(db, schema, name, options, async (tx, position, state) => {
     const read = await readNewEvents(tx, schema, position, { limit, types });
     const next = read.events.length === 0 ? state : await handle(tx, read.events, state);
     return { ...read, handled: read.events.length, state: next };
@@ -47,7 +47,7 @@ export async function followOnce<S extends object>(
 }
 
 /** What one step of a follower did: how far it read, and what it wants to remember. */
-export interface Step<S extends object> {
+export interface FollowerStep<S extends object> {
   position: Position;
   state: S;
   handled: number;
@@ -57,17 +57,17 @@ export interface Step<S extends object> {
 }
 
 /** The same for those who read the log in a statement of their own (`readStatement`). */
-export async function followInSteps<S extends object>(
+export async function runFollowerStep<S extends object>(
   db: Database,
   schema: Schema,
   name: string,
   options: Pick<FollowOptions, 'startAt'>,
-  step: (tx: Queryable, position: Position, state: S) => Promise<Step<S>>,
-): Promise<Followed> {
+  step: (tx: Queryable, position: Position, state: S) => Promise<FollowerStep<S>>,
+): Promise<FollowResult> {
   return db.transaction(async (tx) => {
-    const follower = await take(tx, schema, name);
+    const follower = await lockFollower(tx, schema, name);
     if (follower === 'unknown') {
-      await introduce(tx, schema, name, options.startAt ?? 'beginning');
+      await createFollower(tx, schema, name, options.startAt ?? 'beginning');
       return { handled: 0, complete: false, busy: false };
     }
     if (follower === 'busy') return { handled: 0, complete: true, busy: true };
@@ -80,7 +80,7 @@ export async function followInSteps<S extends object>(
   });
 }
 
-interface Taken {
+interface LockedFollower {
   stored: string;
   position: Position;
   state: object;
@@ -90,7 +90,7 @@ interface Taken {
  * The advisory lock keeps daemons from doing the same work twice, without writing anything; that only
  * one of them succeeds is settled by `advance`.
  */
-async function take(tx: Queryable, schema: Schema, name: string): Promise<Taken | 'busy' | 'unknown'> {
+async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {
   const [row] = await tx.query<{ snapshot: string; state: object; mine: boolean }>(
     `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as mine
        from ${schema}.followers where name = $1`,
@@ -103,7 +103,12 @@ async function take(tx: Queryable, schema: Schema, name: string): Promise<Taken 
   return { stored: row.snapshot, position, state: row.state };
 }
 
-async function introduce(tx: Queryable, schema: Schema, name: string, startAt: 'beginning' | 'now'): Promise<void> {
+async function createFollower(
+  tx: Queryable,
+  schema: Schema,
+  name: string,
+  startAt: 'beginning' | 'now',
+): Promise<void> {
   await tx.query(
     `insert into ${schema}.followers (name, snapshot)
      select $1, case when $2 then $3 else pg_current_snapshot()::text end on conflict (name) do nothing`,

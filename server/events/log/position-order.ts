@@ -1,6 +1,7 @@
 // Compares positions of readers of the log: what one has read, and whether another has read at least that.
+
+import { covers, isVisible, parseSnapshot } from './pg-snapshot.ts';
 import { type Position, parsePosition } from './position.ts';
-import { covers, isVisible, parseSnapshot } from './snapshot.ts';
 
 /** Whether a reader at this position has been past an event. */
 export function hasRead(position: Position | undefined): (event: { xid: string; seq: string }) => boolean {

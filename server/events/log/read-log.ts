@@ -58,12 +58,12 @@ const maxScanned = 20_000;
 // `at` is when the transaction began, the log is in the order of its first write: a transaction that
 // waited in between stands later than its time says. Ours live less than a minute.
 const maxOutOfOrder = `interval '2 minutes'`;
-const largest = '9223372036854775807';
+const maxBigint = '9223372036854775807';
 
 /** The events of the tenant, newest first. */
 export async function readLog(db: Queryable, schema: Schema, request: LogRequest): Promise<EventPage> {
   if (request.jobId !== undefined) return readLogOfJob(db, schema, request, request.jobId);
-  const start = request.before ?? (await findStart(db, schema, request.until));
+  const start = request.before ?? (await findStartBefore(db, schema, request.until));
   const rows = await db.query<FoundRow & { scanned: string | null; ended: boolean }>(
     `with scanned as materialized (
        select * from ${schema}.events where (xid, seq) < ($1::xid8, $2::bigint) order by xid desc, seq desc limit $3),
@@ -98,7 +98,7 @@ async function readLogOfJob(db: Queryable, schema: Schema, request: LogRequest, 
       where job_id = $1 and seq < $2::bigint and ${logFilter(3)} order by seq desc limit $8`;
   const rows = await db.query<FoundRow>(withinBytes(page, 'seq desc'), [
     jobId,
-    request.before?.seq ?? largest,
+    request.before?.seq ?? maxBigint,
     ...filterValues(request),
     request.limit + 1,
   ]);
@@ -121,8 +121,8 @@ function isFiltered(request: LogRequest): boolean {
 }
 
 /** A place behind every event before `until`: halving the primary key, some 40 probes in one statement. */
-async function findStart(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
-  if (until === undefined) return { xid: largest, seq: largest };
+async function findStartBefore(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
+  if (until === undefined) return { xid: maxBigint, seq: maxBigint };
   const [row] = await db.query<{ place: string }>(
     `with recursive halves(low, high) as (
        select 0::bigint, (select xid::text::bigint + 1 from ${schema}.events order by xid desc, seq desc limit 1)
@@ -135,7 +135,7 @@ async function findStart(db: Queryable, schema: Schema, until: string | undefine
      select min(high)::text as place from halves`,
     [until],
   );
-  return { xid: row?.place ?? largest, seq: largest };
+  return { xid: row?.place ?? maxBigint, seq: maxBigint };
 }
 
 /** One row more than asked for tells that there is a next page, and so does one that was too many bytes. */

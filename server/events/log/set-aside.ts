@@ -18,7 +18,7 @@ export interface SetAside {
 /** For the log and the metrics; called after the commit. */
 export type ReportSetAside = (tenant: { slug: string }, events: readonly SetAside[] | undefined) => void;
 
-const longestError = 500;
+const maxErrorLength = 500;
 
 export async function recordSetAside(
   tx: Queryable,
@@ -27,7 +27,7 @@ export async function recordSetAside(
   event: Pick<Event, 'xid' | 'seq'>,
   error: unknown,
 ): Promise<SetAside> {
-  const reason = { code: sqlState(error) ?? '', error: errorMessage(error).slice(0, longestError).toWellFormed() };
+  const reason = { code: sqlState(error) ?? '', error: errorMessage(error).slice(0, maxErrorLength).toWellFormed() };
   await tx.query(
     `insert into ${schema}.set_aside_events (follower, event_xid, event_seq, code, error)
      values ($1, $2::text::xid8, $3, $4, $5) on conflict do nothing`,

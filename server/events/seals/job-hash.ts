@@ -30,13 +30,13 @@ const partHash = (part: string) =>
   `case ${part} when 'begin' then ${shortHash(`json_build_array(${begin})::text`)}
      when 'end' then ${shortHash(`json_build_array(${end})::text`)} end`;
 
-export interface JobMark {
+export interface SealedJobHash {
   /** The event's place in its block. */
   place: number;
   hash: Buffer;
 }
 
-export function encodeMarks(marks: readonly JobMark[]): Buffer {
+export function encodeJobHashes(marks: readonly SealedJobHash[]): Buffer {
   const bytes = Buffer.alloc(marks.length * markLength);
   marks.forEach(({ place, hash }, i) => {
     bytes.writeUInt16BE(place, i * markLength);
@@ -46,7 +46,7 @@ export function encodeMarks(marks: readonly JobMark[]): Buffer {
 }
 
 /** By the event's place in its block. */
-export function decodeMarks(bytes: Buffer): Map<number, Buffer> {
+export function decodeJobHashes(bytes: Buffer): Map<number, Buffer> {
   const marks = new Map<number, Buffer>();
   for (let at = 0; at + markLength <= bytes.length; at += markLength) {
     marks.set(bytes.readUInt16BE(at), bytes.subarray(at + 2, at + markLength));
@@ -59,13 +59,13 @@ const jobsPerQuery = 500;
 // Well below the time that a statement and a transaction may take.
 const defaultBudgetMs = 5000;
 
-export interface MarkOptions {
+export interface HashJobsOptions {
   /** A job of which Postgres cannot make a hash gets no mark. */
   tolerant: boolean;
   budgetMs?: number | undefined;
 }
 
-export interface MarkedEvent {
+export interface EventOfJob {
   job_id: string | null;
   job_part: 'begin' | 'end' | null;
 }
@@ -74,14 +74,14 @@ export interface MarkedEvent {
  * The marks of a block's events, and of how many of them: payloads can be large, and a block that takes too long ends
  * where it has come to.
  */
-export async function readMarks(
+export async function hashJobsOfEvents(
   tx: Queryable,
   schema: Schema,
-  events: readonly MarkedEvent[],
-  { tolerant, budgetMs = defaultBudgetMs }: MarkOptions,
-): Promise<{ marks: JobMark[]; events: number }> {
+  events: readonly EventOfJob[],
+  { tolerant, budgetMs = defaultBudgetMs }: HashJobsOptions,
+): Promise<{ marks: SealedJobHash[]; events: number }> {
   const started = performance.now();
-  const marks: JobMark[] = [];
+  const marks: SealedJobHash[] = [];
   const places = events.flatMap((event, place) => (event.job_part === null ? [] : [{ ...event, place }]));
   for (let first = 0; first < places.length; first += jobsPerQuery) {
     if (first > 0 && performance.now() - started >= budgetMs)
@@ -93,11 +93,11 @@ export async function readMarks(
   return { marks, events: events.length };
 }
 
-export type JobPlace = MarkedEvent & { place: number };
+export type JobPlace = EventOfJob & { place: number };
 
 /** Of the jobs that are there. */
-export function hashJobs(tx: Queryable, schema: Schema, jobs: readonly JobPlace[]): Promise<JobMark[]> {
-  return tx.query<JobMark>(
+export function hashJobs(tx: Queryable, schema: Schema, jobs: readonly JobPlace[]): Promise<SealedJobHash[]> {
+  return tx.query<SealedJobHash>(
     // LATERAL with its own limit: one probe of the primary key for each, never a scan of all jobs.
     `select k.place, ${partHash('k.part')} as hash from unnest($1::uuid[], $2::text[], $3::int[]) as k(id, part, place)
       cross join lateral (select * from ${schema}.jobs where id = k.id limit 1) as j order by k.place`,

@@ -3,8 +3,8 @@
 // no long locks.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { followInSteps } from '../log/follower.ts';
-import { adoptPruned, appendSeal, type ChainEnd, microseconds, sealsFollower } from './seal-chain.ts';
+import { runFollowerStep } from '../log/follower.ts';
+import { appendSeal, type ChainEnd, microseconds, recordFormerPrunes, sealsFollower } from './seal-chain.ts';
 
 export interface Pruned {
   events: number;
@@ -16,7 +16,7 @@ export interface PruneOptions {
   olderThanSeconds: number;
   /** Nothing behind this event: somebody has still to read it. */
   upTo?: { xid: string; seq: string };
-  mostSteps?: number;
+  maxSteps?: number;
 }
 
 // One transaction: some 50 ms of deletes, and few enough blocks for one record.
@@ -24,7 +24,7 @@ const eventsPerStep = 5000;
 const blocksPerStep = 100;
 
 export async function pruneEvents(db: Database, schema: Schema, options: PruneOptions): Promise<Pruned> {
-  const { mostSteps = 20 } = options;
+  const { maxSteps: mostSteps = 20 } = options;
   let events = 0;
   for (let i = 0; i < mostSteps; i++) {
     const pruned = await pruneOldest(db, schema, options);
@@ -44,11 +44,11 @@ interface OldBlock {
 
 /** A step of the follower that seals: nothing else is appended to the chain meanwhile. Its position stays. */
 function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
-  return followInSteps<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
+  return runFollowerStep<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
     const blocks = await readOldest(tx, schema, options);
     const [first] = blocks;
     if (!first) return { position, state: end, handled: 0, complete: true, moved: false, ahead: false };
-    const chain = await adoptPruned(tx, schema, end);
+    const chain = await recordFormerPrunes(tx, schema, end);
     const record = await appendSeal(tx, schema, chain, {
       kind: 'prune',
       sealed_at: first.now,

@@ -147,7 +147,7 @@ export const microseconds = (column: string) => `round(extract(epoch from ${colu
  * A chain that an earlier version began may have pruned blocks without a record. They are recorded once, by the
  * first seal of this format; from then on only records count.
  */
-export async function adoptPruned(tx: Queryable, schema: Schema, end: ChainEnd): Promise<ChainEnd> {
+export async function recordFormerPrunes(tx: Queryable, schema: Schema, end: ChainEnd): Promise<ChainEnd> {
   if (end.hash === undefined || isFormat2(Buffer.from(end.hash, 'hex'))) return end;
   const [found] = await tx.query<{ recorded: boolean; now: string }>(
     `select exists (select 1 from ${schema}.event_seals where record is not null) as recorded, ${microseconds('now()')} as now`,

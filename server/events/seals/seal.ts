@@ -4,33 +4,33 @@ import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Event, eventKey } from '../log/event.ts';
-import { type Followed, followInSteps, type Step } from '../log/follower.ts';
+import { type FollowerStep, type FollowResult, runFollowerStep } from '../log/follower.ts';
 import { formatPosition, type Position } from '../log/position.ts';
 import { nextPosition, readStatement, readValues } from '../log/read-new-events.ts';
 import { recordSetAside, type SetAside } from '../log/set-aside.ts';
 import {
-  encodeMarks,
+  type EventOfJob,
+  encodeJobHashes,
+  hashJobsOfEvents,
   hashLength,
-  type JobMark,
   jobHashVersion,
   jobPart,
-  type MarkedEvent,
-  readMarks,
+  type SealedJobHash,
 } from './job-hash.ts';
 import {
-  adoptPruned,
   appendSeal,
   type BlockContent,
   type ChainEnd,
   hashContent,
   microseconds,
+  recordFormerPrunes,
   sealsFollower,
 } from './seal-chain.ts';
 
 // Large enough that blocks are few, small enough to be hashed in some 50 ms. A place in a block has two bytes.
 const maxEventsPerBlock = 5000;
 
-interface Row extends MarkedEvent {
+interface Row extends EventOfJob {
   xid: string;
   seq: string;
   hash: Buffer;
@@ -42,12 +42,12 @@ interface Row extends MarkedEvent {
 }
 
 /** Seals up to one block. Call again at once while `complete` is false. */
-export async function sealEvents(db: Database, schema: Schema, options: SealOptions = {}): Promise<Followed> {
+export async function sealEvents(db: Database, schema: Schema, options: SealOptions = {}): Promise<FollowResult> {
   try {
     return await sealReadable(db, schema, options);
   } catch (error) {
     if (!isDataError(error)) throw error;
-    return sealAround(db, schema, options);
+    return sealWithUnreadable(db, schema, options);
   }
 }
 
@@ -57,10 +57,16 @@ export interface SealOptions {
 }
 
 /** Fails if there is an event, or a job, of which Postgres cannot make a hash. */
-async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
-  return followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
+async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
+  return runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, rowHash);
-    return sealBlock(tx, schema, read, await readMarks(tx, schema, read.events, { tolerant: false, budgetMs }), end);
+    return sealBlock(
+      tx,
+      schema,
+      read,
+      await hashJobsOfEvents(tx, schema, read.events, { tolerant: false, budgetMs }),
+      end,
+    );
   });
 }
 
@@ -68,11 +74,11 @@ async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOpti
  * The chain cannot leave an event out: verification would take it for one that was slipped in. An event without a
  * hash is sealed with a mark instead, which keeps its place in the log and says that nothing vouches for its content.
  */
-async function sealAround(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<Followed> {
+async function sealWithUnreadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
   const setAside: SetAside[] = [];
-  const followed = await followInSteps<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
+  const followed = await runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, 'null::bytea');
-    const marks = await readMarks(tx, schema, read.events, { tolerant: true, budgetMs });
+    const marks = await hashJobsOfEvents(tx, schema, read.events, { tolerant: true, budgetMs });
     const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, marks.events));
     for (const [event, error] of unreadable) {
       setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));
@@ -108,9 +114,9 @@ async function sealBlock(
   tx: Queryable,
   schema: Schema,
   { position, header, events: found }: ReadBlock,
-  read: { marks: JobMark[]; events: number },
+  read: { marks: SealedJobHash[]; events: number },
   end: ChainEnd,
-): Promise<Step<ChainEnd>> {
+): Promise<FollowerStep<ChainEnd>> {
   const events = found.slice(0, read.events);
   const complete = events.length < maxEventsPerBlock && events.length === found.length;
   const next = nextPosition(position, header.until, complete ? undefined : events.at(-1));
@@ -120,16 +126,16 @@ async function sealBlock(
   const content: BlockContent = {
     keys: events.map(eventKey),
     hashes: Buffer.concat(events.map((event) => event.hash)),
-    jobHashes: encodeMarks(read.marks),
+    jobHashes: encodeJobHashes(read.marks),
   };
   const state = await appendSeal(
     tx,
     schema,
-    await adoptPruned(tx, schema, end),
+    await recordFormerPrunes(tx, schema, end),
     {
       kind: 'events',
       sealed_at: header.now,
-      snapshot: snapshotBehind(events),
+      snapshot: snapshotAfter(events),
       from: formatPosition(position),
       until: formatPosition(next),
       ...(ahead && { restart: true as const }),
@@ -150,7 +156,7 @@ const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.se
   case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end,
   e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
 
-export interface HashedRow extends MarkedEvent {
+export interface HashedRow extends EventOfJob {
   xid: string;
   seq: string;
   hash: Buffer;
@@ -186,7 +192,7 @@ export async function hashRows(
 }
 
 /** Every event of the block is visible in it: when the block is pruned, who has seen less has lost something. */
-function snapshotBehind(events: readonly Pick<Event, 'xid'>[]): string {
+function snapshotAfter(events: readonly Pick<Event, 'xid'>[]): string {
   let highest = 0n;
   for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);
   return `${highest + 1n}:${highest + 1n}:`;

@@ -5,8 +5,8 @@ import type { Schema } from '../../database/identifiers.ts';
 import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { bySeq, type Event } from '../log/event.ts';
+import { parseSnapshot, type Snapshot } from '../log/pg-snapshot.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
-import { parseSnapshot, type Snapshot } from '../log/snapshot.ts';
 import { pingFrame, resetFrame } from './frames.ts';
 import { StreamBatch } from './stream-batch.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
@@ -31,7 +31,7 @@ const gatherMs = 25;
 const repollMs = 200;
 const pageSize = 5000;
 // Nobody follows more than this per read by eye or by code: whoever falls behind starts anew.
-const maxConcurrentReads = 20_000;
+const maxEventsPerRead = 20_000;
 // Between two slices, and some readers, the sockets drain and the rest of the daemon has its turn.
 const sliceSize = 500;
 const readersAtOnce = 100;
@@ -46,7 +46,7 @@ export class Feed {
   #seen: { text: string; snapshot: Snapshot } | undefined;
   #running: Promise<void> | undefined;
   #next: Promise<void> | undefined;
-  #gather: NodeJS.Timeout | undefined;
+  #gatherTimer: NodeJS.Timeout | undefined;
   #pingedAt = performance.now();
   #failing = false;
   #stopped = false;
@@ -73,8 +73,8 @@ export class Feed {
 
   async stop(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#gather);
-    this.#gather = undefined;
+    clearTimeout(this.#gatherTimer);
+    this.#gatherTimer = undefined;
     await this.#interval.stop();
     await this.#running?.catch(() => {});
   }
@@ -85,8 +85,8 @@ export class Feed {
 
   #pollIn(ms: number): void {
     if (this.#stopped) return;
-    this.#gather ??= setTimeout(() => {
-      this.#gather = undefined;
+    this.#gatherTimer ??= setTimeout(() => {
+      this.#gatherTimer = undefined;
       this.#interval.wake();
     }, ms);
   }
@@ -125,17 +125,17 @@ export class Feed {
 
   async #read(): Promise<void> {
     const before = this.#seen;
-    if (!before) return this.#jump();
+    if (!before) return this.#skipToNow();
     const events: Event[] = [];
     let position: Parameters<typeof readNewEvents>[2] = { seen: before.text };
     for (;;) {
       const read = await readNewEvents(this.#db, this.tenant.schema, position, { limit: pageSize });
       for (const event of read.events) events.push(event);
       position = read.position;
-      if (read.ahead || (!read.complete && events.length >= maxConcurrentReads)) return this.#reset();
+      if (read.ahead || (!read.complete && events.length >= maxEventsPerRead)) return this.#reset();
       if (read.complete) break;
     }
-    const after = { text: position.seen, snapshot: snapshotOf(position.seen) };
+    const after = { text: position.seen, snapshot: requireSnapshot(position.seen) };
     // Together: whoever joins from here on gets these events from its own look at the past.
     this.#seen = after;
     if (events.length > 0) this.#pollIn(repollMs);
@@ -144,14 +144,14 @@ export class Feed {
   }
 
   /** From now on, without the past. */
-  async #jump(): Promise<void> {
+  async #skipToNow(): Promise<void> {
     const [row] = await this.#db.query<{ now: string }>('select pg_current_snapshot()::text as now');
     const text = row?.now ?? '';
-    this.#seen = { text, snapshot: snapshotOf(text) };
+    this.#seen = { text, snapshot: requireSnapshot(text) };
   }
 
   async #reset(): Promise<void> {
-    await this.#jump();
+    await this.#skipToNow();
     const id = encodeStreamId(this.tenant, this.seen.snapshot);
     this.#sendToAll(resetFrame('too_far_behind', id));
   }
@@ -182,7 +182,7 @@ export class Feed {
   }
 }
 
-function snapshotOf(text: string): Snapshot {
+function requireSnapshot(text: string): Snapshot {
   const snapshot = parseSnapshot(text);
   if (!snapshot) throw new Error(`the database told no snapshot but ${JSON.stringify(text)}`);
   return snapshot;

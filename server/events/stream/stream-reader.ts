@@ -68,7 +68,7 @@ export class StreamReader {
     this.#response.destroy();
   }
 
-  finalFrame(lastWords: string): void {
+  end(lastWords: string): void {
     if (this.closed) return;
     // A reader that does not read would keep a polite end waiting for ever.
     if (this.#stalledAt !== undefined) this.drop();

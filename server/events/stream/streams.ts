@@ -7,7 +7,7 @@ import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
 import type { Service } from '../../kernel/service.ts';
-import { parseSnapshot } from '../log/snapshot.ts';
+import { parseSnapshot } from '../log/pg-snapshot.ts';
 import { Backlog } from './backlog.ts';
 import { Feed, type FeedTenant } from './feed.ts';
 import { type ClosedReason, closedFrame, pingFrame, type ResetReason, resetFrame, snapshotFrame } from './frames.ts';
@@ -102,7 +102,7 @@ export class EventStreams implements Service {
   async closeAll(): Promise<void> {
     this.#closed = true;
     const channels = [...this.#channels.values()];
-    for (const { feed } of channels) this.#end(feed.readers, 'shutdown');
+    for (const { feed } of channels) this.#endAll(feed.readers, 'shutdown');
     await this.#checks.stop();
     await Promise.all(channels.map(({ feed }) => feed.stop()));
   }
@@ -125,7 +125,7 @@ export class EventStreams implements Service {
     });
     try {
       await channel.ready;
-      await this.#begin(channel, reader, response, request);
+      await this.#start(channel, reader, response, request);
     } catch (error) {
       if (!response.headersSent) throw error;
       this.#logger.warn({ err: error, tenant: request.tenant.slug }, 'a live stream could not begin');
@@ -133,7 +133,7 @@ export class EventStreams implements Service {
     }
   }
 
-  async #begin(
+  async #start(
     channel: Channel,
     reader: StreamReader,
     response: ServerResponse,
@@ -194,12 +194,12 @@ export class EventStreams implements Service {
     for (const { feed } of this.#channels.values()) {
       for (const reader of [...feed.readers]) {
         const allowed = await reader.stillAllowed().catch(() => true);
-        if (!allowed) this.#end([reader], 'key_revoked');
+        if (!allowed) this.#endAll([reader], 'key_revoked');
       }
     }
   }
 
-  #end(readers: Iterable<StreamReader>, reason: ClosedReason): void {
-    for (const reader of [...readers]) reader.finalFrame(closedFrame(reason));
+  #endAll(readers: Iterable<StreamReader>, reason: ClosedReason): void {
+    for (const reader of [...readers]) reader.end(closedFrame(reason));
   }
 }

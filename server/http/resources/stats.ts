@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { statuses } from '../../jobs/model/states.ts';
+import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
-import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/snapshot.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
 import { encodeCursor } from '../cursor.ts';
@@ -131,6 +131,6 @@ function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
     attempt: zombie.attempt,
     lease_id: zombie.leaseId,
     owner: zombie.owner,
-    became_of: zombie.outcomeOf,
+    became_of: zombie.outcome,
   };
 }

@@ -11,7 +11,7 @@ import {
   listDeliveries,
   listJobDeliveries,
 } from '../../webhooks/delivery.ts';
-import { enableAddress, resendDelivery } from '../../webhooks/resend.ts';
+import { enableAddress, resendDelivery } from '../../webhooks/resend-delivery.ts';
 import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';

@@ -51,9 +51,9 @@ export async function deleteStaleJobs(
      select id, type, queue, target_id, status from gone`,
     [options.staleForSeconds, options.limit, options.actor],
   );
-  return rows.map(toRetired);
+  return rows.map(toRetiredJob);
 }
 
-export function toRetired({ target_id, ...row }: RetiredRow): RetiredJob {
+export function toRetiredJob({ target_id, ...row }: RetiredRow): RetiredJob {
   return { ...row, targetId: target_id };
 }

@@ -5,10 +5,10 @@
 import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { followInSteps, type Step } from '../../events/log/follower.ts';
+import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { isFinishedSql, type RetiredJob, type RetiredRow, toRetired } from './delete-stale.ts';
+import { isFinishedSql, type RetiredJob, type RetiredRow, toRetiredJob } from './delete-stale.ts';
 
 export interface MarkOptions {
   /** How long a job stays fresh after its end. */
@@ -18,7 +18,7 @@ export interface MarkOptions {
   limit: number;
 }
 
-export interface Marked {
+export interface MarkedStale {
   jobs: RetiredJob[];
   /** Jobs that Postgres refuses to mark; the next look at all jobs tries again. */
   skipped: string[];
@@ -38,22 +38,22 @@ interface FollowerState {
   behind?: string;
 }
 
-const nil = '00000000-0000-0000-0000-000000000000';
-const start = { xid: '0', seq: '0' };
+const firstJobId = '00000000-0000-0000-0000-000000000000';
+const logStart = { xid: '0', seq: '0' };
 
 /** One short transaction: reads on in the log, or in the jobs, and marks those whose time has come. */
-export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<Marked> {
+export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<MarkedStale> {
   try {
-    return await markInOneStep(db, schema, options, mark);
+    return await markInOneStep(db, schema, options, markJobs);
   } catch (error) {
     if (!isDataError(error)) throw error;
   }
   const skipped: string[] = [];
-  const markAround: typeof mark = (tx, _schema, ids) =>
+  const markAround: typeof markJobs = (tx, _schema, ids) =>
     withoutFaulty(
       tx,
       ids,
-      (some) => mark(tx, schema, some, options),
+      (some) => markJobs(tx, schema, some, options),
       (id) => void skipped.push(id),
     );
   return { ...(await markInOneStep(db, schema, options, markAround)), skipped };
@@ -63,10 +63,10 @@ async function markInOneStep(
   db: Database,
   schema: Schema,
   options: MarkOptions,
-  markAll: typeof mark,
-): Promise<Marked> {
-  let marked: Marked = { jobs: [], skipped: [], complete: true, readTo: undefined };
-  const { complete } = await followInSteps<FollowerState>(
+  markAll: typeof markJobs,
+): Promise<MarkedStale> {
+  let marked: MarkedStale = { jobs: [], skipped: [], complete: true, readTo: undefined };
+  const { complete } = await runFollowerStep<FollowerState>(
     db,
     schema,
     staleFollower,
@@ -77,7 +77,7 @@ async function markInOneStep(
         ? await scanJobs(tx, schema, position, memory, present, options)
         : await readEvents(tx, schema, position, memory, present, options);
       const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
-      marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? start };
+      marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? logStart };
       return read.step;
     },
   );
@@ -118,7 +118,7 @@ async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
 interface Read {
   /** Jobs that ended long enough ago, as far as this read can tell. */
   ids: string[];
-  step: Step<FollowerState>;
+  step: FollowerStep<FollowerState>;
 }
 
 /** The log up to the first event that is too young, or before which others could still be written. */
@@ -130,7 +130,7 @@ async function readEvents(
   present: Now,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
-  const { xid, seq } = position.page ?? start;
+  const { xid, seq } = position.page ?? logStart;
   const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
     `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second'
               -- Of a clock that was wrong: whoever waits for such a time waits for ever.
@@ -150,7 +150,7 @@ async function readEvents(
   return {
     ids: [...ids],
     step: {
-      position: ahead ? beginning : last === undefined ? position : at(last.xid, last.seq),
+      position: ahead ? beginning : last === undefined ? position : positionAt(last.xid, last.seq),
       state: ahead ? {} : memory,
       handled: read.length,
       complete: read.length < limit && !ahead,
@@ -164,7 +164,7 @@ async function scanJobs(
   tx: Queryable,
   schema: Schema,
   position: Position,
-  { looked_at, behind = nil }: FollowerState,
+  { looked_at, behind = firstJobId }: FollowerState,
   { now }: Now,
   { afterSeconds, limit }: MarkOptions,
 ): Promise<Read> {
@@ -181,7 +181,7 @@ async function scanJobs(
   return {
     ids: rows.filter((row) => row.due).map((row) => row.id),
     step: {
-      position: position.page ? position : at(start.xid, start.seq),
+      position: position.page ? position : positionAt(logStart.xid, logStart.seq),
       state,
       handled: rows.length,
       complete: false,
@@ -192,11 +192,11 @@ async function scanJobs(
 }
 
 /** All up to this event has been read. */
-function at(xid: string, seq: string): Position {
+function positionAt(xid: string, seq: string): Position {
   return { seen: beginning.seen, page: { until: beginning.seen, xid, seq } };
 }
 
-async function mark(
+async function markJobs(
   tx: Queryable,
   schema: Schema,
   ids: readonly string[],
@@ -215,5 +215,5 @@ async function mark(
      select id, type, queue, target_id, status from staled`,
     [ids, afterSeconds, actor],
   );
-  return rows.map(toRetired);
+  return rows.map(toRetiredJob);
 }

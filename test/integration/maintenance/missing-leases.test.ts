@@ -71,7 +71,7 @@ test.each(cases)(
     const view = { tenant, daemons: [], capacities: [], tenantConcurrency: 1, workerConcurrency: 1 };
     const why = async (one: Job) => explainJob(db, await reread(context, one), view as never);
     await lose(job, 'deleted');
-    expect((await verifyTenant(db, schema)).faults).toEqual([
+    expect((await verifyTenant(db, schema)).violations).toEqual([
       expect.objectContaining({
         kind: 'job_lease',
         jobId: job.id,
@@ -98,7 +98,7 @@ test.each(cases)(
       cost_units: kind === 'local' ? 0 : 1,
       live: true,
     });
-    expect((await verifyTenant(db, schema)).faults).toEqual([]);
+    expect((await verifyTenant(db, schema)).violations).toEqual([]);
     const again = await repairOrphans(db, schema, {
       actor: 'sweeper:x',
       afterSeconds: 7200,
@@ -144,6 +144,6 @@ test('a daemon finds and recovers them, with their attempts respected', async ()
     'job.lease_expired',
     'job.started',
   ]);
-  expect((await verifyTenant(context.db, context.schema)).faults).toEqual([]);
+  expect((await verifyTenant(context.db, context.schema)).violations).toEqual([]);
   await checkInvariants(context);
 });

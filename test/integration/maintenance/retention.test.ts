@@ -9,8 +9,9 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { probeTenants } from '../../../server/maintenance/probe-tenants.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { createRetention } from '../../../server/maintenance/retention-task.ts';
+import { readCounts } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
-import { readCounts } from '../../../server/stats/snapshot.ts';
+import { readCounts } from '../../../server/stats/read-counts.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/postgres/database.ts';
 
@@ -306,7 +307,7 @@ function watch(where: TenantContext, terms: Partial<Config>) {
     if (said === undefined) throw new Error('nothing was said');
     await watcher.onResults([{ ...said, hasNewEvents: true }]);
     await service.runOnce();
-    return watcher.isIdle(said.answers, 1000, where.tenant);
+    return watcher.isIdle(said.results, 1000, where.tenant);
   };
 }
 

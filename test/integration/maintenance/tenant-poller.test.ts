@@ -11,7 +11,7 @@ import { type PolledTask, TenantPoller } from '../../../server/maintenance/tenan
 import { createWorkPoll } from '../../../server/maintenance/work-poll.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
-import { fillOutboxOnce } from '../../../server/webhooks/outbox.ts';
+import { createDeliveries } from '../../../server/webhooks/outbox.ts';
 import { openTransaction, writeEvent } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob, claim, expireLease, reread } from '../../support/jobs.ts';
@@ -98,7 +98,7 @@ async function untilAtRest(look: () => Promise<{ sent: string[] }>): Promise<voi
 
 async function followAll({ db, schema, tenant }: TenantContext): Promise<void> {
   for (const follow of [rollUpOnce, sealEvents]) while (!(await follow(db, schema)).complete);
-  while (!(await fillOutboxOnce(db, tenant)).complete);
+  while (!(await createDeliveries(db, tenant)).complete);
 }
 
 async function runJob(where: TenantContext): Promise<void> {

@@ -1,8 +1,8 @@
 import { expect, test } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob } from '../../../server/jobs/actions/stop.ts';
+import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
-import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../../server/stats/snapshot.ts';
 import { type MetricName, readTimeseries } from '../../../server/stats/timeseries.ts';
 import { addJob, addJobs, claim, finish } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';

@@ -90,11 +90,11 @@ describe('erased history', () => {
       kept?.until,
     ]);
     // Nothing inside the database remembers it.
-    expect((await verify()).faults).toEqual([]);
+    expect((await verify()).violations).toEqual([]);
     expect(named(await verify(anchor))).toEqual([['seal_missing', '3']]);
     await writeEvent(where.db, schema);
     await sealAll(where);
-    expect((await verify()).faults).toEqual([]);
+    expect((await verify()).violations).toEqual([]);
     expect(named(await verify(anchor))).toEqual([['seal_altered', '3']]);
   });
 
@@ -103,7 +103,7 @@ describe('erased history', () => {
     await rebuildChain(where, (record, number) =>
       number === 2 ? { ...record, sealed_at: '1700000000000000' } : record,
     );
-    expect((await where.verify()).faults).toEqual([]);
+    expect((await where.verify()).violations).toEqual([]);
     expect(named(await where.verify(where.anchor))).toEqual([['seal_altered', '3']]);
   });
 });
@@ -167,7 +167,7 @@ describe('forged events', () => {
     await sql(`update ${schema}.events set job_id = $1 where type = 'job.completed'`, [resolved.id]);
     expect(named(await verify())).toContainEqual(['event_altered', event?.key]);
     await sql(`update ${schema}.events set job_id = $1 where type = 'job.completed'`, [done.id]);
-    expect((await verify()).faults).toEqual([]);
+    expect((await verify()).violations).toEqual([]);
     // Their numbers are exchanged: each row says what it said, in another place.
     await sql(
       `create table ${schema}.swapped as select * from ${schema}.events where type in ('job.started', 'job.completed')`,

@@ -38,7 +38,7 @@ const asBefore = (where: Where, below: number) =>
 
 const verify = ({ db, schema }: Where, anchor?: { number: string; hash: string }) =>
   verifyTenant(db, schema, anchor && { anchor });
-const named = (found: Verification) => found.faults.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);
+const named = (found: Verification) => found.violations.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);
 
 /** What the retention of an earlier version did. */
 async function pruneAsBefore({ db, schema }: Where, number: number, values = 'pruned_at = now(), pruned_by = 0') {
@@ -91,7 +91,7 @@ it('accepts seals of both versions in turn, and refuses a removal without a reco
   await rebuildChain(where, (record) => ({ ...record, sealed_at: '1700000000000000' }));
   await pruneEvents(where.db, where.schema, { olderThanSeconds: quarter });
   await addSeals(where, 1);
-  expect((await verify(where)).faults).toEqual([]);
+  expect((await verify(where)).violations).toEqual([]);
 });
 
 it('accepts what retention removed, in several rounds, with the anchors noted before and between', async () => {
@@ -133,7 +133,7 @@ it('goes on with a log that was restored into a cluster with lower transaction i
     record.kind === 'events' && number === 2 ? { ...record, until: future } : record,
   );
   await db.query(`update ${schema}.followers set snapshot = $1 where name = 'seals'`, [future]);
-  expect((await verify(where)).faults).toEqual([]);
+  expect((await verify(where)).violations).toEqual([]);
   await sealAll(where);
   await writeEvent(db, schema);
   await sealAll(where);
@@ -166,5 +166,5 @@ it('seals events and jobs whose times have no number', async () => {
   await sealAll(where);
   expect(await verify(where)).toMatchObject({ faults: [], seals: { sealedEvents: 5, comparedJobs: 3 } });
   await db.query(`update ${schema}.events set at = now() where at = 'infinity'`);
-  expect((await verify(where)).faults).toMatchObject([{ kind: 'event_altered' }]);
+  expect((await verify(where)).violations).toMatchObject([{ kind: 'event_altered' }]);
 });

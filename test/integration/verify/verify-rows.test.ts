@@ -21,7 +21,7 @@ describe('edited jobs', () => {
     const { sql, schema, verify, done, waiting } = await scene();
     for (const job of [waiting, done]) {
       await sql(`update ${schema}.jobs set ${edit} where id = $1`, [job.id]);
-      const { faults } = await verify();
+      const { violations: faults } = await verify();
       expect(faults, edit).toContainEqual(expect.objectContaining({ kind: 'job_altered', jobId: job.id }));
     }
   });
@@ -34,7 +34,7 @@ describe('edited jobs', () => {
   ])('names a job by how it ended: %s', async (edit) => {
     const { sql, schema, verify, done, resolved } = await scene();
     await sql(`update ${schema}.jobs set ${edit} where id = any($1)`, [[done.id, resolved.id]]);
-    const { faults } = await verify();
+    const { violations: faults } = await verify();
     expect(faults.map((fault) => [fault.kind, fault.jobId]).sort()).toEqual(
       [done.id, resolved.id].map((id) => ['job_altered', id]).sort(),
     );
@@ -59,6 +59,6 @@ describe('edited jobs', () => {
     const { jobs } = await claim(where);
     await finish(where, jobs[0] as Job, { kind: 'fail', error: { code: 'X', message: 'no' } });
     await sealAll(where);
-    expect((await verify()).faults).toEqual([]);
+    expect((await verify()).violations).toEqual([]);
   });
 });

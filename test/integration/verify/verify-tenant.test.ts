@@ -1,7 +1,6 @@
 import { afterEach, beforeAll, describe, expect, it } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
 import { pruneEvents } from '../../../server/events/seals/prune.ts';
-import type { Violation } from '../../../server/events/seals/violation.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
@@ -61,7 +60,7 @@ beforeAll(async () => {
 const undo: (() => Promise<unknown>)[] = [];
 afterEach(async () => {
   for (const step of undo.splice(0).reverse()) await step();
-  expect((await verify()).faults).toEqual([]);
+  expect((await verify()).violations).toEqual([]);
 });
 
 async function tamper(change: string, values: unknown[] = []): Promise<void> {
@@ -88,11 +87,11 @@ async function eventOf(type: string): Promise<{ key: string; xid: string; seq: s
   return row;
 }
 
-const brief = (found: Verification) => found.faults.map((f: Violation) => [f.kind, f.event ?? f.seal ?? f.jobId]);
+const brief = (found: Verification) => found.violations.map((f: Violation) => [f.kind, f.event ?? f.seal ?? f.jobId]);
 
 describe('verification', () => {
   it('proves a log in which everything happened', () => {
-    expect(initial.faults).toEqual([]);
+    expect(initial.violations).toEqual([]);
     expect(initial.jobs).toMatchObject({ jobs: 6 });
     expect(initial.lanes).toMatchObject({ targets: 2 });
     expect(initial.seals).toMatchObject({ seals: 1, unsealedEvents: 0 });
@@ -103,7 +102,7 @@ describe('verification', () => {
     await seal();
     await writeEvent(context.db, context.schema);
     const found = await verify();
-    expect(found.faults).toEqual([]);
+    expect(found.violations).toEqual([]);
     expect(found.seals.unsealedEvents).toBe(1);
     await seal();
     expect((await verify()).seals.unsealedEvents).toBe(0);
@@ -172,13 +171,13 @@ describe('verification', () => {
   it('notices a chain that was made anew, by a seal noted elsewhere', async () => {
     const { db, schema } = context;
     const anchor = (await verify()).seals.end as { number: string; hash: string };
-    expect((await verifyTenant(db, schema, { anchor })).faults).toEqual([]);
+    expect((await verifyTenant(db, schema, { anchor })).violations).toEqual([]);
     await tamper(`delete from ${schema}.event_seals`);
     await db.query(`delete from ${schema}.followers where name = 'seals'`);
     await db.query(`update ${schema}.events set actor = 'user:eve' where type = 'job.resumed'`);
     await seal();
-    expect((await verify()).faults).toEqual([]);
-    expect((await verifyTenant(db, schema, { anchor })).faultCount).toBeGreaterThan(0);
+    expect((await verify()).violations).toEqual([]);
+    expect((await verifyTenant(db, schema, { anchor })).violationCount).toBeGreaterThan(0);
   });
 
   it('finds a job whose row is not what its history says', async () => {
@@ -186,7 +185,7 @@ describe('verification', () => {
     const job = jobs[5] as Job;
     await tamper(`update ${schema}.jobs set status = 'CANCELED' where id = $1`, [job.id]);
     const found = await verify();
-    expect(found.faults).toMatchObject([
+    expect(found.violations).toMatchObject([
       { kind: 'job_state', jobId: job.id, detail: expect.stringMatching(/CANCELED.*SUCCESS/) },
     ]);
     for (const step of undo.splice(0).reverse()) await step();
@@ -230,7 +229,7 @@ describe('replaying forged histories', () => {
         [type, ids[i], target ?? null, from, to],
       );
     }
-    return (await verify()).faults;
+    return (await verify()).violations;
   }
 
   const enqueued = (job: number, target?: string) =>
@@ -305,7 +304,7 @@ describe('retention and the command', () => {
     await ageSeals(context, 100);
     expect(await pruneEvents(db, schema, { olderThanSeconds: 86_400 * 90 })).toMatchObject({ complete: true });
     const found = await verify();
-    expect(found.faults).toEqual([]);
+    expect(found.violations).toEqual([]);
     expect(found.seals).toMatchObject({ seals: 0, sealedEvents: 0, lastPrune: { olderThanSeconds: 86_400 * 90 } });
     expect(found.seals.prunedSeals).toBeGreaterThan(0);
     await writeEvent(db, schema);

@@ -8,7 +8,7 @@ import { updateTenantSettings } from '../../../server/tenants/update-settings.ts
 import { rotateWebhookSecrets } from '../../../server/tenants/webhook-secrets.ts';
 import { listDeliveries, listJobDeliveries } from '../../../server/webhooks/delivery.ts';
 import { type DispatcherOptions, WebhookDispatcher } from '../../../server/webhooks/dispatcher.ts';
-import { enableAddress, resendDelivery } from '../../../server/webhooks/resend.ts';
+import { enableAddress, resendDelivery } from '../../../server/webhooks/resend-delivery.ts';
 import { eventually } from '../../support/eventually.ts';
 import { answer, hang, useReceiver } from '../../support/http/receiver.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';

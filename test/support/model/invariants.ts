@@ -11,7 +11,7 @@ type Where = Pick<TenantContext, 'db' | 'schema'>;
 
 /** Fails with every broken invariant, named. */
 export async function checkInvariants({ db, schema }: Where): Promise<void> {
-  const { faults } = await verifyTenant(db, schema);
+  const { violations: faults } = await verifyTenant(db, schema);
   const broken = [
     ...faults.map((fault) => `${fault.kind} ${fault.jobId ?? fault.targetId ?? ''}: ${fault.detail}`),
     ...(await brokenRows(db, schema)),

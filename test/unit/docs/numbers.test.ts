@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { backoffMs } from '../../../server/kernel/backoff.ts';
 import { describeSettings, loadConfig } from '../../../server/kernel/config.ts';
 import { packageRoot } from '../../../server/kernel/package-root.ts';
-import { deliveryBackoff } from '../../../server/webhooks/settle.ts';
+import { deliveryBackoff } from '../../../server/webhooks/finish-delivery.ts';
 
 const root = packageRoot();
 const read = (path: string) => readFileSync(join(root, path), 'utf8');

@@ -8,9 +8,9 @@ import { runRetentionOnce } from '../../../../server/maintenance/retention.ts';
 import { Metrics } from '../../../../server/stats/metrics.ts';
 import { reportSetAside } from '../../../../server/stats/report-set-aside.ts';
 import { rollUpOnce } from '../../../../server/stats/roll-up.ts';
-import { readCounts } from '../../../../server/stats/snapshot.ts';
+import { readCounts } from '../../../../server/stats/read-counts.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
-import { fillOutboxOnce } from '../../../../server/webhooks/outbox.ts';
+import { createDeliveries } from '../../../../server/webhooks/outbox.ts';
 import { writeEvent } from '../../../support/events.ts';
 import { addJob, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { addTenant, type TenantContext, useTenant } from '../../../support/postgres/database.ts';
@@ -58,7 +58,7 @@ for (const [limit, place] of [
     for (const job of claimed) await finish(where, job);
     const reported = [];
     for (;;) {
-      const followed = await fillOutboxOnce(where.db, where.tenant, limit);
+      const followed = await createDeliveries(where.db, where.tenant, limit);
       reported.push(...(followed.setAside ?? []));
       if (followed.complete) break;
     }
@@ -123,7 +123,7 @@ test('seals: an event without a hash keeps its place in the chain, and verificat
   expect(await setAside(where)).toEqual([{ follower: 'seals', event: row!.key, code: '22003' }]);
   await writeEvent(db, schema);
   expect(await sealEvents(db, schema)).toMatchObject({ handled: 1 });
-  const verify = async () => (await verifyTenant(db, schema)).faults;
+  const verify = async () => (await verifyTenant(db, schema)).violations;
   expect(await verify()).toMatchObject([{ kind: 'event_unreadable', event: row!.key, seal: '1' }]);
   // Its place is sealed all the same.
   await db.query(`delete from ${schema}.events where at = $1`, [uncountable]);
@@ -137,7 +137,7 @@ test('seals: a sealed event that is changed into one without a hash is altered',
   for (let n = 0; n < 3; n++) await writeEvent(db, schema, { n });
   await sealEvents(db, schema);
   await db.query(`update ${schema}.events set at = $1 where data ->> 'n' = '1'`, [uncountable]);
-  expect((await verifyTenant(db, schema)).faults).toMatchObject([{ kind: 'event_altered' }]);
+  expect((await verifyTenant(db, schema)).violations).toMatchObject([{ kind: 'event_altered' }]);
 });
 
 test('retention: an event of a clock that was far ahead does not keep later jobs from becoming stale', async () => {
@@ -178,7 +178,7 @@ test('a question that one tenant cannot answer is null there, and answered by al
     one: () => '1',
   };
   const answers = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
-  expect(answers.map(({ answers }) => answers)).toEqual([
+  expect(answers.map(({ results: answers }) => answers)).toEqual([
     { reached: null, one: 1 },
     { reached: null, one: 1 },
   ]);

@@ -51,5 +51,5 @@ test('seals that an earlier version pruned are adopted once, by the first seal o
   const found = await verifyTenant(db, schema);
   expect(found).toMatchObject({ faults: [], seals: { seals: 2, lastPrune: { seal: '3', olderThanSeconds: null } } });
   await db.query(`update ${schema}.event_seals set pruned_at = now(), pruned_by = 0 where number = 2`);
-  expect((await verifyTenant(db, schema)).faults).toMatchObject([{ kind: 'prune_unrecorded', seal: '2' }]);
+  expect((await verifyTenant(db, schema)).violations).toMatchObject([{ kind: 'prune_unrecorded', seal: '2' }]);
 });

@@ -52,7 +52,7 @@ it('tells the life of many jobs on two daemons, live and gap-free, and verificat
   await two.stop();
   while (!(await sealEvents(db, schema)).complete);
   const found = await verifyTenant(db, schema);
-  expect(found.faults).toEqual([]);
+  expect(found.violations).toEqual([]);
   expect(found).toMatchObject({ jobs: { jobs: jobs.length }, lanes: { targets: 7 }, seals: { unsealedEvents: 0 } });
 });
 

@@ -3,7 +3,7 @@ import { expect, test } from 'vitest';
 import { jobLogRoutes } from '../../../../server/http/resources/job-logs.ts';
 import { webhookRoutes } from '../../../../server/http/resources/webhooks.ts';
 import { appendLogs } from '../../../../server/jobs/attempt/logs.ts';
-import { fillOutboxOnce } from '../../../../server/webhooks/outbox.ts';
+import { createDeliveries } from '../../../../server/webhooks/outbox.ts';
 import { useApp } from '../../../support/http/app.ts';
 import { addJob, claim, finish } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
@@ -21,7 +21,7 @@ test('logs and deliveries are found under the target of the job, and under no ot
   const line = { level: 'info' as const, message: 'hello', ageMs: 0 };
   await appendLogs(db, schema, { jobId: job.id, leaseId: running!.leaseId as string }, [line]);
   await finish(context, running!);
-  for (let round = 0; round < 5; round++) await fillOutboxOnce(db, tenant);
+  for (let round = 0; round < 5; round++) await createDeliveries(db, tenant);
   const get = (path: string) => app.request('GET', path, { key });
   for (const base of [`/api/jobs/${job.id}`, `/api/targets/robot/jobs/${job.id}`]) {
     expect((await get(`${base}/logs`)).body.lines).toMatchObject([{ message: 'hello' }]);

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { webhookRoutes } from '../../../../server/http/resources/webhooks.ts';
-import { fillOutboxOnce } from '../../../../server/webhooks/outbox.ts';
+import { createDeliveries } from '../../../../server/webhooks/outbox.ts';
 import { useApp } from '../../../support/http/app.ts';
 import { addJob, claim, finish } from '../../../support/jobs.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
@@ -12,7 +12,7 @@ const app = useApp(context, (deps) => ({
 }));
 
 async function fill(): Promise<void> {
-  while (!(await fillOutboxOnce(context.db, context.tenant)).complete);
+  while (!(await createDeliveries(context.db, context.tenant)).complete);
 }
 
 test('deliveries are listed, read, resent, and foreign ones are unknown', async () => {

@@ -15,7 +15,7 @@ export interface ClaimedDelivery {
   /** Of this try, the first is 1; the fence of what is written about it. */
   attempts: number;
   /** When it was taken, by the database's clock. */
-  taken_at: string;
+  claimed_at: string;
 }
 
 export async function claimDeliveries(
@@ -33,7 +33,7 @@ export async function claimDeliveries(
      taken as (select id, now() as at, now() + $2::float8 * interval '1 second' as until from due)
      update ${schema}.webhook_deliveries d set attempts = d.attempts + 1, next_at = t.until, locked_until = t.until
        from taken t where d.id = t.id
-     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts, t.at as taken_at`,
+     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts, t.at as claimed_at`,
     [options.limit, options.lockSeconds],
   );
 }

@@ -23,7 +23,7 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = allQue
     [queue],
   );
   return {
-    jobs: { queued: sumOf(counts, waitingStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
+    jobs: { queued: sumCounts(counts, waitingStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
     // Every running job has one live lease, and nothing else has one.
     leases: { active: counts.RUNNING, expired_last_24h: day?.expired ?? 0 },
   };
@@ -56,7 +56,7 @@ export async function readQueueCounts(
   return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
 }
 
-export function sumOf(counts: StatusCounts, of: readonly Status[]): number {
+export function sumCounts(counts: StatusCounts, of: readonly Status[]): number {
   return of.reduce((sum, status) => sum + counts[status], 0);
 }
 

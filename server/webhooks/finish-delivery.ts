@@ -4,7 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
-import type { ClaimedDelivery } from './claim.ts';
+import type { ClaimedDelivery } from './claim-deliveries.ts';
 import type { SendResult } from './sender.ts';
 
 export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
@@ -19,7 +19,7 @@ export const deliveryBackoff: BackoffPolicy = {
 };
 
 /** Events after which the job is not told of again, unless a person acts. */
-const ends = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
+const terminalEvents = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
 
 /** Undefined: the try was no longer ours. */
 export async function finishDelivery(
@@ -33,18 +33,30 @@ export async function finishDelivery(
     case 'accepted':
       return (await markDelivered(db, schema, delivery, result.status, options.actor)) ? 'delivered' : undefined;
     case 'gone':
-      return (await end(db, schema, delivery, 'disabled', 'the receiver answered 410', 410, options.actor))
+      return (await finishUndelivered(
+        db,
+        schema,
+        delivery,
+        'disabled',
+        'the receiver answered 410',
+        410,
+        options.actor,
+      ))
         ? 'disabled'
         : undefined;
     case 'impossible':
-      return (await end(db, schema, delivery, 'failed', result.error, null, options.actor)) ? 'failed' : undefined;
+      return (await finishUndelivered(db, schema, delivery, 'failed', result.error, null, options.actor))
+        ? 'failed'
+        : undefined;
     case 'refused':
     case 'unreachable': {
       const status = result.kind === 'refused' ? result.status : null;
       if (delivery.attempts < options.maxAttempts) {
         return (await scheduleRetry(db, schema, delivery, result.error, status)) ? 'retried' : undefined;
       }
-      return (await end(db, schema, delivery, 'failed', result.error, status, options.actor)) ? 'failed' : undefined;
+      return (await finishUndelivered(db, schema, delivery, 'failed', result.error, status, options.actor))
+        ? 'failed'
+        : undefined;
     }
     default:
       return assertNever(result);
@@ -67,21 +79,21 @@ async function markDelivered(
      sent as (
        update ${schema}.jobs set webhook_sent = true, updated_at = now()
         where id in (select job_id from done) and $4::boolean and not webhook_sent returning id),
-     told as (${recordDelivery(schema, 'job.webhook_delivered')})
+     told as (${insertDeliveryEvent(schema, 'job.webhook_delivered')})
      select id from done`,
     [
       delivery.id,
       delivery.attempts,
       status,
-      ends.has(delivery.event_type),
+      terminalEvents.has(delivery.event_type),
       actor,
-      JSON.stringify(about(delivery, { status })),
+      JSON.stringify(eventData(delivery, { status })),
     ],
   );
   return rows.length > 0;
 }
 
-async function end(
+async function finishUndelivered(
   db: Queryable,
   schema: Schema,
   delivery: ClaimedDelivery,
@@ -94,7 +106,7 @@ async function end(
     `with done as (
        update ${schema}.webhook_deliveries set state = $4, last_status = $3, last_error = $7, locked_until = null, finished_at = now()
         where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
-     told as (${recordDelivery(schema, 'job.webhook_failed')})
+     told as (${insertDeliveryEvent(schema, 'job.webhook_failed')})
      select id from done`,
     [
       delivery.id,
@@ -102,7 +114,7 @@ async function end(
       status,
       state,
       actor,
-      JSON.stringify(about(delivery, { error, ...(status !== null && { status }) })),
+      JSON.stringify(eventData(delivery, { error, ...(status !== null && { status }) })),
       error,
     ],
   );
@@ -111,12 +123,12 @@ async function end(
 }
 
 // Of a job that retention deleted meanwhile nothing more is told.
-function recordDelivery(schema: Schema, type: string): string {
+function insertDeliveryEvent(schema: Schema, type: string): string {
   return `insert into ${schema}.events (type, job_id, target_id, attempt, actor, data)
        select '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
 }
 
-function about(delivery: ClaimedDelivery, more: object): object {
+function eventData(delivery: ClaimedDelivery, more: object): object {
   const { id, event_type, event_seq, url, attempts } = delivery;
   return { delivery_id: id, event: event_type, event_id: event_seq, url, attempts, ...more };
 }

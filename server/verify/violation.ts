@@ -1,4 +1,4 @@
-// What verification finds: each fault names the row and says what is wrong with it.
+// What verification finds: each violation names the row and says what is wrong with it.
 
 export interface Violation {
   kind:
@@ -27,18 +27,18 @@ export interface Violation {
   detail: string;
 }
 
-/** Collects faults up to a limit: a wrecked log must not fill the memory. */
+/** Collects violations up to a limit: a wrecked log must not fill the memory. */
 export class Violations {
   readonly list: Violation[] = [];
   count = 0;
-  #most: number;
+  #max: number;
 
-  constructor(most = 1000) {
-    this.#most = most;
+  constructor(max = 1000) {
+    this.#max = max;
   }
 
-  add(fault: Violation): void {
+  add(violation: Violation): void {
     this.count++;
-    if (this.list.length < this.#most) this.list.push(fault);
+    if (this.list.length < this.#max) this.list.push(violation);
   }
 }
