@@ -38,7 +38,10 @@ export async function sealedScene(db: Database): Promise<Scene> {
   const waiting = await addJob(where, given);
   await sealAll(where);
   const before = await verify();
-  expect(before).toMatchObject({ faults: [], seals: { seals: 3, unsealedEvents: 0, comparedJobs: 5, formerSeals: 0 } });
+  expect(before).toMatchObject({
+    violations: [],
+    seals: { seals: 3, unsealedEvents: 0, comparedJobs: 5, formerSeals: 0 },
+  });
   return {
     ...where,
     done,
@@ -50,5 +53,5 @@ export async function sealedScene(db: Database): Promise<Scene> {
   };
 }
 
-export const kinds = (found: Verification) => [...new Set(found.violations.map((fault) => fault.kind))].sort();
+export const kinds = (found: Verification) => [...new Set(found.violations.map((violation) => violation.kind))].sort();
 export const named = (found: Verification) => found.violations.map((f) => [f.kind, f.event ?? f.seal ?? f.jobId]);

@@ -55,11 +55,11 @@ it('proves a chain of an earlier version, and goes on with it', async () => {
   const where = await newLog(3);
   await asBefore(where, 9);
   const before = await verify(where);
-  expect(before).toMatchObject({ faults: [], seals: { seals: 3, formerSeals: 3, comparedJobs: 0 } });
+  expect(before).toMatchObject({ violations: [], seals: { seals: 3, formerSeals: 3, comparedJobs: 0 } });
   expect(before.seals.end?.hash).toHaveLength(64);
   await addSeals(where, 2);
   const after = await verify(where, before.seals.end);
-  expect(after).toMatchObject({ faults: [], seals: { seals: 5, formerSeals: 3, comparedJobs: 4 } });
+  expect(after).toMatchObject({ violations: [], seals: { seals: 5, formerSeals: 3, comparedJobs: 4 } });
   expect(after.seals.end?.hash).toHaveLength(66);
 });
 
@@ -69,10 +69,10 @@ it('accepts what an earlier version pruned before the upgrade, and nothing that 
   const anchor = (await verify(where)).seals.end;
   await pruneAsBefore(where, 1);
   await pruneAsBefore(where, 2);
-  expect(await verify(where, anchor)).toMatchObject({ faults: [], seals: { prunedSeals: 2 } });
+  expect(await verify(where, anchor)).toMatchObject({ violations: [], seals: { prunedSeals: 2 } });
   await addSeals(where, 1);
   const upgraded = await verify(where, anchor);
-  expect(upgraded).toMatchObject({ faults: [], seals: { seals: 3, prunedSeals: 2, end: { number: '6' } } });
+  expect(upgraded).toMatchObject({ violations: [], seals: { seals: 3, prunedSeals: 2, end: { number: '6' } } });
   await pruneAsBefore(where, 3);
   expect(named(await verify(where, anchor))).toContainEqual(['prune_unrecorded', '3']);
 });
@@ -83,7 +83,7 @@ it('accepts seals of both versions in turn, and refuses a removal without a reco
   await addSeals(where, 1);
   await addSeals(where, 2);
   await rebuildChain(where, (record, number) => (number % 2 === 0 ? undefined : record));
-  expect(await verify(where)).toMatchObject({ faults: [], seals: { seals: 5, formerSeals: 3 } });
+  expect(await verify(where)).toMatchObject({ violations: [], seals: { seals: 5, formerSeals: 3 } });
   await expect(pruneAsBefore(where, 1, 'pruned_at = now()')).rejects.toMatchObject({ code: '23514' });
   await where.db.query(
     `update ${where.schema}.event_seals set sealed_at = now() - interval '100 days' where number <= 2`,
@@ -103,12 +103,12 @@ it('accepts what retention removed, in several rounds, with the anchors noted be
   expect((await pruneEvents(db, schema, { olderThanSeconds: quarter })).events).toBeGreaterThan(0);
   expect(await pruneEvents(db, schema, { olderThanSeconds: quarter })).toEqual({ events: 0, complete: true });
   const between = await verify(where, first);
-  expect(between).toMatchObject({ faults: [], seals: { prunedSeals: 3, seals: 2, lastPrune: { seal: '6' } } });
+  expect(between).toMatchObject({ violations: [], seals: { prunedSeals: 3, seals: 2, lastPrune: { seal: '6' } } });
   await ageSeals(where, 200);
   await addSeals(where, 1);
   await pruneEvents(db, schema, { olderThanSeconds: quarter });
   expect(await verify(where)).toMatchObject({
-    faults: [],
+    violations: [],
     seals: { prunedSeals: 5, seals: 1, lastPrune: { seal: '8' } },
   });
 });
@@ -121,7 +121,7 @@ it('accepts jobs that retention deleted, also before their events were sealed', 
   await db.query(`update ${schema}.jobs set stale_at = now()`);
   expect(await deleteStaleJobs(db, schema, { staleForSeconds: 0, actor: 'sweeper:test', limit: 10 })).toHaveLength(2);
   await sealAll(where);
-  expect(await verify(where)).toMatchObject({ faults: [], seals: { comparedJobs: 0, unsealedEvents: 0 } });
+  expect(await verify(where)).toMatchObject({ violations: [], seals: { comparedJobs: 0, unsealedEvents: 0 } });
 });
 
 it('goes on with a log that was restored into a cluster with lower transaction ids, and says where', async () => {
@@ -137,7 +137,7 @@ it('goes on with a log that was restored into a cluster with lower transaction i
   await sealAll(where);
   await writeEvent(db, schema);
   await sealAll(where);
-  expect(await verify(where)).toMatchObject({ faults: [], seals: { restarts: ['3'], unsealedEvents: 0 } });
+  expect(await verify(where)).toMatchObject({ violations: [], seals: { restarts: ['3'], unsealedEvents: 0 } });
 });
 
 it('ends a block early when hashing its jobs takes long, and seals the rest in the next', async () => {
@@ -154,7 +154,10 @@ it('ends a block early when hashing its jobs takes long, and seals the rest in t
     { handled: 500, complete: false },
     { complete: true },
   ]);
-  expect(await verify(where)).toMatchObject({ faults: [], seals: { seals: 4, unsealedEvents: 0, comparedJobs: 1202 } });
+  expect(await verify(where)).toMatchObject({
+    violations: [],
+    seals: { seals: 4, unsealedEvents: 0, comparedJobs: 1202 },
+  });
 });
 
 it('seals events and jobs whose times have no number', async () => {
@@ -164,7 +167,7 @@ it('seals events and jobs whose times have no number', async () => {
   await db.query(`update ${schema}.jobs set created_at = '294000-01-01' where id = $1`, [job.id]);
   await db.query(`insert into ${schema}.events (type, actor, at) values ('test.happened', 'test', 'infinity')`);
   await sealAll(where);
-  expect(await verify(where)).toMatchObject({ faults: [], seals: { sealedEvents: 5, comparedJobs: 3 } });
+  expect(await verify(where)).toMatchObject({ violations: [], seals: { sealedEvents: 5, comparedJobs: 3 } });
   await db.query(`update ${schema}.events set at = now() where at = 'infinity'`);
   expect((await verify(where)).violations).toMatchObject([{ kind: 'event_altered' }]);
 });

@@ -21,8 +21,8 @@ describe('edited jobs', () => {
     const { sql, schema, verify, done, waiting } = await scene();
     for (const job of [waiting, done]) {
       await sql(`update ${schema}.jobs set ${edit} where id = $1`, [job.id]);
-      const { violations: faults } = await verify();
-      expect(faults, edit).toContainEqual(expect.objectContaining({ kind: 'job_altered', jobId: job.id }));
+      const { violations } = await verify();
+      expect(violations, edit).toContainEqual(expect.objectContaining({ kind: 'job_altered', jobId: job.id }));
     }
   });
 
@@ -34,8 +34,8 @@ describe('edited jobs', () => {
   ])('names a job by how it ended: %s', async (edit) => {
     const { sql, schema, verify, done, resolved } = await scene();
     await sql(`update ${schema}.jobs set ${edit} where id = any($1)`, [[done.id, resolved.id]]);
-    const { violations: faults } = await verify();
-    expect(faults.map((fault) => [fault.kind, fault.jobId]).sort()).toEqual(
+    const { violations } = await verify();
+    expect(violations.map((violation) => [violation.kind, violation.jobId]).sort()).toEqual(
       [done.id, resolved.id].map((id) => ['job_altered', id]).sort(),
     );
   });

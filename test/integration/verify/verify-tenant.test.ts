@@ -252,15 +252,15 @@ describe('replaying forged histories', () => {
   });
 
   it('refuses a step from where the job was not', async () => {
-    const faults = await forge([enqueued(1), ['job.completed', 'RUNNING', 'SUCCESS', 1]]);
-    expect(faults).toMatchObject([
+    const violations = await forge([enqueued(1), ['job.completed', 'RUNNING', 'SUCCESS', 1]]);
+    expect(violations).toMatchObject([
       { kind: 'job_history', detail: expect.stringMatching(/from RUNNING, but the job was QUEUED/) },
     ]);
   });
 
   it('refuses a second end', async () => {
-    const faults = await forge([enqueued(1), started(1), completed(1), completed(1)]);
-    expect(faults.some((fault) => /after the job ended/.test(fault.detail))).toBe(true);
+    const violations = await forge([enqueued(1), started(1), completed(1), completed(1)]);
+    expect(violations.some((violation) => /after the job ended/.test(violation.detail))).toBe(true);
   });
 
   it('refuses a history without a beginning', async () => {
@@ -270,30 +270,32 @@ describe('replaying forged histories', () => {
   });
 
   it('finds overlapping attempts of one target', async () => {
-    const faults = await forge([
+    const violations = await forge([
       enqueued(1, 'x'),
       enqueued(2, 'x'),
       started(1, 'x'),
       started(2, 'x'),
       completed(1, 'x'),
     ]);
-    expect(faults).toMatchObject([{ kind: 'lane_overlap', targetId: 'x' }]);
+    expect(violations).toMatchObject([{ kind: 'lane_overlap', targetId: 'x' }]);
   });
 
   it('finds a start behind a hold', async () => {
-    const faults = await forge([
+    const violations = await forge([
       enqueued(1, 'x'),
       enqueued(2, 'x'),
       started(1, 'x'),
       ['job.failed', 'RUNNING', 'ERROR', 1, 'x'],
       started(2, 'x'),
     ]);
-    expect(faults).toMatchObject([{ kind: 'lane_order', detail: expect.stringMatching(/is ERROR and has the lane/) }]);
+    expect(violations).toMatchObject([
+      { kind: 'lane_order', detail: expect.stringMatching(/is ERROR and has the lane/) },
+    ]);
   });
 
   it('finds a start out of order', async () => {
-    const faults = await forge([enqueued(1, 'x'), enqueued(2, 'x'), started(2, 'x'), completed(2, 'x')]);
-    expect(faults).toMatchObject([{ kind: 'lane_order', detail: expect.stringMatching(/came earlier/) }]);
+    const violations = await forge([enqueued(1, 'x'), enqueued(2, 'x'), started(2, 'x'), completed(2, 'x')]);
+    expect(violations).toMatchObject([{ kind: 'lane_order', detail: expect.stringMatching(/came earlier/) }]);
   });
 });
 
@@ -309,7 +311,7 @@ describe('retention and the command', () => {
     expect(found.seals.prunedSeals).toBeGreaterThan(0);
     await writeEvent(db, schema);
     await seal();
-    expect(await verify()).toMatchObject({ faults: [], seals: { sealedEvents: 1 } });
+    expect(await verify()).toMatchObject({ violations: [], seals: { sealedEvents: 1 } });
   });
 
   async function run(...args: string[]) {
@@ -327,7 +329,7 @@ describe('retention and the command', () => {
     return { code, out, err };
   }
 
-  it('exits with 0, or with 1 and the names of the faults', async () => {
+  it('exits with 0, or with 1 and the names of the violations', async () => {
     const good = await run('verify');
     expect(good).toMatchObject({ code: 0, out: expect.stringMatching(/^acme: ok/) });
     const anchor = /anchor (\S+)/.exec(good.out)?.[1] ?? '';

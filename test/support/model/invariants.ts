@@ -11,9 +11,11 @@ type Where = Pick<TenantContext, 'db' | 'schema'>;
 
 /** Fails with every broken invariant, named. */
 export async function checkInvariants({ db, schema }: Where): Promise<void> {
-  const { violations: faults } = await verifyTenant(db, schema);
+  const { violations } = await verifyTenant(db, schema);
   const broken = [
-    ...faults.map((fault) => `${fault.kind} ${fault.jobId ?? fault.targetId ?? ''}: ${fault.detail}`),
+    ...violations.map(
+      (violation) => `${violation.kind} ${violation.jobId ?? violation.targetId ?? ''}: ${violation.detail}`,
+    ),
     ...(await brokenRows(db, schema)),
     ...(await brokenHistories(db, schema)),
   ];

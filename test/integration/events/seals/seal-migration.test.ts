@@ -45,11 +45,14 @@ test('seals that an earlier version pruned are adopted once, by the first seal o
     [previousHash.toString('hex')],
   );
   await migrateTenant(db, 'tenant_before');
-  expect(await verifyTenant(db, schema)).toMatchObject({ faults: [], seals: { prunedSeals: 1, formerSeals: 2 } });
+  expect(await verifyTenant(db, schema)).toMatchObject({ violations: [], seals: { prunedSeals: 1, formerSeals: 2 } });
   await writeEvent(db, schema);
   await sealAll({ db, schema });
   const found = await verifyTenant(db, schema);
-  expect(found).toMatchObject({ faults: [], seals: { seals: 2, lastPrune: { seal: '3', olderThanSeconds: null } } });
+  expect(found).toMatchObject({
+    violations: [],
+    seals: { seals: 2, lastPrune: { seal: '3', olderThanSeconds: null } },
+  });
   await db.query(`update ${schema}.event_seals set pruned_at = now(), pruned_by = 0 where number = 2`);
   expect((await verifyTenant(db, schema)).violations).toMatchObject([{ kind: 'prune_unrecorded', seal: '2' }]);
 });
