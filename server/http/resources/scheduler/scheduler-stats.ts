@@ -2,8 +2,8 @@
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { readCapacitySnapshot } from '../../../scheduler/snapshot.ts';
-import { rollUpNow } from '../../../stats/roll-up.ts';
 import { readSnapshot } from '../../../stats/read-counts.ts';
+import { rollUpNow } from '../../../stats/roll-up.ts';
 import { readTimeseries } from '../../../stats/timeseries.ts';
 import { RouteGroup } from '../../route.ts';
 import { timeseriesQuery, timeseriesSchema } from '../stats.ts';

@@ -7,14 +7,11 @@ import {
   isVisible,
   parseSnapshot,
   type Snapshot,
-<<<<<<<< HEAD:test/unit/events/log/snapshot.test.ts
 } from '../../../../server/events/log/pg-snapshot.ts';
-import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../../server/events/stream/stream-id.ts';
-========
-} from '../../../../server/events/log/pg-snapshot.ts';
-import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../../server/events/stream/stream-id.ts';
->>>>>>>> 313db78 (events, verify, webhooks, stats, maintenance: plain names):test/unit/events/pg-snapshot.test.ts
 
+import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../../server/events/stream/stream-id.ts';
+
+=
 const t1 = { id: 't1', secret: 'b5f1c2d3-0000-4000-8000-000000000001' };
 const t2 = { id: 't2', secret: 'b5f1c2d3-0000-4000-8000-000000000002' };
 
