@@ -11,7 +11,6 @@ import {
 
 import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../../server/events/stream/stream-id.ts';
 
-=
 const t1 = { id: 't1', secret: 'b5f1c2d3-0000-4000-8000-000000000001' };
 const t2 = { id: 't2', secret: 'b5f1c2d3-0000-4000-8000-000000000002' };
 
