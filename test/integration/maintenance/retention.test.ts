@@ -9,7 +9,7 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { probeTenants } from '../../../server/maintenance/probe-tenants.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { createRetention } from '../../../server/maintenance/retention-task.ts';
-import { readCounts, readCounts } from '../../../server/stats/read-counts.ts';
+import { readCounts } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/postgres/database.ts';

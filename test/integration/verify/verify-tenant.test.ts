@@ -6,6 +6,7 @@ import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { type Verification, verifyTenant } from '../../../server/verify/verify-tenant.ts';
+import type { Violation } from '../../../server/verify/violation.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
 import { addJobs, claim, finish } from '../../support/jobs.ts';
 import { useTenant } from '../../support/postgres/database.ts';
