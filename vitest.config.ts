@@ -1,5 +1,8 @@
 import { defineConfig } from 'vitest/config';
 
+// Printed by the reporter; LEASEHOLD_TEST_SEED repeats the order of a run.
+const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? Date.now() % 2 ** 31);
+
 export default defineConfig({
   test: {
     include: ['test/**/*.test.ts'],
@@ -10,9 +13,21 @@ export default defineConfig({
     // The smallest machines of CI have two cores, and each worker brings Postgres backends along.
     // Many tests wait for processes, leases and signals more than they compute.
     maxWorkers: 3,
-    testTimeout: 30_000,
-    hookTimeout: 60_000,
-    teardownTimeout: 30_000,
+    // Limits for tests that hang. A machine that is busy with other work must not reach them.
+    testTimeout: 90_000,
+    hookTimeout: 120_000,
+    teardownTimeout: 60_000,
+    // The tests of a file run in random order. Files keep theirs: the longest first, so that none is left for the end.
+    sequence: { shuffle: { files: false, tests: true }, seed },
     reporters: ['default', './test/support/vitest/count-reporter.ts'],
+    coverage: {
+      provider: 'v8',
+      include: ['server/**/*.ts'],
+      // Run by worker threads and child processes only, where V8 does not count for us.
+      exclude: ['server/main.ts', 'server/cli/main.ts', 'server/**/*-thread.ts', 'server/**/tables/*.ts'],
+      reporter: ['text-summary', 'json-summary', 'html'],
+      reportsDirectory: 'coverage',
+      thresholds: { lines: 90 },
+    },
   },
 });

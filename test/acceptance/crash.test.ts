@@ -10,11 +10,13 @@ import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 const patient = { timeoutMs: 60_000 };
+// Long enough for the daemons that live, on a busy machine too.
+const shortLease = { LEASE_SECONDS: '5' };
 
 test('jobs of a killed daemon are recovered by the other; the crash costs one attempt', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
-  const first = await startProcess(context, { name: 'killed', env: effects.env });
+  const first = await startProcess(context, { name: 'killed', env: { ...effects.env, ...shortLease } });
   const given = ['a', 'b', 'a', 'b'].map((lane) => ({
     type: 'work',
     targetId: `kill-${lane}`,
@@ -23,7 +25,7 @@ test('jobs of a killed daemon are recovered by the other; the crash costs one at
   }));
   const jobs = await addJobs(context, given);
   await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
-  await startProcess(context, { name: 'survivor', env: effects.env });
+  await startProcess(context, { name: 'survivor', env: { ...effects.env, ...shortLease } });
   first.kill('SIGKILL');
   await first.exited;
   await eventually(async () => {
@@ -42,7 +44,7 @@ test('jobs of a killed daemon are recovered by the other; the crash costs one at
 test('a daemon that stood still past its lease can neither finish nor go on', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
-  const zombie = await startProcess(context, { name: 'zombie', env: effects.env });
+  const zombie = await startProcess(context, { name: 'zombie', env: { ...effects.env, ...shortLease } });
   const job = await addJob(context, {
     type: 'work',
     targetId: 'frozen',
@@ -52,7 +54,7 @@ test('a daemon that stood still past its lease can neither finish nor go on', as
   const next = await addJob(context, { type: 'work', targetId: 'frozen' });
   await eventually(() => expect(effects.read().length).toBeGreaterThan(1), patient);
   zombie.kill('SIGSTOP');
-  await startProcess(context, { name: 'successor', env: effects.env });
+  await startProcess(context, { name: 'successor', env: { ...effects.env, ...shortLease } });
   await eventually(() => {
     expect(
       effects
@@ -83,7 +85,10 @@ test.each(['alone', 'beside another'])(
   async (how) => {
     const { db, schema } = context;
     const effects = await useEffects();
-    const frozen = await startProcess(context, { name: `frozen-${how.slice(0, 5)}`, env: effects.env });
+    const frozen = await startProcess(context, {
+      name: `frozen-${how.slice(0, 5)}`,
+      env: { ...effects.env, ...shortLease },
+    });
     let jobs: Job[] = [];
     await db.transaction(async (tx) => {
       // The claim waits for this lock with all that it needs: it is answered while nobody reads.
@@ -106,7 +111,10 @@ test.each(['alone', 'beside another'])(
     const isExpired = (state: string) => db.query(expired, [frozen.name, state, jobs[0]?.id]);
     if (how === 'alone') await eventually(async () => expect(await isExpired('ACTIVE')).toHaveLength(1), patient);
     else {
-      const other = await startProcess(context, { name: 'sweeping', env: { ...effects.env, WORKER_CONCURRENCY: '0' } });
+      const other = await startProcess(context, {
+        name: 'sweeping',
+        env: { ...effects.env, ...shortLease, WORKER_CONCURRENCY: '0' },
+      });
       await eventually(async () => expect(await isExpired('EXPIRED')).toHaveLength(1), patient);
       expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'ERROR', error: { code: 'LEASE_EXPIRED' } });
       other.kill('SIGKILL');

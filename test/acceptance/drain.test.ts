@@ -15,7 +15,7 @@ const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seco
 test('within the grace a running job goes on to its end', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
-  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120) } });
+  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '5' } });
   const job = await addJob(context, { type: 'work', targetId: 'graceful', payload: { until: gate.path } });
   await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
   daemon.kill('SIGTERM');

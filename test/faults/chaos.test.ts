@@ -23,9 +23,9 @@ test(
     const random = generator(seed);
     const pick = <T>(all: readonly T[]): T => all[Math.floor(random() * all.length)] as T;
     const effects = await useEffects();
-    const env = { ...effects.env, SHUTDOWN_GRACE_PERIOD_SECONDS: '2' };
-    const fleet = new Map<string, DaemonProcess>();
-    for (const name of names) fleet.set(name, await startProcess(context, { name, env }));
+    const env = { ...effects.env, LEASE_SECONDS: '4', SHUTDOWN_GRACE_PERIOD_SECONDS: '2' };
+    const daemons = new Map<string, DaemonProcess>();
+    for (const name of names) daemons.set(name, await startProcess(context, { name, env }));
     const acknowledged: string[] = [];
     const until = performance.now() + runMs;
     const isOn = () => performance.now() < until;
@@ -39,7 +39,7 @@ test(
           max_attempts: 5,
           client_request_id: `c-${n}`,
         };
-        const request = pick([...fleet.values()])
+        const request = pick([...daemons.values()])
           .request('POST', `/api/targets/lane-${n % 5}/jobs`, body)
           .then((answer) => void (answer.status === 201 && acknowledged.push(answer.body.id)))
           .catch(() => {});
@@ -51,16 +51,16 @@ test(
       await Promise.all(requests);
     };
     const restart = async (name: string, signal: NodeJS.Signals) => {
-      const daemon = fleet.get(name) as DaemonProcess;
+      const daemon = daemons.get(name) as DaemonProcess;
       daemon.kill(signal);
       await daemon.exited;
-      fleet.set(name, await startProcess(context, { name, env }));
+      daemons.set(name, await startProcess(context, { name, env }));
     };
     const faults: (() => Promise<unknown>)[] = [
       () => restart(pick(names), 'SIGKILL'),
       () => restart(pick(names), 'SIGTERM'),
       async () => {
-        const daemon = fleet.get(pick(names)) as DaemonProcess;
+        const daemon = daemons.get(pick(names)) as DaemonProcess;
         daemon.kill('SIGSTOP');
         await pause(6_000);
         daemon.kill('SIGCONT');

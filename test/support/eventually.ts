@@ -1,13 +1,14 @@
 // Waits for a condition instead of sleeping for luck.
 
 export interface EventuallyOptions {
+  /** How long a machine that is busy with other work may take; reached only by what never happens. */
   timeoutMs?: number;
   everyMs?: number;
 }
 
 /** Calls `check` until it neither throws nor rejects; then returns its value. Throws its last error. */
 export async function eventually<T>(check: () => T | Promise<T>, options: EventuallyOptions = {}): Promise<T> {
-  const { timeoutMs = 15_000, everyMs = 20 } = options;
+  const { timeoutMs = 60_000, everyMs = 20 } = options;
   const deadline = performance.now() + timeoutMs;
   for (;;) {
     try {

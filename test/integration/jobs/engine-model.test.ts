@@ -36,10 +36,14 @@ test(
           const setup = () => ({ model: new EngineModel(), real: new EngineDriver(context) });
           await fc.asyncModelRun(setup, [...commands, new Drain()]);
           await checkInvariants(context);
+          made.sequential.runs += 1;
+          // The commands that were run, without the drain at the end.
+          made.sequential.steps += [...commands].length;
         }),
       ),
       { seed, endOnFailure: long, ...limits(12) },
     );
+    expectEnough('sequential');
   },
   timeout,
 );
@@ -64,21 +68,31 @@ test(
             await checkInvariants(context);
             await real.drain();
             await checkInvariants(context);
+            made.concurrent.runs += 1;
+            made.concurrent.steps += commands.length;
           }),
       ),
       { seed, endOnFailure: true, ...limits(6) },
     );
+    expectEnough('concurrent');
   },
   timeout,
 );
 
-let runs = 0;
-afterAll(() => console.log(`model: ${runs} runs, LEASEHOLD_TEST_SEED=${seed}`));
+// A generator that makes short sequences, or runs that are cut short, must not pass as a test of the engine.
+const minimum = { sequential: { runs: 10, steps: 200 }, concurrent: { runs: 6, steps: 360 } };
+const made = { sequential: { runs: 0, steps: 0 }, concurrent: { runs: 0, steps: 0 } };
+
+function expectEnough(kind: keyof typeof made): void {
+  const { runs, steps } = made[kind];
+  console.log(`model, ${kind}: ${runs} runs, ${steps} steps, LEASEHOLD_TEST_SEED=${seed}`);
+  expect(runs).toBeGreaterThanOrEqual(minimum[kind].runs);
+  expect(steps).toBeGreaterThanOrEqual(minimum[kind].steps);
+}
 
 /** Every run starts with an empty tenant. */
 async function inNewTenant(run: (context: TenantContext) => Promise<void>): Promise<void> {
   const context = { ...database, ...(await addTenant(database.db)) };
-  runs += 1;
   await run(context);
   await removeTenant(database.db, context.tenant.slug);
 }

@@ -14,7 +14,7 @@ export const fastSettings: Record<string, string> = {
   PORT: '0',
   LOG_LEVEL: process.env.TEST_LOG_LEVEL ?? 'silent',
   HEARTBEAT_INTERVAL_SECONDS: '0.2',
-  LEASE_SECONDS: '2',
+  LEASE_SECONDS: '15',
   STALE_LEASE_GRACE_SECONDS: '0.2',
   SWEEP_INTERVAL_SECONDS: '0.2',
   POLL_INTERVAL_SECONDS: '0.5',

@@ -1,7 +1,11 @@
-// Ends a run with one line of counts, alone, for machines to read.
-import type { Reporter, TestModule } from 'vitest/node';
+// Begins a run with the seed of its order, and ends it with one line of counts, alone, for machines to read.
+import type { Reporter, TestModule, Vitest } from 'vitest/node';
 
 export default class CountReporter implements Reporter {
+  onInit(vitest: Vitest): void {
+    console.log(`test order: LEASEHOLD_TEST_SEED=${vitest.config.sequence.seed}`);
+  }
+
   async onTestRunEnd(modules: ReadonlyArray<TestModule>, errors: ReadonlyArray<unknown>): Promise<void> {
     let passed = 0;
     let failed = errors.length;

@@ -155,7 +155,7 @@ function blockFor(ms: number): void {
 
 test('a handler that blocks the event loop for longer than its lease ends with success', async () => {
   const block = defineJob({ type: 'block', run: () => blockFor(5000) });
-  await startDaemon(context, { handlers: [block] });
+  await startDaemon(context, { handlers: [block], env: { LEASE_SECONDS: '3' } });
   const job = await addJob(context, { type: 'block', targetId: 'blocked' });
   await eventually(
     async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 }),
