@@ -3,11 +3,11 @@ import { chmod, readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import type { Database } from '../database/database.ts';
 import { createLogger } from '../kernel/logger.ts';
-import { createApiKey } from '../tenants/api-keys/create.ts';
 import { scopes } from '../tenants/api-keys/key.ts';
+import { createApiKey } from '../tenants/api-keys/key-store.ts';
 import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { createTenant } from '../tenants/provision.ts';
-import { findTenant } from '../tenants/read.ts';
+import { findTenant } from '../tenants/tenant-store.ts';
 
 const slug = 'demo';
 

@@ -2,8 +2,8 @@
 // happens leaves an event, every event takes a number from its tenant's sequence, and how far a
 // sequence has come can be read without a table. A tenant whose number stands still is quiet.
 import type { Queryable } from '../database/database.ts';
-import { tenantsFingerprint } from '../tenants/read.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import { tenantsFingerprint } from '../tenants/tenant-store.ts';
 
 interface Row {
   tenants: string;

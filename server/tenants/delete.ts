@@ -1,20 +1,19 @@
-// Deletes a tenant in two steps: the first call hands out a token and changes nothing else, the
-// second, with that token, drops the schema. Status DELETING comes first, so that daemons let go of
-// the tenant; schema and row then vanish in one transaction.
+// Deletes a tenant in two steps: the first call returns a token and changes nothing else, the second, with that token,
+// drops the schema. The status becomes DELETING first, so that daemons stop working for the tenant; schema and row are
+// then removed in one transaction.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
 import { type Database, isRetryable, type Queryable, sqlState } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
-import { announceTenants } from './announce.ts';
-import { noTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
+import { announceTenants, lockTenant, noTenant } from './tenant-store.ts';
 
-// DDL that waits for a lock makes everybody wait behind it.
+// Statements queue behind DDL that waits for a lock, so it must not wait long.
 const lockTimeout = '3s';
-// A busy tenant's transactions hold its tables in another order, until they see that it is DELETING.
-const mostTries = 10;
+// Transactions of a busy tenant lock its tables in another order, until they see that it is DELETING.
+const maxTries = 10;
 const maxCounted = 10_000;
 
 /** First step. A second request replaces the token of the first. */
@@ -46,24 +45,23 @@ export async function deleteTenant(
 
 async function markDeleting(db: Database, slug: string, options: { confirm: string; force?: boolean | undefined }) {
   return db.transaction(async (tx) => {
-    const [row] = await tx.query<TenantRow & { delete_token: string | null }>(
-      `select ${tenantColumns}, delete_token from ${controlSchema}.tenants where slug = $1 for update`,
-      [slug],
+    const tenant = await lockTenant(tx, slug);
+    const [row] = await tx.query<{ delete_token: string | null }>(
+      `select delete_token from ${controlSchema}.tenants where id = $1`,
+      [tenant.id],
     );
-    if (!row) throw noTenant(slug);
-    if (!sameToken(row.delete_token, options.confirm)) {
+    if (!sameToken(row?.delete_token ?? null, options.confirm)) {
       throw problem('CONFLICT', 'The confirmation token is not the one of the last request to delete this tenant.', {
         field: 'confirm',
       });
     }
-    const tenant = toTenant(row);
-    // Before anything changes: the usual refusal should not make a single daemon stop.
+    // Before the status changes: the usual refusal must not interrupt any daemon.
     if (!options.force) refuseIfRunning(await countRunning(tx, tenant));
     await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [
-      row.id,
+      tenant.id,
     ]);
     await announceTenants(tx);
-    return { tenant, before: row.status };
+    return { tenant, before: tenant.status };
   });
 }
 
@@ -73,7 +71,7 @@ async function drop(db: Database, tenant: Tenant, force: boolean): Promise<void>
       return await dropOnce(db, tenant, force);
     } catch (error) {
       if (!isRetryable(error) && sqlState(error) !== lockNotAvailable) throw error;
-      if (tries === mostTries) throw problem('CONFLICT', "The tenant's tables are in use; try again in a moment.");
+      if (tries === maxTries) throw problem('CONFLICT', "The tenant's tables are in use; try again in a moment.");
       await setTimeout(Math.random() * 100 * tries);
     }
   }
@@ -86,7 +84,7 @@ async function dropOnce(db: Database, tenant: Tenant, force: boolean): Promise<v
     await tx.query("set local citus.propagate_set_commands = 'local'");
     await tx.query(`set local lock_timeout = '${lockTimeout}'`);
     if (await isOurs(tx, tenant)) {
-      // After this lock no claim can commit any more: the count below is final.
+      // After this lock no claim can commit: the count below is final.
       await tx.query(`lock table ${tenant.schema}.jobs in access exclusive mode`);
       if (!force) refuseIfRunning(await countRunning(tx, tenant));
       await tx.query(`drop schema ${tenant.schema} cascade`);
@@ -106,7 +104,7 @@ async function restore(db: Queryable, tenant: Tenant, before: TenantStatus): Pro
     .catch(() => {});
 }
 
-/** A half-made tenant may have no schema yet, or a stranger's may have taken its name. */
+/** An unfinished creation may have left no schema, or a schema of the same name may belong to something else. */
 async function isOurs(db: Queryable, tenant: Tenant): Promise<boolean> {
   const [found] = await db.query<{ ours: boolean }>('select to_regclass($1) is not null as ours', [
     `${tenant.schema}.migrations`,

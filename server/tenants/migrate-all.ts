@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts';
 import { migrateControl } from '../database/migrate.ts';
 import { type MigrateAllReport, migrateAllTenants } from '../database/migrate-tenants.ts';
 import type { Logger } from '../kernel/logger.ts';
-import { readAllTenants } from './read.ts';
+import { readAllTenants } from './tenant-store.ts';
 
 export interface MigrateEverythingReport extends MigrateAllReport {
   /** Files applied to the control schema by this call. */

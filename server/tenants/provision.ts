@@ -7,12 +7,11 @@ import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/i
 import { MigrationError, migrateTenant } from '../database/migrate.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/parse.ts';
-import { announceTenants } from './announce.ts';
-import { createApiKey } from './api-keys/create.ts';
 import { type NewApiKey, scopes } from './api-keys/key.ts';
+import { createApiKey } from './api-keys/key-store.ts';
 import { mirrorCapacities } from './capacities.ts';
-import { findTenant } from './read.ts';
 import { type Tenant, type TenantRow, type TenantSettings, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
+import { announceTenants, findTenant } from './tenant-store.ts';
 import { newWebhookSecret } from './webhook-secrets.ts';
 
 export interface CreateTenantInput {

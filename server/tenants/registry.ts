@@ -5,8 +5,8 @@ import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { readTenantsAndFingerprint, readTenantsFingerprint } from './read.ts';
 import type { Tenant } from './tenant.ts';
+import { readTenantsAndFingerprint, readTenantsFingerprint } from './tenant-store.ts';
 
 // A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
 // while none can arrive, by asking every second.

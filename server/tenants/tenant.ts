@@ -1,7 +1,9 @@
-// What a tenant is: its row, its settings and their rules. Settings keep the API's snake_case,
-// because they are stored and shown exactly as they were given.
+// What a tenant is: its row, its settings and their rules. Settings keep the API's snake_case, because they are stored
+// and shown exactly as they were given.
 import { z } from 'zod';
+import { columnList, columnsOf, type RowOf } from '../database/drizzle.ts';
 import { quoteSchema, type Schema } from '../database/identifiers.ts';
+import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
@@ -53,54 +55,34 @@ export const tenantSettings = z.strictObject({
 });
 export type TenantSettings = z.output<typeof tenantSettings>;
 
-export interface Tenant {
-  id: string;
-  slug: string;
+const { deleteToken: _, ...shownColumns } = columnsOf(tenants);
+
+/** What a read of tenants selects: all but the token of a deletion. */
+export const tenantSelection = shownColumns;
+/** The same as text. */
+export const tenantColumns = columnList(tenants, tenantSelection);
+
+export type TenantRow = Omit<RowOf<typeof tenants>, 'deleteToken'>;
+
+export interface Tenant extends TenantRow {
   /** Quoted, for SQL: `${tenant.schema}.jobs`. */
   schema: Schema;
-  schemaName: string;
   status: TenantStatus;
   settings: TenantSettings;
-  /** Newest first; all of them sign. */
-  webhookSecrets: readonly string[];
-  /** Seals what clients keep for us. Never shown. */
-  secret: string;
-  createdAt: string;
-  updatedAt: string;
 }
-
-export interface TenantRow {
-  id: string;
-  slug: string;
-  schema_name: string;
-  status: TenantStatus;
-  settings: unknown;
-  webhook_secrets: string[];
-  secret: string;
-  created_at: string;
-  updated_at: string;
-}
-
-export const tenantColumns = 'id, slug, schema_name, status, settings, webhook_secrets, secret, created_at, updated_at';
 
 export function toTenant(row: TenantRow): Tenant {
   return {
-    id: row.id,
-    slug: row.slug,
-    schema: quoteSchema(row.schema_name),
-    schemaName: row.schema_name,
-    status: row.status,
+    ...row,
+    schema: quoteSchema(row.schemaName),
+    status: row.status as TenantStatus,
     settings: readSettings(row.settings),
-    webhookSecrets: row.webhook_secrets,
-    secret: row.secret,
-    createdAt: row.created_at,
-    updatedAt: row.updated_at,
   };
 }
 
 /**
- * Stored settings may come from a newer version (side by side during a deploy) or from a hand in
- * the table: what this version does not understand is left out, the rest still holds.
+ * Stored settings may have been written by a newer version (during a deploy) or by hand. What this version does not
+ * understand is left out; the rest still applies.
  */
 function readSettings(stored: unknown): TenantSettings {
   const settings: Record<string, unknown> = {};

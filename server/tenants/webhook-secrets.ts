@@ -4,7 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { announceTenants } from './announce.ts';
+import { announceTenants } from './tenant-store.ts';
 
 // The new one and the one before.
 const maxSecrets = 2;

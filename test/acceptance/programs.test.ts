@@ -9,7 +9,7 @@ import { pathToFileURL } from 'node:url';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
 import { packageVersion } from '../../server/kernel/environment.ts';
 import { packageRoot } from '../../server/kernel/package-root.ts';
-import { findTenant } from '../../server/tenants/read.ts';
+import { findTenant } from '../../server/tenants/tenant-store.ts';
 import { createEmptyDatabase, useDatabase } from '../support/postgres/database.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
 

@@ -5,12 +5,9 @@ import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import { timeField } from '../../kernel/fields.ts';
 import { parseFields } from '../../kernel/parse.ts';
-import { createApiKey } from '../../tenants/api-keys/create.ts';
 import { type ApiKey, type NewApiKey, type Scope, scopes } from '../../tenants/api-keys/key.ts';
-import { listApiKeys } from '../../tenants/api-keys/list.ts';
-import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
-import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
-import { getTenant } from '../../tenants/read.ts';
+import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
+import { getTenant } from '../../tenants/tenant-store.ts';
 import type { Session } from '../session.ts';
 import { facts, table } from '../table.ts';
 

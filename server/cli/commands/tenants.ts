@@ -2,10 +2,14 @@
 import type { Command } from 'commander';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
 import { createTenant } from '../../tenants/provision.ts';
-import { getTenant, readAllTenants } from '../../tenants/read.ts';
-import { activateTenant, suspendTenant } from '../../tenants/suspend.ts';
 import type { Tenant, TenantSettings } from '../../tenants/tenant.ts';
-import { updateTenantSettings } from '../../tenants/update-settings.ts';
+import {
+  activateTenant,
+  getTenant,
+  readAllTenants,
+  suspendTenant,
+  updateTenantSettings,
+} from '../../tenants/tenant-store.ts';
 import type { Session } from '../session.ts';
 import { collectSettings } from '../settings-patch.ts';
 import { facts, table } from '../table.ts';

@@ -1,7 +1,7 @@
 // leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
 import { type Command, InvalidArgumentError } from 'commander';
 import { problem } from '../../kernel/errors.ts';
-import { getTenant, readAllTenants } from '../../tenants/read.ts';
+import { getTenant, readAllTenants } from '../../tenants/tenant-store.ts';
 import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
 import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
 import type { Violation } from '../../verify/violation.ts';

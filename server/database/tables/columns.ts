@@ -4,4 +4,5 @@ import { bigint, customType, timestamp } from 'drizzle-orm/pg-core';
 export const xid8 = customType<{ data: string }>({ dataType: () => 'xid8' });
 export const bytea = customType<{ data: Buffer }>({ dataType: () => 'bytea' });
 export const at = (name: string) => timestamp(name, { withTimezone: true, mode: 'string' });
-export const bigintText = (name: string) => bigint(name, { mode: 'bigint' });
+/** bigint as the driver gives it: text, because it can pass 2^53. */
+export const bigintText = (name: string) => bigint(name, { mode: 'bigint' }).$type<string>();

@@ -1,6 +1,6 @@
 // Keys as the operator sees them: those of any tenant, and the operator's own.
 import { z } from 'zod';
-import { getTenant } from '../../tenants/read.ts';
+import { getTenant } from '../../tenants/tenant-store.ts';
 import { RouteGroup } from '../route.ts';
 import { createKeyBody } from './key-schemas.ts';
 import { addKeyRoutes, type KeyRouteDependencies } from './keys.ts';

@@ -2,10 +2,7 @@
 // the operator's under /api/admin/keys. One definition of the four routes serves all three.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { createApiKey } from '../../tenants/api-keys/create.ts';
-import { listApiKeys } from '../../tenants/api-keys/list.ts';
-import { revokeApiKey } from '../../tenants/api-keys/revoke.ts';
-import { rotateApiKey } from '../../tenants/api-keys/rotate.ts';
+import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';

@@ -3,11 +3,15 @@ import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
 import { createTenant } from '../../tenants/provision.ts';
-import { getTenant, readTenantPage } from '../../tenants/read.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
-import { activateTenant, suspendTenant } from '../../tenants/suspend.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { updateTenantSettings } from '../../tenants/update-settings.ts';
+import {
+  activateTenant,
+  getTenant,
+  readTenantPage,
+  suspendTenant,
+  updateTenantSettings,
+} from '../../tenants/tenant-store.ts';
 import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';
 import { booleanQuery, pageQuery } from '../query.ts';

@@ -1,50 +1,24 @@
 // What an API key is: `lh_<id>_<secret>`, 256 random bits, of which only the SHA-256 is stored.
 import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { columnsOf, type RowOf } from '../../database/drizzle.ts';
+import { apiKeys } from '../../database/tables/control.ts';
 
 export const scopes = ['read', 'enqueue', 'control', 'worker', 'admin'] as const;
 export type Scope = (typeof scopes)[number];
 
-export interface ApiKey {
-  id: string;
-  /** Null: an operator's key, for /api/admin. */
-  tenantId: string | null;
-  name: string;
+const { hash: _, ...shownColumns } = columnsOf(apiKeys);
+
+/** What a read of keys selects: all but the hash. */
+export const keySelection = shownColumns;
+
+/** A key whose `tenantId` is null is an operator's, for /api/admin. */
+export interface ApiKey extends Omit<RowOf<typeof apiKeys>, 'hash' | 'scopes'> {
   scopes: readonly Scope[];
-  createdAt: string;
-  expiresAt: string | null;
-  revokedAt: string | null;
-  lastUsedAt: string | null;
 }
 
 /** A key at the only moment when its text is known. */
 export interface NewApiKey extends ApiKey {
   text: string;
-}
-
-export interface ApiKeyRow {
-  id: string;
-  tenant_id: string | null;
-  name: string;
-  scopes: Scope[];
-  created_at: string;
-  expires_at: string | null;
-  revoked_at: string | null;
-  last_used_at: string | null;
-}
-
-export const apiKeyColumns = 'id, tenant_id, name, scopes, created_at, expires_at, revoked_at, last_used_at';
-
-export function toApiKey(row: ApiKeyRow): ApiKey {
-  return {
-    id: row.id,
-    tenantId: row.tenant_id,
-    name: row.name,
-    scopes: row.scopes,
-    createdAt: row.created_at,
-    expiresAt: row.expires_at,
-    revokedAt: row.revoked_at,
-    lastUsedAt: row.last_used_at,
-  };
 }
 
 export function generateKey(): { id: string; text: string; hash: Buffer } {

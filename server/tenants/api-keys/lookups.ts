@@ -1,9 +1,12 @@
-// Reads keys from the database for those who are not known to hold a valid one. Whatever strangers send, they
-// have one statement at a time between them, and one connection: ids that come meanwhile share the next.
+// Reads keys that are not cached. Callers without a valid key share one statement at a time, and so one connection,
+// however many requests they send: ids that arrive meanwhile are read together by the next statement.
+import { and, gt, isNull, or, sql } from 'drizzle-orm';
 import type { Queryable } from '../../database/database.ts';
+import { build, columnsOf, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';
-import { type ApiKey, type ApiKeyRow, apiKeyColumns, toApiKey } from './key.ts';
+import type { ApiKey } from './key.ts';
 
 export interface StoredKey {
   key: ApiKey;
@@ -16,11 +19,11 @@ interface Waiting {
   found: Promise<StoredKey | undefined>;
 }
 
-// At most some fifty statements a second; the first after a pause does not wait.
+// At most fifty statements a second; the first after a pause is sent at once.
 const pauseMs = 20;
-const mostPerStatement = 500;
-// Beyond this the daemon is flooded; who waits would be answered too late.
-const mostWaiting = 5000;
+const maxPerStatement = 500;
+// Beyond this the daemon is flooded, and answers would come too late.
+const maxWaiting = 5000;
 
 export class KeyLookups {
   #db: Queryable;
@@ -31,21 +34,21 @@ export class KeyLookups {
     this.#db = db;
   }
 
-  /** The valid key with this id; callers that ask for the same one share the answer. */
+  /** The valid key with this id. Callers that ask for the same id share the answer. */
   find(id: string): Promise<StoredKey | undefined> {
     const known = this.#waiting.get(id);
     if (known !== undefined) return known.found;
-    if (this.#waiting.size >= mostWaiting) {
+    if (this.#waiting.size >= maxWaiting) {
       throw problem('TOO_MANY_REQUESTS', 'Too many requests with unknown API keys; try again in a few seconds.');
     }
-    let settle: Pick<Waiting, 'resolve' | 'reject'> | undefined;
+    let callbacks: Pick<Waiting, 'resolve' | 'reject'> | undefined;
     const found = new Promise<StoredKey | undefined>((resolve, reject) => {
-      settle = { resolve, reject };
+      callbacks = { resolve, reject };
     });
-    this.#waiting.set(id, { ...(settle as Pick<Waiting, 'resolve' | 'reject'>), found });
+    this.#waiting.set(id, { ...(callbacks as Pick<Waiting, 'resolve' | 'reject'>), found });
     if (!this.#reading) {
       this.#reading = true;
-      // Those of the same moment share the first statement.
+      // Requests that arrive together share the first statement.
       setImmediate(() => void this.#readAll());
     }
     return found;
@@ -53,7 +56,7 @@ export class KeyLookups {
 
   async #readAll(): Promise<void> {
     while (this.#waiting.size > 0) {
-      const batch = [...this.#waiting].slice(0, mostPerStatement);
+      const batch = [...this.#waiting].slice(0, maxPerStatement);
       for (const [id] of batch) this.#waiting.delete(id);
       await this.#read(new Map(batch));
       await new Promise<void>((resolve) => setTimeout(resolve, pauseMs));
@@ -71,12 +74,21 @@ export class KeyLookups {
   }
 }
 
+const validByIds = defineRead<{ ids: readonly string[] }>()(({ ids }) =>
+  build
+    .select(columnsOf(apiKeys))
+    .from(apiKeys)
+    .where(
+      and(
+        sql`${apiKeys.id} = any(${ids}::text[])`,
+        isNull(apiKeys.revokedAt),
+        or(isNull(apiKeys.expiresAt), gt(apiKeys.expiresAt, sql`now()`)),
+      ),
+    ),
+);
+
 /** Those of the ids that belong to a valid key. */
 export async function readKeys(db: Queryable, ids: readonly string[]): Promise<Map<string, StoredKey>> {
-  const rows = await db.query<ApiKeyRow & { hash: Buffer }>(
-    `select ${apiKeyColumns}, hash from ${controlSchema}.api_keys
-      where id = any($1::text[]) and revoked_at is null and (expires_at is null or expires_at > now())`,
-    [ids],
-  );
-  return new Map(rows.map((row) => [row.id, { key: toApiKey(row), hash: row.hash }]));
+  const rows = await validByIds(db, controlSchema, { ids });
+  return new Map(rows.map(({ hash, ...key }) => [key.id, { key: key as ApiKey, hash }]));
 }

@@ -1,6 +1,6 @@
-// Decides whether a key's text is valid, from a cache that lives two seconds and is dropped when keys change.
-// A revocation takes effect at once on the daemon that made it, within moments on the others. Unknown,
-// revoked and expired keys get the same answer for the same work, and share one connection for it.
+// Decides whether the text of a key is valid, from a cache of two seconds that is cleared when keys change. A revocation
+// takes effect at once on the daemon that made it, within moments on the others. Unknown, revoked and expired keys get
+// the same answer after the same work.
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
@@ -11,11 +11,11 @@ import { type ApiKey, hashKey, keyIdOf, sameHash } from './key.ts';
 import { KeyLookups, readKeys, type StoredKey } from './lookups.ts';
 
 const cacheMs = 2000;
-// Ids are random and never used again: one that is unknown stays so.
+// Ids are random and never reused: an unknown id stays unknown.
 const unknownMs = 30_000;
-// Bounds the memory that a flood of made-up ids can take.
+// Bounds the memory that a flood of invented ids can take.
 const maxCached = 10_000;
-// `last_used_at` is for people; a minute is precise enough and keeps this table out of the hot path.
+// `last_used_at` is informational: a minute is precise enough and keeps writes to this table rare.
 const lastUsedMs = 60_000;
 
 interface Entry {
@@ -29,13 +29,13 @@ export class KeyVerifier implements Service {
   #adminHash: Buffer | undefined;
   /** Ids that were valid when they were last read. */
   #valid = new Map<string, Entry>();
-  /** Ids that were not, and when that was read. A flood of them takes nothing from those that are valid. */
+  /** Ids that were not, and when that was read. Kept apart, so that a flood of them evicts no valid key. */
   #unknown = new Map<string, number>();
   #lookups: KeyLookups;
   #changes = 0;
   #used = new Set<string>();
   #interval: Interval;
-  // Compared against when there is nothing to compare with.
+  // Compared with when the id is unknown, so that the answer takes the same time.
   #dummyHash = randomBytes(32);
 
   constructor(db: Queryable, config: { adminApiKey: string }, logger: Logger) {
@@ -53,7 +53,7 @@ export class KeyVerifier implements Service {
     await this.#interval.stop();
   }
 
-  /** The key that this text opens with, or undefined. Rejects only when the database is away. */
+  /** The key of this text, or undefined if it is not valid. Rejects only when the database cannot be reached. */
   async verify(text: string): Promise<ApiKey | undefined> {
     const hash = hashKey(text);
     if (this.#adminHash && sameHash(hash, this.#adminHash)) return configuredKey;
@@ -65,7 +65,7 @@ export class KeyVerifier implements Service {
     return found.key;
   }
 
-  /** A key was revoked or rotated, here or (without an id) on another daemon: what is remembered may be wrong. */
+  /** A key was revoked or rotated here or, without an id, on another daemon: drops what is cached. */
   forget(id?: string): void {
     this.#changes += 1;
     if (id === undefined) this.#valid.clear();
@@ -81,14 +81,14 @@ export class KeyVerifier implements Service {
     if (valid) return this.#refresh(id, now);
     const changes = this.#changes;
     const found = await this.#lookups.find(id);
-    // It may have been read just before it was revoked.
+    // It may have been read just before it was revoked: not cached.
     if (changes !== this.#changes) return found;
     if (found) remember(this.#valid, id, { found: Promise.resolve(found), readAt: now });
     else remember(this.#unknown, id, now);
     return found;
   }
 
-  /** A key that was valid a moment ago does not wait behind strangers. */
+  /** A key that was valid a moment ago is read by itself, not in the queue of unknown ids. */
   #refresh(id: string, now: number): Entry['found'] {
     const entry: Entry = { found: this.#readAgain(id), readAt: now };
     remember(this.#valid, id, entry);
@@ -116,14 +116,14 @@ export class KeyVerifier implements Service {
   }
 }
 
-/** Deleting first moves the entry to the end: the first in the map is always the oldest. */
+/** Deleting first moves the entry to the end, so that the first in the map is always the oldest. */
 function remember<V>(cache: Map<string, V>, id: string, value: V): void {
   cache.delete(id);
   cache.set(id, value);
   if (cache.size > maxCached) cache.delete(cache.keys().next().value as string);
 }
 
-/** ADMIN_API_KEY has no row; this is what requests made with it carry. */
+/** The key of requests made with ADMIN_API_KEY, which has no row. */
 const configuredKey: ApiKey = {
   id: 'ADMIN_API_KEY',
   tenantId: null,

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
-import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { fastSettings, startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { useReceiver } from '../../support/http/receiver.ts';

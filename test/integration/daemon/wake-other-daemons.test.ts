@@ -2,7 +2,7 @@
 import { setTimeout as delay } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../server/daemon/daemon.ts';
-import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { defineJob, type JobContext } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';

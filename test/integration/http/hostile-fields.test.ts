@@ -14,7 +14,7 @@ import { controlRoutes } from '../../../server/http/routes.ts';
 import { enqueueDirectly } from '../../../server/jobs/enqueue/enqueue-all.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
-import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { adminKey, useApp } from '../../support/http/app.ts';
 import { addJob } from '../../support/jobs.ts';

@@ -1,7 +1,7 @@
 // Requests of one tenant that all wait for the same lock, beside another tenant.
 import { expect, test } from 'vitest';
-import { createApiKey } from '../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { openTransaction } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';

@@ -4,7 +4,7 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
 import { createTenant } from '../../../server/tenants/provision.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
-import { suspendTenant } from '../../../server/tenants/suspend.ts';
+import { suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { eventually } from '../../support/eventually.ts';
 import { useDatabase } from '../../support/postgres/database.ts';
 

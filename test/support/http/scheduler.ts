@@ -6,7 +6,7 @@ import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../../server/tenants/tenant.ts';
-import { updateTenantSettings } from '../../../server/tenants/update-settings.ts';
+import { updateTenantSettings } from '../../../server/tenants/tenant-store.ts';
 import { type TenantContext, useTenantPerTest } from '../postgres/database.ts';
 import { type Answer, type TestApp, useApp } from './app.ts';
 

@@ -6,9 +6,8 @@ import { Database } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
-import { getTenant } from '../../../server/tenants/read.ts';
-import { suspendTenant } from '../../../server/tenants/suspend.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
+import { getTenant, suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { eventually } from '../eventually.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
 

@@ -2,7 +2,7 @@ import { expect, it } from 'vitest';
 import { z } from 'zod';
 import { sealEvents } from '../../../../server/events/seals/seal.ts';
 import type { NewJob } from '../../../../server/jobs/enqueue/enqueue.ts';
-import { createApiKey } from '../../../../server/tenants/api-keys/create.ts';
+import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

@@ -1,5 +1,5 @@
 import { describe, expect, it } from 'vitest';
-import { updateTenantSettings } from '../../../../server/tenants/update-settings.ts';
+import { updateTenantSettings } from '../../../../server/tenants/tenant-store.ts';
 import { useControl } from '../../../support/http/control.ts';
 import { addTenant } from '../../../support/postgres/database.ts';
 

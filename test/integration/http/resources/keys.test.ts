@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
-import { createApiKey } from '../../../../server/tenants/api-keys/create.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { createTenant } from '../../../../server/tenants/provision.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { adminKey, startApp, useApp } from '../../../support/http/app.ts';

@@ -1,6 +1,6 @@
 import { expect, it } from 'vitest';
 import { createLogger } from '../../../../server/kernel/logger.ts';
-import { ensureAdminKey } from '../../../../server/tenants/api-keys/admin-key.ts';
+import { ensureAdminKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { KeyVerifier } from '../../../../server/tenants/api-keys/verifier.ts';
 import { useDatabase } from '../../../support/postgres/database.ts';
 

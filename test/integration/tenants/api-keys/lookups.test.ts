@@ -3,7 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import type { Queryable } from '../../../../server/database/database.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
-import { createApiKey } from '../../../../server/tenants/api-keys/create.ts';
+import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { KeyVerifier } from '../../../../server/tenants/api-keys/verifier.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 

@@ -1,0 +1,144 @@
+// The rows of API keys: create, list, revoke, rotate. An owner is a tenant's id, or null for the operator; every
+// statement matches it, so that no caller reaches a key of another tenant.
+import { and, desc, eq, sql } from 'drizzle-orm';
+import type { Database, Queryable } from '../../database/database.ts';
+import { build, columnList, defineRead } from '../../database/drizzle.ts';
+import { controlSchema } from '../../database/identifiers.ts';
+import { keysChanged, wakeChannel } from '../../database/notifications.ts';
+import { apiKeys } from '../../database/tables/control.ts';
+import { problem } from '../../kernel/errors.ts';
+import { type ApiKey, generateKey, keySelection, type NewApiKey, type Scope } from './key.ts';
+
+export interface CreateApiKeyInput {
+  /** Null makes an operator's key. */
+  tenantId: string | null;
+  name: string;
+  scopes: readonly Scope[];
+  /** ISO text; without it the key does not expire. */
+  expiresAt?: string | null | undefined;
+}
+
+export interface KeyPage {
+  limit: number;
+  /** Only keys older than this one. */
+  before?: Pick<ApiKey, 'createdAt' | 'id'> | undefined;
+}
+
+const keyColumns = columnList(apiKeys, keySelection);
+
+interface PageRequest {
+  tenantId: string | null;
+  createdAt: string | null;
+  id: string | null;
+  limit: number;
+}
+
+const page = defineRead<PageRequest>()(({ tenantId, createdAt, id, limit }) =>
+  build
+    .select(keySelection)
+    .from(apiKeys)
+    .where(
+      and(
+        sql`${apiKeys.tenantId} is not distinct from ${tenantId}::uuid`,
+        sql`(${createdAt}::timestamptz is null or (${apiKeys.createdAt}, ${apiKeys.id}) < (${createdAt}::timestamptz, ${id}::text))`,
+      ),
+    )
+    .orderBy(desc(apiKeys.createdAt), desc(apiKeys.id))
+    .limit(limit),
+);
+
+const byOwnerAndId = defineRead<{ tenantId: string | null; id: string }>()(({ tenantId, id }) =>
+  build
+    .select(keySelection)
+    .from(apiKeys)
+    .where(and(eq(apiKeys.id, id), sql`${apiKeys.tenantId} is not distinct from ${tenantId}::uuid`)),
+);
+
+/** The text of the key is in the answer and stored nowhere. */
+export async function createApiKey(db: Queryable, input: CreateApiKeyInput): Promise<NewApiKey> {
+  const { id, text, hash } = generateKey();
+  const scopes = input.tenantId === null ? ['admin'] : [...new Set(input.scopes)];
+  const [key] = await db.query<ApiKey>(
+    `insert into ${controlSchema}.api_keys (id, tenant_id, name, hash, scopes, expires_at)
+     values ($1, $2, $3, $4, $5, $6)
+     returning ${keyColumns}`,
+    [id, input.tenantId, input.name, hash, scopes, input.expiresAt ?? null],
+  );
+  return { ...(key as ApiKey), text };
+}
+
+/** The operator's first key, to be printed once. Undefined if there is one already, or ADMIN_API_KEY is set. */
+export async function ensureAdminKey(db: Database, config: { adminApiKey: string }): Promise<NewApiKey | undefined> {
+  if (config.adminApiKey !== '') return undefined;
+  return db.transaction(async (tx) => {
+    // Daemons that start together must not make one each.
+    await tx.query("select pg_advisory_xact_lock(hashtextextended('leasehold:admin-key', 0))");
+    const [found] = await tx.query<{ any: boolean }>(
+      `select exists (select from ${controlSchema}.api_keys where tenant_id is null) as any`,
+    );
+    if (found?.any) return undefined;
+    return createApiKey(tx, { tenantId: null, name: 'first operator key', scopes: ['admin'] });
+  });
+}
+
+/** Newest first, revoked and expired ones too. */
+export async function listApiKeys(db: Queryable, tenantId: string | null, { limit, before }: KeyPage) {
+  const { createdAt = null, id = null } = before ?? {};
+  return (await page(db, controlSchema, { tenantId, createdAt, id, limit })) as ApiKey[];
+}
+
+/** Revoking twice is not an error and keeps the first time. Daemons that miss the notification notice by the cache's age. */
+export async function revokeApiKey(db: Queryable, tenantId: string | null, id: string): Promise<ApiKey> {
+  await db.query(
+    `update ${controlSchema}.api_keys set revoked_at = now()
+      where id = $1 and tenant_id is not distinct from $2::uuid and revoked_at is null`,
+    [id, tenantId],
+  );
+  const [key] = await byOwnerAndId(db, controlSchema, { tenantId, id });
+  if (!key) throw noKey(id);
+  await announceKeys(db);
+  return key as ApiKey;
+}
+
+/**
+ * Replaces a key by a new one with the same name, scopes and expiry. The old one ends at once, or after an overlap in
+ * which both work, so that clients can be changed over without a gap.
+ */
+export async function rotateApiKey(
+  db: Database,
+  tenantId: string | null,
+  id: string,
+  overlapSeconds = 0,
+): Promise<{ key: NewApiKey; previous: ApiKey }> {
+  const rotated = await db.transaction(async (tx) => {
+    const [old] = await tx.query<ApiKey & { ended: boolean; endsAt: string }>(
+      `select ${keyColumns},
+              revoked_at is not null or coalesce(expires_at <= now(), false) as ended,
+              least(expires_at, now() + $3 * interval '1 second') as "endsAt"
+         from ${controlSchema}.api_keys
+        where id = $1 and tenant_id is not distinct from $2::uuid
+          for update`,
+      [id, tenantId, overlapSeconds],
+    );
+    if (!old) throw noKey(id);
+    if (old.ended) throw problem('CONFLICT', 'The key is revoked or expired; create a new one instead.');
+    const key = await createApiKey(tx, { tenantId, name: old.name, scopes: old.scopes, expiresAt: old.expiresAt });
+    const ending = overlapSeconds > 0 ? 'expires_at' : 'revoked_at';
+    const [previous] = await tx.query<ApiKey>(
+      `update ${controlSchema}.api_keys set ${ending} = $2 where id = $1 returning ${keyColumns}`,
+      [id, old.endsAt],
+    );
+    return { key, previous: previous as ApiKey };
+  });
+  await announceKeys(db);
+  return rotated;
+}
+
+/** Notifies every daemon that a key no longer works. A hint: the verifier caches keys for seconds only. */
+async function announceKeys(db: Queryable): Promise<void> {
+  await db.query('select pg_notify($1, $2)', [wakeChannel, `-:${keysChanged}`]).catch(() => {});
+}
+
+function noKey(id: string) {
+  return problem('NOT_FOUND', `There is no key ${JSON.stringify(id.slice(0, 100))}.`);
+}

@@ -1,0 +1,157 @@
+// The rows of tenants in the control schema: reading them, suspending and activating a tenant, changing its settings.
+// Creating is in provision.ts, deleting in delete.ts.
+import { asc, eq, gt, sql } from 'drizzle-orm';
+import type { Database, Queryable } from '../database/database.ts';
+import { build, defineRead } from '../database/drizzle.ts';
+import { controlSchema } from '../database/identifiers.ts';
+import { tenantsChanged, wakeChannel } from '../database/notifications.ts';
+import { tenants } from '../database/tables/control.ts';
+import { problem } from '../kernel/errors.ts';
+import { findJsonViolation } from '../kernel/json.ts';
+import { invalidFields, parseFields } from '../kernel/parse.ts';
+import { mirrorCapacities } from './capacities.ts';
+import {
+  type Tenant,
+  type TenantRow,
+  type TenantStatus,
+  tenantColumns,
+  tenantSelection,
+  tenantSettings,
+  toTenant,
+} from './tenant.ts';
+
+const selectTenants = () => build.select(tenantSelection).from(tenants);
+// Independent of the database's collation, so that a cursor made on one server is valid on another.
+const slugInByteOrder = sql`${tenants.slug} collate "C"`;
+
+const bySlug = defineRead<{ slug: string }>()(({ slug }) => selectTenants().where(eq(tenants.slug, slug)));
+const bySlugForUpdate = defineRead<{ slug: string }>()(({ slug }) =>
+  selectTenants().where(eq(tenants.slug, slug)).for('update'),
+);
+const inOrder = defineRead<object>()(() => selectTenants().orderBy(asc(tenants.slug)));
+const pageAfter = defineRead<{ after: string; limit: number }>()(({ after, limit }) =>
+  selectTenants().where(gt(slugInByteOrder, after)).orderBy(slugInByteOrder).limit(limit),
+);
+
+export async function findTenant(db: Queryable, slug: string): Promise<Tenant | undefined> {
+  const [row] = await bySlug(db, controlSchema, { slug });
+  return row && toTenant(row);
+}
+
+export async function getTenant(db: Queryable, slug: string): Promise<Tenant> {
+  const tenant = await findTenant(db, slug);
+  if (!tenant) throw noTenant(slug);
+  return tenant;
+}
+
+export async function lockTenant(tx: Queryable, slug: string): Promise<Tenant> {
+  const [row] = await bySlugForUpdate(tx, controlSchema, { slug });
+  if (!row) throw noTenant(slug);
+  return toTenant(row);
+}
+
+export async function readAllTenants(db: Queryable): Promise<Tenant[]> {
+  return (await inOrder(db, controlSchema, {})).map(toTenant);
+}
+
+/** Tenants behind `afterSlug`, in the order of their slugs. */
+export async function readTenantPage(db: Queryable, limit: number, afterSlug = ''): Promise<Tenant[]> {
+  return (await pageAfter(db, controlSchema, { after: afterSlug, limit })).map(toTenant);
+}
+
+/** SQL. Changes whenever a tenant is added, changed or removed, whatever the order of their commits. */
+export const tenantsFingerprint = `select count(*)::text || ':' ||
+    coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text as fingerprint
+  from ${controlSchema}.tenants`;
+
+/** All tenants and their fingerprint, as of one moment. */
+export async function readTenantsAndFingerprint(db: Queryable): Promise<{ tenants: Tenant[]; fingerprint: string }> {
+  const rows = await db.query<TenantRow & { fingerprint: string }>(
+    `select f.fingerprint, t.*
+       from (${tenantsFingerprint}) f
+       left join (select ${tenantColumns} from ${controlSchema}.tenants) t on true
+      order by t.slug`,
+  );
+  return {
+    tenants: rows.filter((row) => row.id !== null).map(({ fingerprint: _, ...row }) => toTenant(row)),
+    fingerprint: rows[0]?.fingerprint ?? '',
+  };
+}
+
+export async function readTenantsFingerprint(db: Queryable): Promise<string> {
+  const rows = await db.query<{ fingerprint: string }>(tenantsFingerprint);
+  return rows[0]?.fingerprint ?? '';
+}
+
+/** Daemons stop claiming the tenant's jobs, and its keys may only read. Suspending twice is not an error. */
+export async function suspendTenant(db: Queryable, slug: string): Promise<Tenant> {
+  return changeStatus(db, slug, ['ACTIVE'], 'SUSPENDED');
+}
+
+/** Also ends an unfinished deletion: nothing is lost until the schema is dropped. */
+export async function activateTenant(db: Queryable, slug: string): Promise<Tenant> {
+  return changeStatus(db, slug, ['SUSPENDED', 'DELETING'], 'ACTIVE');
+}
+
+async function changeStatus(db: Queryable, slug: string, from: TenantStatus[], to: TenantStatus): Promise<Tenant> {
+  const [row] = await db.query<TenantRow>(
+    `update ${controlSchema}.tenants
+        set status = $3, delete_token = null, updated_at = now()
+      where slug = $1 and status = any($2::text[])
+      returning ${tenantColumns}`,
+    [slug, from, to],
+  );
+  if (row) {
+    await announceTenants(db);
+    return toTenant(row);
+  }
+  const tenant = await getTenant(db, slug);
+  if (tenant.status === to) return tenant;
+  throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status} and cannot become ${to}.`, {
+    status: tenant.status,
+  });
+}
+
+/** JSON merge patch (RFC 7396): a given field replaces, null removes, the others stay. The merged whole must be valid. */
+export async function updateTenantSettings(db: Database, slug: string, patch: unknown): Promise<Tenant> {
+  const violation = findJsonViolation(patch);
+  if (violation) throw invalidFields([{ ...violation, field: `settings.${violation.field}` }]);
+  return db.transaction(async (tx) => {
+    const tenant = await lockTenant(tx, slug);
+    if (tenant.status === 'PROVISIONING' || tenant.status === 'DELETING') {
+      throw problem('CONFLICT', `The tenant ${slug} is ${tenant.status}.`, { status: tenant.status });
+    }
+    const settings = parseFields(tenantSettings, mergePatch(tenant.settings, patch), 'settings');
+    const [changed] = await tx.query<TenantRow>(
+      `update ${controlSchema}.tenants set settings = $2, updated_at = now() where id = $1 returning ${tenantColumns}`,
+      [tenant.id, JSON.stringify(settings)],
+    );
+    await mirrorCapacities(tx, tenant.schema, settings);
+    await announceTenants(tx);
+    return toTenant(changed as TenantRow);
+  });
+}
+
+/** The depth of `patch` is bounded by findJsonViolation. */
+function mergePatch(target: unknown, patch: unknown): unknown {
+  if (!isObject(patch)) return patch;
+  const merged = new Map(isObject(target) ? Object.entries(target) : []);
+  for (const [key, value] of Object.entries(patch)) {
+    if (value === null) merged.delete(key);
+    else merged.set(key, mergePatch(merged.get(key), value));
+  }
+  return Object.fromEntries(merged);
+}
+
+function isObject(value: unknown): value is Record<string, unknown> {
+  return typeof value === 'object' && value !== null && !Array.isArray(value);
+}
+
+/** Notifies every daemon that tenants changed. A hint: the registry's refresh interval finds the change too. */
+export async function announceTenants(db: Queryable): Promise<void> {
+  await db.query('select pg_notify($1, $2)', [wakeChannel, `-:${tenantsChanged}`]).catch(() => {});
+}
+
+export function noTenant(slug: string) {
+  return problem('NOT_FOUND', `There is no tenant ${JSON.stringify(slug.slice(0, 100))}.`);
+}
