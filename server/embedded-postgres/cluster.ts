@@ -1,9 +1,10 @@
-// Makes, starts and stops one Postgres cluster as a child process. Decides nothing about locks,
-// versions or adoption: embedded-postgres.ts does.
+// One Postgres cluster: initdb, the postmaster as a child process, and the port and password by which it is reached.
+// Locks, versions and adoption are decided in start.ts.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
-import { open, rm, writeFile } from 'node:fs/promises';
+import { chmod, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { join } from 'node:path';
 import type { PostgresBinaries } from './binaries.ts';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
 import type { Runner } from './system-user.ts';
@@ -18,16 +19,16 @@ export interface ClusterDirectory {
 }
 
 /** initdb into an empty or missing directory. */
-export async function initCluster(place: ClusterDirectory, password: string, flags: string[] = []): Promise<void> {
-  // Beside the data, which the other user can reach; the temporary directory may be closed to it.
-  const passwordFile = `${place.directory}.password-${randomBytes(8).toString('hex')}`;
+export async function initCluster(cluster: ClusterDirectory, password: string, flags: string[] = []): Promise<void> {
+  // Beside the data: the user that runs initdb may be unable to enter the temporary directory.
+  const passwordFile = `${cluster.directory}.password-${randomBytes(8).toString('hex')}`;
   await writeFile(passwordFile, `${password}\n`, { mode: 0o600 });
   try {
-    await place.runner.own(passwordFile);
+    await cluster.runner.own(passwordFile);
     const child = spawn(
-      place.binaries.initdb,
+      cluster.binaries.initdb,
       [
-        `--pgdata=${place.directory}`,
+        `--pgdata=${cluster.directory}`,
         '--auth=scram-sha-256',
         `--username=${clusterUser}`,
         `--pwfile=${passwordFile}`,
@@ -35,9 +36,9 @@ export async function initCluster(place: ClusterDirectory, password: string, fla
         '--locale=C',
         ...flags,
       ],
-      { ...place.runner.ids, cwd: '/', stdio: ['ignore', 'pipe', 'pipe'] },
+      { ...cluster.runner.ids, cwd: '/', stdio: ['ignore', 'pipe', 'pipe'] },
     );
-    const { code, output } = await finished(child);
+    const { code, output } = await waitForExit(child);
     if (code !== 0) throw new EmbeddedPostgresError(`initdb failed: ${lastLines(output)}`);
   } finally {
     await rm(passwordFile, { force: true });
@@ -55,13 +56,13 @@ export interface StartOptions {
  * Starts the postmaster; the caller waits until it answers. In a process group of its own, or
  * Ctrl-C in a terminal would stop the database before the daemon has drained.
  */
-export async function spawnPostmaster(place: ClusterDirectory, options: StartOptions): Promise<ChildProcess> {
+export async function spawnPostmaster(cluster: ClusterDirectory, options: StartOptions): Promise<ChildProcess> {
   const log = await open(options.logFile, 'a', 0o600);
   try {
     const child = spawn(
-      place.binaries.postgres,
-      ['-D', place.directory, '-p', String(options.port), ...options.settings.flatMap((setting) => ['-c', setting])],
-      { ...place.runner.ids, cwd: '/', detached: true, stdio: ['ignore', log.fd, log.fd] },
+      cluster.binaries.postgres,
+      ['-D', cluster.directory, '-p', String(options.port), ...options.settings.flatMap((setting) => ['-c', setting])],
+      { ...cluster.runner.ids, cwd: '/', detached: true, stdio: ['ignore', log.fd, log.fd] },
     );
     await new Promise<void>((resolve, reject) => {
       child.once('spawn', resolve);
@@ -71,6 +72,44 @@ export async function spawnPostmaster(place: ClusterDirectory, options: StartOpt
   } finally {
     await log.close();
   }
+}
+
+/** Kept beside the data, readable for its owner only. */
+export interface Credentials {
+  port: number;
+  password: string;
+}
+
+export const credentialsFile = (dataDir: string): string => join(dataDir, 'postgres.json');
+
+/** The credentials of the last start, or new ones. */
+export async function readCredentials(dataDir: string): Promise<Credentials> {
+  const text = await readFile(credentialsFile(dataDir), 'utf8').catch((error: NodeJS.ErrnoException) => {
+    if (error.code === 'ENOENT') return undefined;
+    throw error;
+  });
+  if (text === undefined) {
+    const credentials = { port: await freePort(), password: randomBytes(24).toString('base64url') };
+    await writeCredentials(dataDir, credentials);
+    return credentials;
+  }
+  try {
+    const found = JSON.parse(text) as Credentials;
+    if (typeof found.password === 'string' && Number.isInteger(found.port)) return found;
+  } catch {
+    // Not JSON: reported below.
+  }
+  throw new EmbeddedPostgresError(
+    `${credentialsFile(dataDir)} should hold the database's port and password, and does not`,
+  );
+}
+
+export async function writeCredentials(dataDir: string, credentials: Credentials): Promise<void> {
+  const file = credentialsFile(dataDir);
+  await writeFile(`${file}.new`, `${JSON.stringify(credentials)}\n`, { mode: 0o600 });
+  // The mode above counts only for a file that did not exist.
+  await chmod(`${file}.new`, 0o600);
+  await rename(`${file}.new`, file);
 }
 
 /** A port that is free now on the loopback address. */
@@ -91,7 +130,7 @@ export function clusterUrl(port: number, password: string, database = 'postgres'
   return `postgres://${clusterUser}:${encodeURIComponent(password)}@127.0.0.1:${port}/${database}`;
 }
 
-async function finished(child: ChildProcess): Promise<{ code: number | null; output: string }> {
+async function waitForExit(child: ChildProcess): Promise<{ code: number | null; output: string }> {
   let output = '';
   for (const stream of [child.stdout, child.stderr])
     stream?.on('data', (chunk: Buffer) => (output += chunk.toString()));

@@ -1,10 +1,11 @@
-// One daemon per data directory. The lock file names its owner so exactly that a lock left by a
-// killed process is told from a live one, even when the pid was given to somebody else.
+// One daemon per data directory. The lock file identifies its owner by pid, boot and start time, so that the lock of a
+// killed process is recognized as stale even if another process has the pid now.
+import { execFile } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { link, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
+import { promisify } from 'node:util';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
-import { processIdentity } from './process-identity.ts';
 
 export interface DataLock {
   release(): Promise<void>;
@@ -50,8 +51,36 @@ async function removeIfStale(file: string, dataDir: string): Promise<void> {
   }
   const aside = `${file}.stale-${randomBytes(4).toString('hex')}`;
   await rename(file, aside).catch(() => {});
-  // Between reading and renaming another starter may have put its own lock there: give it back.
+  // Between the read and the rename another daemon may have created its lock: restore it.
   const moved = await readFile(aside, 'utf8').catch(() => undefined);
   if (moved !== undefined && moved !== content) await link(aside, file).catch(() => {});
   await rm(aside, { force: true });
+}
+
+/** Unique to a process, also when its pid is reused; undefined if there is no such process. */
+async function processIdentity(pid: number): Promise<string | undefined> {
+  if (process.platform === 'linux') {
+    const stat = await readFile(`/proc/${pid}/stat`, 'utf8').catch(() => undefined);
+    if (stat === undefined) return undefined;
+    // The command name is in parentheses and may contain spaces: the fields are counted after it.
+    const fields = stat.slice(stat.lastIndexOf(')') + 2).split(' ');
+    const [state, startTicks] = [fields[0], fields[19]];
+    if (state === 'Z' || state === 'X') return undefined;
+    const boot = await readFile('/proc/sys/kernel/random/boot_id', 'utf8').catch(() => '');
+    return `${pid} ${boot.trim()} ${startTicks}`;
+  }
+  if (process.platform === 'win32') return isAlive(pid) ? String(pid) : undefined;
+  const { stdout } = await promisify(execFile)('ps', ['-o', 'lstart=', '-p', String(pid)]).catch(() => ({
+    stdout: '',
+  }));
+  return stdout.trim() === '' ? undefined : `${pid} ${stdout.trim()}`;
+}
+
+function isAlive(pid: number): boolean {
+  try {
+    process.kill(pid, 0);
+    return true;
+  } catch (error) {
+    return (error as NodeJS.ErrnoException).code === 'EPERM';
+  }
 }

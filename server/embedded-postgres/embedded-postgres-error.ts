@@ -1,10 +1,10 @@
-// What keeps the embedded Postgres from running, in words for the person who started it.
+// Why the embedded Postgres cannot run, as messages that are shown without a stack.
 
 export class EmbeddedPostgresError extends Error {
   override name = 'EmbeddedPostgresError';
 }
 
-/** The usual reasons of the file system, said plainly; any other error as it is. */
+/** A message for the common errors of the file system; other errors unchanged. */
 export function explainFileError(error: unknown, path: string): unknown {
   const code = error instanceof Error && 'code' in error ? error.code : undefined;
   switch (code) {

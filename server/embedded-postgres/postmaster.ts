@@ -1,9 +1,11 @@
-// Whether a postmaster runs on a data directory. postmaster.pid alone is no proof: after a crash its
-// pid may belong to another program, and signalling that one would be worse than any orphan.
+// The postmaster of a data directory: whether it runs, whether it answers, and how it is stopped. postmaster.pid alone
+// is no proof that it runs: after a crash its pid may belong to another program, which must not be signalled.
 import { execFile } from 'node:child_process';
 import { readFile, readlink, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
+import pg from 'pg';
+import { sqlState } from '../database/database.ts';
 
 /** The pid of the live postmaster of this data directory, if there is one. */
 export async function postmasterPid(directory: string): Promise<number | undefined> {
@@ -50,4 +52,46 @@ export async function stopPostmaster(directory: string): Promise<void> {
     }
   }
   throw new Error(`the postgres on ${directory} cannot be stopped`);
+}
+
+type Answer = 'yes' | 'no' | 'denied';
+
+/** Polls a server that may be starting, recovering or stuck until it answers, is gone, or the time is over. */
+export async function waitForAnswer(url: string, gone: () => Promise<boolean>, withinMs: number): Promise<Answer> {
+  const deadline = performance.now() + withinMs;
+  while (performance.now() < deadline && !(await gone())) {
+    const answer = await probe(url);
+    if (answer !== 'no') return (await gone()) ? 'no' : answer;
+    await new Promise((resolve) => setTimeout(resolve, 50));
+  }
+  return 'no';
+}
+
+async function probe(url: string): Promise<Answer> {
+  const client = new pg.Client({ connectionString: url, connectionTimeoutMillis: 5_000, query_timeout: 5_000 });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query('select 1');
+    return 'yes';
+  } catch (error) {
+    return sqlState(error)?.startsWith('28') ? 'denied' : 'no';
+  } finally {
+    await client.end().catch(() => {});
+  }
+}
+
+/** Creates the database unless it exists. */
+export async function createDatabase(url: string, name: string): Promise<void> {
+  const client = new pg.Client({ connectionString: url });
+  client.on('error', () => {});
+  try {
+    await client.connect();
+    await client.query(`create database ${name}`);
+  } catch (error) {
+    const exists = sqlState(error) === '42P04';
+    if (!exists) throw error;
+  } finally {
+    await client.end();
+  }
 }

@@ -1,16 +1,24 @@
-// The Postgres of `npm start`: a real one from npm, its data in DATA_DIR, durable, on loopback only.
-// Never two postmasters on one directory: a live one is adopted, an unresponsive one stopped first.
+// The Postgres of `npm start`: installed by npm, its data in DATA_DIR, durable, on loopback only. Two postmasters never
+// run on one directory: one that answers is adopted, one that does not is stopped first.
 import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
-import { type ClusterDirectory, clusterUrl, freePort, lastLines, spawnPostmaster } from './cluster.ts';
+import {
+  type ClusterDirectory,
+  type Credentials,
+  clusterUrl,
+  credentialsFile,
+  freePort,
+  lastLines,
+  readCredentials,
+  spawnPostmaster,
+  writeCredentials,
+} from './cluster.ts';
 import { prepareClusterDirectory } from './cluster-directory.ts';
-import { type Credentials, credentialsFile, readCredentials, writeCredentials } from './credentials.ts';
 import { lockData } from './data-lock.ts';
 import { EmbeddedPostgresError, explainFileError } from './embedded-postgres-error.ts';
-import { postmasterPid, stopPostmaster } from './postmaster.ts';
-import { answers, createDatabase } from './probe.ts';
+import { createDatabase, postmasterPid, stopPostmaster, waitForAnswer } from './postmaster.ts';
 
 export interface EmbeddedPostgres {
   url: string;
@@ -23,31 +31,31 @@ export interface EmbeddedPostgresOptions {
   logger: Logger;
 }
 
-export const embeddedDatabaseName = 'leasehold';
+const databaseName = 'leasehold';
 const settings = [
   'listen_addresses=127.0.0.1',
   // No socket file: its directory may be missing or closed to the user that Postgres runs as.
   'unix_socket_directories=',
   'max_connections=200',
 ];
-// Recovery after a crash replays at most a checkpoint or two; what takes longer is stuck.
+// Recovery after a crash replays at most a checkpoint or two; a start that takes longer is stuck.
 const startMs = 120_000;
 const adoptMs = 8_000;
-const watchMs = 2_000;
+const checkEveryMs = 2_000;
 const maxLogBytes = 10 * 1024 ** 2;
 
 export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgresOptions): Promise<EmbeddedPostgres> {
   const directory = resolve(dataDir);
-  const letSignalsThrough = exitOnSignals();
+  const removeHandlers = exitOnSignals();
   try {
     await mkdir(directory, { recursive: true });
     const lock = await lockData(directory);
     try {
       const credentials = await readCredentials(directory);
-      const place = await prepareClusterDirectory(directory, credentials.password);
-      const postgres = new SupervisedPostgres(directory, place, credentials, logger);
+      const cluster = await prepareClusterDirectory(directory, credentials.password);
+      const postgres = new SupervisedPostgres(directory, cluster, credentials, logger);
       await postgres.start();
-      return { url: postgres.urlOf(embeddedDatabaseName), stop: () => postgres.stop().finally(() => lock.release()) };
+      return { url: postgres.urlOf(databaseName), stop: () => postgres.stop().finally(() => lock.release()) };
     } catch (error) {
       await lock.release();
       throw error;
@@ -55,11 +63,23 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
   } catch (error) {
     throw explainFileError(error, directory);
   } finally {
-    letSignalsThrough();
+    removeHandlers();
   }
 }
 
-// Until the daemon listens to signals itself, Ctrl-C would end us without the exit that takes Postgres along.
+/** The URL of the Postgres that a daemon runs on this DATA_DIR, for other programs; undefined if none runs. */
+export async function findRunningPostgres(dataDir: string): Promise<string | undefined> {
+  const directory = resolve(dataDir);
+  if ((await postmasterPid(join(directory, 'postgres'))) === undefined) return undefined;
+  try {
+    const { port, password } = await readCredentials(directory);
+    return clusterUrl(port, password, databaseName);
+  } catch (error) {
+    throw explainFileError(error, directory);
+  }
+}
+
+// Until the daemon handles signals itself, Ctrl-C would end us without the exit that takes Postgres along.
 function exitOnSignals(): () => void {
   const signals = (['SIGINT', 'SIGTERM', 'SIGHUP'] as const).filter((signal) => process.listenerCount(signal) === 0);
   const exit = () => process.exit(130);
@@ -71,21 +91,21 @@ function exitOnSignals(): () => void {
 
 class SupervisedPostgres {
   #dataDir: string;
-  #place: ClusterDirectory;
+  #cluster: ClusterDirectory;
   #credentials: Credentials;
   #logger: Logger;
   #logFile: string;
-  #watch: Interval;
+  #check: Interval;
   #pid: number | undefined;
   #stopping: Promise<void> | undefined;
 
-  constructor(dataDir: string, place: ClusterDirectory, credentials: Credentials, logger: Logger) {
+  constructor(dataDir: string, cluster: ClusterDirectory, credentials: Credentials, logger: Logger) {
     this.#dataDir = dataDir;
-    this.#place = place;
+    this.#cluster = cluster;
     this.#credentials = credentials;
     this.#logger = logger;
     this.#logFile = join(dataDir, 'postgres.log');
-    this.#watch = new Interval('embedded-postgres', watchMs, () => this.#restartIfGone(), logger);
+    this.#check = new Interval('embedded-postgres', checkEveryMs, () => this.#restartIfGone(), logger);
   }
 
   urlOf(database: string): string {
@@ -95,9 +115,9 @@ class SupervisedPostgres {
   async start(): Promise<void> {
     process.once('exit', this.#interrupt);
     try {
-      this.#pid = (await this.#adopt()) ?? (await this.#launch({ mayMove: true }));
-      await createDatabase(this.urlOf('postgres'), embeddedDatabaseName);
-      await this.#watch.start();
+      this.#pid = (await this.#adopt()) ?? (await this.#launch({ mayChangePort: true }));
+      await createDatabase(this.urlOf('postgres'), databaseName);
+      await this.#check.start();
     } catch (error) {
       await this.stop();
       throw error;
@@ -110,73 +130,73 @@ class SupervisedPostgres {
   }
 
   async #stop(): Promise<void> {
-    await this.#watch.stop();
-    await stopPostmaster(this.#place.directory);
+    await this.#check.stop();
+    await stopPostmaster(this.#cluster.directory);
     this.#pid = undefined;
     process.removeListener('exit', this.#interrupt);
   }
 
-  // A daemon that crashes takes its database along: nothing stays behind unseen.
+  // A daemon that exits without a shutdown stops its database too, so that no process is left behind.
   #interrupt = (): void => {
     try {
       if (this.#pid !== undefined) process.kill(this.#pid, 'SIGINT');
     } catch {
-      // Gone already.
+      // It has already exited.
     }
   };
 
-  /** The postmaster that a killed daemon left behind, if it answers; one that does not is stopped. */
+  /** Adopts the postmaster that a killed daemon left behind if it answers; stops it if not. */
   async #adopt(): Promise<number | undefined> {
-    const pid = await postmasterPid(this.#place.directory);
+    const pid = await postmasterPid(this.#cluster.directory);
     if (pid === undefined) return undefined;
-    const gone = async () => (await postmasterPid(this.#place.directory)) !== pid;
-    if ((await answers(this.urlOf('postgres'), gone, adoptMs)) === 'yes') {
-      this.#logger.warn({ pid }, 'took over the postgres of a daemon that was killed');
+    const gone = async () => (await postmasterPid(this.#cluster.directory)) !== pid;
+    if ((await waitForAnswer(this.urlOf('postgres'), gone, adoptMs)) === 'yes') {
+      this.#logger.warn({ pid }, 'adopted the postgres of a daemon that was killed');
       return pid;
     }
     this.#logger.warn({ pid }, 'stopping a postgres that does not answer');
-    await stopPostmaster(this.#place.directory);
+    await stopPostmaster(this.#cluster.directory);
     return undefined;
   }
 
-  /** Starts a postmaster. Waits for a dying predecessor; may move to another port if ours is taken. */
-  async #launch({ mayMove }: { mayMove: boolean }): Promise<number> {
+  /** Starts a postmaster. Retries while the previous one still stops; may change the port if another program has it. */
+  async #launch({ mayChangePort }: { mayChangePort: boolean }): Promise<number> {
     for (let attempt = 1; ; attempt++) {
-      const begin = await rotateLog(this.#logFile);
-      // No postmaster runs here (we have looked): what the file names is dead or somebody else.
-      await rm(join(this.#place.directory, 'postmaster.pid'), { force: true });
+      const offset = await rotateLog(this.#logFile);
+      // No postmaster runs here (it was checked): the pid in the file is dead or belongs to another program.
+      await rm(join(this.#cluster.directory, 'postmaster.pid'), { force: true });
       const { port } = this.#credentials;
-      const child = await spawnPostmaster(this.#place, { port, settings, logFile: this.#logFile });
+      const child = await spawnPostmaster(this.#cluster, { port, settings, logFile: this.#logFile });
       child.unref();
       this.#pid = child.pid;
       const gone = async () => child.exitCode !== null || child.signalCode !== null;
-      const answer = await answers(this.urlOf('postgres'), gone, startMs);
+      const answer = await waitForAnswer(this.urlOf('postgres'), gone, startMs);
       if (answer === 'yes' && child.pid !== undefined) return child.pid;
-      if (!(await gone())) await stopPostmaster(this.#place.directory);
+      if (!(await gone())) await stopPostmaster(this.#cluster.directory);
       this.#pid = undefined;
-      const said = (await readFile(this.#logFile)).subarray(begin).toString();
+      const output = (await readFile(this.#logFile)).subarray(offset).toString();
       if (answer === 'denied') throw denied(this.#dataDir);
-      if (attempt >= 5 || !mayPass(said)) throw explainStart(said, this.#logFile);
-      if (mayMove && portTaken(said)) await this.#move();
-      await new Promise((wake) => setTimeout(wake, 300 * attempt));
+      if (attempt >= 5 || !isTransient(output)) throw explainStart(output, this.#logFile);
+      if (mayChangePort && isPortInUse(output)) await this.#changePort();
+      await new Promise((resolve) => setTimeout(resolve, 300 * attempt));
     }
   }
 
-  async #move(): Promise<void> {
+  async #changePort(): Promise<void> {
     this.#credentials = { ...this.#credentials, port: await freePort() };
     await writeCredentials(this.#dataDir, this.#credentials);
   }
 
   async #restartIfGone(): Promise<void> {
-    if ((await postmasterPid(this.#place.directory)) !== undefined) return;
-    this.#logger.error({ log: this.#logFile }, 'postgres has gone away, starting it again');
+    if ((await postmasterPid(this.#cluster.directory)) !== undefined) return;
+    this.#logger.error({ log: this.#logFile }, 'postgres exited, restarting it');
     this.#pid = undefined;
-    // The daemon's connections know this port.
-    this.#pid = await this.#launch({ mayMove: false });
+    // The daemon's connections use this port.
+    this.#pid = await this.#launch({ mayChangePort: false });
   }
 }
 
-/** Puts a large log aside; returns where the next line will be written. */
+/** Renames a large log; returns the offset of the next line. */
 async function rotateLog(file: string): Promise<number> {
   const size = (await stat(file).catch(() => undefined))?.size ?? 0;
   if (size <= maxLogBytes) return size;
@@ -184,12 +204,12 @@ async function rotateLog(file: string): Promise<number> {
   return 0;
 }
 
-function portTaken(said: string): boolean {
-  return /Address already in use|could not bind/i.test(said);
+function isPortInUse(output: string): boolean {
+  return /Address already in use|could not bind/i.test(output);
 }
 
-function mayPass(said: string): boolean {
-  return portTaken(said) || /shared memory block .* still in use/i.test(said);
+function isTransient(output: string): boolean {
+  return isPortInUse(output) || /shared memory block .* still in use/i.test(output);
 }
 
 function denied(dataDir: string): EmbeddedPostgresError {
@@ -198,11 +218,11 @@ function denied(dataDir: string): EmbeddedPostgresError {
   );
 }
 
-function explainStart(said: string, logFile: string): EmbeddedPostgresError {
-  if (/No space left on device/i.test(said)) {
+function explainStart(output: string, logFile: string): EmbeddedPostgresError {
+  if (/No space left on device/i.test(output)) {
     return new EmbeddedPostgresError(
       'postgres did not start: no room is left on its disk; free some or set DATA_DIR elsewhere',
     );
   }
-  return new EmbeddedPostgresError(`postgres did not start; its last words in ${logFile}:\n${lastLines(said)}`);
+  return new EmbeddedPostgresError(`postgres did not start; the end of ${logFile}:\n${lastLines(output)}`);
 }

@@ -1,5 +1,5 @@
-// As whom the embedded Postgres runs. Postgres refuses root, so root lends it another user; that
-// user may be unable to enter the directory where the product lies.
+// The user that runs the embedded Postgres. Postgres refuses to run as root; the user that is chosen then may be unable
+// to enter the directories of the installation.
 import { execFile } from 'node:child_process';
 import { chown, stat } from 'node:fs/promises';
 import { dirname, resolve } from 'node:path';
@@ -9,16 +9,16 @@ import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
 const run = promisify(execFile);
 
 export interface Runner {
-  /** Given to spawn; empty when Postgres runs as ourselves. */
+  /** For spawn; empty when Postgres runs as the current user. */
   ids: { uid?: number; gid?: number };
-  /** A directory of the system that both we and the other user can enter. */
+  /** A system directory that both users can enter. */
   sharedDirectory: string;
   canReach(path: string): Promise<boolean>;
-  /** Gives a file or directory to the user that runs Postgres. */
+  /** Makes the user that runs Postgres the owner of a file or directory. */
   own(path: string): Promise<void>;
 }
 
-/** `owner` is that of data which exists: only its owner may run Postgres on it. */
+/** `owner`: of the existing data, if any. Only the owner of a data directory may run Postgres on it. */
 export async function findRunner(owner?: Ids): Promise<Runner> {
   const sharedDirectory = '/var/lib/leasehold';
   if (process.getuid?.() !== 0) {
@@ -38,7 +38,7 @@ interface Ids {
   gid: number;
 }
 
-// The usual user, one made for the purpose, or the user every system has.
+// The user `postgres`, which is created if it is missing, else `nobody`.
 async function postgresUser(): Promise<Ids> {
   const found = await idsOf('postgres');
   if (found) return found;
@@ -47,7 +47,7 @@ async function postgresUser(): Promise<Ids> {
   const ids = (await idsOf('postgres')) ?? (await idsOf('nobody'));
   if (ids) return ids;
   throw new EmbeddedPostgresError(
-    'Postgres cannot run as root, and no other user could be found or made; set DATABASE_URL instead',
+    'Postgres cannot run as root, and no other user was found or could be created; set DATABASE_URL instead',
   );
 }
 
@@ -60,7 +60,7 @@ async function idsOf(user: string): Promise<Ids | undefined> {
   }
 }
 
-/** Whether a user may pass through every directory of the path that exists. */
+/** Whether a user may enter every existing directory of the path. */
 async function canReach(path: string, { uid, gid }: Ids): Promise<boolean> {
   for (let directory = resolve(path); ; directory = dirname(directory)) {
     const info = await stat(directory).catch(() => undefined);
