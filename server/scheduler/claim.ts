@@ -4,7 +4,6 @@ import { type Database, isConnectionError } from '../database/database.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
 import { releaseClaim } from '../jobs/claim/release-claim.ts';
 import { requeueClaims } from '../jobs/finish/recover.ts';
-import { distinctTargets, lockTargets } from '../jobs/lanes/lane.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
@@ -81,18 +80,9 @@ async function attempt(
   const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;
   if (claim.signal.aborted || tooLate) {
     // It left while the claim was on its way: others need not wait until the claim expires.
-    await db.transaction(async (tx) => {
-      await lockTargets(tx, schema, distinctTargets(jobs));
-      const lease = { id: leaseId, owner: claim.workerId };
-      await requeueClaims(
-        tx,
-        schema,
-        lease,
-        jobs,
-        `worker:${claim.workerId}`,
-        tooLate ? 'claim expired' : 'the worker hung up',
-      );
-    });
+    const lease = { id: leaseId, owner: claim.workerId };
+    const reason = tooLate ? 'claim expired' : 'the worker hung up';
+    await db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, reason));
     return undefined;
   }
   return readSchedulerJobs(

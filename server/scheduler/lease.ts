@@ -1,9 +1,9 @@
-// Leases as rows: they stay after their end, as the record of who held what, and how it went. Remote workers act on
-// their own only; anybody who may read jobs can read any.
+// The rows of leases. They stay after the end of the lease, as the record of who held which job and how it ended.
+// A remote worker acts on its own leases only; a reader of jobs may read every lease.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
-import type { FinalStatus, Lease, LeaseState } from './dialect.ts';
+import type { FinalStatus, Lease, LeaseState, SchedulerJob } from './dialect.ts';
 
 export interface LeaseRow {
   id: string;
@@ -54,6 +54,29 @@ export async function readLease(db: Queryable, schema: Schema, id: string): Prom
   );
   if (!row) throw noSuchLease();
   return toLease(row);
+}
+
+/** Inserts the lease of a job that was granted one. */
+export async function insertRemoteLease(
+  tx: Queryable,
+  schema: Schema,
+  { leaseId, job, costUnits, ttlSeconds }: NewLease,
+): Promise<Lease> {
+  const [row] = await tx.query<LeaseRow>(
+    `insert into ${schema}.leases as l
+       (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
+     select $1::uuid, 'remote', $2, array[$3::uuid], $4, $5::int, $6::real, now(), now(), now() + $6::float8 * interval '1 second'
+     returning l.*, false as overdue`,
+    [leaseId, job.leaseOwner, job.id, job.queue, costUnits, ttlSeconds],
+  );
+  return toLease(row as LeaseRow);
+}
+
+interface NewLease {
+  leaseId: string;
+  job: Pick<SchedulerJob, 'id' | 'leaseOwner' | 'queue'>;
+  costUnits: number;
+  ttlSeconds: number;
 }
 
 export interface LeaseHolder {

@@ -2,16 +2,16 @@
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { insertEvents } from '../events/log/record.ts';
 import { priorityRank } from '../jobs/model/job.ts';
-import { allows, become, guard, transitions } from '../jobs/model/states.ts';
+import { allows } from '../jobs/model/states.ts';
+import { applyTransition } from '../jobs/transition.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
-import { findLease, getLease } from './lease.ts';
+import { findLease, insertRemoteLease } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
-import { keepClaim, lost, notYours } from './status.ts';
+import { extendClaim, lost, notYours } from './status.ts';
 
 export interface LeaseRequest {
   jobId: string;
@@ -57,7 +57,7 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
 
 async function decide(tx: Queryable, schema: Schema, job: SchedulerJob, request: LeaseRequest): Promise<LeaseAnswer> {
   const ledger = await CapacityLedger.lock(tx, schema, job.queue);
-  if (!(await keepClaim(tx, schema, job, request.claimSeconds))) throw lost();
+  if (!(await extendClaim(tx, schema, job, request.claimSeconds))) throw lost();
   const costUnits = Math.max(job.costUnits, request.costUnits ?? 0);
   const demand = { jobId: job.id, queue: job.queue, priorityRank: priorityRank(job.priority), costUnits };
   const shortage = ledger.shortage(demand);
@@ -78,74 +78,44 @@ async function grant(
   ttlSeconds: number,
 ): Promise<Lease> {
   const leaseId = uuidv7();
-  const rows = await tx.query(
-    `with given as (
-       select j.id, j.status as before_status, now() as at, now() + $4::float8 * interval '1 second' as until
-         from ${schema}.jobs j where j.id = $1 and j.lease_id = $2 and ${guard('grantLease', 'j')} for update),
-     granted as (
-       update ${schema}.jobs j set ${become('grantLease')}, lease_id = $3::uuid, attempt = j.attempt + 1, cost_units = $5,
-         started_at = g.at, updated_at = g.at, progress = null
-         from given g where j.id = g.id
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.queue, j.lease_owner, g.before_status, g.at, g.until),
-     lease as (
-       insert into ${schema}.leases (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
-       select $3::uuid, 'remote', lease_owner, array[id], queue, $5::int, $4::real, at, at, until from granted),
-     told as (${insertEvents(schema, {
-       source: 'granted',
-       type: `'${transitions.grantLease.event}'`,
-       actor: `'worker:' || lease_owner`,
-       from: 'before_status',
-       to: `'${transitions.grantLease.to}'`,
-       data: '$6::jsonb',
-     })})
-     select id from granted`,
-    [
-      job.id,
-      job.leaseId,
-      leaseId,
-      ttlSeconds,
-      costUnits,
-      JSON.stringify({ cost_units: costUnits, ttl_sec: ttlSeconds }),
-    ],
-  );
-  if (rows.length === 0) throw lost();
-  // A claim of this job alone has done its duty; one that others share goes on for them.
+  const granted = await applyTransition(tx, schema, {
+    name: 'grantLease',
+    jobs: [job],
+    ...claimOf(job),
+    set: `lease_id = :newLeaseId::uuid,
+              attempt = j.attempt + 1,
+              cost_units = :costUnits,
+              started_at = now(),
+              progress = null`,
+    values: { newLeaseId: leaseId, costUnits },
+    data: { cost_units: costUnits, ttl_sec: ttlSeconds },
+  });
+  if (granted.length === 0) throw lost();
+  // A claim of this job alone has served its purpose; one that other jobs share remains for them.
   await tx.query(`delete from ${schema}.leases where id = $1 and kind = 'claim' and job_ids = array[$2::uuid]`, [
     job.leaseId,
     job.id,
   ]);
-  return getLease(tx, schema, leaseId);
+  return insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds });
 }
 
-/** The job waits with its claim; only the first denial is told, or a waiting worker would fill the log. */
+/** The job waits and keeps its claim. */
 async function deny(tx: Queryable, schema: Schema, job: SchedulerJob, shortage: Shortage): Promise<void> {
-  const rows = await tx.query(
-    `with b as (
-       select j.id, j.status as before_status from ${schema}.jobs j
-        where j.id = $1 and j.lease_id = $2 and ${guard('denyLease', 'j')} for update),
-     denied as (
-       update ${schema}.jobs j set ${become('denyLease')}, cost_units = $3, run_at = now() + $4::float8 * interval '1 second',
-         updated_at = now()
-         from b where j.id = b.id
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.lease_owner, b.before_status),
-     told as (${insertEvents(schema, {
-       source: `denied where before_status <> '${transitions.denyLease.to}'`,
-       type: `'${transitions.denyLease.event}'`,
-       actor: `'worker:' || lease_owner`,
-       from: 'before_status',
-       to: `'${transitions.denyLease.to}'`,
-       data: '$5::jsonb',
-     })})
-     select id from denied`,
-    [
-      job.id,
-      job.leaseId,
-      shortage.requested,
-      retryAfterSeconds,
-      JSON.stringify({ reason: describeShortage(shortage), ...shortage }),
-    ],
-  );
-  if (rows.length === 0) throw lost();
+  const denied = await applyTransition(tx, schema, {
+    name: 'denyLease',
+    jobs: [job],
+    ...claimOf(job),
+    set: `cost_units = :costUnits,
+              run_at = now() + :retryAfterSeconds::float8 * interval '1 second'`,
+    values: { costUnits: shortage.requested, retryAfterSeconds },
+    data: { reason: describeShortage(shortage), ...shortage },
+  });
+  if (denied.length === 0) throw lost();
+}
+
+function claimOf({ leaseId, leaseOwner }: SchedulerJob): { leaseId: string; actor: string } {
+  if (leaseId === null) throw lost();
+  return { leaseId, actor: `worker:${leaseOwner}` };
 }
 
 function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {

@@ -1,13 +1,12 @@
-// What a worker reports between its claim and its lease. States only go forward; QUEUED gives the
-// claim back. Every report is fenced by the claim and keeps it alive.
+// What a worker reports between its claim and its lease. States only move forward; QUEUED releases the claim.
+// Every report is fenced by the claim and extends it.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/log/record.ts';
-import { saveProgress } from '../jobs/attempt/progress.ts';
-import { isHeld } from '../jobs/attempt/report.ts';
+import { isHeld, saveReport } from '../jobs/attempt/report.ts';
 import { requeueClaims } from '../jobs/finish/recover.ts';
-import { lockTargets } from '../jobs/lanes/lane.ts';
-import { allows, become, guard, transitions } from '../jobs/model/states.ts';
+import { allows } from '../jobs/model/states.ts';
+import { applyTransition, transition } from '../jobs/transition.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import { type JobState, type SchedulerJob, toPercent, toState } from './dialect.ts';
@@ -26,7 +25,7 @@ export interface StatusReport {
   claimSeconds: number;
 }
 
-const moves = { PREPARING: 'prepare', LEASE_PENDING: 'awaitLease' } as const;
+const transitionTo = { PREPARING: 'prepare', LEASE_PENDING: 'awaitLease' } as const;
 
 export async function reportStatus(db: Database, schema: Schema, report: StatusReport): Promise<SchedulerJob> {
   const job = await getSchedulerJob(db, schema, report.jobId);
@@ -34,15 +33,15 @@ export async function reportStatus(db: Database, schema: Schema, report: StatusR
   if (report.state === 'RUNNING' && job.status === 'RUNNING') await reportProgress(db, schema, job, report);
   else if (report.state === 'QUEUED' && allows('expireClaim', job.status)) await requeue(db, schema, job, report);
   else if (report.state === 'PREPARING' || report.state === 'LEASE_PENDING') {
-    const same = job.status === report.state;
-    if (!same && !allows(moves[report.state], job.status)) throw refused(job, report.state);
-    const moved = await db.transaction((tx) => move(tx, schema, job, report, same));
-    if (!moved) throw lost();
+    const name = transitionTo[report.state];
+    if (job.status !== report.state && !allows(name, job.status)) throw refused(job, report.state);
+    const saved = await db.transaction((tx) => saveClaimReport(tx, schema, job, report, name));
+    if (!saved) throw lost();
   } else throw refused(job, report.state);
   return getSchedulerJob(db, schema, report.jobId);
 }
 
-/** Fenced by the lease that is named, or by the one that the named worker holds now. */
+/** Fenced by the lease in the report, or by the one that the named worker holds now. */
 async function reportProgress(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
   const leaseId = report.leaseId ?? (report.workerId === undefined ? undefined : job.leaseId);
   if (leaseId === undefined || leaseId === null) {
@@ -56,47 +55,84 @@ async function reportProgress(db: Database, schema: Schema, job: SchedulerJob, r
   }
   const percent = report.progress === undefined ? (job.progress ?? 0) : toPercent(report.progress);
   const message = report.note ?? job.progressMessage ?? undefined;
-  const saved = await saveProgress(db, schema, held, { percent, message }, `worker:${job.leaseOwner}`);
+  const saved = await saveReport(db, schema, held, { progress: { percent, message } }, `worker:${job.leaseOwner}`);
   if (!saved) throw lost();
 }
 
-async function move(
+/** False: the claim expired, or no longer owns the job. */
+async function saveClaimReport(
   tx: Queryable,
   schema: Schema,
   job: SchedulerJob,
   report: StatusReport,
-  same: boolean,
+  name: 'prepare' | 'awaitLease',
 ): Promise<boolean> {
-  if (!(await keepClaim(tx, schema, job, report.claimSeconds))) return false;
-  const transition = moves[report.state as keyof typeof moves];
-  // In percent, like the progress of every other event.
-  const percent = report.progress === undefined ? undefined : toPercent(report.progress);
-  const data = { note: report.note, progress: percent };
+  const { leaseId } = job;
+  if (leaseId === null || !(await extendClaim(tx, schema, job, report.claimSeconds))) return false;
+  if (job.status === transition(name).to) return repeatReport(tx, schema, job, report, name);
+  const { note, percent } = contentOf(report);
+  const ids = await applyTransition(tx, schema, {
+    name,
+    jobs: [job],
+    leaseId,
+    set: `progress_message = coalesce(:note::text, j.progress_message),
+              progress = coalesce(:percent::real, j.progress)`,
+    values: { note: note ?? null, percent: percent ?? null },
+    actor: `worker:${job.leaseOwner}`,
+    data: { note, progress: percent },
+  });
+  return ids.length > 0;
+}
+
+/** A report of the state that the job has: no transition, but its note and progress are saved and recorded. */
+async function repeatReport(
+  tx: Queryable,
+  schema: Schema,
+  job: SchedulerJob,
+  report: StatusReport,
+  name: 'prepare' | 'awaitLease',
+): Promise<boolean> {
+  const { to, event } = transition(name);
+  const { note, percent } = contentOf(report);
   const rows = await tx.query(
-    `with before as (
-       select id, status as before_status from ${schema}.jobs
-        where id = $1 and lease_id = $2 and ${same ? `status = '${transitions[transition].to}'` : guard(transition)} for update),
-     moved as (
-       update ${schema}.jobs j set ${same ? '' : `${become(transition)},`} progress_message = coalesce($3, j.progress_message),
-         progress = coalesce($6::real, j.progress), updated_at = now()
-         from before b where j.id = b.id
-       returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
-     told as (${insertEvents(schema, {
-       source: 'moved',
-       type: `'${transitions[transition].event}'`,
-       actor: '$4',
-       from: 'before_status',
-       to: `'${transitions[transition].to}'`,
-       data: '$5::jsonb',
+    `with saved as (
+       update ${schema}.jobs j
+          set progress_message = coalesce($4, j.progress_message),
+              progress = coalesce($5::real, j.progress),
+              updated_at = now()
+        where j.id = $1
+          and j.lease_id = $2
+          and j.status = $3
+       returning j.id, j.target_id, j.attempt, j.lease_id, j.status),
+     recorded as (${insertEvents(schema, {
+       source: 'saved',
+       type: `'${event}'`,
+       actor: '$6',
+       from: 'status',
+       to: 'status',
+       data: '$7::jsonb',
      })})
-     select id from moved`,
-    [job.id, job.leaseId, report.note ?? null, `worker:${job.leaseOwner}`, JSON.stringify(data), percent ?? null],
+     select id from saved`,
+    [
+      job.id,
+      job.leaseId,
+      to,
+      note ?? null,
+      percent ?? null,
+      `worker:${job.leaseOwner}`,
+      JSON.stringify({ note, progress: percent }),
+    ],
   );
   return rows.length > 0;
 }
 
-/** A worker that still reports is alive: its claim lasts on. False: it ran out, or was never there. */
-export async function keepClaim(
+/** Progress in percent, like that of every other event. */
+function contentOf({ note, progress }: StatusReport): { note: string | undefined; percent: number | undefined } {
+  return { note, percent: progress === undefined ? undefined : toPercent(progress) };
+}
+
+/** A worker that reports is alive, so its claim is extended. False: the claim expired, or there was none. */
+export async function extendClaim(
   tx: Queryable,
   schema: Schema,
   job: Pick<SchedulerJob, 'leaseId'>,
@@ -104,9 +140,18 @@ export async function keepClaim(
 ): Promise<boolean> {
   const rows = await tx.query(
     `with claim as (
-       select id, greatest(expires_at, now() + $2::float8 * interval '1 second') as until from ${schema}.leases
-        where id = $1 and kind = 'claim' and state = 'ACTIVE' and expires_at > now() for update)
-     update ${schema}.leases l set expires_at = c.until from claim c where l.id = c.id returning l.id`,
+       select id, greatest(expires_at, now() + $2::float8 * interval '1 second') as until
+         from ${schema}.leases
+        where id = $1
+          and kind = 'claim'
+          and state = 'ACTIVE'
+          and expires_at > now()
+          for update)
+     update ${schema}.leases l
+        set expires_at = c.until
+       from claim c
+      where l.id = c.id
+     returning l.id`,
     [job.leaseId, claimSeconds],
   );
   return rows.length > 0;
@@ -115,13 +160,12 @@ export async function keepClaim(
 async function requeue(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
   const { leaseId, leaseOwner } = job;
   if (leaseId === null || leaseOwner === null) throw lost();
-  const given = await db.transaction(async (tx) => {
-    await lockTargets(tx, schema, job.targetId === null ? [] : [job.targetId]);
-    const reason = report.note ?? 'the worker gave it back';
-    const lease = { id: leaseId, owner: leaseOwner };
-    return requeueClaims(tx, schema, lease, [job], `worker:${leaseOwner}`, reason);
-  });
-  if (given.jobs === 0) throw lost();
+  const lease = { id: leaseId, owner: leaseOwner };
+  const reason = report.note ?? 'the worker released its claim';
+  const requeued = await db.transaction((tx) =>
+    requeueClaims(tx, schema, lease, [job], `worker:${leaseOwner}`, reason),
+  );
+  if (requeued === 0) throw lost();
 }
 
 export function lost() {

@@ -1,10 +1,8 @@
 // A job for remote workers. Any job type will do: no daemon needs to know it.
-import { createHash } from 'node:crypto';
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { checkDocument, noteLimitBytes } from '../jobs/enqueue/document-limit.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
-import { canonicalJson } from '../kernel/canonical-json.ts';
 import { problem } from '../kernel/errors.ts';
 import type { SchedulerJob } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
@@ -26,12 +24,4 @@ export async function submitJob(db: Database, schema: Schema, job: NewJob, actor
     });
   }
   return { job: await getSchedulerJob(db, schema, enqueued.job.id), created: enqueued.kind === 'created' };
-}
-
-/** The same for two requests that ask for the same thing, whatever the order of their fields. */
-export function requestHash(request: object): string {
-  const asked = { ...request, client_request_id: undefined };
-  return createHash('sha256')
-    .update(`submit:${canonicalJson(asked)}`)
-    .digest('base64url');
 }

@@ -8,7 +8,7 @@ import { endOpenPhases } from '../attempt/phases.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
 import { allows } from '../model/states.ts';
-import { changeJob } from './change.ts';
+import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
 export interface ResumeRequest extends ActionRequest {
@@ -27,20 +27,25 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       throw await refusal(db, schema, job, 'resume');
     }
     const limit = request.tokenLimit;
-    const requireHold = await db.transaction((tx) =>
-      changeJob(tx, schema, job, {
-        transition: 'resume',
+    const ids = await db.transaction((tx) =>
+      applyTransition(tx, schema, {
+        name: 'resume',
+        jobs: [job],
+        set: `held_since = null,
+              hold = null,
+              finished_at = null,
+              stale_at = null,
+              error = null,
+              attempt_floor = b.attempt,
+              expires_at = b.expires_later,
+              run_at = now()
+              ${limit === undefined ? '' : ', token_limit = :limit::bigint'}`,
+        values: { limit },
         actor: request.actor,
-        // The holder stays head unless its target is paused; any other goes first in line.
-        set: `held_since = null, hold = null, finished_at = null, stale_at = null, error = null, attempt_floor = b.attempt, expires_at = b.expires_later,
-              run_at = now(), lane_head = b.free or (b.lane_head and not b.target_paused),
-              lane_rank = case when b.free or (b.lane_head and not b.target_paused) then null else 1 end
-              ${limit === undefined ? '' : ', token_limit = $4::bigint'}`,
-        values: limit === undefined ? [] : [limit],
         data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
       }),
     );
-    return requireHold ? 'changed' : undefined;
+    return ids.length > 0 ? 'changed' : undefined;
   });
 }
 
@@ -66,17 +71,23 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
       if (same) return { job, done: true };
       throw await refusal(db, schema, job, 'resolve');
     }
-    const happened = await db.transaction(async (tx) => {
-      const resolved = await changeJob(tx, schema, job, {
-        transition: 'resolve',
+    return db.transaction(async (tx) => {
+      const ids = await applyTransition(tx, schema, {
+        name: 'resolve',
+        jobs: [job],
+        set: `result = :result::jsonb,
+              error = null,
+              held_since = null,
+              hold = null,
+              finished_at = now(),
+              progress = 100`,
+        values: { result: JSON.stringify(request.result ?? null) },
         actor: request.actor,
-        set: `result = $4::jsonb, error = null, held_since = null, hold = null, finished_at = now(), lane_head = b.free, lane_rank = null, progress = 100`,
-        values: [JSON.stringify(request.result ?? null)],
         data: eventData(request),
       });
-      if (resolved) await endOpenPhases(tx, schema, job.id, 'skipped');
-      return resolved;
+      if (ids.length === 0) return undefined;
+      await endOpenPhases(tx, schema, job.id, 'skipped');
+      return 'changed';
     });
-    return happened ? 'changed' : undefined;
   });
 }

@@ -1,5 +1,5 @@
-// What a running handler reports of itself: progress (its own and its phase's) and token usage, in
-// one fenced statement with the events that tell it. False: the lease no longer owns the job.
+// What a running handler reports: progress (its own and its phase's), token usage, a checkpoint. Every write is fenced
+// by job, lease and status; false means that the lease no longer owns the job and nothing was written.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { HeldJob } from '../claim/lease.ts';
@@ -32,7 +32,7 @@ export async function saveReport(
      phased as (
        update ${schema}.phases p set progress = $7::real, message = coalesce($4, p.message) from saved s
         where p.job_id = s.id and p.name = $6 and p.status = 'running'),
-     told as (
+     recorded as (
        insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
        select e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, $9, e.data
          from saved s cross join jsonb_to_recordset($8::jsonb) as e(type text, data jsonb))
@@ -60,7 +60,16 @@ function progressEventData({ percent, message, phase }: NonNullable<Report['prog
   };
 }
 
-/** Whether job and lease still belong together, whatever the clock says. */
+export async function saveCheckpoint(db: Queryable, schema: Schema, held: HeldJob, state: unknown): Promise<boolean> {
+  const rows = await db.query(
+    `update ${schema}.jobs set checkpoint = $3::jsonb, updated_at = now()
+      where id = $1 and lease_id = $2 and status = 'RUNNING' returning id`,
+    [held.jobId, held.leaseId, JSON.stringify(state ?? null)],
+  );
+  return rows.length > 0;
+}
+
+/** Whether the lease owns the job, even if it is overdue. */
 export async function isHeld(db: Queryable, schema: Schema, held: HeldJob): Promise<boolean> {
   const rows = await db.query(`select 1 from ${schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING'`, [
     held.jobId,

@@ -5,8 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { finishAttempts } from '../finish/finish.ts';
 import { requeueClaims } from '../finish/recover.ts';
 import { requeueUnstarted } from '../finish/requeue-unstarted.ts';
-import { distinctTargets, lockTargets } from '../lanes/lane.ts';
-import { guard, transitions } from '../model/states.ts';
+import { transition } from '../transition.ts';
 
 const lostAnswer = 'the answer to the claim was lost';
 
@@ -26,7 +25,7 @@ export async function releaseClaim(
   const taken = await db.query<TakenJob>(
     `select j.id, l.owner, j.target_id from ${schema}.leases l join ${schema}.jobs j on j.id = any(l.job_ids)
       where l.id = $1 and l.state = 'ACTIVE' and j.lease_id = l.id and j.status = $2`,
-    [leaseId, transitions[kind === 'local' ? 'start' : 'claim'].to],
+    [leaseId, transition(kind === 'local' ? 'start' : 'claim').to],
   );
   if (taken.length === 0) return kind === 'local' ? requeueExpired(db, schema, leaseId, actor) : 0;
   if (kind === 'claim') return giveBackRemote(db, schema, leaseId, taken, actor);
@@ -59,7 +58,7 @@ async function reserveLeaseId(
 async function requeueExpired(db: Database, schema: Schema, leaseId: string, actor: string): Promise<number> {
   const rows = await db.query<{ id: string; target_id: string | null }>(
     `select j.id, j.target_id from ${schema}.leases l join ${schema}.jobs j on j.id = any(l.job_ids)
-      where l.id = $1 and l.state = 'EXPIRED' and j.lease_id = l.id and ${guard('requeueUnstarted', 'j')}`,
+      where l.id = $1 and l.state = 'EXPIRED' and j.lease_id = l.id and ${transition('requeueUnstarted').guard()}`,
     [leaseId],
   );
   const jobs = rows.map((row) => ({ id: row.id, targetId: row.target_id }));
@@ -75,11 +74,5 @@ async function giveBackRemote(
 ): Promise<number> {
   const jobs = taken.map((job) => ({ id: job.id, targetId: job.target_id }));
   const lease = { id: leaseId, owner: taken[0]?.owner ?? '' };
-  const given = await retryConflicts(() =>
-    db.transaction(async (tx) => {
-      await lockTargets(tx, schema, distinctTargets(jobs));
-      return requeueClaims(tx, schema, lease, jobs, actor, lostAnswer);
-    }),
-  );
-  return given.jobs;
+  return retryConflicts(() => db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, actor, lostAnswer)));
 }

@@ -122,8 +122,9 @@ function toRetryPolicy(request: JobRequest['retry'], defaults: TypeDefaults['ret
   };
 }
 
-/** The same for two requests that ask for the same thing, whatever the order of their fields. */
-export function requestHash(request: JobRequest): string {
-  const { client_request_id: _, ...asked } = request;
-  return createHash('sha256').update(canonicalJson(asked)).digest('base64url');
+/** Equal for two requests that differ only in the order of their fields. `scope` keeps two APIs apart. */
+export function requestHash({ client_request_id: _, ...asked }: { client_request_id?: unknown }, scope = ''): string {
+  return createHash('sha256')
+    .update(scope + canonicalJson(asked))
+    .digest('base64url');
 }

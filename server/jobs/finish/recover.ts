@@ -1,15 +1,13 @@
-// Taking back what nobody holds any more: expired leases and claims. Each lease is handled in a
-// transaction of its own, re-checked under its lock, so one bad row neither blocks the others nor
-// overwrites a job that finished between the look and the write.
-
+// Ends leases and claims whose holder is gone. Each lease is handled in a transaction of its own and checked again under
+// its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten.
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { insertEvents } from '../../events/log/record.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
-import { distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
+import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
-import { become, guard, transitions } from '../model/states.ts';
+import { ownedStatuses, statusIn } from '../model/states.ts';
 import { isTimedOutSql } from '../model/timeout.ts';
+import { applyTransition } from '../transition.ts';
 import { finishAttemptsIn } from './finish.ts';
 import type { Outcome } from './outcome.ts';
 
@@ -28,9 +26,13 @@ export async function findExpiredLeases(
   limit: number,
 ): Promise<ExpiredLease[]> {
   return db.query<ExpiredLease>(
-    `select id, kind, owner, job_ids from ${schema}.leases
-      where state = 'ACTIVE' and expires_at < now() - $1::float8 * interval '1 second' and id > $2
-      order by id limit $3`,
+    `select id, kind, owner, job_ids
+       from ${schema}.leases
+      where state = 'ACTIVE'
+        and expires_at < now() - $1::float8 * interval '1 second'
+        and id > $2
+      order by id
+      limit $3`,
     [graceSeconds, after, limit],
   );
 }
@@ -43,51 +45,20 @@ export async function findTimedOutLeases(
   limit: number,
 ): Promise<ExpiredLease[]> {
   return db.query<ExpiredLease>(
-    `select l.id, l.kind, l.owner, l.job_ids from ${schema}.leases l
+    `select l.id, l.kind, l.owner, l.job_ids
+       from ${schema}.leases l
        join ${schema}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id and j.status = 'RUNNING'
-      where l.state = 'ACTIVE' and l.kind = 'remote' and ${isTimedOutSql('$2::float8')}
-      order by l.id limit $1`,
+      where l.state = 'ACTIVE'
+        and l.kind = 'remote'
+        and ${isTimedOutSql('$2::float8')}
+      order by l.id
+      limit $1`,
     [limit, defaultSeconds],
   );
 }
 
-/** Ends the attempt of a timed-out remote lease; the worker's later writes are refused. */
-export async function endTimedOutLease(
-  db: Database,
-  schema: Schema,
-  lease: ExpiredLease,
-  options: { actor: string; tokenLimit: number; timeoutSeconds: number },
-): Promise<Recovered> {
-  const decide: typeof outcomeOfLostLease = (job, owner, tokenLimit) =>
-    outcomeOfTimeout(job, owner, tokenLimit, options.timeoutSeconds);
-  return retryConflicts(() =>
-    db.transaction(async (tx) => {
-      const owned = await readOwned(tx, schema, lease);
-      await lockTargets(tx, schema, distinctTargets(owned));
-      const taken = await tx.query(
-        `with e as (select id from ${schema}.leases where id = $1 and state = 'ACTIVE' for update skip locked)
-         update ${schema}.leases l set state = 'EXPIRED', released_at = now(), release_status = 'TIMEOUT'
-           from e where l.id = e.id returning l.id`,
-        [lease.id],
-      );
-      if (taken.length === 0) return { jobs: 0, failed: 0 };
-      return finishLost(tx, schema, lease, owned, options, decide);
-    }),
-  );
-}
-
-/** As `outcomeOfLostLease`, with the reason that the time was up. */
-function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSeconds: number): Outcome {
-  const outcome = outcomeOfLostLease(job, owner, tokenLimit);
-  if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
-  if (outcome.error.code !== 'LEASE_EXPIRED') return outcome;
-  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds ?? defaultSeconds} s.` };
-  const again = job.retry?.codes?.includes(error.code) ?? false;
-  return again ? { ...outcome, error } : { kind: 'fail', error };
-}
-
 export interface Recovered {
-  /** Jobs that went to somebody else's care: retried, failed, paused, canceled or queued again. */
+  /** Jobs that the lease no longer owns: retried, failed, paused, canceled or requeued. */
   jobs: number;
   failed: number;
 }
@@ -97,37 +68,77 @@ export async function recoverLease(
   db: Database,
   schema: Schema,
   lease: ExpiredLease,
-  options: { actor: string; graceSeconds: number; tokenLimit: number },
+  { actor, tokenLimit, graceSeconds }: { actor: string; tokenLimit: number; graceSeconds: number },
 ): Promise<Recovered> {
+  const decide = (job: Job) => outcomeOfLostLease(job, lease.owner, tokenLimit);
+  return endLease(db, schema, lease, { actor, overdueSeconds: graceSeconds, decide });
+}
+
+/** Ends the attempt of a timed-out remote lease; the worker's later writes are refused. */
+export async function endTimedOutLease(
+  db: Database,
+  schema: Schema,
+  lease: ExpiredLease,
+  { actor, tokenLimit, timeoutSeconds }: { actor: string; tokenLimit: number; timeoutSeconds: number },
+): Promise<Recovered> {
+  const decide = (job: Job) => outcomeOfTimeout(job, lease.owner, tokenLimit, timeoutSeconds);
+  return endLease(db, schema, lease, { actor, releaseStatus: 'TIMEOUT', decide });
+}
+
+interface LeaseEnd {
+  actor: string;
+  /** Leave the lease alone unless it expired at least this long ago; undefined ends it whenever it expires. */
+  overdueSeconds?: number;
+  releaseStatus?: 'TIMEOUT';
+  decide(job: Job): Outcome;
+}
+
+async function endLease(db: Database, schema: Schema, lease: ExpiredLease, end: LeaseEnd): Promise<Recovered> {
   return retryConflicts(() =>
     db.transaction(async (tx) => {
       const owned = await readOwned(tx, schema, lease);
+      // The order of every change of a lane: target, lease, job.
       await lockTargets(tx, schema, distinctTargets(owned));
-      const taken = await tx.query(
+      const ended = await tx.query(
         `with e as (
-           select id from ${schema}.leases
-            where id = $1 and state = 'ACTIVE' and expires_at < now() - $2::float8 * interval '1 second'
+           select id
+             from ${schema}.leases
+            where id = $1
+              and state = 'ACTIVE'
+              and ($2::float8 is null or expires_at < now() - $2::float8 * interval '1 second')
               for update skip locked)
-         update ${schema}.leases l set state = $3, released_at = now() from e where l.id = e.id returning l.id`,
-        // Nothing was lost with a lease whose jobs have all ended: its holder only could not say so.
-        [lease.id, options.graceSeconds, owned.length > 0 ? 'EXPIRED' : 'RELEASED'],
+         update ${schema}.leases l
+            set state = $3,
+                released_at = now(),
+                release_status = $4
+           from e
+          where l.id = e.id
+         returning l.id`,
+        [
+          lease.id,
+          end.overdueSeconds ?? null,
+          // If all its jobs have ended nothing was lost: its holder only failed to release it.
+          owned.length > 0 ? 'EXPIRED' : 'RELEASED',
+          end.releaseStatus ?? null,
+        ],
       );
-      if (taken.length === 0) return { jobs: 0, failed: 0 };
-      const jobs =
-        lease.kind === 'claim'
-          ? await requeueClaims(tx, schema, lease, owned, options.actor)
-          : await finishLost(tx, schema, lease, owned, options);
-      // A claim is no lease: only leases are kept as a record of who held what.
-      if (lease.kind === 'claim') await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
-      return jobs;
+      if (ended.length === 0) return { jobs: 0, failed: 0 };
+      if (lease.kind !== 'claim') return finishLost(tx, schema, lease, owned, end);
+      const jobs = await requeueClaims(tx, schema, lease, owned, end.actor);
+      // Leases stay as the record of who ran what. A claim ran nothing.
+      await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
+      return { jobs, failed: 0 };
     }),
   );
 }
 
 async function readOwned(tx: Queryable, schema: Schema, lease: ExpiredLease): Promise<Job[]> {
   const rows = await tx.query<JobRow>(
-    `select * from ${schema}.jobs where id = any($1::uuid[]) and lease_id = $2
-      and status in ('CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING')`,
+    `select *
+       from ${schema}.jobs
+      where id = any($1::uuid[])
+        and lease_id = $2
+        and ${statusIn(ownedStatuses)}`,
     [lease.job_ids, lease.id],
   );
   return rows.map(toJob);
@@ -138,23 +149,32 @@ async function finishLost(
   schema: Schema,
   lease: ExpiredLease,
   jobs: Job[],
-  options: { actor: string; tokenLimit: number },
-  decide = outcomeOfLostLease,
+  { actor, decide }: LeaseEnd,
 ): Promise<Recovered> {
-  const items = jobs.map((job) => ({
+  const attempts = jobs.map((job) => ({
     jobId: job.id,
     leaseId: lease.id,
     targetId: job.targetId,
-    outcome: decide(job, lease.owner, options.tokenLimit),
+    outcome: decide(job),
   }));
-  const settled = await finishAttemptsIn(tx, schema, items, { actor: options.actor });
-  const failed = items.filter((i) => i.outcome.kind === 'fail' && settled.accepted.has(i.jobId)).length;
-  return { jobs: settled.accepted.size, failed };
+  const { accepted } = await finishAttemptsIn(tx, schema, attempts, { actor });
+  const failed = attempts.filter(({ jobId, outcome }) => outcome.kind === 'fail' && accepted.has(jobId)).length;
+  return { jobs: accepted.size, failed };
 }
 
-/** What becomes of a job whose holder went silent. Intents of people come first. */
+/** As `outcomeOfLostLease`, with the timeout as the error. */
+function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSeconds: number): Outcome {
+  const outcome = outcomeOfLostLease(job, owner, tokenLimit);
+  if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
+  if (outcome.error.code !== 'LEASE_EXPIRED') return outcome;
+  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds ?? defaultSeconds} s.` };
+  const again = job.retry?.codes?.includes(error.code) ?? false;
+  return again ? { ...outcome, error } : { kind: 'fail', error };
+}
+
+/** How the attempt ends if its holder stops renewing. A pause or cancel that was requested decides first. */
 export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number): Outcome {
-  // Its handler was told to stop and did not; how that ends was decided then.
+  // Its handler was fenced off because it did not stop; the outcome was decided then.
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
   const limit = job.tokenLimit ?? tokenLimit;
   if (limit > 0 && job.tokensUsed > limit) {
@@ -178,36 +198,25 @@ export function tokenLimitMessage(used: number, limit: number): string {
   return `Token limit exceeded: used ${used} of ${limit} allowed.`;
 }
 
-/** Claimed jobs go back to where they stood. The jobs' targets must be locked. */
+/**
+ * Queues claimed jobs again, at the front of their lanes. Returns how many: a job that the claim no longer owns stays as
+ * it is.
+ */
 export async function requeueClaims(
   tx: Queryable,
   schema: Schema,
   lease: Pick<ExpiredLease, 'id' | 'owner'>,
-  jobs: Pick<Job, 'id' | 'targetId'>[],
+  jobs: readonly Pick<Job, 'id' | 'targetId'>[],
   actor: string,
   reason = 'claim expired',
-): Promise<Recovered> {
-  const rows = await tx.query(
-    `with b as (
-       select j.id, j.status as before_status, j.target_id is null or t.paused_at is null as head
-         from ${schema}.jobs j left join ${schema}.targets t on t.id = j.target_id
-        where j.id = any($1::uuid[]) and j.lease_id = $2 and ${guard('expireClaim', 'j')} for update of j),
-     given_back as (
-       update ${schema}.jobs j set ${become('expireClaim')}, lease_owner = null, lane_head = b.head,
-         lane_rank = case when b.head then null else 1 end, updated_at = now()
-         from b where j.id = b.id
-       returning j.id, j.target_id, j.attempt, j.lease_id, b.before_status),
-     told as (${insertEvents(schema, {
-       source: 'given_back',
-       type: `'${transitions.expireClaim.event}'`,
-       actor: '$3',
-       from: 'before_status',
-       to: `'QUEUED'`,
-       data: `$4::jsonb`,
-     })})
-     select id from given_back`,
-    [jobs.map((job) => job.id), lease.id, actor, JSON.stringify({ reason, owner: lease.owner })],
-  );
-  await promote(tx, schema, distinctTargets(jobs));
-  return { jobs: rows.length, failed: 0 };
+): Promise<number> {
+  const ids = await applyTransition(tx, schema, {
+    name: 'expireClaim',
+    jobs,
+    leaseId: lease.id,
+    set: 'lease_owner = null',
+    actor,
+    data: { reason, owner: lease.owner },
+  });
+  return ids.length;
 }

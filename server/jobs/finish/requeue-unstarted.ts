@@ -1,10 +1,10 @@
-// Attempts that never began although their lease expired: their daemon stood still between its claim and their start,
-// and somebody else's sweeper had to take them for lost. Once the daemon is back it knows better: nothing was done, so
-// the job is queued again and the attempt is not counted.
+// Attempts whose lease expired before they began: their daemon was frozen between the claim and the start, and a sweeper
+// recovered the jobs as lost. When the daemon continues it knows that nothing was done, so the job is queued again and
+// the attempt is not counted.
 import { type Database, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { changeJob } from '../actions/change.ts';
 import type { Job } from '../model/job.ts';
+import { applyTransition } from '../transition.ts';
 
 export interface UnstartedJobs {
   leaseId: string;
@@ -13,7 +13,7 @@ export interface UnstartedJobs {
   reason: string;
 }
 
-/** Returns how many were still as the sweeper left them: a job that was resumed, ended or left its lane stays as it is. */
+/** Returns how many were requeued. A job that was resumed or ended since the sweep, or left its lane, stays as it is. */
 export async function requeueUnstarted(
   db: Database,
   schema: Schema,
@@ -21,21 +21,26 @@ export async function requeueUnstarted(
 ): Promise<number> {
   let count = 0;
   for (const job of jobs) {
-    const changed = await retryConflicts(() =>
+    const ids = await retryConflicts(() =>
       db.transaction((tx) =>
-        changeJob(tx, schema, job, {
-          transition: 'requeueUnstarted',
+        applyTransition(tx, schema, {
+          name: 'requeueUnstarted',
+          jobs: [job],
+          leaseId,
+          extraGuard: `j.error ->> 'code' = 'LEASE_EXPIRED' and j.lane_head`,
+          set: `held_since = null,
+              hold = null,
+              finished_at = null,
+              stale_at = null,
+              error = null,
+              attempt = b.attempt - 1,
+              expires_at = b.expires_later`,
           actor,
-          extraGuard: `j.lease_id = $4::uuid and j.error ->> 'code' = 'LEASE_EXPIRED' and j.lane_head`,
-          set: `held_since = null, hold = null, finished_at = null, stale_at = null, error = null, attempt = b.attempt - 1,
-                expires_at = b.expires_later, lane_head = b.free or not b.target_paused,
-                lane_rank = case when b.free or not b.target_paused then null else 1 end`,
-          values: [leaseId],
           data: { reason },
         }),
       ),
     );
-    if (changed) count += 1;
+    count += ids.length;
   }
   return count;
 }

@@ -1,5 +1,5 @@
-// The one machine of job states, as data. Every statement that writes `status` takes its guard and
-// its new value from here; the table in docs/concepts.md is tested against it.
+// The state machine of jobs, as data. jobs/transition.ts renders every write of `status` from this table;
+// the table in docs/concepts.md is tested against it.
 
 export const statuses = [
   'PENDING',
@@ -16,84 +16,176 @@ export const statuses = [
 ] as const;
 export type Status = (typeof statuses)[number];
 
-export const terminalStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL', 'CANCELED'];
-/** Owned by somebody: the job has a lease, or a remote claim that may become one. */
-export const ownedStatuses: readonly Status[] = ['CLAIMED', 'PREPARING', 'LEASE_PENDING', 'RUNNING'];
-const claimed = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'] as const;
+/** Not started, and started by the scheduler when its turn comes. */
+export const waitingStatuses = ['PENDING', 'QUEUED'] as const satisfies readonly Status[];
+/** Claimed by a remote worker that has no lease yet. */
+export const claimedStatuses = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'] as const satisfies readonly Status[];
+/** Has an owner: a lease, or a remote claim that may become one. */
+export const ownedStatuses: readonly Status[] = [...claimedStatuses, 'RUNNING'];
+/** Stopped until a person resumes, resolves or cancels the job. */
+export const heldStatuses = ['PAUSED', 'ERROR'] as const satisfies readonly Status[];
+export const succeededStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL'];
+/** No transition leads out of these. */
+export const terminalStatuses: readonly Status[] = [...succeededStatuses, 'CANCELED'];
 const running = ['RUNNING'] as const;
-const held = ['PAUSED', 'ERROR'] as const;
+
+/**
+ * What a transition does to the job's place in its lane.
+ * - `keep`: nothing.
+ * - `join`: the job takes the next place of its priority, or becomes the head of an empty lane.
+ * - `front`: the head stays head; if its target is paused, or the job was in line, it waits first in line.
+ * - `hold`: the head stays head and stops the lane; a job in line does so when its turn comes.
+ * - `holdOrLeave`: `hold`, or `leave` for a job with `on_error: continue`.
+ * - `leave`: the job leaves its lane.
+ */
+export type LaneStep = 'keep' | 'join' | 'front' | 'hold' | 'holdOrLeave' | 'leave';
 
 interface Transition {
   from: readonly Status[];
   to: Status;
   event: string;
+  lane: LaneStep;
   when: string;
 }
 
 export const transitions = {
-  enqueue: { from: [], to: 'QUEUED', event: 'job.enqueued', when: 'enqueue, due now' },
-  schedule: { from: [], to: 'PENDING', event: 'job.enqueued', when: 'enqueue, run_at in the future' },
-  becomeDue: { from: ['PENDING'], to: 'QUEUED', event: 'job.due', when: 'due: its time or its retry backoff has come' },
-  start: { from: ['QUEUED'], to: 'RUNNING', event: 'job.started', when: 'claimed by an in-process worker' },
-  claim: { from: ['QUEUED'], to: 'CLAIMED', event: 'job.claimed', when: 'claimed by a remote worker' },
-  prepare: { from: ['CLAIMED'], to: 'PREPARING', event: 'job.preparing', when: 'the remote worker reports' },
+  enqueue: { from: [], to: 'QUEUED', event: 'job.enqueued', lane: 'join', when: 'enqueue, due now' },
+  schedule: { from: [], to: 'PENDING', event: 'job.enqueued', lane: 'keep', when: 'enqueue, run_at in the future' },
+  becomeDue: {
+    from: ['PENDING'],
+    to: 'QUEUED',
+    event: 'job.due',
+    lane: 'join',
+    when: 'due: its time or its retry backoff has come',
+  },
+  start: {
+    from: ['QUEUED'],
+    to: 'RUNNING',
+    event: 'job.started',
+    lane: 'keep',
+    when: 'claimed by an in-process worker',
+  },
+  claim: { from: ['QUEUED'], to: 'CLAIMED', event: 'job.claimed', lane: 'keep', when: 'claimed by a remote worker' },
+  prepare: {
+    from: ['CLAIMED'],
+    to: 'PREPARING',
+    event: 'job.preparing',
+    lane: 'keep',
+    when: 'the remote worker reports',
+  },
   awaitLease: {
     from: ['CLAIMED', 'PREPARING'],
     to: 'LEASE_PENDING',
     event: 'job.lease_pending',
+    lane: 'keep',
     when: 'the remote worker reports',
   },
-  denyLease: { from: claimed, to: 'LEASE_PENDING', event: 'job.lease_pending', when: 'lease denied for now' },
-  grantLease: { from: claimed, to: 'RUNNING', event: 'job.lease_granted', when: 'lease granted' },
-  expireClaim: { from: claimed, to: 'QUEUED', event: 'job.requeued', when: 'claim expired or given back' },
-  complete: { from: running, to: 'SUCCESS', event: 'job.completed', when: 'every phase completed' },
+  denyLease: {
+    from: claimedStatuses,
+    to: 'LEASE_PENDING',
+    event: 'job.lease_pending',
+    lane: 'keep',
+    when: 'lease denied for now',
+  },
+  grantLease: { from: claimedStatuses, to: 'RUNNING', event: 'job.lease_granted', lane: 'keep', when: 'lease granted' },
+  expireClaim: {
+    from: claimedStatuses,
+    to: 'QUEUED',
+    event: 'job.requeued',
+    lane: 'front',
+    when: 'claim expired or given back',
+  },
+  complete: { from: running, to: 'SUCCESS', event: 'job.completed', lane: 'leave', when: 'every phase completed' },
   completePartly: {
     from: running,
     to: 'PARTIAL',
     event: 'job.partial',
+    lane: 'leave',
     when: 'some phases completed, some failed (tolerated)',
   },
-  retry: { from: running, to: 'PENDING', event: 'job.retrying', when: 'failed, recoverable, attempts left' },
+  retry: {
+    from: running,
+    to: 'PENDING',
+    event: 'job.retrying',
+    lane: 'keep',
+    when: 'failed, recoverable, attempts left',
+  },
   fail: {
     from: running,
     to: 'ERROR',
     event: 'job.failed',
+    lane: 'holdOrLeave',
     when: 'failed otherwise; token limit passed; timeout; lease expired with no attempts left',
   },
   stopPaused: {
     from: running,
     to: 'PAUSED',
     event: 'job.paused',
+    lane: 'keep',
     when: 'pause asked, or drain grace over: handler stopped',
   },
-  stopCanceled: { from: running, to: 'CANCELED', event: 'job.canceled', when: 'cancel asked: handler stopped' },
+  stopCanceled: {
+    from: running,
+    to: 'CANCELED',
+    event: 'job.canceled',
+    lane: 'leave',
+    when: 'cancel asked: handler stopped',
+  },
   requeue: {
     from: running,
     to: 'QUEUED',
     event: 'job.requeued',
+    lane: 'front',
     when: 'drain with on_drain requeue: the attempt is given back',
   },
-  recover: { from: running, to: 'QUEUED', event: 'job.lease_expired', when: 'lease expired, attempts left' },
+  recover: {
+    from: running,
+    to: 'QUEUED',
+    event: 'job.lease_expired',
+    lane: 'front',
+    when: 'lease expired, attempts left',
+  },
   recoverLater: {
     from: running,
     to: 'PENDING',
     event: 'job.lease_expired',
+    lane: 'keep',
     when: 'lease expired, attempts left, with backoff',
   },
   requeueUnstarted: {
     from: ['ERROR'],
     to: 'QUEUED',
     event: 'job.requeued',
+    lane: 'front',
     when: 'lease expired before the attempt began, as its worker reports when it is back',
   },
-  expire: { from: ['PENDING', 'QUEUED'], to: 'ERROR', event: 'job.failed', when: 'expired or orphaned while waiting' },
-  pause: { from: ['PENDING', 'QUEUED', ...claimed], to: 'PAUSED', event: 'job.paused', when: 'pause, before it runs' },
-  resume: { from: held, to: 'QUEUED', event: 'job.resumed', when: 'resume' },
-  resolve: { from: held, to: 'SUCCESS', event: 'job.resolved', when: 'resolve: a person supplies the result' },
+  expire: {
+    from: waitingStatuses,
+    to: 'ERROR',
+    event: 'job.failed',
+    lane: 'holdOrLeave',
+    when: 'expired or orphaned while waiting',
+  },
+  pause: {
+    from: [...waitingStatuses, ...claimedStatuses],
+    to: 'PAUSED',
+    event: 'job.paused',
+    lane: 'hold',
+    when: 'pause, before it runs',
+  },
+  resume: { from: heldStatuses, to: 'QUEUED', event: 'job.resumed', lane: 'front', when: 'resume' },
+  resolve: {
+    from: heldStatuses,
+    to: 'SUCCESS',
+    event: 'job.resolved',
+    lane: 'leave',
+    when: 'resolve: a person supplies the result',
+  },
   cancel: {
-    from: ['PENDING', 'QUEUED', ...claimed, ...held],
+    from: [...waitingStatuses, ...claimedStatuses, ...heldStatuses],
     to: 'CANCELED',
     event: 'job.canceled',
+    lane: 'leave',
     when: 'cancel, when no handler runs',
   },
 } as const satisfies Record<string, Transition>;
@@ -112,9 +204,22 @@ export function become(name: TransitionName): string {
 }
 
 export function allows(name: TransitionName, from: Status): boolean {
-  return (transitions[name].from as readonly Status[]).includes(from);
+  return includes(transitions[name].from, from);
 }
 
 export function isTerminal(status: Status): boolean {
-  return terminalStatuses.includes(status);
+  return includes(terminalStatuses, status);
+}
+
+export function isOnHold(status: Status): boolean {
+  return includes(heldStatuses, status);
+}
+
+/** `j.status in ('PAUSED', 'ERROR')`. */
+export function statusIn(set: readonly Status[], column = 'status'): string {
+  return `${column} in (${set.map((status) => `'${status}'`).join(', ')})`;
+}
+
+function includes(set: readonly Status[], status: Status): boolean {
+  return set.includes(status);
 }

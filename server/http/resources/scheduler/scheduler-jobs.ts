@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { cancelJob } from '../../../jobs/actions/stop.ts';
 import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
+import { requestHash } from '../../../jobs/enqueue/job-request.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/queue-limit.ts';
 import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import type { Config } from '../../../kernel/config.ts';
@@ -13,7 +14,7 @@ import type { ClaimWaiters } from '../../../scheduler/claim-waiters.ts';
 import { toJobIntent, toJobResult } from '../../../scheduler/dialect.ts';
 import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '../../../scheduler/read.ts';
 import { reportStatus } from '../../../scheduler/status.ts';
-import { requestHash, submitJob } from '../../../scheduler/submit.ts';
+import { submitJob } from '../../../scheduler/submit.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { encodeCursor } from '../../cursor.ts';
 import { pageQuery } from '../../query.ts';
@@ -92,7 +93,7 @@ function toNewJob(body: z.output<typeof submitBody>): NewJob {
     maxAttempts: body.max_attempts,
     tokenLimit: body.token_limit ?? undefined,
     clientRequestId: body.client_request_id ?? undefined,
-    requestHash: body.client_request_id ? requestHash(body) : undefined,
+    requestHash: body.client_request_id ? requestHash(body, 'submit:') : undefined,
   };
 }
 

@@ -1,0 +1,173 @@
+// The only writer of a job's status. A transition renders its UPDATE and its events from one entry of the table in
+// model/states.ts, so that the guard, the new status and the event cannot come from different entries.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { type EventSelect, insertEvents } from '../events/log/record.ts';
+import { distinctTargets, firstByPriority, lockTargets, promote } from './lanes/lane.ts';
+import type { Job } from './model/job.ts';
+import { type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
+
+export interface JobTransition {
+  readonly from: readonly Status[];
+  readonly to: Status;
+  readonly event: string;
+  readonly lane: LaneStep;
+  /** `j.status in (…)`, for a SELECT of the jobs that could make this transition. */
+  guard(alias?: string): string;
+  /** The UPDATE of `jobs j`, with the guard and the new status. */
+  update(schema: Schema, parts: UpdateParts): string;
+  /** The events of the updated rows; `source` needs `before_status` if the transition has several `from`. */
+  events(source: string, columns: EventColumns): EventSelect;
+}
+
+export interface UpdateParts {
+  /** Further assignments. */
+  set: string;
+  from?: string | undefined;
+  where: string;
+  returning: string;
+}
+
+export type EventColumns = Pick<EventSelect, 'actor' | 'data' | 'attempt' | 'lease'>;
+
+export function transition(name: TransitionName): JobTransition {
+  return rendered[name];
+}
+
+const rendered = Object.fromEntries(
+  (Object.keys(transitions) as TransitionName[]).map((name) => [name, render(name)]),
+) as Record<TransitionName, JobTransition>;
+
+function render(name: TransitionName): JobTransition {
+  const { to, event, lane } = transitions[name];
+  const from: readonly Status[] = transitions[name].from;
+  const guard = (alias = 'j') => statusIn(from, `${alias}.status`);
+  return {
+    from,
+    to,
+    event,
+    lane,
+    guard,
+    update(schema, { set, from: tables, where, returning }) {
+      if (writesStatus.test(set)) throw new Error(`${name}: only the table of transitions sets a status`);
+      return `update ${schema}.jobs j
+          set status = '${to}',
+              ${set}
+         ${tables === undefined ? '' : `from ${tables}`}
+        where ${where}
+          and ${guard()}
+       returning ${returning}`;
+    },
+    events: (source, columns) => ({
+      // A job that already has the status did not change. Without this a denied worker that asks again would fill the log.
+      source: from.includes(to) ? `${source} where before_status <> '${to}'` : source,
+      type: `'${event}'`,
+      from: from.length === 1 ? `'${from[0]}'` : 'before_status',
+      to: `'${to}'`,
+      ...columns,
+    }),
+  };
+}
+
+const writesStatus = /(?<![\w.])status\s*=/;
+
+export interface TransitionRequest {
+  name: TransitionName;
+  jobs: readonly Pick<Job, 'id' | 'targetId'>[];
+  /** The lease that must own the jobs, for a change by its holder. */
+  leaseId?: string | undefined;
+  /** A stricter guard, over `j`. */
+  extraGuard?: string | undefined;
+  /** Assignments beside status, lane and `updated_at`, over `j` and `b` (see `lockJobs`). */
+  set?: string | undefined;
+  /** What `:name` stands for in `set` and `extraGuard`. */
+  values?: Readonly<Record<string, unknown>> | undefined;
+  actor: string;
+  /** Of the event. */
+  data?: object | undefined;
+  /** Of a transition that joins its lane: the number that each job takes. Taking the numbers has locked the lanes. */
+  laneNumbers?: readonly LaneNumber[] | undefined;
+}
+
+export interface LaneNumber {
+  id: string;
+  lane_seq: string;
+}
+
+/**
+ * Locks the lanes, changes the jobs that still satisfy the guard, records an event for each, and promotes the next job
+ * of every lane that has lost its head. Returns the ids of the jobs that were changed; the others have another status
+ * or lease than when the caller read them.
+ */
+export async function applyTransition(tx: Queryable, schema: Schema, request: TransitionRequest): Promise<string[]> {
+  const { jobs, actor, data, leaseId, laneNumbers } = request;
+  const { update, events, lane } = transition(request.name);
+  const targets = lane === 'keep' ? [] : distinctTargets(jobs);
+  if (laneNumbers === undefined) await lockTargets(tx, schema, targets);
+  const values: unknown[] = [jobs.map((job) => job.id), actor, data === undefined ? null : JSON.stringify(data)];
+  const bind = binder({ ...request.values, leaseId, laneNumbers: JSON.stringify(laneNumbers) }, values);
+  const assignments = [laneWrites[lane], request.set, 'updated_at = now()'].filter(Boolean);
+  const rows = await tx.query<{ id: string }>(
+    bind(`with b as (${lockJobs(schema, request)}),
+     changed as (${update(schema, {
+       set: assignments.join(',\n              '),
+       from: 'b',
+       where: 'j.id = b.id',
+       returning: 'j.id, j.target_id, j.attempt, j.lease_id, b.before_status',
+     })}),
+     recorded as (${insertEvents(schema, events('changed', { actor: '$2', data: '$3::jsonb' }))})
+     select id from changed`),
+    values,
+  );
+  if (rows.length > 0) await promote(tx, schema, targets);
+  return rows.map((row) => row.id);
+}
+
+/** The jobs before the change. Times are computed here: a cluster refuses arithmetic on now() and a column in an UPDATE. */
+function lockJobs(schema: Schema, { name, leaseId, extraGuard, laneNumbers }: TransitionRequest): string {
+  const numbers = 'join jsonb_to_recordset(:laneNumbers::jsonb) as n(id uuid, lane_seq bigint) on n.id = j.id';
+  return `
+       select j.id,
+              j.status as before_status,
+              j.attempt,
+              j.lane_head,
+              j.target_id is null as without_lane,
+              j.on_error = 'block' as blocks,
+              ${firstByPriority} + j.priority as rank_by_priority,
+              t.paused_at is not null as target_paused,
+              ${laneNumbers === undefined ? '' : 'n.lane_seq,'}
+              j.expires_at + (now() - j.held_since) as expires_later
+         from ${schema}.jobs j
+         left join ${schema}.targets t on t.id = j.target_id
+         ${laneNumbers === undefined ? '' : numbers}
+        where j.id = any($1::uuid[])
+          and ${transition(name).guard()}
+          ${leaseId === undefined ? '' : 'and j.lease_id = :leaseId::uuid'}
+          ${extraGuard === undefined ? '' : `and ${extraGuard}`}
+          for update of j`;
+}
+
+/** Replaces each `:name` by the `$n` of its value, which it appends to `bound`. */
+function binder(named: Readonly<Record<string, unknown>>, bound: unknown[]): (text: string) => string {
+  const places = new Map<string, string>();
+  return (text) =>
+    text.replace(/(?<!:):([a-zA-Z]\w*)/g, (_, name: string) => {
+      if (!Object.hasOwn(named, name)) throw new Error(`no value for :${name}`);
+      if (!places.has(name)) places.set(name, `$${bound.push(named[name])}`);
+      return places.get(name) as string;
+    });
+}
+
+/** What each step writes to the place of a job, which is `b` before it. A job without a lane is always its own head. */
+const laneWrites: Record<LaneStep, string> = {
+  keep: '',
+  join: `lane_head = b.lane_head and not b.target_paused,
+              lane_rank = case when not b.lane_head then b.rank_by_priority when b.target_paused then 1 end,
+              lane_seq = b.lane_seq`,
+  front: `lane_head = b.lane_head and not b.target_paused,
+              lane_rank = case when b.lane_head and not b.target_paused then null else 1 end`,
+  hold: 'lane_rank = case when b.lane_head then null else 0 end',
+  holdOrLeave: `lane_head = b.without_lane or (b.lane_head and b.blocks),
+              lane_rank = case when b.lane_head or not b.blocks then null else 0 end`,
+  leave: 'lane_head = b.without_lane, lane_rank = null',
+};
