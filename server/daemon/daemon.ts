@@ -19,7 +19,7 @@ import type { Service } from '../kernel/service.ts';
 import { OperationRunner } from '../maintenance/operation-runner.ts';
 import type { RetentionHooks } from '../maintenance/retention.ts';
 import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import { ScheduleTicker } from '../schedules/ticker.ts';
+import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import { type DrainResult, Metrics } from '../stats/metrics.ts';
 import type { NewApiKey } from '../tenants/api-keys/key.ts';
 import { ensureAdminKey } from '../tenants/api-keys/key-store.ts';

@@ -9,7 +9,7 @@ import { Sealer } from '../maintenance/sealer.ts';
 import { Sweeper } from '../maintenance/sweeper.ts';
 import { type PolledTask, TenantPoller } from '../maintenance/tenant-poller.ts';
 import { createWorkPoll } from '../maintenance/work-poll.ts';
-import type { ScheduleTicker } from '../schedules/ticker.ts';
+import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import { reportSetAside } from '../stats/report-set-aside.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';

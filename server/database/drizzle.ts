@@ -30,12 +30,13 @@ export function columnsOf<T extends Table>(table: T): { [K in keyof RowOf<T>]: S
   >;
 }
 
-/** The same as text, for hand-written statements: `id, job_id as "jobId"`. */
-export function columnList(table: Table, selection: object): string {
+/** The same as text, for hand-written statements: `id, job_id as "jobId"`, with an alias `o.id, o.job_id as "jobId"`. */
+export function columnList(table: Table, selection: object, alias = ''): string {
   const columns = getTableColumns(table) as Record<string, Column>;
+  const prefix = alias === '' ? '' : `${alias}.`;
   const nameOf = (key: string) => (columns[key] as Column).name;
   return Object.keys(selection)
-    .map((key) => (nameOf(key) === key ? key : `${nameOf(key)} as "${key}"`))
+    .map((key) => prefix + (nameOf(key) === key ? key : `${nameOf(key)} as "${key}"`))
     .join(', ');
 }
 

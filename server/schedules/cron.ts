@@ -1,8 +1,9 @@
-// Cron expressions in a time zone. Times go in and out as ISO text; what is now is the caller's
-// business, and comes from the database. A fixed time that a clock change skips or repeats is one run.
+// Cron expressions in a time zone, and which of their times are due. Times are ISO text; the caller passes the present
+// time, which comes from the database. A fixed time that a clock change skips or repeats is one run.
 import { Cron } from 'croner';
+import type { Schedule } from './schedule.ts';
 
-/** Why this is no usable schedule; undefined if it is one. */
+/** What is wrong with the expression or the zone; undefined if both are valid. */
 export function findCronError(cron: string, timezone: string): { field: string; message: string } | undefined {
   try {
     new Intl.DateTimeFormat('en', { timeZone: timezone });
@@ -22,32 +23,72 @@ export function findCronError(cron: string, timezone: string): { field: string; 
   return undefined;
 }
 
-/** The first `count` times after `after`, in UTC. Fewer if the expression never comes again. */
+/** The first `count` times after `after`, in UTC. Fewer if the expression has no more times. */
 export function nextTimes(cron: string, timezone: string, after: string, count: number): string[] {
   return parse(cron, timezone)
     .nextRuns(count, new Date(after))
     .map((time) => time.toISOString());
 }
 
-/** All times from `first` (which is one) to `until`, oldest first; the newest `most` of them if there are more. */
-export function timesBetween(cron: string, timezone: string, first: string, until: string, most: number): string[] {
+export function nextTime(cron: string, timezone: string, after: string): string | null {
+  return nextTimes(cron, timezone, after, 1)[0] ?? null;
+}
+
+// A run later than this by the database's clock counts as missed: daemons were down or busy.
+const missedAfterMs = 60_000;
+/** Missed runs that one pass fires under the policy `all`; older ones are dropped. */
+export const maxMissedRuns = 100;
+// Times that one pass considers: enough for `all` and for a minute of a schedule by the second.
+const maxConsidered = 500;
+
+export interface DueTimes {
+  /** Oldest first. */
+  fire: string[];
+  dropped: number;
+  nextAt: string | null;
+}
+
+/** The times a schedule fires for now: those on time, and of the missed ones what its policy says. */
+export function dueTimes(schedule: Pick<Schedule, 'cron' | 'timezone' | 'missed' | 'nextAt'>, now: string): DueTimes {
+  const { cron, timezone, nextAt } = schedule;
+  const nowMs = Date.parse(now);
+  const due = nextAt === null ? [] : timesBetween(cron, timezone, nextAt, now, maxConsidered);
+  const onTime = due.filter((time) => nowMs - Date.parse(time) <= missedAfterMs);
+  const missed = due.slice(0, due.length - onTime.length);
+  const caughtUp = catchUp(schedule.missed, missed, onTime.length > 0);
+  return {
+    fire: [...caughtUp, ...onTime],
+    dropped: missed.length - caughtUp.length,
+    nextAt: nextTime(cron, timezone, now),
+  };
+}
+
+function catchUp(policy: Schedule['missed'], missed: string[], firesAnyway: boolean): string[] {
+  switch (policy) {
+    case 'skip':
+      return [];
+    case 'latest':
+      return firesAnyway ? [] : missed.slice(-1);
+    case 'all':
+      return missed.slice(-maxMissedRuns);
+  }
+}
+
+/** All times from `first` (which is one) to `until`, oldest first; the newest `max` of them if there are more. */
+function timesBetween(cron: string, timezone: string, first: string, until: string, max: number): string[] {
   const pattern = parse(cron, timezone);
   const untilMs = Date.parse(until);
   const times: Date[] = [];
   let next: Date | null = new Date(first);
-  for (; next !== null && next.getTime() <= untilMs && times.length < most; next = pattern.nextRun(next)) {
+  for (; next !== null && next.getTime() <= untilMs && times.length < max; next = pattern.nextRun(next)) {
     times.push(next);
   }
-  // Too many to walk: a schedule by the minute or second. Backwards from the end it is only the newest.
+  // Too many to list (a schedule by the minute or second): only the newest, counted back from the end.
   if (next !== null && next.getTime() <= untilMs) {
-    const newest = pattern.previousRuns(most, new Date(untilMs + 1000)).reverse();
+    const newest = pattern.previousRuns(max, new Date(untilMs + 1000)).reverse();
     times.splice(0, times.length, ...newest.filter((time) => time.getTime() <= untilMs));
   }
   return times.map((time) => time.toISOString());
-}
-
-export function nextTime(cron: string, timezone: string, after: string): string | null {
-  return nextTimes(cron, timezone, after, 1)[0] ?? null;
 }
 
 function parse(cron: string, timezone: string): Cron {

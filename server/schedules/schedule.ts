@@ -1,34 +1,89 @@
-// A schedule as the code sees it: when, in which zone, what to enqueue, and what to do about missed runs.
+// A schedule: when, in which zone, what to enqueue, what to do about missed runs. Its row, and reading it.
+import { and, asc, eq, gt, isNotNull, isNull, sql } from 'drizzle-orm';
+import type { Queryable } from '../database/database.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
+import { schedules } from '../database/tables/tenant.ts';
 import type { JobRequest } from '../jobs/enqueue/job-request.ts';
+import { problem } from '../kernel/errors.ts';
+import { isUuid } from '../kernel/fields.ts';
 
 export const missedPolicies = ['skip', 'latest', 'all'] as const;
 export type MissedPolicy = (typeof missedPolicies)[number];
 
-/** The enqueue request of each firing; time and idempotency key are the schedule's own. */
+/** The enqueue request of each firing. The schedule itself sets its time and its idempotency key. */
 export type ScheduledJob = Omit<JobRequest, 'run_at' | 'client_request_id'>;
 
-export interface Schedule {
-  id: string;
-  name: string;
-  cron: string;
-  timezone: string;
+export interface Schedule extends RowOf<typeof schedules> {
   job: ScheduledJob;
   missed: MissedPolicy;
-  pausedAt: string | null;
-  pausedBy: string | null;
-  nextAt: string | null;
-  lastFiredAt: string | null;
-  lastJobId: string | null;
-  author: string | null;
-  createdAt: string;
-  updatedAt: string;
 }
 
-export const scheduleColumns = `id, name, cron, timezone, job, missed, paused_at as "pausedAt", paused_by as "pausedBy",
-  next_at as "nextAt", last_fired_at as "lastFiredAt", last_job_id as "lastJobId", author, created_at as "createdAt",
-  updated_at as "updatedAt"`;
+const selection = columnsOf(schedules);
+export const scheduleColumns = columnList(schedules, selection);
 
-/** For events. */
+const byId = defineRead<{ id: string }>()(({ id }) =>
+  build.select(selection).from(schedules).where(eq(schedules.id, id)),
+);
+const byIdForUpdate = defineRead<{ id: string }>()(({ id }) =>
+  build.select(selection).from(schedules).where(eq(schedules.id, id)).for('update'),
+);
+const pageAfter = defineRead<{ after: string; limit: number }>()(({ after, limit }) =>
+  build
+    .select({ ...selection, bytes: sql.raw(jsonBytes('job')).as('bytes') })
+    .from(schedules)
+    .where(gt(schedules.name, after))
+    .orderBy(asc(schedules.name))
+    .limit(limit),
+);
+const nextFiring = defineRead<object>()(() =>
+  build
+    .select({ ms: sql<number>`extract(epoch from (${schedules.nextAt} - now()))::float8 * 1000`.as('ms') })
+    .from(schedules)
+    .where(and(isNull(schedules.pausedAt), isNotNull(schedules.nextAt)))
+    .orderBy(asc(schedules.nextAt))
+    .limit(1),
+);
+
+export async function getSchedule(db: Queryable, schema: Schema, id: string): Promise<Schedule> {
+  return found(isUuid(id) ? await byId(db, schema, { id }) : []);
+}
+
+/** The same, locked: no other transaction fires or changes it meanwhile. */
+export async function lockSchedule(tx: Queryable, schema: Schema, id: string): Promise<Schedule> {
+  return found(isUuid(id) ? await byIdForUpdate(tx, schema, { id }) : []);
+}
+
+function found(rows: RowOf<typeof schedules>[]): Schedule {
+  if (rows[0] === undefined) throw problem('NOT_FOUND', 'There is no such schedule.');
+  return rows[0] as Schedule;
+}
+
+/** By name. A page ends early when its jobs have too many bytes. */
+export async function listSchedules(
+  db: Queryable,
+  schema: Schema,
+  page: { after: string; limit: number },
+): Promise<{ schedules: Schedule[]; next: string | undefined }> {
+  const { text, values } = pageAfter.bind(schema, { after: page.after, limit: page.limit + 1 });
+  const rows = await db.query<Schedule & { found: string }>(withinBytes(text, 'name'), values);
+  const shown = rows.slice(0, page.limit);
+  return { schedules: shown, next: Number(rows[0]?.found ?? 0) > shown.length ? shown.at(-1)?.name : undefined };
+}
+
+/** Milliseconds until the next firing; undefined if there is none. */
+export async function nextFiringInMs(db: Queryable, schema: Schema): Promise<number | undefined> {
+  const [row] = await nextFiring(db, schema, {});
+  return row && Math.max(0, row.ms);
+}
+
+export async function databaseNow(db: Queryable): Promise<string> {
+  const rows = await db.query<{ now: string }>('select now() as now');
+  return rows[0]?.now ?? '';
+}
+
+/** The actor of events that a schedule causes. */
 export function actorOf(schedule: Pick<Schedule, 'name'>): string {
   return `schedule:${schedule.name}`;
 }

@@ -1,71 +1,37 @@
-// A delivery: one event on its way to one address. Its columns, and reading one.
+// A webhook delivery: one event on its way to one address. Its row, and reading it.
+import { asc, eq } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { webhookDeliveries } from '../database/tables/tenant.ts';
 
 export const deliveryStates = ['pending', 'delivered', 'failed', 'disabled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
 
-export interface Delivery {
-  id: string;
-  job_id: string;
-  event_xid: string;
-  event_seq: string;
-  event_type: string;
-  url: string;
+const { body: _, lockedUntil: __, ...selection } = columnsOf(webhookDeliveries);
+
+/** All columns but the body that is sent and the lock of the daemon that sends it. */
+export const deliveryColumns = columnList(webhookDeliveries, selection);
+
+export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' | 'lockedUntil'> {
   state: DeliveryState;
-  attempts: number;
-  next_at: string;
-  last_status: number | null;
-  last_error: string | null;
-  created_at: string;
-  finished_at: string | null;
 }
 
-export const deliveryColumns =
-  'id, job_id, event_xid, event_seq, event_type, url, state, attempts, next_at, last_status, last_error, created_at, finished_at';
+const byId = defineRead<{ id: string }>()(({ id }) =>
+  build.select(selection).from(webhookDeliveries).where(eq(webhookDeliveries.id, id)),
+);
+const ofJob = defineRead<{ jobId: string; limit: number }>()(({ jobId, limit }) =>
+  build
+    .select(selection)
+    .from(webhookDeliveries)
+    .where(eq(webhookDeliveries.jobId, jobId))
+    .orderBy(asc(webhookDeliveries.eventSeq))
+    .limit(limit),
+);
 
 export async function findDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
-  const rows = await db.query<Delivery>(`select ${deliveryColumns} from ${schema}.webhook_deliveries where id = $1`, [
-    id,
-  ]);
-  return rows[0];
-}
-
-export interface DeliveryPage {
-  deliveries: Delivery[];
-  /** Id to go on behind; undefined at the end. */
-  next: string | undefined;
-}
-
-// With a filter a page looks at this many rows at most, and may come out short.
-const maxScanned = 5000;
-
-interface Looked {
-  looked_at: number;
-  looked_to: string | null;
-}
-
-/** Newest first; ids grow with time. */
-export async function listDeliveries(
-  db: Queryable,
-  schema: Schema,
-  options: { before?: string | undefined; limit: number; state?: DeliveryState | undefined },
-): Promise<DeliveryPage> {
-  const { before, limit, state } = options;
-  const most = state === undefined ? limit : maxScanned;
-  const rows = await db.query<Looked & Delivery>(
-    `with looked as (
-       select * from ${schema}.webhook_deliveries where $1::uuid is null or id < $1::uuid order by id desc limit $2),
-     wanted as (select * from looked where $3::text is null or state = $3::text order by id desc limit $4),
-     whole as (select count(*)::int as looked_at, (array_agg(id order by id))[1] as looked_to from looked)
-     select looked_at, looked_to, ${deliveryColumns} from whole left join wanted on true order by id desc`,
-    [before ?? null, most, state ?? null, limit],
-  );
-  const deliveries = rows.filter((row) => row.id !== null).map(({ looked_at, looked_to, ...delivery }) => delivery);
-  const [whole] = rows;
-  const full = deliveries.length === limit;
-  const ended = !full && (whole?.looked_at ?? 0) < most;
-  return { deliveries, next: ended ? undefined : ((full ? deliveries.at(-1)?.id : whole?.looked_to) ?? undefined) };
+  const [delivery] = await byId(db, schema, { id });
+  return delivery as Delivery | undefined;
 }
 
 /** Of one job, in the order of its events. */
@@ -75,8 +41,48 @@ export async function listJobDeliveries(
   jobId: string,
   limit: number,
 ): Promise<Delivery[]> {
-  return db.query<Delivery>(
-    `select ${deliveryColumns} from ${schema}.webhook_deliveries where job_id = $1 order by event_seq limit $2`,
-    [jobId, limit],
+  return (await ofJob(db, schema, { jobId, limit })) as Delivery[];
+}
+
+export interface DeliveryPage {
+  deliveries: Delivery[];
+  /** The next page has smaller ids than this; undefined: this is the last page. */
+  next: string | undefined;
+}
+
+// With a filter a page reads this many rows at most, and may be short.
+const maxScanned = 5000;
+
+/** Newest first: ids grow with time. One statement reads the rows, filters them and counts what it read. */
+export async function listDeliveries(
+  db: Queryable,
+  schema: Schema,
+  options: { before?: string | undefined; limit: number; state?: DeliveryState | undefined },
+): Promise<DeliveryPage> {
+  const { before, limit, state } = options;
+  const maxRows = state === undefined ? limit : maxScanned;
+  const rows = await db.query<Delivery & { scanned: number; scannedTo: string | null }>(
+    `with scanned as (
+       select * from ${schema}.webhook_deliveries
+        where $1::uuid is null or id < $1::uuid
+        order by id desc
+        limit $2),
+     matching as (
+       select * from scanned
+        where $3::text is null or state = $3::text
+        order by id desc
+        limit $4),
+     total as (
+       select count(*)::int as scanned, (array_agg(id order by id))[1] as "scannedTo" from scanned)
+     select total.scanned, total."scannedTo", ${deliveryColumns}
+       from total
+       left join matching on true
+      order by id desc`,
+    [before ?? null, maxRows, state ?? null, limit],
   );
+  const deliveries = rows.filter((row) => row.id !== null).map(({ scanned, scannedTo, ...delivery }) => delivery);
+  const isFull = deliveries.length === limit;
+  const isLast = !isFull && (rows[0]?.scanned ?? 0) < maxRows;
+  if (isLast) return { deliveries, next: undefined };
+  return { deliveries, next: (isFull ? deliveries.at(-1)?.id : rows[0]?.scannedTo) ?? undefined };
 }

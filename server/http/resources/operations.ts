@@ -160,7 +160,7 @@ function operationToApi(operation: Operation): z.input<typeof operationSchema> {
     done,
     failed,
     progress: operation.status === 'finished' ? 100 : Math.floor(share * 100),
-    created_at: operation.created_at,
-    finished_at: operation.finished_at,
+    created_at: operation.createdAt,
+    finished_at: operation.finishedAt,
   };
 }

@@ -15,11 +15,10 @@ import {
   pauseSchedule,
   resumeSchedule,
   updateSchedule,
-} from '../../schedules/change.ts';
+} from '../../schedules/change-schedule.ts';
 import { findCronError, nextTimes } from '../../schedules/cron.ts';
-import { runScheduleNow } from '../../schedules/fire.ts';
-import { databaseNow, listSchedules, mustFindSchedule } from '../../schedules/read.ts';
-import type { Schedule, ScheduledJob } from '../../schedules/schedule.ts';
+import { runScheduleNow } from '../../schedules/fire-schedules.ts';
+import { databaseNow, getSchedule, listSchedules, type Schedule, type ScheduledJob } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { encodeCursor } from '../cursor.ts';
 import { pageQuery } from '../query.ts';
@@ -86,7 +85,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     params,
     answers,
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params: { id } }) => show(db, await mustFindSchedule(db, tenant.schema, id)),
+    handle: async ({ tenant, params: { id } }) => show(db, await getSchedule(db, tenant.schema, id)),
   });
   group.route({
     method: 'post',

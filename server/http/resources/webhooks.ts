@@ -14,6 +14,7 @@ import {
 import { enableAddress, resendDelivery } from '../../webhooks/resend-delivery.ts';
 import { audit } from '../audit.ts';
 import { encodeCursor } from '../cursor.ts';
+import { present } from '../present.ts';
 import { pageQuery } from '../query.ts';
 import { RouteGroup } from '../route.ts';
 import { mustReadJob, targetJobParams } from './jobs.ts';
@@ -179,12 +180,10 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
 }
 
 function toApi(delivery: Delivery): z.input<typeof deliverySchema> {
-  const { event_xid: _, event_seq, ...rest } = delivery;
-  return {
-    ...rest,
-    event_id: event_seq,
-    next_at: delivery.state === 'pending' ? delivery.next_at : null,
-  };
+  return present(deliverySchema, delivery, {
+    event_id: delivery.eventSeq,
+    next_at: delivery.state === 'pending' ? delivery.nextAt : null,
+  });
 }
 
 function noDelivery() {

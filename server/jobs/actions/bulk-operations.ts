@@ -1,31 +1,40 @@
-// Bulk actions by filter: asking how many jobs one would touch, beginning one, reading its progress.
-// What carries them out is in run-operations.ts.
+// Bulk actions by filter: counting the jobs one would change, creating one, reading its progress.
+// run-bulk-operations.ts carries them out.
+import { desc, eq, lt } from 'drizzle-orm';
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { operations } from '../../database/tables/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
 import { conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
 
 export const operationActions = ['cancel', 'resume', 'retry'] as const;
 export type OperationAction = (typeof operationActions)[number];
 
-export interface Operation {
-  id: string;
+const { cursor: _, lockedUntil: __, ...shownColumns } = columnsOf(operations);
+
+/** What a read of operations selects: all but what the daemon that runs one keeps for itself. */
+export const operationSelection = shownColumns;
+
+/** `matched`: the jobs that matched when it began. */
+export interface Operation extends Omit<RowOf<typeof operations>, 'cursor' | 'lockedUntil'> {
   action: OperationAction;
   filter: JobFilter;
   status: 'running' | 'finished' | 'failed';
-  author: string | null;
-  reason: string | null;
-  /** Jobs that matched when it began. */
-  matched: number;
-  done: number;
-  failed: number;
-  created_at: string;
-  finished_at: string | null;
 }
 
-export const operationColumns =
-  'id, action, filter, status, author, reason, matched, done, failed, created_at, finished_at';
+const byId = defineRead<{ id: string }>()(({ id }) =>
+  build.select(operationSelection).from(operations).where(eq(operations.id, id)),
+);
+const pageBefore = defineRead<{ before: string; limit: number }>()(({ before, limit }) =>
+  build
+    .select(operationSelection)
+    .from(operations)
+    .where(lt(operations.id, before))
+    .orderBy(desc(operations.id))
+    .limit(limit),
+);
 
 /** The statuses that an action can do something about, within those that were asked for. */
 export function eligible(action: OperationAction, filter: JobFilter): JobFilter {
@@ -65,17 +74,15 @@ export async function createOperation(db: Queryable, schema: Schema, given: NewO
   const matched = await countJobs(db, schema, eligible(given.action, given.filter));
   const [operation] = await db.query<Operation>(
     `insert into ${schema}.operations (id, action, filter, author, reason, matched)
-     values ($1, $2, $3, $4, $5, $6) returning ${operationColumns}`,
+     values ($1, $2, $3, $4, $5, $6) returning ${columnList(operations, operationSelection)}`,
     [uuidv7(), given.action, JSON.stringify(given.filter), given.author ?? null, given.reason ?? null, matched],
   );
   return operation as Operation;
 }
 
 export async function findOperation(db: Queryable, schema: Schema, id: string): Promise<Operation | undefined> {
-  const [operation] = await db.query<Operation>(`select ${operationColumns} from ${schema}.operations where id = $1`, [
-    id,
-  ]);
-  return operation;
+  const [operation] = await byId(db, schema, { id });
+  return operation as Operation | undefined;
 }
 
 /** Newest first. */
@@ -84,8 +91,5 @@ export async function listOperations(
   schema: Schema,
   page: { before: string; limit: number },
 ): Promise<Operation[]> {
-  return db.query<Operation>(
-    `select ${operationColumns} from ${schema}.operations where id < $1 order by id desc limit $2`,
-    [page.before, page.limit],
-  );
+  return (await pageBefore(db, schema, page)) as Operation[];
 }

@@ -3,11 +3,13 @@
 // job that was counted. Newest jobs first, so that a canceled lane starts nothing on its way down
 // and jobs that come later are never reached.
 import { type Database, isConnectionError, type Queryable } from '../../database/database.ts';
+import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { pageOfIds } from '../read/list-jobs.ts';
-import { eligible, type Operation, operationColumns } from './bulk-operations.ts';
+import { eligible, type Operation } from './bulk-operations.ts';
 import { resumeJob } from './resume.ts';
 import { cancelJob } from './stop.ts';
 
@@ -18,7 +20,7 @@ const takeSeconds = 30;
 interface TakenOperation extends Operation {
   cursor: string | null;
   /** The fence: whoever takes the operation over writes another time. */
-  locked_until: string;
+  lockedUntil: string;
 }
 
 export interface OperationRun {
@@ -55,10 +57,7 @@ async function take(db: Queryable, schema: Schema): Promise<TakenOperation | und
         where status = 'running' and (locked_until is null or locked_until < now())
         order by locked_until nulls first, id limit 1 for update skip locked)
      update ${schema}.operations o set locked_until = f.until from free f where o.id = f.id
-     returning ${operationColumns
-       .split(', ')
-       .map((c) => `o.${c}`)
-       .join(', ')}, o.cursor, o.locked_until`,
+     returning ${columnList(operations, columnsOf(operations), 'o')}`,
     [takeSeconds],
   );
   return operation;
@@ -73,7 +72,7 @@ async function runBatch(
   const filter = eligible(operation.action, operation.filter);
   // The instant of its creation is part of the filter: jobs enqueued since are none of its business.
   const before = filter.createdBefore;
-  const createdBefore = before !== undefined && before < operation.created_at ? before : operation.created_at;
+  const createdBefore = before !== undefined && before < operation.createdAt ? before : operation.createdAt;
   const page = await pageOfIds(
     db,
     schema,
@@ -88,10 +87,10 @@ async function runBatch(
         status = case when $5 then 'finished' else o.status end, finished_at = u.ended, locked_until = u.at
        from until u
       where o.id = $1 and o.locked_until = $2 and o.status = 'running'
-     returning o.id, o.done, o.failed, o.cursor, o.locked_until`,
+     returning o.id, o.done, o.failed, o.cursor, o.locked_until as "lockedUntil"`,
     [
       operation.id,
-      operation.locked_until,
+      operation.lockedUntil,
       page.next ?? page.ids.at(-1) ?? null,
       done,
       page.next === undefined,
@@ -124,6 +123,6 @@ async function act(db: Database, schema: Schema, operation: TakenOperation, jobI
 async function releaseOperation(db: Queryable, schema: Schema, operation: TakenOperation): Promise<void> {
   await db.query(`update ${schema}.operations set locked_until = null where id = $1 and locked_until = $2`, [
     operation.id,
-    operation.locked_until,
+    operation.lockedUntil,
   ]);
 }

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { findCronError, nextTimes } from '../../../server/schedules/cron.ts';
-import { dueTimes } from '../../../server/schedules/due-times.ts';
+import { dueTimes, findCronError, nextTimes } from '../../../server/schedules/cron.ts';
 
 test('a fixed time runs once a day across clock changes', () => {
   // 29 March 2026: 02:00 becomes 03:00 in Berlin. 25 October 2026: 03:00 becomes 02:00.

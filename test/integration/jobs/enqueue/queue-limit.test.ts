@@ -2,8 +2,8 @@
 import { expect, test } from 'vitest';
 import type { Daemon } from '../../../../server/daemon/daemon.ts';
 import { QueueLimit } from '../../../../server/jobs/enqueue/queue-limit.ts';
-import { createSchedule } from '../../../../server/schedules/change.ts';
-import { fireDueSchedules } from '../../../../server/schedules/fire.ts';
+import { createSchedule } from '../../../../server/schedules/change-schedule.ts';
+import { fireDueSchedules } from '../../../../server/schedules/fire-schedules.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { updateTenantSettings } from '../../../../server/tenants/tenant-store.ts';

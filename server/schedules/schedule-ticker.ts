@@ -1,15 +1,14 @@
-// Fires schedules when their time comes. The shared poll says when each tenant's next firing is due;
-// a timer bridges the time until then, so that a tenant without schedules costs nothing.
+// Fires schedules at their time. The shared poll reports when each tenant's next firing is due, and a timer waits until
+// then, so that a tenant without schedules costs nothing.
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type Firing, fireDueSchedules } from './fire.ts';
-import { nextFiringInMs } from './read.ts';
+import { type Firing, fireDueSchedules } from './fire-schedules.ts';
+import { nextFiringInMs } from './schedule.ts';
 
-// Beyond this the poll, which comes round every minute, will say it again in time; the timers of
-// far-off schedules are not kept.
-const farMs = 180_000;
+// No timer is kept for a later firing: the poll runs every minute and reports it again in time.
+const maxTimerMs = 180_000;
 
 export class ScheduleTicker implements Service {
   readonly name = 'schedules';
@@ -26,7 +25,7 @@ export class ScheduleTicker implements Service {
     this.#firing = {
       ...options,
       onError: (tenant, scheduleId, error) =>
-        this.#logger.error({ err: error, tenant: tenant.slug, scheduleId }, 'schedule could not be fired'),
+        this.#logger.error({ err: error, tenant: tenant.slug, scheduleId }, 'firing a schedule failed'),
     };
   }
 
@@ -43,25 +42,25 @@ export class ScheduleTicker implements Service {
 
   /** A firing of the tenant is due in this many milliseconds, by the database's clock. */
   dueIn(slug: string, ms: number): void {
-    if (this.#stopped || ms > farMs) return;
+    if (this.#stopped || ms > maxTimerMs) return;
     const at = performance.now() + ms;
     const known = this.#timers.get(slug);
     if (known !== undefined) {
       if (known.at <= at) return;
       clearTimeout(known.timer);
     }
-    // A moment late rather than early: a look before the time finds nothing.
+    // A moment late rather than early: before its time the schedule is not due.
     const timer = setTimeout(() => this.#tick(slug), ms + 5);
     this.#timers.set(slug, { timer, at });
   }
 
-  /** Something about the tenant's schedules changed here. */
+  /** The tenant's schedules changed on this daemon. */
   async refresh(tenant: Tenant): Promise<void> {
     const ms = await nextFiringInMs(this.#firing.db, tenant.schema);
     if (ms !== undefined) this.dueIn(tenant.slug, ms);
   }
 
-  /** Fires what is due for one tenant and notes when the next is. */
+  /** Fires what is due for one tenant and sets the timer for the next firing. */
   async runOnce(tenant: Tenant): Promise<number> {
     const jobs = await fireDueSchedules(this.#firing, tenant);
     await this.refresh(tenant);
@@ -75,7 +74,7 @@ export class ScheduleTicker implements Service {
     const run = this.runOnce(tenant)
       .then(
         () => {},
-        (error) => this.#logger.error({ err: error, tenant: slug }, 'schedules could not be looked at'),
+        (error) => this.#logger.error({ err: error, tenant: slug }, 'firing the schedules of a tenant failed'),
       )
       .finally(() => this.#running.delete(slug));
     this.#running.set(slug, run);

@@ -1,5 +1,5 @@
-// Firing: each due schedule is locked, its jobs are enqueued and its next time is set in one
-// transaction, so that every time is fired once, whichever daemons look at it.
+// Fires due schedules: one transaction locks a schedule, enqueues its jobs and sets its next time, so that every time is
+// fired once, however many daemons run.
 import { v7 as uuidv7 } from 'uuid';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
@@ -11,21 +11,20 @@ import type { JobTypes } from '../jobs/enqueue/job-types.ts';
 import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import { Problem } from '../kernel/errors.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { dueTimes } from './due-times.ts';
-import { lockSchedule, mustFindSchedule } from './read.ts';
-import { actorOf, type Schedule, scheduleColumns } from './schedule.ts';
+import { dueTimes } from './cron.ts';
+import { actorOf, getSchedule, lockSchedule, type Schedule, scheduleColumns } from './schedule.ts';
 
 export interface Firing {
   db: Database;
   jobTypes: JobTypes;
   queueLimit: QueueLimit;
-  /** Told of the jobs after their commit. */
+  /** Called with the jobs after their commit. */
   onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
-  /** One schedule could not be fired; the others are. */
+  /** Firing one schedule failed; the others are fired. */
   onError?(tenant: Tenant, scheduleId: string, error: unknown): void;
 }
 
-/** Fires what is due. Returns how many jobs it put in. */
+/** Fires what is due. Returns how many jobs it enqueued. */
 export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<number> {
   const failed: string[] = [];
   let jobs = 0;
@@ -56,9 +55,14 @@ interface DueSchedule extends Schedule {
 
 async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise<DueSchedule | undefined> {
   const rows = await tx.query<DueSchedule>(
-    `select ${scheduleColumns}, now() as now from ${schema}.schedules
-      where paused_at is null and next_at <= now() and id <> all($1::uuid[])
-      order by next_at limit 1 for update skip locked`,
+    `select ${scheduleColumns}, now() as now
+       from ${schema}.schedules
+      where paused_at is null
+        and next_at <= now()
+        and id <> all($1::uuid[])
+      order by next_at
+      limit 1
+        for update skip locked`,
     [failed],
   );
   return rows[0];
@@ -70,8 +74,12 @@ async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: Due
   const keys = times.map((time) => `schedule:${schedule.id}:${time}`);
   const enqueued = await enqueueRuns(tx, firing, tenant, schedule, keys);
   await tx.query(
-    `update ${schema}.schedules set next_at = $2, last_fired_at = coalesce($3::timestamptz, last_fired_at),
-       last_job_id = coalesce($4::uuid, last_job_id), updated_at = now() where id = $1`,
+    `update ${schema}.schedules
+        set next_at = $2,
+            last_fired_at = coalesce($3::timestamptz, last_fired_at),
+            last_job_id = coalesce($4::uuid, last_job_id),
+            updated_at = now()
+      where id = $1`,
     [schedule.id, nextAt, times.at(-1) ?? null, enqueued.at(-1)?.job.id ?? null],
   );
   for (const [index, { job }] of enqueued.entries()) {
@@ -90,7 +98,7 @@ async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: Due
   return enqueued;
 }
 
-/** None, and an event that says why, if the job cannot be made: its type or schema changed, the queue is full. */
+/** Enqueues nothing, and records why, if the job is refused: its type or schema changed, or the queue is full. */
 async function enqueueRuns(
   tx: Queryable,
   firing: Firing,
@@ -123,7 +131,7 @@ async function toScheduledJob(
   return { ...newJob, scheduleId: schedule.id, author: newJob.author ?? schedule.author ?? undefined };
 }
 
-/** Once now, beside its times. */
+/** Enqueues its job once now, in addition to its times. */
 export async function runScheduleNow(
   firing: Firing,
   tenant: Tenant,
@@ -138,7 +146,9 @@ export async function runScheduleNow(
     const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
     if (enqueued === undefined) throw new Error('nothing was enqueued');
     await tx.query(
-      `update ${tenant.schema}.schedules set last_fired_at = now(), last_job_id = $2, updated_at = now() where id = $1`,
+      `update ${tenant.schema}.schedules
+          set last_fired_at = now(), last_job_id = $2, updated_at = now()
+        where id = $1`,
       [id, enqueued.job.id],
     );
     await recordEvent(tx, tenant.schema, {
@@ -148,7 +158,7 @@ export async function runScheduleNow(
       targetId: enqueued.job.targetId ?? undefined,
       data: { schedule_id: id, name: schedule.name, by_hand: true },
     });
-    return { schedule: await mustFindSchedule(tx, tenant.schema, id), enqueued };
+    return { schedule: await getSchedule(tx, tenant.schema, id), enqueued };
   });
   firing.onEnqueued?.(tenant, [result.enqueued]);
   return result;

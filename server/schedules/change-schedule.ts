@@ -1,4 +1,4 @@
-// Creating, changing, pausing, resuming and deleting schedules. Each leaves its event.
+// Creates, changes, pauses, resumes and deletes schedules. Each change records its event in the same transaction.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, sqlState } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -6,8 +6,14 @@ import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/parse.ts';
 import { findCronError, nextTime } from './cron.ts';
-import { databaseNow, lockSchedule, mustFindSchedule } from './read.ts';
-import type { MissedPolicy, Schedule, ScheduledJob } from './schedule.ts';
+import {
+  databaseNow,
+  getSchedule,
+  lockSchedule,
+  type MissedPolicy,
+  type Schedule,
+  type ScheduledJob,
+} from './schedule.ts';
 
 export interface NewSchedule {
   name: string;
@@ -27,7 +33,7 @@ export async function createSchedule(
   actor: string,
 ): Promise<Schedule> {
   const id = uuidv7();
-  return named(given.name, () =>
+  return withUniqueName(given.name, () =>
     db.transaction(async (tx) => {
       const nextAt = nextOf(given, await databaseNow(tx));
       await tx.query(
@@ -56,14 +62,15 @@ export async function updateSchedule(
   change: ScheduleChange,
   actor: string,
 ): Promise<Schedule> {
-  return named(change.name ?? '', () =>
+  return withUniqueName(change.name ?? '', () =>
     db.transaction(async (tx) => {
       const before = await lockSchedule(tx, schema, id);
       const after = { ...before, ...definedOnly(change) } as Schedule;
-      const moves = after.cron !== before.cron || after.timezone !== before.timezone;
-      const nextAt = moves ? nextOf(after, await databaseNow(tx)) : before.nextAt;
+      const timesChanged = after.cron !== before.cron || after.timezone !== before.timezone;
+      const nextAt = timesChanged ? nextOf(after, await databaseNow(tx)) : before.nextAt;
       await tx.query(
-        `update ${schema}.schedules set name = $2, cron = $3, timezone = $4, job = $5, missed = $6, next_at = $7, updated_at = now()
+        `update ${schema}.schedules
+            set name = $2, cron = $3, timezone = $4, job = $5, missed = $6, next_at = $7, updated_at = now()
           where id = $1`,
         [id, after.name, after.cron, after.timezone, JSON.stringify(after.job), after.missed, nextAt],
       );
@@ -77,28 +84,32 @@ export async function pauseSchedule(db: Database, schema: Schema, id: string, ac
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt !== null) return schedule;
     await tx.query(
-      `update ${schema}.schedules set paused_at = now(), paused_by = $2, updated_at = now() where id = $1`,
+      `update ${schema}.schedules
+          set paused_at = now(), paused_by = $2, updated_at = now()
+        where id = $1`,
       [id, actor],
     );
     return recordChange(tx, schema, id, 'schedule.paused', actor);
   });
 }
 
-/** Goes on with the next time from now: what a person held back is not missed. */
+/** Fires next at the first time from now: times during the pause do not count as missed. */
 export async function resumeSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
   return db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, schema, id);
     if (schedule.pausedAt === null) return schedule;
     const nextAt = nextTime(schedule.cron, schedule.timezone, await databaseNow(tx));
     await tx.query(
-      `update ${schema}.schedules set paused_at = null, paused_by = null, next_at = $2, updated_at = now() where id = $1`,
+      `update ${schema}.schedules
+          set paused_at = null, paused_by = null, next_at = $2, updated_at = now()
+        where id = $1`,
       [id, nextAt],
     );
     return recordChange(tx, schema, id, 'schedule.resumed', actor);
   });
 }
 
-/** The jobs that it made stay. */
+/** The jobs that it enqueued stay. */
 export async function deleteSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<void> {
   await db.transaction(async (tx) => {
     await lockSchedule(tx, schema, id);
@@ -108,8 +119,8 @@ export async function deleteSchedule(db: Database, schema: Schema, id: string, a
 }
 
 function nextOf({ cron, timezone }: Pick<NewSchedule, 'cron' | 'timezone'>, now: string): string {
-  const fault = findCronError(cron, timezone);
-  if (fault) throw invalidFields([fault]);
+  const error = findCronError(cron, timezone);
+  if (error) throw invalidFields([error]);
   const nextAt = nextTime(cron, timezone, now);
   if (nextAt === null) throw invalidFields([{ field: 'cron', message: 'never comes' }]);
   return nextAt;
@@ -123,13 +134,13 @@ async function recordChange(
   actor: string,
   data: object = {},
 ): Promise<Schedule> {
-  const schedule = await mustFindSchedule(tx, schema, id);
+  const schedule = await getSchedule(tx, schema, id);
   const { name, cron, timezone } = schedule;
   await recordEvent(tx, schema, { type, actor, data: { schedule_id: id, name, cron, timezone, ...data } });
   return schedule;
 }
 
-async function named<T>(name: string, work: () => Promise<T>): Promise<T> {
+async function withUniqueName<T>(name: string, work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
