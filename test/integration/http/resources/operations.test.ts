@@ -75,6 +75,8 @@ describe('a bulk operation', () => {
   });
 
   it('goes through many batches; a daemon that dies in between is followed by another', async () => {
+    // Operations of other tests would be carried out first.
+    await runAll();
     await addJobs(
       control,
       Array.from({ length: 130 }, (_, n) => ({ type: 'many', targetId: `many-${n % 3}` })),
