@@ -2,8 +2,8 @@
 // server/kernel/config.ts.
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
-import { configurationDoc, envExample } from '../server/kernel/env-example.ts';
-import { packageRoot } from '../server/kernel/package-root.ts';
+import { packageRoot } from '../server/kernel/environment.ts';
+import { configurationDoc, envExample } from './settings-docs.ts';
 
 writeFileSync(join(packageRoot(), '.env.example'), envExample());
 writeFileSync(join(packageRoot(), 'docs', 'configuration.md'), configurationDoc());

@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
-import { packageRoot } from '../kernel/package-root.ts';
+import { packageRoot } from '../kernel/environment.ts';
 import { controlSchema, quoteSchema, type Schema } from './identifiers.ts';
 
 export interface Migration {

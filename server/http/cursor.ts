@@ -4,13 +4,13 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { problem } from '../kernel/errors.ts';
 import { isUuid } from '../kernel/fields.ts';
-import { textFault } from '../kernel/json.ts';
+import { textViolation } from '../kernel/json.ts';
 
 const forms = {
   uuid: isUuid,
   /** A non-negative bigint. */
   integer: (text: string) => /^\d{1,18}$/.test(text),
-  text: (text: string) => textFault(text) === undefined,
+  text: (text: string) => textViolation(text) === undefined,
   /** As the database wrote it. */
   time: (text: string) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$/.test(text) && !Number.isNaN(Date.parse(text)),
 } as const satisfies Record<string, (text: string) => boolean>;

@@ -1,4 +1,4 @@
-// Delays between attempts. Pure: the caller brings the random number.
+// Delays between attempts. A pure function: the caller passes the random number.
 import { assertNever } from './errors.ts';
 
 export interface BackoffPolicy {

@@ -167,16 +167,16 @@ export class ConfigError extends Error {
 
 /** Reads all settings; throws one ConfigError that names every bad one, its value and what is allowed. */
 export function loadConfig(env: Record<string, string | undefined> = process.env): Config {
-  const faults: string[] = [];
+  const errors: string[] = [];
   const config: Record<string, unknown> = {};
   for (const [name, setting] of Object.entries(settings) as [SettingName, Setting<unknown>][]) {
     const given = env[name]?.trim();
     const value = given === undefined || given === '' ? setting.default : setting.parse(given);
-    if (value === undefined) faults.push(`${name}=${shown(name, given)} is not allowed: ${setting.allowed}`);
+    if (value === undefined) errors.push(`${name}=${shown(name, given)} is not allowed: ${setting.allowed}`);
     config[camel(name)] = value;
   }
-  if (faults.length === 0) faults.push(...contradictions(config as Config));
-  if (faults.length > 0) throw new ConfigError(faults.join('\n'));
+  if (errors.length === 0) errors.push(...contradictions(config as Config));
+  if (errors.length > 0) throw new ConfigError(errors.join('\n'));
   if (config.workerId === '') config.workerId = defaultWorkerId();
   return config as Config;
 }

@@ -1,17 +1,17 @@
-// A Postgres URL as libpq takes it: several hosts, of which the one that accepts writes is meant, e.g.
-// postgres://user@h1:5432,h2:5432/db?target_session_attrs=read-write. The driver knows one host per URL.
+// A Postgres URL as libpq accepts it, with several hosts of which the one that accepts writes is used, e.g.
+// postgres://user@h1:5432,h2:5432/db?target_session_attrs=read-write. The driver accepts one host per URL.
 
 export interface DatabaseAddress {
-  /** One URL per host, in the order given, as the driver takes them. */
+  /** One URL per host, in the given order. */
   urls: string[];
-  /** Servers that do not accept writes are passed over. */
+  /** Servers that do not accept writes are skipped. */
   writableOnly: boolean;
 }
 
-// A daemon and its command line have no use for a server that is meant to be read only.
+// A daemon and its command line cannot use a read-only server.
 const sessionAttributes = ['any', 'read-write', 'primary'];
 
-/** Undefined: it is not such a URL. */
+/** Undefined if it is not such a URL. */
 export function parseDatabaseUrl(text: string): DatabaseAddress | undefined {
   const [, scheme, user = '', hosts = '', path = '', query = ''] =
     /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#@]*)(\/[^?#]*)?(?:\?([^#]*))?$/.exec(text) ?? [];
@@ -20,17 +20,17 @@ export function parseDatabaseUrl(text: string): DatabaseAddress | undefined {
   const wanted = parameters.get('target_session_attrs');
   if (wanted !== null && !sessionAttributes.includes(wanted)) return undefined;
   parameters.delete('target_session_attrs');
-  const places = hosts === '' ? placesOf(parameters) : hosts.split(',');
+  const hostsWithPorts = hosts === '' ? hostsWithPortsOf(parameters) : hosts.split(',');
   const rest = parameters.size === 0 ? '' : `?${parameters}`;
-  const urls = places.map((place) => `${scheme}${user}${place}${path}${rest}`);
-  // Without hosts it is the driver's default.
+  const urls = hostsWithPorts.map((host) => `${scheme}${user}${host}${path}${rest}`);
+  // Without a host the driver uses its default.
   if (urls.length === 0) urls.push(`${scheme}${user}${path}${rest}`);
-  if (places.includes('') || !urls.every(isUsable)) return undefined;
+  if (hostsWithPorts.includes('') || !urls.every(isUsable)) return undefined;
   return { urls, writableOnly: wanted === null ? urls.length > 1 : wanted !== 'any' };
 }
 
-/** `?host=h1,h2&port=5432,5433`. One host, or a socket's directory, is left to the driver. */
-function placesOf(parameters: URLSearchParams): string[] {
+/** `?host=h1,h2&port=5432,5433`. One host, or a socket directory, is left to the driver. */
+function hostsWithPortsOf(parameters: URLSearchParams): string[] {
   const hosts = parameters.get('host')?.split(',') ?? [];
   if (hosts.length < 2) return [];
   const ports = parameters.get('port')?.split(',') ?? [];
@@ -43,7 +43,7 @@ function portOf(port: string | undefined): string {
   return port === undefined || port === '' ? '' : `:${port}`;
 }
 
-/** The driver takes a URL without a host, which the standard parser refuses where a user is named. */
+/** The driver accepts a URL with a user and no host, which the standard parser refuses. */
 function isUsable(url: string): boolean {
   return URL.canParse(url) || URL.canParse(url.replace('@/', '@host/'));
 }

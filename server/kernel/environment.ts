@@ -1,12 +1,11 @@
-// What every program of the package finds out about its surroundings before anything else: settings from
-// `.env`, and its own version.
+// What every program of the package reads before anything else: `.env`, the package's directory and its version.
 import { existsSync, readFileSync } from 'node:fs';
-import { join, resolve } from 'node:path';
+import { dirname, join, resolve } from 'node:path';
+import { fileURLToPath } from 'node:url';
 import { ConfigError } from './config.ts';
 import { errorMessage } from './errors.ts';
-import { packageRoot } from './package-root.ts';
 
-/** Adds the settings of `.env` in the working directory to the environment; what is set there already wins. */
+/** Adds the settings of `.env` in the working directory to the environment, which takes precedence. */
 export function loadEnvFile(): void {
   const file = resolve('.env');
   if (!existsSync(file)) return;
@@ -19,4 +18,13 @@ export function loadEnvFile(): void {
 
 export function packageVersion(): string {
   return String(JSON.parse(readFileSync(join(packageRoot(), 'package.json'), 'utf8')).version);
+}
+
+/** The nearest directory above this file with a package.json: the same from source (server/) and from dist/. */
+export function packageRoot(): string {
+  const start = dirname(fileURLToPath(import.meta.url));
+  for (let directory = start; ; directory = dirname(directory)) {
+    if (existsSync(join(directory, 'package.json'))) return directory;
+    if (dirname(directory) === directory) throw new Error(`no package.json above ${start}`);
+  }
 }

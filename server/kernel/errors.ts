@@ -1,5 +1,5 @@
-// The one catalogue of errors that leave the product. Code throws `problem(code, detail)`;
-// the HTTP layer maps the code to a status once. Nothing here knows about Express.
+// The catalogue of errors that clients see. Code throws `problem(code, detail)`; the HTTP layer maps the code to a
+// status. Nothing here depends on Express.
 
 const catalogue = {
   BAD_REQUEST: { status: 400, title: 'The request is not valid' },
@@ -32,7 +32,7 @@ export type ProblemCode = keyof typeof catalogue;
 
 export class Problem extends Error {
   readonly code: ProblemCode;
-  /** Further members of the answer, e.g. `{ status: 'RUNNING' }` or `{ field: 'priority' }`. */
+  /** Further members of the response, e.g. `{ status: 'RUNNING' }` or `{ field: 'priority' }`. */
   readonly extra: Record<string, unknown>;
   constructor(code: ProblemCode, detail: string, extra: Record<string, unknown> = {}) {
     super(detail);
@@ -52,7 +52,7 @@ export function problem(code: ProblemCode, detail: string, extra?: Record<string
   return new Problem(code, detail, extra);
 }
 
-/** What keeps a program from starting, in words for the person who started it: shown without a stack. */
+/** A program cannot start. The message is for the person who started it and is shown without a stack. */
 export class StartError extends Error {
   override name = 'StartError';
 }

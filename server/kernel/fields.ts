@@ -1,23 +1,23 @@
-// Fields that several requests share: names that can be printed, times that keep their microseconds.
+// Schemas of fields that several requests share: names, target ids, URLs and times.
 import { z } from 'zod';
 
 // Control characters and line separators would break logs, headers and addresses.
 const printable = /^[^\p{Cc}\p{Zl}\p{Zp}]+$/u;
 
-/** A name that people chose: 1 to `longest` printable characters, no space at the ends. */
-export function nameField(longest = 200) {
+/** A name chosen by a person: 1 to `maxLength` printable characters, no space at the ends. */
+export function nameField(maxLength = 200) {
   return (
     z
       .string()
       .min(1)
-      .max(longest)
+      .max(maxLength)
       // Not .regex(): the API's description cannot express a pattern with the u flag.
       .refine((text) => printable.test(text), 'must contain printable characters only')
       .refine((text) => text === text.trim(), 'must not begin or end with a space')
   );
 }
 
-/** A target's id is part of addresses, in which `.` and `..` mean something else. */
+/** A target's id is a path segment, in which `.` and `..` have a meaning. */
 export function targetIdField() {
   return nameField().refine((text) => text !== '.' && text !== '..', 'must not be . or ..');
 }
@@ -27,20 +27,20 @@ export function isTargetId(text: string): boolean {
 }
 
 /**
- * An http or https address. Bounded by what is stored and sent: in that form a host in punycode or a path with
- * percent signs is up to nine times as long as what was typed, and an index row holds 2,700 bytes.
+ * An http or https URL. The limit applies to the encoded form, which is stored and sent: punycode and percent encoding
+ * make it up to nine times as long as what was typed, and an index row holds 2,700 bytes.
  */
 export function httpUrlField() {
   return z
     .url({ protocol: /^https?$/, error: 'must be an http or https address' })
-    .max(longestUrl)
-    .refine((text) => normalizeUrl(text).length <= longestUrl, `must have at most ${longestUrl} bytes once encoded`)
+    .max(maxUrlLength)
+    .refine((text) => normalizeUrl(text).length <= maxUrlLength, `must have at most ${maxUrlLength} bytes once encoded`)
     .refine((text) => !hasCredentials(text), 'must not contain a user name or password');
 }
 
-const longestUrl = 2048;
+const maxUrlLength = 2048;
 
-/** As it is sent: ASCII only, so that its length is its bytes. What is not a URL stays as it is. */
+/** The encoded form, ASCII only, so that its length is its size in bytes. A text that is no URL is returned unchanged. */
 export function normalizeUrl(text: string): string {
   return URL.canParse(text) ? new URL(text).href : text;
 }
@@ -51,14 +51,14 @@ function hasCredentials(text: string): boolean {
   return username !== '' || password !== '';
 }
 
-// The same object in every time field, by which `isTimeText` knows it.
+// One object in every time field, which `isTimeText` compares.
 const timeText = z.iso
   .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })
   .max(40);
 
 /**
- * The one parser of times that clients send: ISO 8601 with a zone, given back in UTC with microseconds; never
- * through a Date, which drops them. What Postgres refuses (year 0, offsets of 16 hours and more) is refused here.
+ * The only parser of times that clients send: ISO 8601 with a zone, converted to UTC. Keeps microseconds, which a Date
+ * would drop. Refuses what Postgres refuses: year 0, offsets of 16 hours and more.
  */
 export function timeField() {
   return timeText.transform((text, context) => {
@@ -70,7 +70,7 @@ export function timeField() {
   });
 }
 
-/** Whether this is the text inside a `timeField`, and not a raw time that Postgres might refuse. */
+/** Whether this schema is the text inside a `timeField`, not a raw time that Postgres might refuse. */
 export function isTimeText(schema: unknown): boolean {
   return schema === timeText;
 }

@@ -1,10 +1,8 @@
-// A periodic task: one run at a time, jittered, survives its own errors, stop awaits the run.
-// Its period may change from run to run; with an infinite one it sleeps until it is called.
+// A periodic task: one run at a time, with jitter; errors are logged and the next run follows; `stop` awaits the run.
+// The period may change from run to run. With an infinite one it runs only when it is woken.
+import { maxTimerMs } from './limits.ts';
 import type { Logger } from './logger.ts';
 import type { Service } from './service.ts';
-
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
 
 export class Interval implements Service {
   readonly name: string;
@@ -30,7 +28,7 @@ export class Interval implements Service {
     this.#schedule();
   }
 
-  /** Run as soon as possible; a wake-up during a run causes one more run. */
+  /** Runs as soon as possible; a call during a run causes one more run. */
   wake(): void {
     if (this.#stopped) return;
     if (this.#running) {
@@ -41,7 +39,7 @@ export class Interval implements Service {
     this.#running = this.#once();
   }
 
-  /** Run within this time, if no run is due before. Behind a run under way its period counts. */
+  /** Runs within this time unless a run is due before. Has no effect during a run, after which the period counts. */
   within(ms: number): void {
     if (this.#stopped || this.#running || performance.now() + ms >= this.#dueAt) return;
     this.#sleep(ms);

@@ -3,15 +3,15 @@ import { type Logger, type LoggerOptions, pino } from 'pino';
 
 export type { Logger };
 
-// Lines that wait for a disk that is full; more are dropped.
+// Lines buffered while the disk is full; more are dropped.
 const bufferBytes = 1024 * 1024;
 
-/** Lines whose `err` is reported elsewhere already appear at the level debug only. */
+/** Lines whose `err` is already reported elsewhere are logged at debug. */
 export function createLogger(level: string, isReportedElsewhere: (error: unknown) => boolean = () => false): Logger {
   const output = pino.destination({ fd: process.stdout.fd ?? 1, sync: true, maxLength: bufferBytes });
-  // Without a listener a log line would throw, in the middle of a drain for example.
+  // Without a listener a log line would throw, for example during a drain.
   output.on('error', (error: NodeJS.ErrnoException) => {
-    // The terminal was closed and does not come back.
+    // The terminal was closed for good.
     if (error.code === 'EIO') output.write = () => true;
   });
   const logMethod: NonNullable<LoggerOptions['hooks']>['logMethod'] = function (args, method, levelNumber) {

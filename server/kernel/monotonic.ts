@@ -1,4 +1,4 @@
-// The clock by which a process judges what it was granted: it never jumps, and is the same in all threads of the process.
+// The clock for leases: it never jumps, and all threads of the process share it.
 
 export function monotonicMs(): number {
   return Number(process.hrtime.bigint() / 1000n) / 1000;

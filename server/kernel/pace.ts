@@ -1,15 +1,15 @@
-// Long work in one process of many tenants: after some milliseconds it lets the others go first.
+// Yields to the event loop during long synchronous work, so that one tenant's request does not delay the others.
 import { setImmediate } from 'node:timers/promises';
 
-// Well below the 50 ms that nobody should notice: one more step may follow before the next look at the clock.
-const longestTurnMs = 10;
+// Well below a noticeable 50 ms: one more step may follow before the clock is read again.
+const maxTurnMs = 10;
 
 export class Pace {
   #since = performance.now();
 
-  /** Between two steps. Resolves at once unless this turn has lasted long enough. */
+  /** Call between two steps. Resolves at once unless this turn has lasted long enough. */
   async pause(): Promise<void> {
-    if (performance.now() - this.#since < longestTurnMs) return;
+    if (performance.now() - this.#since < maxTurnMs) return;
     await setImmediate();
     this.#since = performance.now();
   }

@@ -1,4 +1,4 @@
-// Turns unknown input into a checked value, or into one INVALID_FIELD problem that names every field.
+// Parses input with a schema, or throws one INVALID_FIELD problem that names every invalid field.
 import type { z } from 'zod';
 import { type Problem, problem } from './errors.ts';
 import { formatPath } from './json.ts';
@@ -8,7 +8,7 @@ export interface FieldError {
   message: string;
 }
 
-/** `where` is the place of the value in the request, put in front of its fields: `query`, `settings`, or ''. */
+/** `where`: prefix of the field names, e.g. `query` or `settings`. */
 export function parseFields<S extends z.ZodType>(schema: S, value: unknown, where = ''): z.output<S> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;
@@ -20,7 +20,7 @@ export function invalidFields(errors: FieldError[]): Problem {
   return problem('INVALID_FIELD', detail, { field: errors[0]?.field ?? '', errors });
 }
 
-// A hostile body can make thousands of issues; the first few are enough to mend it.
+// A hostile body can cause thousands of issues; the first few are enough to correct it.
 const maxErrors = 20;
 
 function fieldErrors(issues: readonly z.core.$ZodIssue[], where: string): FieldError[] {

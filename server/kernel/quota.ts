@@ -1,5 +1,5 @@
-// How many of something that lasts (live streams, waiting claims) a daemon has at once: in all, for one tenant and
-// for one key. The last places are for tenants that have none, so that a few tenants cannot shut out the others.
+// Limits how many long-lived requests (live streams, waiting claims) a daemon serves at once: in total, per tenant and
+// per key. A share is reserved for tenants that have none, so that a few tenants cannot shut out the others.
 import { problem } from './errors.ts';
 
 export interface QuotaLimits {
@@ -23,7 +23,7 @@ export class Quota {
   readonly #byKey = new Map<string, number>();
   #used = 0;
 
-  /** `what`: in the plural, for the answer to who gets none. */
+  /** `what`: a plural noun for the error message. */
   constructor(what: string, { total, perTenant, perKey }: QuotaLimits) {
     this.#what = what;
     this.#limits = { total, perTenant: perTenant ?? total, perKey: perKey ?? total };
@@ -34,7 +34,7 @@ export class Quota {
     return this.#used;
   }
 
-  /** Takes a place, or throws TOO_MANY_REQUESTS. Returns what gives it back, once. */
+  /** Takes a place or throws TOO_MANY_REQUESTS. Returns an idempotent function that releases the place. */
   enter({ tenantId, keyId }: Holder): () => void {
     const ofTenant = this.#byTenant.get(tenantId) ?? 0;
     const { total, perTenant, perKey } = this.#limits;
@@ -44,10 +44,10 @@ export class Quota {
     this.#used += 1;
     add(this.#byTenant, tenantId, 1);
     add(this.#byKey, keyId, 1);
-    let left = false;
+    let isReleased = false;
     return () => {
-      if (left) return;
-      left = true;
+      if (isReleased) return;
+      isReleased = true;
       this.#used -= 1;
       add(this.#byTenant, tenantId, -1);
       add(this.#byKey, keyId, -1);

@@ -1,4 +1,4 @@
-// A count per second that forgets: the sum of the present and the last half second.
+// A moving rate per second: the sum of the current and the previous half second.
 
 const slotMs = 500;
 
@@ -8,16 +8,16 @@ export class Rate {
   #previous = 0;
 
   add(count: number, nowMs = performance.now()): void {
-    this.#turn(nowMs);
+    this.#advance(nowMs);
     this.#current += count;
   }
 
   perSecond(nowMs = performance.now()): number {
-    this.#turn(nowMs);
+    this.#advance(nowMs);
     return this.#current + this.#previous;
   }
 
-  #turn(nowMs: number): void {
+  #advance(nowMs: number): void {
     const slot = Math.floor(nowMs / slotMs);
     if (slot === this.#slot) return;
     this.#previous = slot === this.#slot + 1 ? this.#current : 0;

@@ -1,12 +1,12 @@
-// Texts that clients keep for us and give back: encrypted, so that they tell nothing, and authenticated, so that
-// only our own come back. The same text always becomes the same seal (a synthetic IV), on every daemon.
+// Tokens that clients keep and return: encrypted, so that they reveal nothing, and authenticated, so that forged ones
+// are refused. A text always gives the same token (synthetic IV), on every daemon.
 import { createCipheriv, createDecipheriv, createHmac, timingSafeEqual } from 'node:crypto';
 
 const ivBytes = 16;
-// The length should not tell either.
+// Padding hides the length.
 const blockChars = 24;
 
-/** `purpose` separates uses of one secret: a seal for one is nothing for another. */
+/** `purpose` separates uses of one secret: a token for one is refused by another. */
 export function sealText(secret: string, purpose: string, text: string): string {
   const padded = Buffer.from(text.padEnd(Math.ceil(text.length / blockChars) * blockChars, ' '));
   const iv = ivOf(secret, purpose, padded);
@@ -14,7 +14,7 @@ export function sealText(secret: string, purpose: string, text: string): string 
   return Buffer.concat([iv, cipher.update(padded), cipher.final()]).toString('base64url');
 }
 
-/** Undefined: not a seal of this secret and purpose. */
+/** Undefined if it was not sealed with this secret and purpose. */
 export function openText(secret: string, purpose: string, sealed: string): string | undefined {
   const bytes = Buffer.from(sealed, 'base64url');
   if (bytes.length < ivBytes) return undefined;

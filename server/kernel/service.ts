@@ -1,4 +1,4 @@
-// What every background thing is: started once, stopped once, both idempotent, stop awaits.
+// A background task of a daemon. `start` and `stop` are idempotent; `stop` awaits what is under way.
 
 export interface Service {
   readonly name: string;

@@ -1,5 +1,5 @@
-// Starts a worker thread on one of our own modules: JavaScript from dist, or TypeScript from source
-// through the loader that handlers go through too.
+// Starts a worker thread with a module of this package: JavaScript from dist, or TypeScript from source with the loader
+// that handlers use.
 import { createRequire } from 'node:module';
 import { pathToFileURL } from 'node:url';
 import { Worker, type WorkerOptions } from 'node:worker_threads';

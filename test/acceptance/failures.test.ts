@@ -2,7 +2,7 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../server/kernel/package-root.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { useBuild } from '../support/daemon/build.ts';
 import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';

@@ -6,7 +6,7 @@ import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
 import { postmasterPid, stopPostmaster } from '../../server/embedded-postgres/postmaster.ts';
-import { packageRoot } from '../../server/kernel/package-root.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { useBuild } from '../support/daemon/build.ts';
 import { eventually } from '../support/eventually.ts';
 import { temporaryDirectory } from '../support/temporary.ts';

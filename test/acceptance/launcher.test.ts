@@ -1,7 +1,7 @@
 // Every way in which a daemon that npm or npx started is asked to stop: it drains, and nobody is left behind.
 import { spawn } from 'node:child_process';
 import { describe, expect, test } from 'vitest';
-import { packageRoot } from '../../server/kernel/package-root.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { useBuild } from '../support/daemon/build.ts';
 import { useEffects } from '../support/daemon/effects.ts';
 import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';

@@ -4,7 +4,7 @@ import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../server/kernel/package-root.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { scopes } from '../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
 import { startProcess } from '../support/daemon/process.ts';

@@ -7,7 +7,7 @@ import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
-import { packageRoot } from '../../server/kernel/package-root.ts';
+import { packageRoot } from '../../server/kernel/environment.ts';
 import { eventually } from '../support/eventually.ts';
 import { useDatabase } from '../support/postgres/database.ts';
 import { temporaryDirectory } from '../support/temporary.ts';

@@ -5,7 +5,7 @@ import { dirname, join } from 'node:path';
 
 import ts from 'typescript';
 import { afterAll, beforeAll } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 const root = packageRoot();
 

@@ -4,7 +4,7 @@ import { once } from 'node:events';
 
 import { onTestFailed, onTestFinished } from 'vitest';
 import { freePort } from '../../../server/embedded-postgres/cluster.ts';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { eventually } from '../eventually.ts';

@@ -3,7 +3,7 @@
 import { chmod, cp, mkdir, mkdtemp, readFile, rm } from 'node:fs/promises';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 /** A directory that every user can enter, also where TMPDIR is closed; it goes with the test. */
 export async function openDirectory(): Promise<string> {

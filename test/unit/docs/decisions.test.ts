@@ -2,7 +2,7 @@
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 const folder = join(packageRoot(), 'docs/decisions');
 const records = readdirSync(folder)

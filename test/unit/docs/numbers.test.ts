@@ -4,7 +4,7 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { backoffMs } from '../../../server/kernel/backoff.ts';
 import { describeSettings, loadConfig } from '../../../server/kernel/config.ts';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 import { deliveryBackoff } from '../../../server/webhooks/finish-delivery.ts';
 
 const root = packageRoot();

@@ -2,7 +2,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, it } from 'vitest';
 import { transitions } from '../../../server/jobs/model/states.ts';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 it('the table of transitions in docs/concepts.md is the one in the code', () => {
   const page = readFileSync(join(packageRoot(), 'docs/concepts.md'), 'utf8');

@@ -1,7 +1,7 @@
 import { spawn } from 'node:child_process';
 import { existsSync, openSync } from 'node:fs';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.skipIf(!existsSync('/dev/full'))('an output that takes nothing does not stop the program', async () => {
   const code = `import('./server/kernel/logger.ts').then(({ createLogger }) => {

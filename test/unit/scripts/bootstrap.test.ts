@@ -1,7 +1,7 @@
 import { execFile } from 'node:child_process';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test('an old Node is told in plain words which one is needed', async () => {
   const old = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.4" } })';

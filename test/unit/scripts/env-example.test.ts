@@ -1,8 +1,8 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { configurationDoc, envExample } from '../../../server/kernel/env-example.ts';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { configurationDoc, envExample } from '../../../scripts/settings-docs.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.each([
   ['.env.example', envExample],

@@ -5,7 +5,7 @@ import { expect, test } from 'vitest';
 import { quoteSchema } from '../../../../server/database/identifiers.ts';
 import { migrateTenant } from '../../../../server/database/migrate.ts';
 import { hashBlock1 } from '../../../../server/events/seals/seal-chain.ts';
-import { packageRoot } from '../../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../../server/kernel/environment.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
 import { writeEvent } from '../../../support/events.ts';
 import { useDatabase } from '../../../support/postgres/database.ts';

@@ -1,5 +1,5 @@
-// The texts of .env.example and docs/configuration.md: every setting, its default and what it means.
-import { describeSettings } from './config.ts';
+// The text of .env.example and docs/configuration.md: every setting with its default and its meaning.
+import { describeSettings } from '../server/kernel/config.ts';
 
 export function envExample(): string {
   const blocks = describeSettings().map((setting) => {
