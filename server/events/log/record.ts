@@ -1,6 +1,7 @@
-// How an event gets into the log: always in the statement, or the transaction, of what it tells.
+// Writes to the event log: always in the statement, or the transaction, of the change that the event describes.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 
 export interface NewEvent {
   type: string;
@@ -14,7 +15,7 @@ export interface NewEvent {
   data?: object | undefined;
 }
 
-/** Where a bulk statement's events come from. Every member is an SQL expression over `source`. */
+/** The events of a bulk statement. Every member is an SQL expression over `source`. */
 export interface EventSelect {
   source: string;
   type: string;
@@ -27,31 +28,33 @@ export interface EventSelect {
   data?: string;
 }
 
-/** `insert into … select`, to be used as a CTE beside the change that it tells. The rows of each follow those before it. */
+const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
+
+/** `insert into … select`, for a CTE beside the change. The events of each select are numbered after those before it. */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
-  return `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    ${events.map(selectEvents).join(' union all ')}`;
+  return `insert into ${schema}.events (${columns})
+    ${events.map(selectEvents).join('\n    union all\n    ')}`;
 }
 
 function selectEvents(e: EventSelect): string {
-  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid,
-      ${e.actor}, ${e.data ?? 'null::jsonb'} from ${e.source}`;
+  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid, ${e.actor}, ${e.data ?? 'null::jsonb'}
+      from ${e.source}`;
 }
 
+const insertEvent = statement(`
+  insert into ${tenant}.events (${columns})
+  values (:type, :jobId, :targetId, :fromStatus, :toStatus, :attempt, :leaseId, :actor, :data)`);
+
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {
-  await tx.query(
-    `insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9)`,
-    [
-      event.type,
-      event.jobId ?? null,
-      event.targetId ?? null,
-      event.fromStatus ?? null,
-      event.toStatus ?? null,
-      event.attempt ?? null,
-      event.leaseId ?? null,
-      event.actor,
-      event.data === undefined ? null : JSON.stringify(event.data),
-    ],
-  );
+  await insertEvent.query(tx, schema, {
+    type: event.type,
+    jobId: event.jobId ?? null,
+    targetId: event.targetId ?? null,
+    fromStatus: event.fromStatus ?? null,
+    toStatus: event.toStatus ?? null,
+    attempt: event.attempt ?? null,
+    leaseId: event.leaseId ?? null,
+    actor: event.actor,
+    data: event.data === undefined ? null : JSON.stringify(event.data),
+  });
 }

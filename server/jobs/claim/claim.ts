@@ -1,14 +1,15 @@
-// The claim: atomically taking the next runnable jobs of a tenant. One path for the daemon's own
-// workers (→ RUNNING under a lease) and for remote ones (→ CLAIMED, a lease to be asked for).
-// It reads exactly the partial index of heads, whatever waits behind held lanes.
+// The claim: takes the next runnable jobs of a tenant, atomically. One path for the daemon's own workers (→ RUNNING
+// under a lease) and for remote ones (→ CLAIMED, with a lease to request). It reads only the partial index of heads,
+// however many jobs wait behind held lanes.
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { answerBytes, jsonBytes } from '../../database/json-bytes.ts';
+import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { become, guard, transitions } from '../model/states.ts';
-import { type ClaimedRow, returningClaimed, selectClaimed, toClaimedJobs } from './claimed-job.ts';
+import { type ClaimedRow, claimedColumns, returningClaimed, toClaimedJobs } from './claimed-job.ts';
 import { insertLease, type LeasePlaces } from './lease.ts';
 
 export interface ClaimRequest {
@@ -41,7 +42,7 @@ export interface Claimed {
 
 /** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
 export async function claimJobs(db: Queryable, schema: Schema, request: ClaimRequest): Promise<Claimed> {
-  return claim(db, schema, request, local(schema, 'not remote', 'true'), []);
+  return claim(db, schema, request, { by: 'daemon' });
 }
 
 /** Takes those of `jobIds` that can be claimed: the caller has chosen, e.g. what fits its capacity. */
@@ -51,112 +52,150 @@ export async function claimChosenJobs(
   request: ClaimRequest,
   jobIds: readonly string[],
 ): Promise<Claimed> {
-  return claim(db, schema, request, local(schema, 'not remote and id = any($7::uuid[])', 'true', '0'), [jobIds]);
+  return claim(db, schema, request, { by: 'choice' }, { jobIds });
 }
 
 /** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
 export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
-  const wanted = `cost_units <= $8
-    and not exists (select 1 from jsonb_each(constraints) as c(name, wanted)
-                     where right(c.name, 9) = '_required' and c.wanted = 'true'::jsonb and ($9::jsonb -> c.name) is distinct from 'true'::jsonb)`;
-  // A batch shares its claim, which only expires; each job gets a lease of its own when it is granted one.
-  const by: Claim = {
-    transition: 'claim',
-    kind: 'claim',
-    found: heads(schema, 'claim', 'remote and queue = $7', wanted),
-  };
-  return claim(db, schema, request, by, [
-    request.queue,
-    request.maxCostUnits ?? 2_147_483_647,
-    JSON.stringify(request.met ?? {}),
-  ]);
+  return claim(
+    db,
+    schema,
+    request,
+    { by: 'remoteWorker' },
+    {
+      queue: request.queue,
+      maxCostUnits: request.maxCostUnits ?? 2_147_483_647,
+      met: JSON.stringify(request.met ?? {}),
+    },
+  );
 }
 
-interface Claim {
-  transition: 'start' | 'claim';
-  kind: 'local' | 'claim';
-  /** Selects the jobs that could be taken. */
-  found: string;
+interface ClaimVariant {
+  by: 'daemon' | 'choice' | 'remoteWorker';
 }
 
-function local(schema: Schema, found: string, wanted: string, bytes?: string): Claim {
-  return { transition: 'start', kind: 'local', found: heads(schema, 'start', found, wanted, bytes) };
-}
-
-/**
- * The heads that can be claimed, in claim order; those that others are at are stepped around. `found` is
- * what the index knows, `wanted` the rest: only what is wanted may be locked, whatever the plan.
- */
-function heads(
-  schema: Schema,
-  transition: 'start' | 'claim',
-  found: string,
-  wanted: string,
-  bytes = jsonBytes('payload'),
-): string {
-  return `select id, priority, created_at, ${bytes} as bytes from ${schema}.jobs
-        where ${guard(transition)} and lane_head and ${found}
-          and case when ($6::text[] is null or type = any($6::text[])) and ${wanted}
-              then target_id is null or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
-              else false end
-        order by priority, created_at, id limit $2 for update skip locked`;
-}
-
-/** Of the rows in `from`, those that one claim may take. What is locked and left out is free again with the commit. */
-export function withinClaim(from: string): string {
-  return `select id from (
-         select id, bytes, sum(bytes) over (order by priority, created_at, id) as total from ${from}) f
-        where total - bytes < ${answerBytes}`;
-}
+type Start = 'start' | 'claim';
 
 async function claim(
   db: Queryable,
   schema: Schema,
   request: ClaimRequest,
-  { transition, kind, found }: Claim,
-  values: unknown[],
+  variant: ClaimVariant,
+  parameters: Parameters = {},
 ): Promise<Claimed> {
   const leaseId = request.leaseId ?? uuidv7();
-  const given: LeasePlaces = { lease: '$1::uuid', owner: '$3', seconds: '$4' };
-  const rows = await db.query<ClaimedRow>(
-    `with found as materialized (${found}),
-     picked as (${withinClaim('found')}),
-     ${take(schema, transition, kind, given)},
-     told as (${insertEvents(schema, startOf(transition, given))})
-     ${selectClaimed(transition === 'start', '(select count(*) from found) > (select count(*) from picked) as cut')}`,
-    [
+  const rows = await claimStatement(variant).query<ClaimedRow>(
+    db,
+    schema,
+    {
       leaseId,
-      request.limit,
-      request.owner,
-      request.leaseSeconds,
-      advisoryKey(schema),
-      request.types ?? null,
-      ...values,
-    ],
+      limit: request.limit,
+      owner: request.owner,
+      leaseSeconds: request.leaseSeconds,
+      advisoryKey: advisoryKey(schema),
+      types: request.types ?? null,
+      ...parameters,
+    },
     'often',
   );
-  return toClaimed(rows, transition, leaseId, request.owner);
+  return toClaimed(rows, transitionOf(variant), leaseId, request.owner);
 }
 
-/** The CTEs of a claim behind `picked`: `taken`, the lease, and `claimed`, the jobs. */
-export function take(
-  schema: Schema,
-  transition: 'start' | 'claim',
-  kind: 'local' | 'claim',
-  given: LeasePlaces,
-  writes = '',
-): string {
-  const starts = transition === 'start' ? 'attempt = attempt + 1, started_at = now(),' : '';
-  return `taken as (${insertLease(schema, kind, given, 'picked')}),
-     claimed as (
-       update ${schema}.jobs set ${become(transition)}, ${writes} lease_id = ${given.lease}, lease_owner = ${given.owner}, ${starts}
-         progress = null, progress_message = null, cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
-        where id = any(array(select id from picked)) and ${guard(transition)}
-       returning ${returningClaimed})`;
+function transitionOf({ by }: ClaimVariant): Start {
+  return by === 'remoteWorker' ? 'claim' : 'start';
 }
 
-/** The events of `claimed`. */
-export function startOf(transition: 'start' | 'claim', { lease, owner }: LeasePlaces): EventSelect {
+/** What the index of claimable heads can tell. */
+const indexed: Record<ClaimVariant['by'], string> = {
+  daemon: 'not remote',
+  choice: 'not remote and id = any(:jobIds::uuid[])',
+  remoteWorker: 'remote and queue = :queue',
+};
+
+const requirementsMet = `not exists (
+               select 1
+                 from jsonb_each(constraints) as c(name, wanted)
+                where right(c.name, 9) = '_required'
+                  and c.wanted = 'true'::jsonb
+                  and (:met::jsonb -> c.name) is distinct from 'true'::jsonb)`;
+
+const claimLease: LeasePlaces = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
+
+/**
+ * `found` locks the heads that can be claimed, in claim order, and skips those that are locked: other claims, or a
+ * lane that is being changed. The CASE makes sure that only wanted jobs are locked, whatever the plan. Jobs that are
+ * locked but not picked are free again with the commit.
+ */
+export const claimStatement = statementVariants<ClaimVariant>((variant) => {
+  const transition = transitionOf(variant);
+  // A batch of a remote worker shares its claim, which only expires; each job gets a lease of its own when it is granted one.
+  const kind = variant.by === 'remoteWorker' ? 'claim' : 'local';
+  return `
+  with found as materialized (
+    select id, priority, created_at, ${variant.by === 'choice' ? '0' : jsonBytes('payload')} as bytes
+      from ${tenant}.jobs
+     where ${claimableHead(transition)}
+       and ${indexed[variant.by]}
+       and case
+             when (:types::text[] is null or type = any(:types::text[]))
+              ${variant.by === 'remoteWorker' ? `and cost_units <= :maxCostUnits and ${requirementsMet}` : ''}
+             then target_id is null
+               or pg_try_advisory_xact_lock(hashtextextended(target_id, :advisoryKey::bigint))
+             else false
+           end
+     order by priority, created_at, id
+     limit :limit
+       for update skip locked
+  ),
+  picked as (${pickWithinBytes('found')}),
+  leased as (${insertLease(tenant, kind, claimLease, 'picked')}),
+  claimed as (
+    update ${tenant}.jobs
+       set ${become(transition)},
+           ${takeJob(transition, claimLease)}
+     where id = any(array(select id from picked))
+       and ${guard(transition)}
+    returning ${returningClaimed}
+  ),
+  recorded as (${insertEvents(tenant, startEvent(transition, claimLease))})
+  select
+    ${claimedColumns(transition === 'start')},
+    (select count(*) from found) > (select count(*) from picked) as cut
+  from claimed`;
+});
+
+/** Predicate: the job may be claimed. The partial indexes of heads have the same one. */
+export function claimableHead(transition: Start = 'start'): string {
+  return `${guard(transition)} and lane_head`;
+}
+
+/** Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. */
+export function pickWithinBytes(source: string): string {
+  return `
+    select id
+      from (
+        select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
+          from ${source}
+      ) as sized
+     where total - bytes < ${answerBytes}`;
+}
+
+/** Assignments to a job that gets a new holder, beside its status. */
+export function takeJob(transition: Start, { lease, owner }: LeasePlaces): string {
+  return `lease_id = ${lease},
+           lease_owner = ${owner},
+           ${transition === 'start' ? 'attempt = attempt + 1,' : ''}
+           ${transition === 'start' ? 'started_at = now(),' : ''}
+           progress = null,
+           progress_message = null,
+           cancel_requested = false,
+           cancel_intent = null,
+           cancel_detail = null,
+           updated_at = now()`;
+}
+
+/** The events of the CTE `claimed`. */
+export function startEvent(transition: Start, { lease, owner }: LeasePlaces): EventSelect {
   return {
     source: 'claimed',
     type: `'${transitions[transition].event}'`,
@@ -167,7 +206,7 @@ export function startOf(transition: 'start' | 'claim', { lease, owner }: LeasePl
   };
 }
 
-export function toClaimed(rows: ClaimedRow[], transition: 'start' | 'claim', leaseId: string, owner: string): Claimed {
+export function toClaimed(rows: ClaimedRow[], transition: Start, leaseId: string, owner: string): Claimed {
   const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: owner });
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);

@@ -1,59 +1,52 @@
-// What a claim answers: the widest stream of rows of the product, so only what a worker needs, and what
-// is unusual in one column that is mostly null.
+// The rows that a claim returns. It is the widest stream of rows of the product, so a row carries only what a worker
+// needs, and columns that have their default in almost every job travel together in one value that is mostly null.
+import { blankJob, defaultOf, isNullable, type JobColumn, requestColumns, sqlName } from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
 
-const nullableColumns = [
-  'token_limit',
+const always = ['id', 'type', 'targetId', 'priority', 'createdAt', 'runAt', 'startedAt', 'attempt', 'payload'] as const;
+// For readers of the API; a worker has no use for them.
+const notForWorkers: readonly JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId'];
+
+/** Columns that a row has under `non_defaults`, if one of them is not as by default. */
+export const defaultedColumns: readonly JobColumn[] = [
+  ...requestColumns.filter((column) => !([...always, ...notForWorkers] as JobColumn[]).includes(column)),
+  'attemptFloor',
+  'tokensUsed',
   'checkpoint',
-  'retry',
-  'timeout_seconds',
-  'constraints',
-  'on_drain',
-  'traceparent',
-  'author',
-  'parent_id',
-] as const;
-const defaultedColumns = {
-  attempt_floor: '0',
-  max_attempts: '1',
-  cost_units: '1',
-  tokens_used: '0',
-  queue: `'default'`,
-  on_error: `'block'`,
-} as const;
-
-const isDefault = [
-  ...Object.entries(defaultedColumns).map(([column, value]) => `${column} = ${value}`),
-  ...nullableColumns.map((column) => `${column} is null`),
-].join(' and ');
-const nonDefaults = [...Object.keys(defaultedColumns), ...nullableColumns]
-  .map((column) => `'${column}', ${column}`)
-  .join(', ');
-
-/** For the UPDATE of a claim. */
-export const returningClaimed = `id, type, target_id, priority, created_at, run_at, started_at, attempt, payload,
-  case when ${isDefault} then null else jsonb_build_object(${nonDefaults}) end as rest`;
-
-const columns = [
-  'id',
-  'type',
-  'target_id',
-  'priority',
-  'created_at',
-  'nullif(run_at, created_at) as run_at',
-  'attempt',
-  'payload',
-  'rest',
 ];
 
-/** How many columns `selectClaimed` has of its own: these, and `started_at`. */
-export const claimedColumns = columns.length + 1;
+const areDefault = defaultedColumns.map(hasDefault).join('\n          and ');
+const nonDefaults = defaultedColumns.map((column) => `'${column}', ${sqlName(column)}`).join(', ');
 
-/** Of the CTE `claimed`. Jobs that start share the time at which they do: the first row tells it for all. */
-export function selectClaimed(starts: boolean, more = ''): string {
-  const startedAt = starts ? 'case when id = (select id from claimed limit 1) then started_at end' : 'started_at';
-  return `select ${columns.join(', ')}, ${startedAt} as started_at${more && `, ${more}`} from claimed`;
+function hasDefault(column: JobColumn): string {
+  if (isNullable(column)) return `${sqlName(column)} is null`;
+  const value = defaultOf(column);
+  return `${sqlName(column)} = ${typeof value === 'string' ? `'${value}'` : value}`;
 }
+
+/** For the UPDATE of a claim: the columns only, because a cluster allows no function on them in RETURNING. */
+export const returningClaimed = [...always, ...defaultedColumns].map(sqlName).join(', ');
+
+/** SELECT list over the CTE `claimed`. Jobs that start share the time at which they do: the first row has it for all. */
+export function claimedColumns(starts: boolean): string {
+  return `id,
+    type,
+    target_id,
+    priority,
+    created_at,
+    nullif(run_at, created_at) as run_at,
+    attempt,
+    payload,
+    case
+      when ${areDefault}
+      then null
+      else jsonb_build_object(${nonDefaults})
+    end as non_defaults,
+    ${starts ? 'case when id = (select id from claimed limit 1) then started_at end as started_at' : 'started_at'}`;
+}
+
+/** As many nulls as `claimedColumns` has columns, for a row that is not about a job. */
+export const noClaimedColumns = 'null, '.repeat(10).slice(0, -2);
 
 export interface ClaimedRow {
   id: string;
@@ -66,108 +59,36 @@ export interface ClaimedRow {
   started_at: string | null;
   attempt: number;
   payload: unknown;
-  /** Null: all as usual. */
-  rest: NonDefaults | null;
+  /** Null: all have their defaults. */
+  non_defaults: Partial<Job> | null;
   /** The claim left out jobs because of their bytes. */
   cut?: boolean;
 }
 
-interface NonDefaults extends Record<(typeof nullableColumns)[number], unknown> {
-  attempt_floor: number;
-  max_attempts: number;
-  cost_units: number;
-  tokens_used: number;
-  queue: string;
-  on_error: Job['onError'];
-  token_limit: number | null;
-  retry: Job['retry'];
-  timeout_seconds: number | null;
-  constraints: Job['constraints'];
-  on_drain: Job['onDrain'];
-  traceparent: string | null;
-  author: string | null;
-  parent_id: string | null;
-}
+type Lease = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;
 
-const defaults: NonDefaults = {
-  attempt_floor: 0,
-  max_attempts: 1,
-  cost_units: 1,
-  tokens_used: 0,
-  queue: 'default',
-  on_error: 'block',
-  token_limit: null,
-  checkpoint: null,
-  retry: null,
-  timeout_seconds: null,
-  constraints: null,
-  on_drain: null,
-  traceparent: null,
-  author: null,
-  parent_id: null,
-};
-
-type Common = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;
-
-/** Jobs as their new holder sees them; what only readers of the API ask for is left empty. */
-export function toClaimedJobs(rows: ClaimedRow[], common: Common): Job[] {
+/** Jobs as their new holder sees them; what only readers of the API ask for is left at its default. */
+export function toClaimedJobs(rows: ClaimedRow[], lease: Lease): Job[] {
   const startedAt = rows.find((row) => row.started_at !== null)?.started_at ?? null;
-  return rows.map((row) => toClaimedJob(row, row.started_at ?? startedAt, common));
+  return rows.map((row) => toClaimedJob(row, row.started_at ?? startedAt, lease));
 }
 
-function toClaimedJob(row: ClaimedRow, startedAt: string | null, { status, leaseId, leaseOwner }: Common): Job {
-  const more = row.rest ?? defaults;
-  return {
-    id: row.id,
-    status,
-    type: row.type,
-    queue: more.queue,
-    remote: false,
-    targetId: row.target_id,
-    laneHead: true,
-    laneRank: null,
-    laneSeq: '0',
-    priority: priorities[row.priority] as Job['priority'],
-    createdAt: row.created_at,
-    runAt: row.run_at ?? row.created_at,
-    updatedAt: startedAt ?? row.created_at,
-    startedAt,
-    finishedAt: null,
-    heldSince: null,
-    expiresAt: null,
-    staleAt: null,
-    attempt: row.attempt,
-    attemptFloor: more.attempt_floor,
-    maxAttempts: more.max_attempts,
-    leaseId,
-    leaseOwner,
-    leaseExpiresAt: null,
-    heartbeatAt: null,
-    cancelRequested: false,
-    cancelIntent: null,
-    cancelDetail: null,
-    costUnits: more.cost_units,
-    tokensUsed: more.tokens_used,
-    tokenLimit: more.token_limit,
-    progress: null,
-    progressMessage: null,
-    payload: row.payload,
-    result: null,
-    error: null,
-    hold: null,
-    checkpoint: more.checkpoint,
-    retry: more.retry,
-    timeoutSeconds: more.timeout_seconds,
-    constraints: more.constraints,
-    onError: more.on_error,
-    onDrain: more.on_drain,
-    webhookUrl: null,
-    webhookSent: false,
-    clientRequestId: null,
-    requestHash: null,
-    traceparent: more.traceparent,
-    author: more.author,
-    parentId: more.parent_id,
-    scheduleId: null,
-  };
+function toClaimedJob(row: ClaimedRow, startedAt: string | null, { status, leaseId, leaseOwner }: Lease): Job {
+  const job: Job = { ...blankJob };
+  if (row.non_defaults !== null) Object.assign(job, row.non_defaults);
+  job.id = row.id;
+  job.status = status;
+  job.type = row.type;
+  job.targetId = row.target_id;
+  job.laneHead = true;
+  job.priority = priorities[row.priority] as Job['priority'];
+  job.createdAt = row.created_at;
+  job.runAt = row.run_at ?? row.created_at;
+  job.updatedAt = startedAt ?? row.created_at;
+  job.startedAt = startedAt;
+  job.attempt = row.attempt;
+  job.leaseId = leaseId;
+  job.leaseOwner = leaseOwner;
+  job.payload = row.payload;
+  return job;
 }

@@ -5,39 +5,24 @@ import { type Database, type Queryable, retryConflicts } from '../../database/da
 import type { Schema } from '../../database/identifiers.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { firstByPriority, promote, takeLaneNumbers } from '../lanes/lane.ts';
-import { type Job, type JobRow, type Priority, priorityRank, type RetryPolicy, toJob } from '../model/job.ts';
+import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
+import { type Job, type JobRow, priorityRank, toJob } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
 import { jobSource, leaseColumns } from '../read/find-job.ts';
 import { summaryColumns } from '../read/list-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
-export interface NewJob {
+type RequestedColumns = { [C in RequestColumn]?: NonNullable<Job[C]> | undefined };
+
+/** A job to enqueue: every column that a request may set, and what becomes one. */
+export interface NewJob extends RequestedColumns {
   type: string;
   payload: unknown;
-  id?: string;
-  queue?: string | undefined;
-  remote?: boolean;
-  targetId?: string | undefined;
-  priority?: Priority | undefined;
   /** ISO time; in the future by the database's clock: the job waits as PENDING. */
   runAt?: string | undefined;
-  maxAttempts?: number | undefined;
-  retry?: RetryPolicy | undefined;
-  timeoutSeconds?: number | undefined;
-  expiresInSeconds?: number | undefined;
-  tokenLimit?: number | undefined;
-  costUnits?: number | undefined;
-  constraints?: Record<string, unknown> | undefined;
-  onError?: 'block' | 'continue' | undefined;
-  onDrain?: 'pause' | 'requeue' | undefined;
-  webhookUrl?: string | undefined;
-  clientRequestId?: string | undefined;
   /** Says whether a replayed `clientRequestId` asks for the same thing. */
   requestHash?: string | undefined;
-  traceparent?: string | undefined;
-  author?: string | undefined;
-  parentId?: string | undefined;
-  scheduleId?: string | undefined;
+  expiresInSeconds?: number | undefined;
   /** Names of its phases, when its type is known to have some. */
   phases?: readonly string[] | undefined;
 }
@@ -121,13 +106,13 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
 
   const existing = await findByRequestIds(tx, schema, missing);
   // A replay may have been placed as the head of a lane that it never entered.
-  const lanes = missing.flatMap((row) => (row.target_id === undefined ? [] : [row.target_id]));
+  const lanes = missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
   await promote(tx, schema, [...new Set(lanes)].sort());
   return placed.map((row) => {
     const created = inserted.get(row.id);
     if (created) return { kind: 'created', job: created };
-    const job = existing.get(row.client_request_id as string) as Job;
-    return { kind: job.requestHash === (row.request_hash ?? null) ? 'replayed' : 'conflict', job };
+    const job = existing.get(row.clientRequestId as string) as Job;
+    return { kind: job.requestHash === (row.requestHash ?? null) ? 'replayed' : 'conflict', job };
   });
 }
 
@@ -145,40 +130,29 @@ function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, 
 }
 
 function withoutLane(job: NewJob): PlacedJob {
-  return place(job, 'QUEUED', true, undefined, '0');
+  return place(job, 'QUEUED', true, null, '0');
 }
 
-function place(job: NewJob, status: Status, head: boolean, rank: number | undefined, seq: string): PlacedJob {
-  return {
+/** Defaults that are known before the insert; the table's own would not fill a null. */
+const defaults = requestColumns.flatMap((column) => {
+  const value = defaultOf(column);
+  return value === undefined || value === null ? [] : [[column, value] as const];
+});
+
+function place(job: NewJob, status: Status, head: boolean, rank: number | null, seq: string): PlacedJob {
+  const { phases, ...columns } = job;
+  const placed: Record<string, unknown> = {
+    ...columns,
     id: job.id ?? uuidv7(),
-    status,
-    type: job.type,
-    queue: job.queue ?? 'default',
-    remote: job.remote ?? false,
-    target_id: job.targetId,
-    lane_head: head,
-    lane_rank: rank,
-    lane_seq: seq,
-    priority: priorityRank(job.priority ?? 'NORMAL'),
     payload: job.payload ?? {},
-    run_at: job.runAt,
-    max_attempts: job.maxAttempts ?? 1,
-    retry: job.retry,
-    timeout_seconds: job.timeoutSeconds,
-    expires_in: job.expiresInSeconds,
-    token_limit: job.tokenLimit,
-    cost_units: job.costUnits ?? 1,
-    constraints: job.constraints,
-    on_error: job.onError ?? 'block',
-    on_drain: job.onDrain,
-    webhook_url: job.webhookUrl,
-    client_request_id: job.clientRequestId,
-    request_hash: job.requestHash,
-    traceparent: job.traceparent,
-    author: job.author,
-    parent_id: job.parentId,
-    schedule_id: job.scheduleId,
+    priority: job.priority && priorityRank(job.priority),
+    status,
+    laneHead: head,
+    laneRank: rank,
+    laneSeq: seq,
   };
+  for (const [column, value] of defaults) placed[column] ??= value;
+  return placed as unknown as PlacedJob;
 }
 
 /** Which of the jobs lie in the future by the database's clock. */
@@ -199,14 +173,14 @@ async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], futur
   return jobs.map((job, position) => {
     const status = future.has(position) ? 'PENDING' : 'QUEUED';
     const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
-    if (lane === undefined) return place(job, status, true, undefined, '0');
+    if (lane === undefined) return place(job, status, true, null, '0');
     lane.seq += 1n;
     const seq = String(lane.seq);
     // Not in line before it is due.
-    if (status === 'PENDING') return place(job, status, false, undefined, seq);
+    if (status === 'PENDING') return place(job, status, false, null, seq);
     if (lane.free) {
       lane.free = false;
-      return place(job, status, true, undefined, seq);
+      return place(job, status, true, null, seq);
     }
     return place(job, status, false, firstByPriority + priorityRank(job.priority ?? 'NORMAL'), seq);
   });
@@ -259,7 +233,7 @@ async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]
   const columns = rows.length === 1 ? 'j.*' : `${summaryColumns}, j.request_hash`;
   const found = await tx.query<JobRow>(
     `select ${columns}, ${leaseColumns} from ${jobSource(schema)} where j.client_request_id = any($1::text[])`,
-    [rows.map((row) => row.client_request_id)],
+    [rows.map((row) => row.clientRequestId)],
   );
   return new Map(found.map((row) => [row.client_request_id as string, toJob(row)]));
 }

@@ -1,47 +1,45 @@
-// The one statement that puts jobs in, placed as they are, with their events: waiting, or, where a
-// daemon keeps slots for them, running from the start.
+// The one statement that inserts jobs, with their events: waiting, or, where a daemon has reserved slots for them,
+// running from the start. Its column lists come from the table.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { Pace } from '../../kernel/pace.ts';
 import { insertLease } from '../claim/lease.ts';
-import { type Job, priorities, type RetryPolicy } from '../model/job.ts';
-import { type Status, transitions } from '../model/states.ts';
+import {
+  blankJob,
+  type EngineColumn,
+  type JobColumn,
+  type RequestColumn,
+  requestColumns,
+  sqlName,
+  sqlType,
+} from '../model/columns.ts';
+import { type Job, priorities } from '../model/job.ts';
+import { transitions } from '../model/states.ts';
 import { checkDocument, payloadLimitBytes } from './document-limit.ts';
 
-/** A row for the insert: columns of `jobs`, and `expires_in`. What is undefined is null there. */
-export interface PlacedJob {
+/** Columns that enqueueing decides: where the job starts in its life and in its lane. */
+const placeColumns = ['status', 'laneHead', 'laneRank', 'laneSeq'] as const satisfies readonly EngineColumn[];
+type PlaceColumn = (typeof placeColumns)[number];
+
+/** Columns of the statement's input that are stored as they were given. `run_at` defaults to the time of the insert. */
+export const insertedColumns: readonly JobColumn[] = [
+  ...requestColumns.filter((column) => column !== 'runAt'),
+  ...placeColumns,
+];
+
+type Given<C extends JobColumn> = { [K in C]?: Job[K] | undefined };
+
+/** A row for the insert. What is undefined is null there. */
+export interface PlacedJob extends Omit<Given<RequestColumn>, 'priority'>, Pick<Job, PlaceColumn> {
   id: string;
-  status: Status;
-  type: string;
-  queue: string;
-  remote: boolean;
-  target_id: string | undefined;
-  lane_head: boolean;
-  lane_rank: number | undefined;
-  lane_seq: string;
+  /** The rank. */
   priority: number;
-  payload: unknown;
-  run_at: string | undefined;
-  max_attempts: number;
-  retry: RetryPolicy | undefined;
-  timeout_seconds: number | undefined;
-  expires_in: number | undefined;
-  token_limit: number | undefined;
-  cost_units: number;
-  constraints: Record<string, unknown> | undefined;
-  on_error: Job['onError'];
-  on_drain: 'pause' | 'requeue' | undefined;
-  webhook_url: string | undefined;
-  client_request_id: string | undefined;
-  request_hash: string | undefined;
-  traceparent: string | undefined;
-  author: string | undefined;
-  parent_id: string | undefined;
-  schedule_id: string | undefined;
+  expiresInSeconds?: number | undefined;
 }
 
-/** Slots that a daemon keeps for jobs which are about to be put in. */
+/** Slots that a daemon keeps for jobs which are about to be inserted. */
 export interface Reservation {
   leaseId: string;
   owner: string;
@@ -52,18 +50,13 @@ export interface Reservation {
   failed(error: unknown): void;
 }
 
-const columns = `id uuid, status text, type text, queue text, remote boolean, target_id text, lane_head boolean,
-  lane_rank smallint, lane_seq bigint, priority smallint, payload jsonb, run_at timestamptz, max_attempts int, retry jsonb,
-  timeout_seconds real, expires_in float8, token_limit bigint, cost_units int, constraints jsonb, on_error text, on_drain text,
-  webhook_url text, client_request_id text, request_hash text, traceparent text, author text, parent_id uuid, schedule_id uuid`;
-
-/** Rows that go in with one statement, and their JSON. */
+/** Rows that are inserted with one statement, and their JSON. */
 export interface InsertPart {
   rows: PlacedJob[];
   json: string;
 }
 
-// A statement with much more than a payload would be made, sent and answered in steps that others have to wait for.
+// A statement much larger than one payload would be made, sent and answered in steps that block others.
 const partChars = 1_048_576;
 
 /** Almost always one part. Several belong into one transaction. */
@@ -94,7 +87,7 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   return parts;
 }
 
-/** With a reservation they are enqueued and started in one go. */
+/** Inserts the jobs of one part, and starts them if there is a reservation. Returns those that were not there yet. */
 export async function insertJobs(
   tx: Queryable,
   schema: Schema,
@@ -102,36 +95,16 @@ export async function insertJobs(
   actor: string,
   reservation?: Reservation,
 ): Promise<Job[]> {
-  const told = insertEvents(
+  const inserted = await insertStatement({ starts: reservation !== undefined }).query<CreatedRow>(
+    tx,
     schema,
     {
-      source: 'created',
-      type: `'${transitions.enqueue.event}'`,
-      actor: '$2',
-      from: 'null',
-      to: 'status',
-      ...(reservation && startedWith.enqueued),
+      jobs: json,
+      actor,
+      leaseId: reservation?.leaseId,
+      owner: reservation?.owner,
+      leaseSeconds: reservation?.leaseSeconds,
     },
-    ...(reservation ? [startedWith.event] : []),
-  );
-  const inserted = await tx.query<CreatedRow>(
-    `with given as (select g.*, now() as at from jsonb_to_recordset($1::jsonb) as g(${columns})),
-     created as (
-       insert into ${schema}.jobs (id, status, type, queue, remote, target_id, lane_head, lane_rank, lane_seq, priority, payload,
-         created_at, updated_at, run_at, max_attempts, retry, timeout_seconds, expires_at, token_limit, cost_units, constraints,
-         on_error, on_drain, webhook_url, client_request_id, request_hash, traceparent, author, parent_id, schedule_id
-         ${reservation ? startedWith.columns : ''})
-       select id, ${reservation ? `'${transitions.start.to}'` : 'status'}, type, queue, remote, target_id, lane_head, lane_rank,
-         lane_seq, priority, payload, at, at, coalesce(run_at, at), max_attempts, retry, timeout_seconds,
-         at + expires_in * interval '1 second', token_limit, cost_units, constraints, on_error, on_drain, webhook_url,
-         client_request_id, request_hash, traceparent, author, parent_id, schedule_id ${reservation ? startedWith.values : ''}
-       from given
-       on conflict (client_request_id) where client_request_id is not null do nothing
-       returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${reservation ? ', payload' : ''}),
-     ${reservation ? `taken as (${insertLease(schema, 'local', startedWith.lease, 'created')}),` : ''}
-     told as (${told})
-     select * from created`,
-    [json, actor, ...(reservation ? [reservation.leaseId, reservation.owner, reservation.leaseSeconds] : [])],
     'often',
   );
   const created = new Map(inserted.map((row) => [row.id, row]));
@@ -141,19 +114,62 @@ export async function insertJobs(
   });
 }
 
-/** What the insert of jobs that start at once has beside that of others. */
-const startedWith = {
-  columns: ', attempt, started_at, lease_id, lease_owner',
-  values: ', 1, at, $3::uuid, $4::text',
-  enqueued: { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null' },
-  event: {
-    source: 'created',
-    type: `'${transitions.start.event}'`,
-    actor: `'worker:' || $4::text`,
-    from: `'${transitions.enqueue.to}'`,
-    to: 'status',
-  },
-  lease: { lease: '$3::uuid', owner: '$4::text', seconds: '$5' },
+const inputColumns = [...insertedColumns, 'runAt' as const];
+/** The input has the names of `PlacedJob`, so that its rows need no renaming. */
+const input = [
+  ...inputColumns.map((column) => `"${column}" ${sqlType(column)}`),
+  '"expiresInSeconds" double precision',
+].join(', ');
+
+export const insertStatement = statementVariants<{ starts: boolean }>(
+  ({ starts }) => `
+  with given as (
+    select g.*, now() as at
+      from jsonb_to_recordset(:jobs::jsonb) as g(${input})
+  ),
+  created as (
+    insert into ${tenant}.jobs (
+      ${insertedColumns.map(sqlName).join(', ')},
+      run_at,
+      created_at,
+      updated_at,
+      expires_at
+      ${starts ? ', attempt, started_at, lease_id, lease_owner' : ''}
+    )
+    select
+      ${insertedColumns.map((column) => (starts && column === 'status' ? `'${transitions.start.to}'` : `"${column}"`)).join(', ')},
+      coalesce("runAt", at),
+      at,
+      at,
+      at + "expiresInSeconds" * interval '1 second'
+      ${starts ? ', 1, at, :leaseId::uuid, :owner::text' : ''}
+    from given
+    on conflict (client_request_id) where client_request_id is not null do nothing
+    returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${starts ? ', payload' : ''}
+  ),
+  ${starts ? `leased as (${insertLease(tenant, 'local', lease, 'created')}),` : ''}
+  recorded as (
+    ${starts ? insertEvents(tenant, { ...enqueued, ...enqueuedBeforeStart }, started) : insertEvents(tenant, enqueued)}
+  )
+  select * from created`,
+);
+
+const lease = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
+const enqueued = {
+  source: 'created',
+  type: `'${transitions.enqueue.event}'`,
+  actor: ':actor',
+  from: 'null',
+  to: 'status',
+};
+/** The row of a job that starts at once is already RUNNING; its first event is about what it was before. */
+const enqueuedBeforeStart = { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null' };
+const started = {
+  source: 'created',
+  type: `'${transitions.start.event}'`,
+  actor: `'worker:' || :owner::text`,
+  from: `'${transitions.enqueue.to}'`,
+  to: 'status',
 };
 
 /** What only the database knows of a new job; everything else is as it was given. */
@@ -167,57 +183,17 @@ interface CreatedRow {
 }
 
 function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
-  return {
-    id: placed.id,
-    status: placed.status,
-    type: placed.type,
-    queue: placed.queue,
-    remote: placed.remote,
-    targetId: placed.target_id ?? null,
-    laneHead: placed.lane_head,
-    laneRank: placed.lane_rank ?? null,
-    laneSeq: placed.lane_seq,
-    priority: priorities[placed.priority] as Job['priority'],
-    createdAt: created.created_at,
-    runAt: created.run_at,
-    updatedAt: created.created_at,
-    startedAt: null,
-    finishedAt: null,
-    heldSince: null,
-    expiresAt: created.expires_at,
-    staleAt: null,
-    attempt: 0,
-    attemptFloor: 0,
-    maxAttempts: placed.max_attempts,
-    leaseId: null,
-    leaseOwner: null,
-    leaseExpiresAt: null,
-    heartbeatAt: null,
-    cancelRequested: false,
-    cancelIntent: null,
-    cancelDetail: null,
-    costUnits: placed.cost_units,
-    tokensUsed: 0,
-    tokenLimit: placed.token_limit ?? null,
-    progress: null,
-    progressMessage: null,
-    payload: created.payload ?? placed.payload,
-    result: null,
-    error: null,
-    hold: null,
-    checkpoint: null,
-    retry: placed.retry ?? null,
-    timeoutSeconds: placed.timeout_seconds ?? null,
-    constraints: placed.constraints ?? null,
-    onError: placed.on_error,
-    onDrain: placed.on_drain ?? null,
-    webhookUrl: placed.webhook_url ?? null,
-    webhookSent: false,
-    clientRequestId: placed.client_request_id ?? null,
-    requestHash: placed.request_hash ?? null,
-    traceparent: placed.traceparent ?? null,
-    author: placed.author ?? null,
-    parentId: placed.parent_id ?? null,
-    scheduleId: placed.schedule_id ?? null,
-  };
+  const job: Job = { ...blankJob };
+  for (const column of insertedColumns) setColumn(job, column, placed[column as keyof PlacedJob] ?? null);
+  job.priority = priorities[placed.priority] as Job['priority'];
+  job.payload = created.payload ?? placed.payload;
+  job.createdAt = created.created_at;
+  job.updatedAt = created.created_at;
+  job.runAt = created.run_at;
+  job.expiresAt = created.expires_at;
+  return job;
+}
+
+function setColumn(job: Job, column: JobColumn, value: unknown): void {
+  (job as unknown as Record<JobColumn, unknown>)[column] = value;
 }

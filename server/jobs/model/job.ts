@@ -1,4 +1,5 @@
 // A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
+import type { jobs } from '../../database/tables/tenant.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
 import type { Status } from './states.ts';
 
@@ -74,60 +75,29 @@ export interface RetryPolicy extends BackoffPolicy {
   codes?: string[];
 }
 
-export interface Job {
-  id: string;
+/** Columns whose type says more than the table's. */
+interface RefinedColumns {
   status: Status;
-  type: string;
-  queue: string;
-  remote: boolean;
-  targetId: string | null;
-  laneHead: boolean;
-  laneRank: number | null;
-  laneSeq: string;
   priority: Priority;
-  createdAt: string;
-  runAt: string;
-  updatedAt: string;
-  startedAt: string | null;
-  finishedAt: string | null;
-  heldSince: string | null;
-  expiresAt: string | null;
-  staleAt: string | null;
-  attempt: number;
-  attemptFloor: number;
-  maxAttempts: number;
-  leaseId: string | null;
-  leaseOwner: string | null;
+  laneSeq: string;
+  tokensUsed: number;
+  tokenLimit: number | null;
+  cancelIntent: StopIntent | null;
+  cancelDetail: CancelDetail | null;
+  error: JobError | null;
+  hold: StoredHold | null;
+  retry: RetryPolicy | null;
+  constraints: Record<string, unknown> | null;
+  onError: 'block' | 'continue';
+  onDrain: 'pause' | 'requeue' | null;
+}
+
+/** Every column of the table `jobs`, and the times of its lease. */
+export interface Job extends Omit<typeof jobs.$inferSelect, keyof RefinedColumns>, RefinedColumns {
   /** Of the lease that owns the job now; null when nobody does. */
   leaseExpiresAt: string | null;
   /** When that lease was last renewed; the time of the claim before its first renewal. */
   heartbeatAt: string | null;
-  cancelRequested: boolean;
-  cancelIntent: StopIntent | null;
-  cancelDetail: CancelDetail | null;
-  costUnits: number;
-  tokensUsed: number;
-  tokenLimit: number | null;
-  progress: number | null;
-  progressMessage: string | null;
-  payload: unknown;
-  result: unknown;
-  error: JobError | null;
-  hold: StoredHold | null;
-  checkpoint: unknown;
-  retry: RetryPolicy | null;
-  timeoutSeconds: number | null;
-  constraints: Record<string, unknown> | null;
-  onError: 'block' | 'continue';
-  onDrain: 'pause' | 'requeue' | null;
-  webhookUrl: string | null;
-  webhookSent: boolean;
-  clientRequestId: string | null;
-  requestHash: string | null;
-  traceparent: string | null;
-  author: string | null;
-  parentId: string | null;
-  scheduleId: string | null;
 }
 
 export type JobRow = { [column: string]: unknown };

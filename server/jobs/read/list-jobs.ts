@@ -4,6 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
+import { columnList, jobColumns } from '../model/columns.ts';
 import { type Job, type JobRow, toJob } from '../model/job.ts';
 import type { Status } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from './filter.ts';
@@ -36,12 +37,11 @@ const clockSlackMs = 24 * 3_600_000;
 const firstId = '00000000-0000-0000-0000-000000000000';
 const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
-/** All but the documents: payload, result, checkpoint. */
-export const summaryColumns = `j.id, j.status, j.type, j.queue, j.remote, j.target_id, j.lane_head, j.lane_rank, j.lane_seq, j.priority,
-  j.created_at, j.run_at, j.updated_at, j.started_at, j.finished_at, j.held_since, j.expires_at, j.stale_at, j.attempt,
-  j.attempt_floor, j.max_attempts, j.lease_id, j.lease_owner, j.cancel_requested, j.cancel_intent, j.cancel_detail, j.cost_units,
-  j.tokens_used, j.token_limit, j.progress, j.progress_message, j.error, j.hold, j.retry, j.timeout_seconds, j.constraints, j.on_error,
-  j.on_drain, j.webhook_url, j.webhook_sent, j.client_request_id, j.traceparent, j.author, j.parent_id, j.schedule_id`;
+/** Without the documents (they can be large) and what only idempotent requests compare. */
+export const summaryColumns = columnList(
+  jobColumns.filter((column) => !['payload', 'result', 'checkpoint', 'requestHash'].includes(column)),
+  'j',
+);
 
 export async function listJobs(db: Queryable, schema: Schema, filter: JobFilter, page: PageRequest): Promise<JobPage> {
   const { ids, next } = await pageOfIds(db, schema, filter, page);

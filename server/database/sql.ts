@@ -1,0 +1,107 @@
+// Statements with named parameters. A statement is written once, over the placeholder schema, with `:leaseId` where a
+// value goes. It is compiled to `$n` when it is made; a call only inserts the tenant's schema and lines up the values,
+// so nothing is kept per tenant.
+import type { Queryable } from './database.ts';
+import { quoteSchema, type Schema } from './identifiers.ts';
+
+/** Stands for the tenant's schema in the text of a statement, as in the drizzle tables. */
+export const tenant: Schema = quoteSchema('tenant_template');
+
+export type Parameters = Readonly<Record<string, unknown>>;
+
+export interface BoundStatement {
+  text: string;
+  values: unknown[];
+}
+
+export class Statement {
+  /** In the order of their numbers: `names[0]` is `$1`. */
+  readonly names: readonly string[];
+  readonly #known: ReadonlySet<string>;
+  readonly #parts: readonly string[];
+
+  constructor(source: string) {
+    const { text, names } = compile(source);
+    this.names = names;
+    this.#known = new Set(names);
+    this.#parts = text.split(tenant);
+  }
+
+  text(schema: Schema): string {
+    return this.#parts.join(schema);
+  }
+
+  /** A parameter that is undefined counts as not given; SQL's null is `null`. */
+  values(parameters: Parameters): unknown[] {
+    for (const name in parameters) {
+      if (parameters[name] !== undefined && !this.#known.has(name)) throw new Error(`unknown SQL parameter :${name}`);
+    }
+    return this.names.map((name) => {
+      const value = parameters[name];
+      if (value === undefined) throw new Error(`missing SQL parameter :${name}`);
+      return value;
+    });
+  }
+
+  bind(schema: Schema, parameters: Parameters): BoundStatement {
+    return { text: this.text(schema), values: this.values(parameters) };
+  }
+
+  query<R extends object = Record<string, unknown>>(
+    db: Queryable,
+    schema: Schema,
+    parameters: Parameters,
+    often?: 'often',
+  ): Promise<R[]> {
+    return db.query<R>(this.text(schema), this.values(parameters), often);
+  }
+}
+
+// Sources are constants of the code and their variants, a few hundred at most.
+const compiled = new Map<string, Statement>();
+
+/** The statement of this source, compiled at the first call. */
+export function statement(source: string): Statement {
+  let known = compiled.get(source);
+  if (known === undefined) {
+    known = new Statement(source);
+    compiled.set(source, known);
+  }
+  return known;
+}
+
+/** One statement for each variant of a text; `V` holds booleans and short names only. */
+export function statementVariants<V extends object>(render: (variant: V) => string): (variant: V) => Statement {
+  const known = new Map<string, Statement>();
+  return (variant) => {
+    const key = Object.values(variant).join();
+    let found = known.get(key);
+    if (found === undefined) {
+      found = statement(render(variant));
+      known.set(key, found);
+    }
+    return found;
+  };
+}
+
+// Casts, strings, quoted names and comments are passed over.
+const tokens = /::|'(?:[^']|'')*'|"[^"]*"|--[^\n]*|:([a-zA-Z_]\w*)/g;
+
+function compile(source: string): { text: string; names: string[] } {
+  const names: string[] = [];
+  const text = source.replace(tokens, (token, name: string | undefined) => {
+    if (name === undefined) return token;
+    if (!names.includes(name)) names.push(name);
+    return `$${names.indexOf(name) + 1}`;
+  });
+  return { text: withoutBlankLines(text), names };
+}
+
+/** Fragments that a variant leaves out leave empty lines behind. */
+function withoutBlankLines(text: string): string {
+  return text
+    .split('\n')
+    .map((line) => line.trimEnd())
+    .filter((line) => line !== '')
+    .join('\n');
+}
