@@ -27,6 +27,10 @@ export class Statement {
     this.#parts = text.split(tenant);
   }
 
+  uses(name: string): boolean {
+    return this.#known.has(name);
+  }
+
   text(schema: Schema): string {
     return this.#parts.join(schema);
   }

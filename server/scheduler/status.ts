@@ -3,7 +3,8 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { insertEvents } from '../events/log/record.ts';
-import { isHeld, saveReport } from '../jobs/attempt/report.ts';
+import { saveReport } from '../jobs/attempt/report.ts';
+import { isHeld } from '../jobs/claim/lease.ts';
 import { requeueClaims } from '../jobs/finish/recover.ts';
 import { allows } from '../jobs/model/states.ts';
 import { applyTransition, transition } from '../jobs/transition.ts';

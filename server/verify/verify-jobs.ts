@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { scan } from '../database/scan.ts';
-import { hasNoLease } from '../jobs/claim/reopen-lease.ts';
+import { hasNoLease } from '../jobs/claim/lease.ts';
 import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
 import type { Violation, Violations } from './violation.ts';
 

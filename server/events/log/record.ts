@@ -22,7 +22,7 @@ export interface EventSelect {
   actor: string;
   from: string;
   to: string;
-  /** Where the source has no `attempt` or `lease_id` of its own, or another one. */
+  /** Where the source has no `attempt` or `lease_id` (a uuid) of its own, or another one. */
   attempt?: string;
   lease?: string;
   data?: string;
@@ -37,7 +37,7 @@ export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
 }
 
 function selectEvents(e: EventSelect): string {
-  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}::uuid, ${e.actor}, ${e.data ?? 'null::jsonb'}
+  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
       from ${e.source}`;
 }
 

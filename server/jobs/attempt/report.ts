@@ -1,8 +1,9 @@
-// What a running handler reports: progress (its own and its phase's), token usage, a checkpoint. Every write is fenced
-// by job, lease and status; false means that the lease no longer owns the job and nothing was written.
+// What a holder writes about its attempt while it runs: progress (its own and its phase's), token usage and the
+// checkpoint. Every write is fenced; false means that the lease no longer owns the job, and nothing was written.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import type { HeldJob } from '../claim/lease.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { fence, type HeldJob } from '../claim/lease.ts';
 
 export interface Report {
   progress?: { percent: number; message?: string | undefined; phase?: { name: string; percent: number } | undefined };
@@ -10,45 +11,55 @@ export interface Report {
   tokensUsed?: number;
 }
 
+const reportStatement = statement(`
+  with saved as (
+    update ${tenant}.jobs j
+       set progress = coalesce(:percent::real, j.progress),
+           progress_message = coalesce(:message, j.progress_message),
+           tokens_used = greatest(j.tokens_used, :tokensUsed::bigint),
+           updated_at = now()
+     where ${fence}
+    returning j.id, j.target_id, j.attempt, j.lease_id
+  ),
+  phase as (
+    update ${tenant}.phases p
+       set progress = :phasePercent::real,
+           message = coalesce(:message, p.message)
+      from saved s
+     where p.job_id = s.id
+       and p.name = :phase
+       and p.status = 'running'
+  ),
+  recorded as (
+    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    select e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
+      from saved s
+     cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)
+  )
+  select id from saved`);
+
 export async function saveReport(
   db: Queryable,
   schema: Schema,
-  held: HeldJob,
-  report: Report,
+  { jobId, leaseId }: HeldJob,
+  { progress, tokensUsed }: Report,
   actor: string,
 ): Promise<boolean> {
-  const { progress, tokensUsed } = report;
-  const phase = progress?.phase;
   const events = [
     ...(progress === undefined ? [] : [{ type: 'job.progress', data: progressEventData(progress) }]),
     ...(tokensUsed === undefined ? [] : [{ type: 'job.usage', data: { tokens_used: tokensUsed } }]),
   ];
-  const rows = await db.query(
-    `with saved as (
-       update ${schema}.jobs set progress = coalesce($3::real, progress), progress_message = coalesce($4, progress_message),
-         tokens_used = greatest(tokens_used, $5::bigint), updated_at = now()
-        where id = $1 and lease_id = $2 and status = 'RUNNING'
-       returning id, target_id, attempt, lease_id),
-     phased as (
-       update ${schema}.phases p set progress = $7::real, message = coalesce($4, p.message) from saved s
-        where p.job_id = s.id and p.name = $6 and p.status = 'running'),
-     recorded as (
-       insert into ${schema}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-       select e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, $9, e.data
-         from saved s cross join jsonb_to_recordset($8::jsonb) as e(type text, data jsonb))
-     select id from saved`,
-    [
-      held.jobId,
-      held.leaseId,
-      progress?.percent ?? null,
-      progress?.message ?? null,
-      tokensUsed ?? 0,
-      phase?.name ?? null,
-      phase?.percent ?? 0,
-      JSON.stringify(events),
-      actor,
-    ],
-  );
+  const rows = await reportStatement.query(db, schema, {
+    jobId,
+    leaseId,
+    percent: progress?.percent ?? null,
+    message: progress?.message ?? null,
+    tokensUsed: tokensUsed ?? 0,
+    phase: progress?.phase?.name ?? null,
+    phasePercent: progress?.phase?.percent ?? 0,
+    events: JSON.stringify(events),
+    actor,
+  });
   return rows.length > 0;
 }
 
@@ -60,20 +71,19 @@ function progressEventData({ percent, message, phase }: NonNullable<Report['prog
   };
 }
 
-export async function saveCheckpoint(db: Queryable, schema: Schema, held: HeldJob, state: unknown): Promise<boolean> {
-  const rows = await db.query(
-    `update ${schema}.jobs set checkpoint = $3::jsonb, updated_at = now()
-      where id = $1 and lease_id = $2 and status = 'RUNNING' returning id`,
-    [held.jobId, held.leaseId, JSON.stringify(state ?? null)],
-  );
-  return rows.length > 0;
-}
+const checkpointStatement = statement(`
+  update ${tenant}.jobs j
+     set checkpoint = :checkpoint::jsonb,
+         updated_at = now()
+   where ${fence}
+  returning j.id`);
 
-/** Whether the lease owns the job, even if it is overdue. */
-export async function isHeld(db: Queryable, schema: Schema, held: HeldJob): Promise<boolean> {
-  const rows = await db.query(`select 1 from ${schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING'`, [
-    held.jobId,
-    held.leaseId,
-  ]);
-  return rows.length > 0;
+export async function saveCheckpoint(
+  db: Queryable,
+  schema: Schema,
+  { jobId, leaseId }: HeldJob,
+  state: unknown,
+): Promise<boolean> {
+  const checkpoint = JSON.stringify(state ?? null);
+  return (await checkpointStatement.query(db, schema, { jobId, leaseId, checkpoint })).length > 0;
 }

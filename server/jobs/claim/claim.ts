@@ -147,17 +147,21 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
      limit :limit
        for update skip locked
   ),
-  picked as (${pickWithinBytes('found')}),
-  leased as (${insertLease(tenant, kind, claimLease, 'picked')}),
+  picked as (${pickWithinBytes('found')}
+  ),
+  leased as (${insertLease(tenant, kind, claimLease, 'picked')}
+  ),
   claimed as (
-    update ${tenant}.jobs
+    update ${tenant}.jobs j
        set ${become(transition)},
            ${takeJob(transition, claimLease)}
-     where id = any(array(select id from picked))
-       and ${guard(transition)}
+     where j.id = any(array(select id from picked))
+       and ${guard(transition, 'j')}
     returning ${returningClaimed}
   ),
-  recorded as (${insertEvents(tenant, startEvent(transition, claimLease))})
+  recorded as (
+    ${insertEvents(tenant, startEvent(transition, claimLease))}
+  )
   select
     ${claimedColumns(transition === 'start')},
     (select count(*) from found) > (select count(*) from picked) as cut
@@ -180,11 +184,11 @@ export function pickWithinBytes(source: string): string {
      where total - bytes < ${answerBytes}`;
 }
 
-/** Assignments to a job that gets a new holder, beside its status. */
+/** Assignments to a job `j` that gets a new holder, beside its status. */
 export function takeJob(transition: Start, { lease, owner }: LeasePlaces): string {
   return `lease_id = ${lease},
            lease_owner = ${owner},
-           ${transition === 'start' ? 'attempt = attempt + 1,' : ''}
+           ${transition === 'start' ? 'attempt = j.attempt + 1,' : ''}
            ${transition === 'start' ? 'started_at = now(),' : ''}
            progress = null,
            progress_message = null,

@@ -1,6 +1,14 @@
 // The rows that a claim returns. It is the widest stream of rows of the product, so a row carries only what a worker
 // needs, and columns that have their default in almost every job travel together in one value that is mostly null.
-import { blankJob, defaultOf, isNullable, type JobColumn, requestColumns, sqlName } from '../model/columns.ts';
+import {
+  blankJob,
+  columnList,
+  defaultOf,
+  isNullable,
+  type JobColumn,
+  requestColumns,
+  sqlName,
+} from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
 
 const always = ['id', 'type', 'targetId', 'priority', 'createdAt', 'runAt', 'startedAt', 'attempt', 'payload'] as const;
@@ -24,8 +32,8 @@ function hasDefault(column: JobColumn): string {
   return `${sqlName(column)} = ${typeof value === 'string' ? `'${value}'` : value}`;
 }
 
-/** For the UPDATE of a claim: the columns only, because a cluster allows no function on them in RETURNING. */
-export const returningClaimed = [...always, ...defaultedColumns].map(sqlName).join(', ');
+/** For the UPDATE of a claim, over `j`: the columns only, because a cluster allows no function on them in RETURNING. */
+export const returningClaimed = columnList([...always, ...defaultedColumns], 'j');
 
 /** SELECT list over the CTE `claimed`. Jobs that start share the time at which they do: the first row has it for all. */
 export function claimedColumns(starts: boolean): string {

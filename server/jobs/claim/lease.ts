@@ -1,8 +1,10 @@
-// What a lease holder may do while it holds: renew, and learn what people asked of its jobs.
-// One statement for all running jobs of a tenant; it touches lease rows, never job rows.
+// Leases: the rows that say who owns which jobs until when, and the SQL that statements of several rooms share to begin
+// and end them. Renewing touches lease rows only. The heartbeat thread loads this file, so it imports little.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import type { CancelDetail, StopIntent } from '../model/job.ts';
+import { ownedStatuses } from '../model/states.ts';
 
 export interface HeldJob {
   jobId: string;
@@ -14,6 +16,14 @@ export interface LiveJob extends HeldJob {
   cancelDetail: CancelDetail | null;
 }
 
+/** Predicate over `j`: the job is RUNNING under the lease of the caller. Every write of a holder has it. */
+export const fence = `j.id = :jobId
+       and j.lease_id = :leaseId
+       and j.status = 'RUNNING'`;
+
+/** Predicate over `j`: the job has a holder, or a remote claim that may become one. */
+export const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
+
 /** How a statement names what a new lease is given. */
 export interface LeasePlaces {
   lease: string;
@@ -21,54 +31,69 @@ export interface LeasePlaces {
   seconds: string;
 }
 
-/** One lease for all jobs of the CTE `source`, to be used as a CTE beside their start; none if there are none. */
+/** For a CTE beside the start of the jobs in `source`: one lease for all of them, none if there are none. */
 export function insertLease(
   schema: Schema,
   kind: 'local' | 'claim',
   { lease, owner, seconds }: LeasePlaces,
   source: string,
 ): string {
-  return `insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
-       select ${lease}, '${kind}', ${owner}, ids, ${seconds}::real, at + ${seconds}::float8 * interval '1 second'
-         from (select array_agg(id) as ids, now() as at from ${source}) as s where ids is not null`;
+  return `
+    insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+    select ${lease}, '${kind}', ${owner}, ids, ${seconds}::real, at + ${seconds}::float8 * interval '1 second'
+      from (select array_agg(id) as ids, now() as at from ${source}) as s
+     where ids is not null`;
 }
 
 /**
- * The CTE `ended`, beside a CTE `settled` of the jobs that this statement ends: releases the daemons' leases `leases`,
+ * The CTE `ended`, beside a CTE `finished` of the jobs that this statement ends: releases the daemons' leases `leases`,
  * except those that a RUNNING job still refers to. Such a job's outcome was given up or lost in a failover; its lease
- * must run out, so that the sweeper finds the job. What the statement writes it cannot read, so the jobs of `settled`
- * are left out; mostly these are all, and no job is looked up. Arrays, because joins may read a whole table.
+ * must expire, so that the sweeper finds the job. A statement cannot read what it writes, so the jobs of `finished` are
+ * left out; mostly these are all, and no job is read. Arrays, because joins may read a whole table.
  */
-export function endLeases(schema: Schema, leases: string, settled: string): string {
-  const others = `array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from ${settled}))`;
+export function endLeases(schema: Schema, leases: string, finished: string): string {
   return `ended as (
-       update ${schema}.leases set state = 'RELEASED', released_at = now()
-        where state = 'ACTIVE' and id = any(array(
-          select l.id from ${schema}.leases l
-           where l.id = any(${leases}) and l.kind = 'local' and l.state = 'ACTIVE'
-             and array(select j.id from ${schema}.jobs j
-                        where j.id = any(${others}) and j.lease_id = l.id and j.status = 'RUNNING' limit 1) = '{}')))`;
+    update ${schema}.leases
+       set state = 'RELEASED',
+           released_at = now()
+     where state = 'ACTIVE'
+       and id = any(array(
+         select l.id
+           from ${schema}.leases l
+          where l.id = any(${leases})
+            and l.kind = 'local'
+            and l.state = 'ACTIVE'
+            and array(
+              select j.id
+                from ${schema}.jobs j
+               where j.id = any(array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from ${finished})))
+                 and j.lease_id = l.id
+                 and j.status = 'RUNNING'
+               limit 1
+            ) = '{}'
+       ))
+  )`;
 }
 
-/**
- * Renews the leases; answers with the jobs that they still own. A job left out is lost. The statement alone, for
- * the heartbeat thread, which has a connection of its own. A lease knows its jobs.
- */
-export function renewStatement(
-  schema: string,
-  leaseIds: readonly string[],
-  leaseSeconds: number,
-): { text: string; values: unknown[] } {
-  return {
-    text: `with renewed as (
-        update ${schema}.leases set expires_at = now() + $2::float8 * interval '1 second', last_heartbeat_at = now()
-         where id = any($1::uuid[]) and state = 'ACTIVE'
-        returning id, job_ids)
-      select j.id, j.lease_id, j.cancel_intent, j.cancel_detail from ${schema}.jobs j
-       where j.id = any(array(select unnest(job_ids) from renewed)) and j.status = 'RUNNING'
-         and j.lease_id in (select id from renewed)`,
-    values: [leaseIds, leaseSeconds],
-  };
+/** Renews the leases and reads the jobs that they still own, with the stop that was requested for each. */
+export const renewal = statement(`
+  with renewed as (
+    update ${tenant}.leases
+       set expires_at = now() + :leaseSeconds::float8 * interval '1 second',
+           last_heartbeat_at = now()
+     where id = any(:leaseIds::uuid[])
+       and state = 'ACTIVE'
+    returning id, job_ids
+  )
+  select j.id, j.lease_id, j.cancel_intent, j.cancel_detail
+    from ${tenant}.jobs j
+   where j.id = any(array(select unnest(job_ids) from renewed))
+     and j.status = 'RUNNING'
+     and j.lease_id in (select id from renewed)`);
+
+/** For the heartbeat thread, which has a connection of its own and gets the quoted schema in a message. */
+export function renewStatement(schema: string, leaseIds: readonly string[], leaseSeconds: number): BoundStatement {
+  return renewal.bind(schema as Schema, { leaseIds, leaseSeconds });
 }
 
 export interface LiveRow {
@@ -82,13 +107,81 @@ export function toLiveJob(row: LiveRow): LiveJob {
   return { jobId: row.id, leaseId: row.lease_id, cancelIntent: row.cancel_intent, cancelDetail: row.cancel_detail };
 }
 
+const timeLeft = statement(`
+  select (extract(epoch from l.expires_at - now()) * 1000)::float8 as left_ms
+    from ${tenant}.jobs j
+    join ${tenant}.leases l on l.id = j.lease_id
+   where ${fence}
+     and l.state = 'ACTIVE'
+     and l.expires_at > now()`);
+
 /** For how long the lease owns the job, by the database's clock at the moment of the answer; undefined if it does not. */
-export async function leaseLeftMs(db: Queryable, schema: Schema, held: HeldJob): Promise<number | undefined> {
-  const [row] = await db.query<{ left_ms: number }>(
-    `select (extract(epoch from l.expires_at - now()) * 1000)::float8 as left_ms
-       from ${schema}.jobs j join ${schema}.leases l on l.id = j.lease_id
-      where j.id = $1 and j.lease_id = $2 and j.status = 'RUNNING' and l.state = 'ACTIVE' and l.expires_at > now()`,
-    [held.jobId, held.leaseId],
-  );
+export async function leaseLeftMs(
+  db: Queryable,
+  schema: Schema,
+  { jobId, leaseId }: HeldJob,
+): Promise<number | undefined> {
+  const [row] = await timeLeft.query<{ left_ms: number }>(db, schema, { jobId, leaseId });
   return row?.left_ms;
+}
+
+const fencedJob = statement(`select 1 from ${tenant}.jobs j where ${fence}`);
+
+/** Whether the lease still owns the job, even if it has expired by the clock. */
+export async function isHeld(db: Queryable, schema: Schema, { jobId, leaseId }: HeldJob): Promise<boolean> {
+  return (await fencedJob.query(db, schema, { jobId, leaseId })).length > 0;
+}
+
+/** Predicate over `j`: the job is owned, but by no active lease, so no sweep of leases would find it. */
+export function hasNoLease(schema: Schema): string {
+  return `${owned}
+     and not exists (
+       select 1
+         from ${schema}.leases l
+        where l.id = j.lease_id
+          and l.state = 'ACTIVE'
+          and j.id = any(l.job_ids)
+     )`;
+}
+
+// On conflict: a lease that has ended is not trusted again, so it has expired already.
+const reopen = statement(`
+  with lost as (
+    select j.lease_id as id,
+           min(case when j.status <> 'RUNNING' then 'claim' when j.remote then 'remote' else 'local' end) as kind,
+           min(j.lease_owner) as owner,
+           array_agg(j.id) as job_ids,
+           min(j.queue) filter (where j.remote) as queue,
+           coalesce(sum(j.cost_units) filter (where j.remote), 0)::int as cost_units,
+           now() as at
+      from ${tenant}.jobs j
+     where j.id = any(:jobIds::uuid[])
+       and ${hasNoLease(tenant)}
+     group by j.lease_id
+  )
+  insert into ${tenant}.leases as l (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
+  select id, kind, owner, job_ids, queue, cost_units, :leaseSeconds::real, at, at, at + :leaseSeconds::float8 * interval '1 second'
+    from lost
+  on conflict (id) do update
+     set state = excluded.state,
+         kind = excluded.kind,
+         released_at = null,
+         release_status = null,
+         job_ids = excluded.job_ids,
+         expires_at = excluded.granted_at
+  returning l.id`);
+
+/**
+ * Opens leases again for owned jobs whose lease is gone or has ended: this version leaves none behind, but an older
+ * daemon, a restored backup or manual SQL may. A holder that still works renews the lease; without one it expires, and
+ * the jobs are recovered like those of any other lease. Returns the ids of the leases.
+ */
+export async function reopenLeases(
+  db: Queryable,
+  schema: Schema,
+  jobIds: readonly string[],
+  leaseSeconds: number,
+): Promise<string[]> {
+  const rows = await reopen.query<{ id: string }>(db, schema, { jobIds, leaseSeconds });
+  return rows.map((row) => row.id);
 }

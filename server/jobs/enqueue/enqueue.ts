@@ -12,7 +12,7 @@ import { jobSource, leaseColumns } from '../read/find-job.ts';
 import { summaryColumns } from '../read/list-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
-type RequestedColumns = { [C in RequestColumn]?: NonNullable<Job[C]> | undefined };
+type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };
 
 /** A job to enqueue: every column that a request may set, and what becomes one. */
 export interface NewJob extends RequestedColumns {

@@ -147,7 +147,12 @@ export const insertStatement = statementVariants<{ starts: boolean }>(
     on conflict (client_request_id) where client_request_id is not null do nothing
     returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${starts ? ', payload' : ''}
   ),
-  ${starts ? `leased as (${insertLease(tenant, 'local', lease, 'created')}),` : ''}
+  ${
+    starts
+      ? `leased as (${insertLease(tenant, 'local', lease, 'created')}
+  ),`
+      : ''
+  }
   recorded as (
     ${starts ? insertEvents(tenant, { ...enqueued, ...enqueuedBeforeStart }, started) : insertEvents(tenant, enqueued)}
   )
@@ -163,7 +168,7 @@ const enqueued = {
   to: 'status',
 };
 /** The row of a job that starts at once is already RUNNING; its first event is about what it was before. */
-const enqueuedBeforeStart = { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null' };
+const enqueuedBeforeStart = { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null::uuid' };
 const started = {
   source: 'created',
   type: `'${transitions.start.event}'`,

@@ -2,7 +2,7 @@
 // A job on hold (PAUSED, ERROR) is neither: its deadlines stand still.
 import { type Database, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { hasNoLease, reopenLeases } from '../claim/reopen-lease.ts';
+import { hasNoLease, reopenLeases } from '../claim/lease.ts';
 import type { Job, JobError } from '../model/job.ts';
 import { applyTransition, transition } from '../transition.ts';
 import { queueDueJobs } from './due.ts';

@@ -4,8 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { isHeld } from '../attempt/report.ts';
-import { endLeases, type HeldJob, insertLease } from '../claim/lease.ts';
+import { endLeases, type HeldJob, insertLease, isHeld } from '../claim/lease.ts';
 import type { StoredHold } from '../model/job.ts';
 
 export interface Fence {

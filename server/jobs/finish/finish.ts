@@ -2,26 +2,14 @@
 // Many outcomes of a tenant are settled in one transaction; zero rows for a job means it was lost.
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import type { BoundStatement } from '../../database/sql.ts';
 import { encodeUuids } from '../../database/uuid-array.ts';
-import { insertEvents } from '../../events/log/record.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
-import { endLeases } from '../claim/lease.ts';
-import { advanceLanes, noLanes } from '../lanes/advance.ts';
 import { demotePaused, distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
-import { become, guard, type TransitionName, transitions } from '../model/states.ts';
-import {
-  completeBare,
-  entry,
-  entryOf,
-  isEmpty,
-  type Outcome,
-  type OutcomeKind,
-  phaseWrites,
-  stopRequestGuard,
-  writes,
-} from './outcome.ts';
+import { finishStatement, isDelayed, stopRequestGuard } from './finish-statement.ts';
+import { entryOf, isEmpty, type Outcome, type OutcomeKind } from './outcome.ts';
 
 export interface FinishedAttempt {
   jobId: string;
@@ -119,7 +107,7 @@ async function write(
   // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
   // What cannot be said is found out before anything is sent.
   const statements = groups.map(([kind, group], n) =>
-    outcomeStatement(schema, kind, group, {
+    bindFinish(schema, kind, group, {
       actor: options.actor,
       ...(n === 0 && { claimNext: options.claimNext }),
       ...(n === groups.length - 1 && options.endedLeases && { endedLeases: options.endedLeases }),
@@ -177,96 +165,60 @@ function groupByKind(items: FinishedAttempt[]): Map<OutcomeKind, FinishedAttempt
   return groups;
 }
 
-/** The planner would weigh each of a thousand ids by itself, and come to the same plan. */
-const ids = 'array(select unnest($1::uuid[]))';
-
-/** A thousand jobs that end as they should need no answer each: ids are told only if some were refused. */
 interface FinishSummary {
   accepted: number;
+  /** Only if some were refused: a thousand jobs that end as they should need no answer each. */
   ids: string[] | null;
   promoted: boolean;
 }
 
-interface OutcomeStatement {
-  text: string;
-  values: unknown[];
+interface FinishGroup extends BoundStatement {
   read(rows: FinishRow[]): Written;
 }
 
-/** One row tells of all; the others are jobs that start. */
-type FinishRow = ClaimedRow & { told: FinishSummary | null };
+/** One row has the summary; the others are jobs that start. */
+type FinishRow = ClaimedRow & { summary: FinishSummary | null };
 
-function outcomeStatement(
-  schema: Schema,
-  kind: OutcomeKind,
-  items: FinishedAttempt[],
-  options: FinishOptions,
-): OutcomeStatement {
-  const transition: TransitionName = kind;
-  const lease = items[0]?.leaseId;
-  const oneLease = items.every((item) => item.leaseId === lease);
-  const bare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
+/** The statement for outcomes of one kind. */
+function bindFinish(schema: Schema, kind: OutcomeKind, items: FinishedAttempt[], options: FinishOptions): FinishGroup {
+  const leaseId = items[0]?.leaseId;
+  const oneLease = items.every((item) => item.leaseId === leaseId);
+  const isBare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
   const entries: Record<string, object> = {};
-  let told = false;
+  let hasEventData = false;
   // With one fence and no results there is nothing to look up.
-  for (const item of bare && oneLease ? [] : items) {
-    const own = entryOf(item.outcome);
-    told ||= own.eventData !== undefined;
-    entries[item.jobId] = { lease: item.leaseId, ...own };
+  for (const item of isBare && oneLease ? [] : items) {
+    const entry = entryOf(item.outcome);
+    hasEventData ||= entry.eventData !== undefined;
+    entries[item.jobId] = { lease: item.leaseId, ...entry };
   }
-  // Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
-  const later = kind === 'retry' || kind === 'recoverLater';
-  const given = `given as (
-       select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
-         from jsonb_each($2::jsonb)),`;
-  const phases = phaseWrites[kind];
-  const next = items.some((item) => item.targetId !== null) ? advanceLanes(schema, options.claimNext) : noLanes;
-  return {
-    text: `with ${later ? given : ''}
-     settled as (
-       update ${schema}.jobs j set ${become(transition)}, ${bare ? completeBare : writes[kind]} lease_owner = null,
-         cancel_requested = false, cancel_intent = null, cancel_detail = null, updated_at = now()
-         ${later ? 'from given g' : ''}
-        where ${later ? 'j.id = g.id' : `j.id = any(${ids})`} and ${guard(transition, 'j')} ${stopRequestGuard[kind] ?? ''}
-          and j.lease_id = ${oneLease ? '$5::uuid' : `(${entry} ->> 'lease')::uuid`}
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority),
-     ${phases === undefined ? '' : `phased as (update ${schema}.phases p ${phases}),`}
-     ${endLeases(schema, '$4::uuid[]', 'settled')},
-     ${next.ctes}
-     told as (${insertEvents(
-       schema,
-       {
-         source: 'settled',
-         type: `'${transitions[transition].event}'`,
-         actor: '$3',
-         from: `'RUNNING'`,
-         to: `'${transitions[transition].to}'`,
-         ...(told && { data: `$2::jsonb -> id::text -> 'eventData'` }),
-       },
-       ...next.events,
-     )})
-     ${next.started}
-     select ${next.blank} jsonb_build_object('accepted', accepted, 'promoted', ${next.promoted},
-         'ids', case when accepted < $6::int then (select jsonb_agg(id) from settled) end) as told
-       from (select count(*)::int as accepted from settled) c
-      where $1::uuid[] is not null and $2::jsonb is not null and $5::uuid is not null`,
-    values: [
-      encodeUuids(items.map((item) => item.jobId)),
-      JSON.stringify(entries),
-      options.actor,
-      options.endedLeases ?? [],
-      lease,
-      items.length,
-      ...next.values,
-    ],
-    read: (rows) => writtenOf(items, rows, options.claimNext),
-  };
+  const next = options.claimNext;
+  const hasLanes = items.some((item) => item.targetId !== null);
+  const lanes = !hasLanes ? 'none' : next === undefined ? 'promote' : 'claim';
+  const statement = finishStatement({ kind, oneLease, hasEntries: !isBare, hasEventData, lanes });
+  const bound = statement.bind(schema, {
+    jobIds: isDelayed(kind) ? undefined : encodeUuids(items.map((item) => item.jobId)),
+    entries: statement.uses('entries') ? JSON.stringify(entries) : undefined,
+    leaseId: oneLease ? leaseId : undefined,
+    endedLeases: options.endedLeases ?? [],
+    actor: options.actor,
+    count: items.length,
+    ...(lanes === 'claim' &&
+      next !== undefined && {
+        nextLeaseId: next.leaseId,
+        nextOwner: next.owner,
+        nextLeaseSeconds: next.leaseSeconds,
+        nextTypes: next.types ?? null,
+        nextLimit: next.limit,
+      }),
+  });
+  return { ...bound, read: (rows) => writtenOf(items, rows, next) };
 }
 
 function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): Written {
-  const told = rows.find((row) => row.told !== null)?.told;
-  const accepted = told?.ids ?? (told?.accepted === items.length ? items.map((item) => item.jobId) : []);
-  const started = rows.filter((row) => row.told === null);
+  const summary = rows.find((row) => row.summary !== null)?.summary;
+  const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
+  const started = rows.filter((row) => row.summary === null);
   const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
-  return { accepted: new Set(accepted), claimed, promoted: told?.promoted ?? false };
+  return { accepted: new Set(accepted), claimed, promoted: summary?.promoted ?? false };
 }

@@ -1,4 +1,4 @@
-// The ways in which an attempt ends, and what each of them writes to the job beside its status.
+// The ways in which an attempt ends, and what each of them stores.
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
 
@@ -17,57 +17,6 @@ type AttemptEnd =
   | { kind: 'recoverLater'; error: JobError; delayMs: number };
 
 export type OutcomeKind = Outcome['kind'];
-
-/**
- * A pause or cancel that was acknowledged while the attempt came to its end: the job must not start
- * again, nor hold its lane against a cancel. Only an end of its own and a spent budget come first.
- */
-const noStopRequest = 'and j.cancel_intent is null';
-const noCancelRequest = `and j.cancel_intent is distinct from 'cancel'`;
-export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
-  retry: noStopRequest,
-  recover: noStopRequest,
-  recoverLater: noStopRequest,
-  requeue: noStopRequest,
-  stopPaused: noCancelRequest,
-  fail: `and (j.cancel_intent is distinct from 'cancel' or $2::jsonb -> j.id::text -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
-};
-
-// What each outcome writes beside the status. A job's own entry is looked up in the $2 object: joining
-// a list of (job, lease) pairs makes a nested loop over the whole batch.
-export const entry = `($2::jsonb -> j.id::text)`;
-const finishes = `finished_at = now(), lane_head = (j.target_id is null), progress = 100,`;
-const holds = `held_since = now(), error = ${entry} -> 'error', hold = ${entry} -> 'hold',`;
-export const writes: Record<OutcomeKind, string> = {
-  complete: `${finishes} result = ${entry} -> 'result', error = null,`,
-  completePartly: `${finishes} result = ${entry} -> 'result', error = ${entry} -> 'error',`,
-  retry: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
-  // 100 is for what was completed; otherwise the progress of a failed attempt is as it was reported.
-  fail: `progress = case when j.progress >= 100 then 99 else j.progress end, finished_at = now(), ${holds} lane_head = (j.target_id is null or j.on_error = 'block'),`,
-  stopPaused: holds,
-  stopCanceled: `finished_at = now(), lane_head = (j.target_id is null), hold = null, error = ${entry} -> 'error',`,
-  requeue: `hold = null, attempt = j.attempt - 1,`,
-  recover: `hold = null, error = ${entry} -> 'error',`,
-  recoverLater: `hold = null, run_at = g.due_at, error = ${entry} -> 'error',`,
-};
-
-/** Without a result there is nothing to look up. */
-export const completeBare = `${finishes} result = null, error = null,`;
-
-// What becomes of the phases that have not ended. Where there is nothing to do the statement stays as it is.
-export const phaseWrites: Partial<Record<OutcomeKind, string>> = {
-  retry: interrupted('running', 'pending'),
-  recover: interrupted('running', 'pending'),
-  recoverLater: interrupted('running', 'pending'),
-  stopPaused: interrupted('running', 'pending'),
-  requeue: interrupted('running', 'pending'),
-  fail: interrupted('running', 'failed', `error = $2::jsonb -> s.id::text -> 'error', finished_at = now(),`),
-  stopCanceled: interrupted(`pending', 'running`, 'cancelled', 'finished_at = now(),'),
-};
-
-function interrupted(from: string, to: string, more = ''): string {
-  return `set ${more} status = '${to}' from settled s where p.job_id = s.id and p.status in ('${from}')`;
-}
 
 export function isEmpty(outcome: Outcome): boolean {
   return outcome.kind === 'complete' && (outcome.result === null || outcome.result === undefined);

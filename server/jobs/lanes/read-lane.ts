@@ -1,7 +1,7 @@
 // What a target's lane looks like: its head, who holds it, how many wait. Every read is bounded.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { hasNoLease } from '../claim/reopen-lease.ts';
+import { hasNoLease } from '../claim/lease.ts';
 import { type Hold, holdOf } from '../model/hold.ts';
 import { holdsLane, type Job, type JobError, type StoredHold } from '../model/job.ts';
 import type { Status } from '../model/states.ts';

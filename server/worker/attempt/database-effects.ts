@@ -2,8 +2,8 @@
 // ends the attempt with `leaseLost`, and nothing is written after it.
 
 import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
-import { isHeld, type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
-import { leaseLeftMs } from '../../jobs/claim/lease.ts';
+import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
+import { isHeld, leaseLeftMs } from '../../jobs/claim/lease.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { monotonicMs } from '../../kernel/monotonic.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';

@@ -2,7 +2,7 @@
 // not done. The ends of all of them make the job's own.
 
 import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../../jobs/attempt/phases.ts';
-import { isHeld } from '../../jobs/attempt/report.ts';
+import { isHeld } from '../../jobs/claim/lease.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { toJobError } from '../handlers/job-error.ts';

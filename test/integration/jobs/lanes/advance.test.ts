@@ -372,7 +372,7 @@ test('the plan that is kept reads no table from end to end, even if it was made 
   for (const plan of planned) expect(plan).not.toMatch(/Seq Scan/);
   // The next in line comes from the index that has it in order, and nothing is sorted for it.
   const line = /Limit[^\n]*\n\s*->\s+Index Scan using jobs_target_id_lane_rank_lane_seq/g;
-  const settling = planned.filter((plan) => plan.includes('CTE settled'));
+  const settling = planned.filter((plan) => plan.includes('CTE finished'));
   expect(settling).toHaveLength(8);
   for (const plan of settling) {
     expect(plan.match(line)).toHaveLength(2);

@@ -1,0 +1,246 @@
+// The statement that ends attempts: outcomes of one kind, fenced, with their phases, leases and events, and the next
+// job of each lane, which starts in the same statement if the caller has room. Promoting it first and claiming it
+// later would write it twice.
+import { jsonBytes } from '../../database/json-bytes.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
+import { insertEvents } from '../../events/log/record.ts';
+import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
+import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
+import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
+import { becomesHead, firstByPriority } from '../lanes/lane.ts';
+import { become, guard, transitions } from '../model/states.ts';
+import type { OutcomeKind } from './outcome.ts';
+
+export interface FinishVariant {
+  kind: OutcomeKind;
+  /** One lease owns all the jobs; else each job's entry names its lease. */
+  oneLease: boolean;
+  /** Some outcomes have something to store. Without entries nothing is looked up per job. */
+  hasEntries: boolean;
+  /** Some outcomes have data for their events. */
+  hasEventData: boolean;
+  /** What happens to the lanes: nothing without targets, else the next job becomes head, or starts where it can. */
+  lanes: 'none' | 'promote' | 'claim';
+}
+
+/** The planner would weigh each of a thousand ids by itself, and come to the same plan. */
+const jobIds = 'array(select unnest(:jobIds::uuid[]))';
+
+// A job's own entry is looked up in one object: joining a list of (job, lease) pairs makes a nested loop over the batch.
+const entry = '(:entries::jsonb -> j.id::text)';
+
+/**
+ * Parameters: jobIds, leaseId (or leases in the entries), entries, endedLeases, actor, count; with lanes 'claim' also
+ * nextLeaseId, nextOwner, nextLeaseSeconds, nextTypes and nextLimit. Returns one row with a `summary`, and one for each
+ * job that started. The targets must have been locked by an earlier statement.
+ */
+export const finishStatement = statementVariants<FinishVariant>(
+  ({ kind, oneLease, hasEntries, hasEventData, lanes }) => `
+  with ${isDelayed(kind) ? givenDueTimes : ''}
+  finished as (
+    update ${tenant}.jobs j
+       set ${become(kind)},
+           ${hasEntries ? assignments[kind] : completeWithoutResult},
+           lease_owner = null,
+           cancel_requested = false,
+           cancel_intent = null,
+           cancel_detail = null,
+           updated_at = now()
+      ${isDelayed(kind) ? 'from given g' : ''}
+     where ${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
+       and ${guard(kind, 'j')}
+       and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entry} ->> 'lease')::uuid`}
+       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}
+    returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+  ),
+  ${
+    phaseUpdates[kind] === undefined
+      ? ''
+      : `phases as (${phaseUpdates[kind]}
+  ),`
+  }
+  ${endLeases(tenant, ':endedLeases::uuid[]', 'finished')},
+  ${lanes === 'none' ? '' : nextInLane}
+  ${lanes === 'claim' ? startNext : ''}
+  ${lanes === 'none' ? '' : promoted(lanes === 'claim' ? 'select id from next except select id from picked' : 'select id from next')}
+  recorded as (
+    ${insertEvents(
+      tenant,
+      {
+        source: 'finished',
+        type: `'${transitions[kind].event}'`,
+        actor: ':actor',
+        from: `'${transitions[kind].from[0]}'`,
+        to: `'${transitions[kind].to}'`,
+        ...(hasEventData && { data: `:entries::jsonb -> id::text -> 'eventData'` }),
+      },
+      ...(lanes === 'claim' ? [startEvent('start', nextLease)] : []),
+    )}
+  )
+  ${lanes === 'claim' ? selectStarted : ''}
+  select ${lanes === 'claim' ? `${noClaimedColumns},` : ''}
+         jsonb_build_object(
+           'accepted', accepted,
+           'promoted', ${lanes === 'none' ? 'false' : 'exists (select 1 from promoted)'},
+           'ids', case when accepted < :count::int then (select jsonb_agg(id) from finished) end
+         ) as summary
+    from (select count(*)::int as accepted from finished) as c`,
+);
+
+const selectStarted = `select ${claimedColumns(true)},
+    null::jsonb as summary
+  from claimed
+  union all`;
+
+export function isDelayed(kind: OutcomeKind): boolean {
+  return kind === 'retry' || kind === 'recoverLater';
+}
+
+// Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
+const givenDueTimes = `given as (
+    select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
+      from jsonb_each(:entries::jsonb)
+  ),`;
+
+/**
+ * A pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor hold its lane
+ * against a cancel. Only a completed attempt and a spent budget come first.
+ */
+const noStopRequest = 'j.cancel_intent is null';
+const noCancelRequest = `j.cancel_intent is distinct from 'cancel'`;
+export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
+  retry: noStopRequest,
+  recover: noStopRequest,
+  recoverLater: noStopRequest,
+  requeue: noStopRequest,
+  stopPaused: noCancelRequest,
+  fail: `(${noCancelRequest} or ${entry} -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
+};
+
+const completed = `finished_at = now(),
+           lane_head = (j.target_id is null),
+           progress = 100`;
+const setError = `error = ${entry} -> 'error'`;
+const setResult = `result = ${entry} -> 'result'`;
+const heldWithError = `held_since = now(),
+           ${setError},
+           hold = ${entry} -> 'hold'`;
+
+/** What each outcome writes beside the status. */
+const assignments: Record<OutcomeKind, string> = {
+  complete: `${completed},
+           ${setResult},
+           error = null`,
+  completePartly: `${completed},
+           ${setResult},
+           ${setError}`,
+  retry: `hold = null,
+           run_at = g.due_at,
+           ${setError}`,
+  // 100 is for completed jobs; otherwise the progress of a failed attempt stays as it was reported.
+  fail: `progress = case when j.progress >= 100 then 99 else j.progress end,
+           finished_at = now(),
+           ${heldWithError},
+           lane_head = (j.target_id is null or j.on_error = 'block')`,
+  stopPaused: heldWithError,
+  stopCanceled: `finished_at = now(),
+           lane_head = (j.target_id is null),
+           hold = null,
+           ${setError}`,
+  requeue: `hold = null,
+           attempt = j.attempt - 1`,
+  recover: `hold = null,
+           ${setError}`,
+  recoverLater: `hold = null,
+           run_at = g.due_at,
+           ${setError}`,
+};
+
+const completeWithoutResult = `${completed},
+           result = null,
+           error = null`;
+
+const interruptPhases = updatePhases(`status = 'pending'`, `('running')`);
+/** What becomes of the phases that have not ended. */
+const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
+  retry: interruptPhases,
+  recover: interruptPhases,
+  recoverLater: interruptPhases,
+  stopPaused: interruptPhases,
+  requeue: interruptPhases,
+  fail: updatePhases(
+    `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
+    `('running')`,
+  ),
+  stopCanceled: updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`),
+};
+
+function updatePhases(set: string, from: string): string {
+  return `
+    update ${tenant}.phases p
+       set ${set}
+      from finished f
+     where p.job_id = f.id
+       and p.status in ${from}`;
+}
+
+/** Heads that leave are seen in `finished` only: a statement cannot read what it writes. */
+const nextInLane = `next as (
+    select n.*
+      from finished f
+     cross join lateral (
+       ${firstInLine(`and (j.lane_rank, j.lane_seq) <= (f.priority + ${firstByPriority}, f.lane_seq + 4)`)}
+       union all
+       ${firstInLine('')}
+       limit 1
+     ) n
+     where not f.lane_head
+       and not exists (select 1 from ${tenant}.targets t where t.id = f.target_id and t.paused_at is not null)
+  ),`;
+
+/** Mostly the next job is close behind, and the first of the two selects need not read a long line to its end. */
+function firstInLine(close: string): string {
+  return `(
+         select j.id, j.status, j.type, j.remote, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes
+           from ${tenant}.jobs j
+          where j.target_id = f.target_id
+            and j.lane_rank is not null
+            ${close}
+          order by j.lane_rank, j.lane_seq
+          limit 1
+       )`;
+}
+
+const nextLease: LeasePlaces = { lease: ':nextLeaseId::uuid', owner: ':nextOwner::text', seconds: ':nextLeaseSeconds' };
+
+const startNext = `startable as (
+    select id, priority, created_at, bytes
+      from next n
+     where ${guard('start', 'n')}
+       and not n.remote
+       and (:nextTypes::text[] is null or n.type = any(:nextTypes::text[]))
+     order by n.priority, n.created_at, n.id
+     limit :nextLimit
+  ),
+  picked as (${pickWithinBytes('startable')}
+  ),
+  leased as (${insertLease(tenant, 'local', nextLease, 'picked')}
+  ),
+  claimed as (
+    update ${tenant}.jobs j
+       set ${become('start')},
+           ${becomesHead},
+           ${takeJob('start', nextLease)}
+     where j.id = any(array(select id from picked))
+       and ${guard('start', 'j')}
+    returning ${returningClaimed}
+  ),`;
+
+function promoted(ids: string): string {
+  return `promoted as (
+    update ${tenant}.jobs
+       set ${becomesHead}
+     where id = any(array(${ids}))
+    returning id
+  ),`;
+}

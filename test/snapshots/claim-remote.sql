@@ -1,0 +1,102 @@
+-- $1: queue
+-- $2: types
+-- $3: maxCostUnits
+-- $4: met
+-- $5: advisoryKey
+-- $6: limit
+-- $7: leaseId
+-- $8: owner
+-- $9: leaseSeconds
+with found as materialized (
+  select id, priority, created_at,
+    coalesce(case when pg_column_compression(payload) is null then pg_column_size(payload)
+      else octet_length(payload::text) end, 0) as bytes
+  from "tenant_acme".jobs
+  where status in ('QUEUED') and lane_head
+    and remote and queue = $1
+    and case
+    when ($2::text[] is null or type = any($2::text[]))
+    and cost_units <= $3 and not exists (
+    select 1
+    from jsonb_each(constraints) as c(name, wanted)
+    where right(c.name, 9) = '_required'
+      and c.wanted = 'true'::jsonb
+      and ($4::jsonb -> c.name) is distinct from 'true'::jsonb)
+    then target_id is null
+    or pg_try_advisory_xact_lock(hashtextextended(target_id, $5::bigint))
+    else false
+    end
+  order by priority, created_at, id
+  limit $6
+  for update skip locked
+),
+picked as (
+  select id
+  from (
+    select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
+    from found
+  ) as sized
+  where total - bytes < 4194304
+),
+leased as (
+  insert into "tenant_acme".leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+  select $7::uuid, 'claim', $8::text, ids, $9::real, at + $9::float8 * interval '1 second'
+  from (select array_agg(id) as ids, now() as at from picked) as s
+  where ids is not null
+),
+claimed as (
+  update "tenant_acme".jobs j
+  set status = 'CLAIMED',
+    lease_id = $7::uuid,
+    lease_owner = $8::text,
+    progress = null,
+    progress_message = null,
+    cancel_requested = false,
+    cancel_intent = null,
+    cancel_detail = null,
+    updated_at = now()
+  where j.id = any(array(select id from picked))
+    and j.status in ('QUEUED')
+  returning j.id, j.type, j.target_id, j.priority, j.created_at, j.run_at, j.started_at, j.attempt, j.payload,
+    j.max_attempts, j.cost_units, j.queue, j.on_error, j.token_limit, j.retry, j.timeout_seconds, j.constraints,
+    j.on_drain, j.traceparent, j.author, j.parent_id, j.attempt_floor, j.tokens_used, j.checkpoint
+),
+recorded as (
+  insert into "tenant_acme".events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select 'job.claimed', id, target_id, 'QUEUED', 'CLAIMED', attempt, $7::uuid, 'worker:' || $8::text, null::jsonb
+  from claimed
+)
+select
+  id,
+  type,
+  target_id,
+  priority,
+  created_at,
+  nullif(run_at, created_at) as run_at,
+  attempt,
+  payload,
+  case
+  when max_attempts = 1
+  and cost_units = 1
+  and queue = 'default'
+  and on_error = 'block'
+  and token_limit is null
+  and retry is null
+  and timeout_seconds is null
+  and constraints is null
+  and on_drain is null
+  and traceparent is null
+  and author is null
+  and parent_id is null
+  and attempt_floor = 0
+  and tokens_used = 0
+  and checkpoint is null
+  then null
+  else jsonb_build_object('maxAttempts', max_attempts, 'costUnits', cost_units, 'queue', queue, 'onError', on_error,
+    'tokenLimit', token_limit, 'retry', retry, 'timeoutSeconds', timeout_seconds, 'constraints', constraints, 'onDrain',
+    on_drain, 'traceparent', traceparent, 'author', author, 'parentId', parent_id, 'attemptFloor', attempt_floor,
+    'tokensUsed', tokens_used, 'checkpoint', checkpoint)
+  end as non_defaults,
+  started_at,
+  (select count(*) from found) > (select count(*) from picked) as cut
+from claimed

@@ -1,0 +1,57 @@
+-- $1: jobIds
+-- $2: leaseId
+-- $3: endedLeases
+-- $4: actor
+-- $5: count
+with
+finished as (
+  update "tenant_acme".jobs j
+  set status = 'SUCCESS',
+    finished_at = now(),
+    lane_head = (j.target_id is null),
+    progress = 100,
+    result = null,
+    error = null,
+    lease_owner = null,
+    cancel_requested = false,
+    cancel_intent = null,
+    cancel_detail = null,
+    updated_at = now()
+  where j.id = any(array(select unnest($1::uuid[])))
+    and j.status in ('RUNNING')
+    and j.lease_id = $2::uuid
+  returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+),
+ended as (
+  update "tenant_acme".leases
+  set state = 'RELEASED',
+    released_at = now()
+  where state = 'ACTIVE'
+    and id = any(array(
+      select l.id
+      from "tenant_acme".leases l
+      where l.id = any($3::uuid[])
+        and l.kind = 'local'
+        and l.state = 'ACTIVE'
+        and array(
+        select j.id
+        from "tenant_acme".jobs j
+        where j.id = any(array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from finished)))
+          and j.lease_id = l.id
+          and j.status = 'RUNNING'
+        limit 1
+      ) = '{}'
+  ))
+),
+recorded as (
+  insert into "tenant_acme".events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select 'job.completed', id, target_id, 'RUNNING', 'SUCCESS', attempt, lease_id, $4, null::jsonb
+  from finished
+)
+select
+  jsonb_build_object(
+    'accepted', accepted,
+    'promoted', false,
+    'ids', case when accepted < $5::int then (select jsonb_agg(id) from finished) end
+) as summary
+from (select count(*)::int as accepted from finished) as c

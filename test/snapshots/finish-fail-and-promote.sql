@@ -1,0 +1,104 @@
+-- $1: entries
+-- $2: jobIds
+-- $3: leaseId
+-- $4: endedLeases
+-- $5: actor
+-- $6: count
+with
+finished as (
+  update "tenant_acme".jobs j
+  set status = 'ERROR',
+    progress = case when j.progress >= 100 then 99 else j.progress end,
+    finished_at = now(),
+    held_since = now(),
+    error = ($1::jsonb -> j.id::text) -> 'error',
+    hold = ($1::jsonb -> j.id::text) -> 'hold',
+    lane_head = (j.target_id is null or j.on_error = 'block'),
+    lease_owner = null,
+    cancel_requested = false,
+    cancel_intent = null,
+    cancel_detail = null,
+    updated_at = now()
+  where j.id = any(array(select unnest($2::uuid[])))
+    and j.status in ('RUNNING')
+    and j.lease_id = $3::uuid
+    and (j.cancel_intent is distinct from 'cancel' or ($1::jsonb -> j.id::text) -> 'error' ->> 'code' = 'TOKEN_LIMIT')
+  returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+),
+phases as (
+  update "tenant_acme".phases p
+  set status = 'failed', error = $1::jsonb -> f.id::text -> 'error', finished_at = now()
+  from finished f
+  where p.job_id = f.id
+    and p.status in ('running')
+),
+ended as (
+  update "tenant_acme".leases
+  set state = 'RELEASED',
+    released_at = now()
+  where state = 'ACTIVE'
+    and id = any(array(
+      select l.id
+      from "tenant_acme".leases l
+      where l.id = any($4::uuid[])
+        and l.kind = 'local'
+        and l.state = 'ACTIVE'
+        and array(
+        select j.id
+        from "tenant_acme".jobs j
+        where j.id = any(array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from finished)))
+          and j.lease_id = l.id
+          and j.status = 'RUNNING'
+        limit 1
+      ) = '{}'
+  ))
+),
+next as (
+  select n.*
+  from finished f
+  cross join lateral (
+    (
+      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+        coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
+          else octet_length(j.payload::text) end, 0) as bytes
+      from "tenant_acme".jobs j
+      where j.target_id = f.target_id
+        and j.lane_rank is not null
+        and (j.lane_rank, j.lane_seq) <= (f.priority + 2, f.lane_seq + 4)
+      order by j.lane_rank, j.lane_seq
+      limit 1
+    )
+    union all
+    (
+      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+        coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
+          else octet_length(j.payload::text) end, 0) as bytes
+      from "tenant_acme".jobs j
+      where j.target_id = f.target_id
+        and j.lane_rank is not null
+      order by j.lane_rank, j.lane_seq
+      limit 1
+    )
+    limit 1
+  ) n
+  where not f.lane_head
+    and not exists (select 1 from "tenant_acme".targets t where t.id = f.target_id and t.paused_at is not null)
+),
+promoted as (
+  update "tenant_acme".jobs
+  set lane_head = true, lane_rank = null
+  where id = any(array(select id from next))
+  returning id
+),
+recorded as (
+  insert into "tenant_acme".events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select 'job.failed', id, target_id, 'RUNNING', 'ERROR', attempt, lease_id, $5, $1::jsonb -> id::text -> 'eventData'
+  from finished
+)
+select
+  jsonb_build_object(
+    'accepted', accepted,
+    'promoted', exists (select 1 from promoted),
+    'ids', case when accepted < $6::int then (select jsonb_agg(id) from finished) end
+) as summary
+from (select count(*)::int as accepted from finished) as c

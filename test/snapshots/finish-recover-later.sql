@@ -1,0 +1,68 @@
+-- $1: entries
+-- $2: leaseId
+-- $3: endedLeases
+-- $4: actor
+-- $5: count
+with given as (
+  select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
+  from jsonb_each($1::jsonb)
+),
+finished as (
+  update "tenant_acme".jobs j
+  set status = 'PENDING',
+    hold = null,
+    run_at = g.due_at,
+    error = ($1::jsonb -> j.id::text) -> 'error',
+    lease_owner = null,
+    cancel_requested = false,
+    cancel_intent = null,
+    cancel_detail = null,
+    updated_at = now()
+  from given g
+  where j.id = g.id
+    and j.status in ('RUNNING')
+    and j.lease_id = $2::uuid
+    and j.cancel_intent is null
+  returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+),
+phases as (
+  update "tenant_acme".phases p
+  set status = 'pending'
+  from finished f
+  where p.job_id = f.id
+    and p.status in ('running')
+),
+ended as (
+  update "tenant_acme".leases
+  set state = 'RELEASED',
+    released_at = now()
+  where state = 'ACTIVE'
+    and id = any(array(
+      select l.id
+      from "tenant_acme".leases l
+      where l.id = any($3::uuid[])
+        and l.kind = 'local'
+        and l.state = 'ACTIVE'
+        and array(
+        select j.id
+        from "tenant_acme".jobs j
+        where j.id = any(array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from finished)))
+          and j.lease_id = l.id
+          and j.status = 'RUNNING'
+        limit 1
+      ) = '{}'
+  ))
+),
+recorded as (
+  insert into "tenant_acme".events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select 'job.lease_expired', id, target_id, 'RUNNING', 'PENDING', attempt, lease_id, $4,
+    $1::jsonb -> id::text -> 'eventData'
+  from finished
+)
+select
+  jsonb_build_object(
+    'accepted', accepted,
+    'promoted', false,
+    'ids', case when accepted < $5::int then (select jsonb_agg(id) from finished) end
+) as summary
+from (select count(*)::int as accepted from finished) as c

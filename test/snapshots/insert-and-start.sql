@@ -1,0 +1,53 @@
+-- $1: jobs
+-- $2: leaseId
+-- $3: owner
+-- $4: leaseSeconds
+-- $5: actor
+with given as (
+  select g.*, now() as at
+  from jsonb_to_recordset($1::jsonb) as g("id" uuid, "maxAttempts" integer, "costUnits" integer, "priority" smallint,
+    "remote" boolean, "type" text, "queue" text, "onError" text, "targetId" text, "tokenLimit" bigint, "payload" jsonb,
+    "retry" jsonb, "timeoutSeconds" real, "constraints" jsonb, "onDrain" text, "webhookUrl" text,
+    "clientRequestId" text, "requestHash" text, "traceparent" text, "author" text, "parentId" uuid, "scheduleId" uuid,
+    "status" text, "laneHead" boolean, "laneRank" smallint, "laneSeq" bigint, "runAt" timestamp with time zone,
+    "expiresInSeconds" double precision)
+),
+created as (
+  insert into "tenant_acme".jobs (
+      id, max_attempts, cost_units, priority, remote, type, queue, on_error, target_id, token_limit, payload, retry,
+        timeout_seconds, constraints, on_drain, webhook_url, client_request_id, request_hash, traceparent, author,
+        parent_id, schedule_id, status, lane_head, lane_rank, lane_seq,
+      run_at,
+      created_at,
+      updated_at,
+      expires_at
+      , attempt, started_at, lease_id, lease_owner
+  )
+  select
+    "id", "maxAttempts", "costUnits", "priority", "remote", "type", "queue", "onError", "targetId", "tokenLimit",
+      "payload", "retry", "timeoutSeconds", "constraints", "onDrain", "webhookUrl", "clientRequestId", "requestHash",
+      "traceparent", "author", "parentId", "scheduleId", 'RUNNING', "laneHead", "laneRank", "laneSeq",
+    coalesce("runAt", at),
+    at,
+    at,
+    at + "expiresInSeconds" * interval '1 second'
+    , 1, at, $2::uuid, $3::text
+  from given
+  on conflict (client_request_id) where client_request_id is not null do nothing
+  returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at , payload
+),
+leased as (
+  insert into "tenant_acme".leases (id, kind, owner, job_ids, ttl_seconds, expires_at)
+  select $2::uuid, 'local', $3::text, ids, $4::real, at + $4::float8 * interval '1 second'
+  from (select array_agg(id) as ids, now() as at from created) as s
+  where ids is not null
+),
+recorded as (
+  insert into "tenant_acme".events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select 'job.enqueued', id, target_id, null, 'QUEUED', 0, null::uuid, $5, null::jsonb
+  from created
+  union all
+  select 'job.started', id, target_id, 'QUEUED', status, attempt, lease_id, 'worker:' || $3::text, null::jsonb
+  from created
+)
+select * from created

@@ -1,0 +1,68 @@
+// The text that Postgres gets for each hot statement, kept under test/snapshots. After an intended change:
+// `npx vitest run test/unit/jobs/statements.test.ts -u`, and read the difference.
+import { expect, test } from 'vitest';
+import { quoteSchema } from '../../../server/database/identifiers.ts';
+import type { Statement } from '../../../server/database/sql.ts';
+import { claimStatement } from '../../../server/jobs/claim/claim.ts';
+import { renewal } from '../../../server/jobs/claim/lease.ts';
+import { insertStatement } from '../../../server/jobs/enqueue/insert-jobs.ts';
+import { type FinishVariant, finishStatement } from '../../../server/jobs/finish/finish-statement.ts';
+import type { OutcomeKind } from '../../../server/jobs/finish/outcome.ts';
+
+const finish = (kind: OutcomeKind, variant: Partial<FinishVariant> = {}) =>
+  finishStatement({ kind, oneLease: true, hasEntries: true, hasEventData: true, lanes: 'none', ...variant });
+
+const statements: Record<string, Statement> = {
+  insert: insertStatement({ starts: false }),
+  'insert-and-start': insertStatement({ starts: true }),
+  claim: claimStatement({ by: 'daemon' }),
+  'claim-chosen': claimStatement({ by: 'choice' }),
+  'claim-remote': claimStatement({ by: 'remoteWorker' }),
+  renew: renewal,
+  'finish-complete-without-results': finish('complete', { hasEntries: false, hasEventData: false }),
+  'finish-complete-and-claim-next': finish('complete', { oneLease: false, hasEventData: false, lanes: 'claim' }),
+  'finish-complete-partly': finish('completePartly'),
+  'finish-retry': finish('retry'),
+  'finish-fail-and-promote': finish('fail', { lanes: 'promote' }),
+  'finish-stop-paused': finish('stopPaused'),
+  'finish-stop-canceled': finish('stopCanceled', { lanes: 'promote' }),
+  'finish-requeue': finish('requeue'),
+  'finish-recover': finish('recover'),
+  'finish-recover-later': finish('recoverLater'),
+};
+
+test.each(Object.entries(statements))('%s', async (name, statement) => {
+  const names = statement.names.map((parameter, n) => `-- $${n + 1}: ${parameter}`);
+  const text = [...names, ...indented(statement.text(quoteSchema('tenant_acme'))), ''].join('\n');
+  await expect(text).toMatchFileSnapshot(`../../snapshots/${name}.sql`);
+});
+
+const clause =
+  /^((with|select|from|where|group by|order by|limit|for|returning|insert|update|set|on conflict|union|cross join|join)\b|\)|\($|\w+ as (materialized )?\()/;
+const maxWidth = 120;
+
+/** Indented by the depth of parentheses and by clause: fragments keep the indentation of the file that they come from. */
+function indented(text: string): string[] {
+  let depth = 0;
+  return text.split('\n').flatMap((line) => {
+    const content = line.trim();
+    const closes = /^\)+/.exec(content)?.[0].length ?? 0;
+    const level = Math.max(0, depth - closes) + (clause.test(content) ? 0 : 1);
+    depth += (content.match(/\(/g)?.length ?? 0) - (content.match(/\)/g)?.length ?? 0);
+    return wrapped(content, '  '.repeat(level));
+  });
+}
+
+/** Long lists of columns go on in further lines. */
+function wrapped(content: string, indent: string): string[] {
+  const lines: string[] = [];
+  let line = indent;
+  for (const item of content.split(/(?<=,) /)) {
+    if (line.trim() !== '' && line.length + item.length > maxWidth) {
+      lines.push(line.trimEnd());
+      line = `${indent}  `;
+    }
+    line += `${item} `;
+  }
+  return [...lines, line.trimEnd()];
+}
