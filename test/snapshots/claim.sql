@@ -8,8 +8,8 @@ with found as materialized (
   select id, priority, created_at,
     coalesce(case when pg_column_compression(payload) is null then pg_column_size(payload)
       else octet_length(payload::text) end, 0) as bytes
-  from "tenant_acme".jobs
-  where status in ('QUEUED') and lane_head
+  from "tenant_acme".jobs j
+  where j.status in ('QUEUED') and j.lane_head
     and not remote
     and case
     when ($1::text[] is null or type = any($1::text[]))

@@ -20,9 +20,9 @@ finished as (
     cancel_detail = null,
     updated_at = now()
   where j.id = any(array(select unnest($2::uuid[])))
-    and j.status in ('RUNNING')
     and j.lease_id = $3::uuid
     and (j.cancel_intent is distinct from 'cancel' or ($1::jsonb -> j.id::text) -> 'error' ->> 'code' = 'TOKEN_LIMIT')
+    and j.status in ('RUNNING')
   returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
 ),
 phases as (

@@ -16,9 +16,9 @@ finished as (
     cancel_detail = null,
     updated_at = now()
   where j.id = any(array(select unnest($1::uuid[])))
-    and j.status in ('RUNNING')
     and j.lease_id = $2::uuid
     and j.cancel_intent is null
+    and j.status in ('RUNNING')
   returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
 ),
 phases as (

@@ -20,9 +20,9 @@ finished as (
     updated_at = now()
   from given g
   where j.id = g.id
-    and j.status in ('RUNNING')
     and j.lease_id = $2::uuid
     and j.cancel_intent is null
+    and j.status in ('RUNNING')
   returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
 ),
 phases as (

@@ -8,7 +8,7 @@ import { answerBytes, jsonBytes } from '../../database/json-bytes.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
 import { type Job, priorityRank } from '../model/job.ts';
-import { become, guard, transitions } from '../model/states.ts';
+import { transition } from '../transition.ts';
 import { type ClaimedRow, claimedColumns, returningClaimed, toClaimedJobs } from './claimed-job.ts';
 import { insertLease, type LeasePlaces } from './lease.ts';
 
@@ -127,14 +127,14 @@ const claimLease: LeasePlaces = { lease: ':leaseId::uuid', owner: ':owner::text'
  * locked but not picked are free again with the commit.
  */
 export const claimStatement = statementVariants<ClaimVariant>((variant) => {
-  const transition = transitionOf(variant);
+  const name = transitionOf(variant);
   // A batch of a remote worker shares its claim, which only expires; each job gets a lease of its own when it is granted one.
   const kind = variant.by === 'remoteWorker' ? 'claim' : 'local';
   return `
   with found as materialized (
     select id, priority, created_at, ${variant.by === 'choice' ? '0' : jsonBytes('payload')} as bytes
-      from ${tenant}.jobs
-     where ${claimableHead(transition)}
+      from ${tenant}.jobs j
+     where ${claimableHead(name)}
        and ${indexed[variant.by]}
        and case
              when (:types::text[] is null or type = any(:types::text[]))
@@ -152,25 +152,24 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   leased as (${insertLease(tenant, kind, claimLease, 'picked')}
   ),
   claimed as (
-    update ${tenant}.jobs j
-       set ${become(transition)},
-           ${takeJob(transition, claimLease)}
-     where j.id = any(array(select id from picked))
-       and ${guard(transition, 'j')}
-    returning ${returningClaimed}
+    ${transition(name).update(tenant, {
+      set: takeJob(name, claimLease),
+      where: 'j.id = any(array(select id from picked))',
+      returning: returningClaimed,
+    })}
   ),
   recorded as (
-    ${insertEvents(tenant, startEvent(transition, claimLease))}
+    ${insertEvents(tenant, startEvent(name, claimLease))}
   )
   select
-    ${claimedColumns(transition === 'start')},
+    ${claimedColumns(name === 'start')},
     (select count(*) from found) > (select count(*) from picked) as cut
   from claimed`;
 });
 
-/** Predicate: the job may be claimed. The partial indexes of heads have the same one. */
-export function claimableHead(transition: Start = 'start'): string {
-  return `${guard(transition)} and lane_head`;
+/** Predicate over `j`: the job may be claimed. The partial indexes of heads have the same one. */
+function claimableHead(name: Start): string {
+  return `${transition(name).guard()} and j.lane_head`;
 }
 
 /** Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. */
@@ -185,11 +184,11 @@ export function pickWithinBytes(source: string): string {
 }
 
 /** Assignments to a job `j` that gets a new holder, beside its status. */
-export function takeJob(transition: Start, { lease, owner }: LeasePlaces): string {
+export function takeJob(name: Start, { lease, owner }: LeasePlaces): string {
   return `lease_id = ${lease},
            lease_owner = ${owner},
-           ${transition === 'start' ? 'attempt = j.attempt + 1,' : ''}
-           ${transition === 'start' ? 'started_at = now(),' : ''}
+           ${name === 'start' ? 'attempt = j.attempt + 1,' : ''}
+           ${name === 'start' ? 'started_at = now(),' : ''}
            progress = null,
            progress_message = null,
            cancel_requested = false,
@@ -199,19 +198,12 @@ export function takeJob(transition: Start, { lease, owner }: LeasePlaces): strin
 }
 
 /** The events of the CTE `claimed`. */
-export function startEvent(transition: Start, { lease, owner }: LeasePlaces): EventSelect {
-  return {
-    source: 'claimed',
-    type: `'${transitions[transition].event}'`,
-    actor: `'worker:' || ${owner}`,
-    from: `'${transitions[transition].from[0]}'`,
-    to: `'${transitions[transition].to}'`,
-    lease,
-  };
+export function startEvent(name: Start, { lease, owner }: LeasePlaces): EventSelect {
+  return transition(name).events('claimed', { actor: `'worker:' || ${owner}`, lease });
 }
 
-export function toClaimed(rows: ClaimedRow[], transition: Start, leaseId: string, owner: string): Claimed {
-  const jobs = toClaimedJobs(rows, { status: transitions[transition].to, leaseId, leaseOwner: owner });
+export function toClaimed(rows: ClaimedRow[], name: Start, leaseId: string, owner: string): Claimed {
+  const jobs = toClaimedJobs(rows, { status: transition(name).to, leaseId, leaseOwner: owner });
   // RETURNING has no order; handlers start in the order of the claim.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs, isCut: rows[0]?.cut ?? false };

@@ -8,7 +8,7 @@ import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
 import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
-import { become, guard, transitions } from '../model/states.ts';
+import { transition } from '../transition.ts';
 import type { OutcomeKind } from './outcome.ts';
 
 export interface FinishVariant {
@@ -38,27 +38,21 @@ export const finishStatement = statementVariants<FinishVariant>(
   ({ kind, oneLease, hasEntries, hasEventData, lanes }) => `
   with ${isDelayed(kind) ? givenDueTimes : ''}
   finished as (
-    update ${tenant}.jobs j
-       set ${become(kind)},
-           ${hasEntries ? assignments[kind] : completeWithoutResult},
+    ${transition(kind).update(tenant, {
+      set: `${hasEntries ? assignments[kind] : completeWithoutResult},
            lease_owner = null,
            cancel_requested = false,
            cancel_intent = null,
            cancel_detail = null,
-           updated_at = now()
-      ${isDelayed(kind) ? 'from given g' : ''}
-     where ${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
-       and ${guard(kind, 'j')}
+           updated_at = now()`,
+      from: isDelayed(kind) ? 'given g' : undefined,
+      where: `${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
        and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entry} ->> 'lease')::uuid`}
-       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}
-    returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}`,
+      returning: 'j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority',
+    })}
   ),
-  ${
-    phaseUpdates[kind] === undefined
-      ? ''
-      : `phases as (${phaseUpdates[kind]}
-  ),`
-  }
+  ${phaseUpdates[kind] ?? ''}
   ${endLeases(tenant, ':endedLeases::uuid[]', 'finished')},
   ${lanes === 'none' ? '' : nextInLane}
   ${lanes === 'claim' ? startNext : ''}
@@ -66,14 +60,10 @@ export const finishStatement = statementVariants<FinishVariant>(
   recorded as (
     ${insertEvents(
       tenant,
-      {
-        source: 'finished',
-        type: `'${transitions[kind].event}'`,
+      transition(kind).events('finished', {
         actor: ':actor',
-        from: `'${transitions[kind].from[0]}'`,
-        to: `'${transitions[kind].to}'`,
         ...(hasEventData && { data: `:entries::jsonb -> id::text -> 'eventData'` }),
-      },
+      }),
       ...(lanes === 'claim' ? [startEvent('start', nextLease)] : []),
     )}
   )
@@ -176,12 +166,13 @@ const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
 };
 
 function updatePhases(set: string, from: string): string {
-  return `
+  return `phases as (
     update ${tenant}.phases p
        set ${set}
       from finished f
      where p.job_id = f.id
-       and p.status in ${from}`;
+       and p.status in ${from}
+  ),`;
 }
 
 /** Heads that leave are seen in `finished` only: a statement cannot read what it writes. */
@@ -216,7 +207,7 @@ const nextLease: LeasePlaces = { lease: ':nextLeaseId::uuid', owner: ':nextOwner
 const startNext = `startable as (
     select id, priority, created_at, bytes
       from next n
-     where ${guard('start', 'n')}
+     where ${transition('start').guard('n')}
        and not n.remote
        and (:nextTypes::text[] is null or n.type = any(:nextTypes::text[]))
      order by n.priority, n.created_at, n.id
@@ -227,13 +218,12 @@ const startNext = `startable as (
   leased as (${insertLease(tenant, 'local', nextLease, 'picked')}
   ),
   claimed as (
-    update ${tenant}.jobs j
-       set ${become('start')},
-           ${becomesHead},
-           ${takeJob('start', nextLease)}
-     where j.id = any(array(select id from picked))
-       and ${guard('start', 'j')}
-    returning ${returningClaimed}
+    ${transition('start').update(tenant, {
+      set: `${becomesHead},
+           ${takeJob('start', nextLease)}`,
+      where: 'j.id = any(array(select id from picked))',
+      returning: returningClaimed,
+    })}
   ),`;
 
 function promoted(ids: string): string {

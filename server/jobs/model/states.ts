@@ -192,17 +192,6 @@ export const transitions = {
 
 export type TransitionName = keyof typeof transitions;
 
-/** `status in ('RUNNING')`: the guard of an UPDATE that makes this transition. */
-export function guard(name: TransitionName, alias = ''): string {
-  const prefix = alias === '' ? '' : `${alias}.`;
-  return `${prefix}status in (${transitions[name].from.map((s) => `'${s}'`).join(', ')})`;
-}
-
-/** `status = 'SUCCESS'`: what an UPDATE that makes this transition sets. */
-export function become(name: TransitionName): string {
-  return `status = '${transitions[name].to}'`;
-}
-
 export function allows(name: TransitionName, from: Status): boolean {
   return includes(transitions[name].from, from);
 }
