@@ -71,7 +71,8 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
   // The first transaction is that of the first outcome, which takes the next of its lane along.
   const cutting = new Proxy(db, {
     get: (target, name) => {
-      if (name !== 'pipelinedTransaction') return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
+      if (name !== 'pipelinedTransaction')
+        return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
       return async (...args: Parameters<Database['pipelinedTransaction']>) => {
         const result = await target.pipelinedTransaction(...args);
         if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
