@@ -1,62 +1,76 @@
-// One attempt from claim to outcome: run the handler, stop it for one reason at most, give up on it
-// when it does not stop, settle once. Named steps: start → run → (stop → grace) → settle.
-
+// One attempt from its start to its end: runs the handler, stops it for one reason at most, gives up on a handler that
+// does not stop, and resolves `ended` exactly once. It writes nothing: the loop writes the outcome.
+import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import { timeoutOf } from '../../jobs/model/timeout.ts';
+import { withJobSpan } from '../../jobs/model/trace.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 import { toJobError } from '../handlers/job-error.ts';
+import type { WorkerContext } from '../worker-context.ts';
 import { decideOutcome } from './decide-outcome.ts';
-import type { HandlerEnd } from './run-handler.ts';
+import { type HandlerEnd, type HandlerRun, runHandler } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
-/** What all attempts of a claim share: who runs them and who is told. */
-export interface Executor {
-  cancelGraceMs: number;
-  /** Of one attempt; 0: no limit. */
-  timeoutSeconds(job: Job): number;
-  run(attempt: Attempt): Promise<HandlerEnd>;
-  /** Called exactly once; undefined when the lease was lost and nothing may be written. */
-  finish(attempt: Attempt, outcome: Outcome | undefined): void;
-  /** Called instead of `settle`: the handler was told to stop and still runs. */
-  abandon(attempt: Attempt, abandoned: Abandoned): void;
-}
+export type AttemptEnd =
+  /** The outcome is undefined when the lease was lost: nothing may be written. */
+  | { kind: 'ended'; outcome: Outcome | undefined }
+  | UnresponsiveEnd;
 
-export interface Abandoned {
+/** The handler was asked to stop and still runs. */
+export interface UnresponsiveEnd {
+  kind: 'unresponsive';
   reason: StopReason;
   /** Undefined when the lease was lost. */
   outcome: Outcome | undefined;
-  /** Resolves when the handler has really ended. */
-  ended: Promise<HandlerEnd>;
-  /** How long it may take until a handler that can be stopped has ended. */
+  /** Resolves when the handler has returned. */
+  handlerEnd: Promise<HandlerEnd>;
+  /** How long a handler that can be stopped may take to return. */
   patienceMs: number;
 }
 
-// A thread that is terminated is gone within moments; a handler that listens ends soon after its signal.
+// A terminated thread exits within moments; a handler that observes its signal returns soon after it.
 const terminationMs = 1000;
 const promptMs = 200;
 
 // setTimeout fires at once beyond 2^31-1 ms.
 const maxTimerMs = 2 ** 31 - 1;
 
-export class Attempt {
+export class Attempt implements HandlerRun {
   readonly job: Job;
   readonly leaseId: string;
+  readonly tenant: Tenant;
+  readonly db: HandlerRun['db'];
+  readonly logger: HandlerRun['logger'];
+  readonly config: HandlerRun['config'];
+  readonly jobTypes: HandlerRun['jobTypes'];
+  readonly ended: Promise<AttemptEnd>;
   readonly claimedAt = performance.now();
   startedAt = this.claimedAt;
-  readonly #executor: Executor;
-  // Made when first asked for: most attempts end before anybody looks.
+  readonly #context: WorkerContext;
+  #resolve: (end: AttemptEnd) => void = () => {};
+  // Created on first use: most attempts end before anything reads their signals.
   #controller: AbortController | undefined;
   #kill: AbortController | undefined;
   #reason: StopReason | undefined;
   #timeout: NodeJS.Timeout | undefined;
   #grace: NodeJS.Timeout | undefined;
-  #ended: Promise<HandlerEnd> | undefined;
+  #handlerEnd: Promise<HandlerEnd> | undefined;
   #started = false;
   #finished = false;
 
-  constructor(job: Job, leaseId: string, executor: Executor) {
+  constructor(job: Job, leaseId: string, tenant: Tenant, context: WorkerContext) {
     this.job = job;
     this.leaseId = leaseId;
-    this.#executor = executor;
+    this.tenant = tenant;
+    this.db = context.db;
+    this.logger = context.logger;
+    this.config = context.config;
+    this.jobTypes = context.handlers;
+    this.#context = context;
+    this.ended = new Promise((resolve) => {
+      this.#resolve = resolve;
+    });
   }
 
   get signal(): AbortSignal {
@@ -74,95 +88,124 @@ export class Attempt {
     return this.#finished;
   }
 
-  /** False for a job that was claimed ahead and has not begun. */
+  /** False for a job that was claimed ahead of its slot and has not started. */
   get started(): boolean {
     return this.#started;
+  }
+
+  get seconds(): number {
+    return (performance.now() - this.startedAt) / 1000;
   }
 
   start(): void {
     if (this.#finished || this.#started) return;
     this.#started = true;
     this.startedAt = performance.now();
-    const seconds = this.#executor.timeoutSeconds(this.job);
+    const seconds = timeoutOf(this.job, this.tenant, this.config.jobTimeoutSeconds);
     if (seconds > 0) {
       const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
       this.#timeout = setTimeout(stop, Math.min(seconds * 1000, maxTimerMs));
     }
-    const end = (ended: HandlerEnd) => {
-      this.#finish(ended);
-      return ended;
-    };
-    this.#ended = this.#executor.run(this).then(end, (error: unknown) => end(crashed(error)));
+    this.#handlerEnd = this.#run();
   }
 
-  /** Tells the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
+  /** Asks the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
   stop(reason: StopReason): void {
     if (this.#finished) return;
     if (reason.kind === 'leaseLost') {
-      // If the lease only ran out, the job is still there to be requeued; if it was taken away, the fence refuses it.
+      // If the lease only expired, the job is still there to be requeued; if another holds it, the fence refuses.
       if (!this.#started) {
         this.requeue('the lease was lost before the attempt began');
         return;
       }
       this.#reason = reason;
       this.#controller?.abort(reason);
-      // Nothing may be written any more, so nothing is waited for.
-      this.#abandon(reason, promptMs);
+      // Nothing may be written any more, so there is no grace.
+      this.#giveUp(reason, promptMs);
       return;
     }
     const stronger = reason.kind === 'budgetSpent' || (reason.kind === 'canceled' && this.#reason?.kind === 'paused');
     if (this.#reason !== undefined && !stronger) return;
     const first = this.#reason === undefined;
     this.#reason = reason;
-    // Claimed ahead of its slot and not yet begun: there is nothing to wait for.
+    // Claimed ahead of its slot and not started: there is no handler to wait for.
     if (!this.#started) {
-      this.#finish(undefined);
+      this.#end(undefined);
       return;
     }
     if (!first) return;
     this.#controller?.abort(reason);
-    this.#grace = setTimeout(() => this.giveUp(), this.#executor.cancelGraceMs);
+    this.#grace = setTimeout(() => this.giveUp(), this.config.cancelGraceSeconds * 1000);
   }
 
-  /** Puts a job that was claimed ahead and never begun back in its place; the attempt is not counted. */
+  /** Requeues a job that was claimed ahead and never started; the attempt is not counted. */
   requeue(reason: string): void {
     if (this.#started || this.#finished) return;
     this.#finished = true;
-    this.#executor.finish(this, { kind: 'requeue', reason });
+    this.#resolve({ kind: 'ended', outcome: { kind: 'requeue', reason } });
   }
 
-  /** The grace of a handler that was told to stop is over. */
+  /** Ends the grace of a handler that was asked to stop. */
   giveUp(): void {
-    // A signal to kill that somebody looks at means a thread, which can be terminated.
-    if (this.#reason !== undefined) this.#abandon(this.#reason, this.#kill === undefined ? 0 : terminationMs);
+    // A kill signal that somebody reads means a thread, which can be terminated.
+    if (this.#reason !== undefined) this.#giveUp(this.#reason, this.#kill === undefined ? 0 : terminationMs);
   }
 
-  #abandon(reason: StopReason, patienceMs: number): void {
+  check(): void {
+    this.#context.heartbeat.check();
+  }
+
+  admit(children: NewJob[]): Promise<void> {
+    const { registry, queueLimit } = this.#context;
+    // The limit may have changed since the attempt started.
+    return queueLimit.admit(registry.bySlug(this.tenant.slug) ?? this.tenant, children);
+  }
+
+  onEnqueued(enqueued: Enqueued): void {
+    const { signals } = this.#context;
+    signals.eventsWritten(this.tenant);
+    signals.workAvailable(this.tenant, { enqueued: [enqueued] });
+  }
+
+  async #run(): Promise<HandlerEnd> {
+    let end: HandlerEnd;
+    try {
+      const definition = this.#context.handlers.get(this.job.type);
+      if (definition === undefined) throw new Error(`no handler for ${this.job.type}`);
+      end = await withJobSpan(this.job, this.tenant.slug, () => runHandler(definition, this), failureOf);
+    } catch (error) {
+      end = { kind: 'failed', error: toJobError(error), recoverable: false };
+    }
+    this.#end(end);
+    return end;
+  }
+
+  #giveUp(reason: StopReason, patienceMs: number): void {
     if (this.#finished) return;
-    const ended = this.#ended;
-    if (ended === undefined) {
-      this.#finish(undefined);
+    const handlerEnd = this.#handlerEnd;
+    if (handlerEnd === undefined) {
+      this.#end(undefined);
       return;
     }
-    this.#settle();
+    this.#finish();
     const outcome = decideOutcome(this.job, undefined, reason, Math.random());
-    this.#executor.abandon(this, { reason, outcome, ended, patienceMs });
+    this.#resolve({ kind: 'unresponsive', reason, outcome, handlerEnd, patienceMs });
     this.#kill?.abort(reason);
   }
 
-  #finish(end: HandlerEnd | undefined): void {
+  #end(end: HandlerEnd | undefined): void {
     if (this.#finished) return;
-    this.#settle();
-    this.#executor.finish(this, decideOutcome(this.job, end, this.#reason, Math.random()));
+    this.#finish();
+    this.#resolve({ kind: 'ended', outcome: decideOutcome(this.job, end, this.#reason, Math.random()) });
   }
 
-  #settle(): void {
+  #finish(): void {
     this.#finished = true;
     clearTimeout(this.#timeout);
     clearTimeout(this.#grace);
   }
 }
 
-function crashed(error: unknown): HandlerEnd {
-  return { kind: 'failed', error: toJobError(error), recoverable: false };
+function failureOf(end: HandlerEnd): string | undefined {
+  return end.kind === 'failed' ? end.error.message : undefined;
 }

@@ -1,143 +1,118 @@
-// One handler that was told to stop and still runs. Its job is fenced off and held under a lease of its own until the
-// handler ends, or until the daemon gives it up: after a time, or because the process is about to exit.
+// One handler that was asked to stop and still runs. Its job is fenced off and held under a lease of its own until the
+// handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, isConnectionError, isTransient } from '../../database/database.ts';
+import { isConnectionError, isTransient } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { fenceOff } from '../../jobs/finish/fence-off.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
-import type { Logger } from '../../kernel/logger.ts';
-import type { Heartbeat, HeldLease } from '../heartbeat/heartbeat.ts';
-import type { HandlerEnd } from './handler-run.ts';
+import type { HeldLease } from '../heartbeat/heartbeat.ts';
+import type { WorkerContext } from '../worker-context.ts';
+import type { Attempt, UnresponsiveEnd } from './attempt.ts';
+import { JobStopped } from './stop-reason.ts';
 
-export interface UnresponsiveOptions {
-  db: Database;
-  schema: Schema;
-  heartbeat: Heartbeat;
-  logger: Logger;
-  workerId: string;
-  leaseSeconds: number;
-  /** How long a handler may keep its lane. */
-  maxMs: number;
-  tokenLimit(): number;
-}
-
-export interface Unresponsive {
-  job: Job;
-  /** The lease under which the handler was started. */
-  leaseId: string;
-  /** Why it was told to stop, for people. */
-  reason: string;
-  /** How the attempt ends when the handler has ended or is given up. Undefined: its lease was lost. */
-  outcome: Outcome | undefined;
-  /** Resolves when the handler has really ended. */
-  ended: Promise<HandlerEnd>;
-  /** How long to wait for the end before the job is fenced off: a thread that is being terminated ends by itself. */
-  patienceMs: number;
-  /** The job is held under a new lease; the old one no longer owns it. */
-  onFenced?(): void;
-}
-
-/** `ended`: the handler did. `expired`: it kept its lane for too long. `exiting`: its process is about to end. */
+/** `ended`: the handler returned. `expired`: it kept its lane for too long. `exiting`: its process is about to exit. */
 export type Release = 'ended' | 'expired' | 'exiting';
 
-// While the database is away: often enough to be back before the sweeper takes the lease.
+// While the database is unavailable: often enough to be back before the sweeper takes the lease.
 const retryMs = 250;
+// setTimeout fires at once beyond 2^31-1 ms.
+const maxTimerMs = 2 ** 31 - 1;
 
 export class UnresponsiveHandler implements HeldLease {
   readonly schema: Schema;
   readonly job: Job;
   readonly jobIds: string[];
-  readonly since = performance.now();
   leaseId: string;
   /** The job is held under `leaseId`. */
   fenced = false;
-  terminated = false;
   release: Release | undefined;
-  readonly #options: UnresponsiveOptions;
-  readonly #given: Unresponsive;
-  /** Called when it is time to look again. */
-  #wake: (() => void) | undefined;
+  readonly #context: WorkerContext;
+  readonly #attempt: Attempt;
+  readonly #end: UnresponsiveEnd;
+  readonly #expiry: NodeJS.Timeout;
+  #terminated = false;
+  #patient = true;
   #lost = false;
+  #wake: (() => void) | undefined;
 
-  constructor(options: UnresponsiveOptions, given: Unresponsive) {
-    this.#options = options;
-    this.#given = given;
-    this.schema = options.schema;
-    this.job = given.job;
-    this.jobIds = [given.job.id];
-    this.leaseId = given.leaseId;
-    void given.ended.then((end) => {
-      this.terminated = end.kind === 'failed' && end.error.code === 'HANDLER_KILLED';
-      this.end('ended');
+  constructor(context: WorkerContext, attempt: Attempt, end: UnresponsiveEnd) {
+    this.#context = context;
+    this.#attempt = attempt;
+    this.#end = end;
+    this.schema = attempt.tenant.schema;
+    this.job = attempt.job;
+    this.jobIds = [attempt.job.id];
+    this.leaseId = attempt.leaseId;
+    const maxMs = context.config.unresponsiveHandlerMaxSeconds * 1000;
+    this.#expiry = setTimeout(() => this.giveUp('expired'), Math.min(maxMs, maxTimerMs));
+    void end.handlerEnd.then((ended) => {
+      this.#terminated = ended.kind === 'failed' && ended.error.code === 'HANDLER_KILLED';
+      this.giveUp('ended');
     });
   }
 
-  /** What is to be written; undefined if the job is no longer ours. */
-  async decide(): Promise<Outcome | undefined> {
-    const outcome = this.#given.outcome ?? (this.fenced ? await this.#outcomeOfLostLease() : undefined);
-    if (outcome === undefined) return undefined;
-    if (this.release !== 'ended') return { ...outcome, handler: 'running' };
-    return this.terminated ? { ...outcome, handler: 'terminated' } : outcome;
-  }
-
   /** The first reason counts. */
-  end(release: Release): void {
+  giveUp(release: Release): void {
     this.release ??= release;
+    clearTimeout(this.#expiry);
     this.#wake?.();
   }
 
-  /** Resolves when the handler has ended or was given up; `fenced` then says whether the job is still held. */
-  async hold(): Promise<void> {
-    const timer = setTimeout(() => this.end('expired'), Math.min(this.#options.maxMs, 2 ** 31 - 1));
-    try {
-      await this.#sleep(this.#given.patienceMs);
-      while (this.release === undefined) {
-        const result = await this.#fence();
-        if (result === 'lost') break;
-        while (result === 'held' && this.release === undefined && !this.#lost) await this.#sleep();
-      }
-      while (this.release === undefined) await this.#sleep();
-    } finally {
-      clearTimeout(timer);
-    }
+  /**
+   * Moves the job to a lease of its own, again if that lease was lost. True: the job was fenced off, and the lease
+   * before no longer owns it. False: the handler was released; `fenced` says whether the job is still held.
+   */
+  async fence(): Promise<boolean> {
+    // A thread that is being terminated exits by itself.
+    if (this.#patient) await this.#sleep(this.#end.patienceMs);
+    this.#patient = false;
+    while (this.fenced && this.release === undefined && !this.#lost) await this.#sleep();
+    if (this.release === undefined && (await this.#fence()) === 'held') return true;
+    while (this.release === undefined) await this.#sleep();
+    return false;
   }
 
-  /** The lease ran out without a renewal, or another has the job: the next fence tells which. */
+  /** What to write; undefined if this daemon no longer holds the job. */
+  async decide(): Promise<Outcome | undefined> {
+    const outcome = this.#end.outcome ?? (this.fenced ? await this.#outcomeOfLostLease() : undefined);
+    if (outcome === undefined) return undefined;
+    if (this.release !== 'ended') return { ...outcome, handler: 'running' };
+    return this.#terminated ? { ...outcome, handler: 'terminated' } : outcome;
+  }
+
+  /** The lease expired without a renewal, or another daemon has the job: the next fence decides which. */
   onLost(): void {
     this.fenced = false;
     this.#lost = true;
-    this.#options.heartbeat.drop(this);
+    this.#context.heartbeat.drop(this);
     this.#wake?.();
   }
 
-  /** It was told to stop already; what people ask meanwhile decides when its end is written. */
+  /** The handler was asked to stop already. A request made since then decides when the outcome is written. */
   onStopRequested(): void {}
 
-  /** `unknown`: it was given up before the database answered. */
+  /** `unknown`: the handler was released before the database answered. */
   async #fence(): Promise<'held' | 'lost' | 'unknown'> {
-    const { db, schema, heartbeat, workerId, leaseSeconds, logger } = this.#options;
+    const { db, heartbeat, config, logger } = this.#context;
+    const { workerId: owner, leaseSeconds } = config;
     const old = { jobId: this.job.id, leaseId: this.leaseId };
     const leaseId = uuidv7();
     for (;;) {
       const sentAt = process.hrtime.bigint();
       try {
-        const fence = { leaseId, owner: workerId, leaseSeconds, hold: this.#storedHold() };
-        if (!(await fenceOff(db, schema, old, fence))) return 'lost';
+        const fence = { leaseId, owner, leaseSeconds, hold: this.#storedHold() };
+        if (!(await fenceOff(db, this.schema, old, fence))) return 'lost';
         this.leaseId = leaseId;
         this.fenced = true;
         this.#lost = false;
         heartbeat.hold(this, sentAt);
-        this.#given.onFenced?.();
         return 'held';
       } catch (error) {
         if (!isConnectionError(error) && !isTransient(error)) {
-          logger.error(
-            { err: error, jobId: this.job.id },
-            'job of a handler that does not stop could not be fenced off',
-          );
+          logger.error({ err: error, jobId: this.job.id }, 'job of an unresponsive handler could not be fenced off');
           return 'lost';
         }
         await this.#sleep(retryMs);
@@ -146,12 +121,14 @@ export class UnresponsiveHandler implements HeldLease {
     }
   }
 
-  /** From the row: what people asked, and what was used, may be news to this process. */
+  /** From the row: stop requests and token usage may be newer there than in this process. */
   async #outcomeOfLostLease(): Promise<Outcome | undefined> {
-    const { db, schema, workerId, tokenLimit, logger } = this.#options;
+    const { db, config, registry, logger } = this.#context;
+    const tenant = registry.bySlug(this.#attempt.tenant.slug) ?? this.#attempt.tenant;
     try {
-      const job = await findJob(db, schema, this.job.id);
-      return job?.leaseId === this.leaseId ? outcomeOfLostLease(job, workerId, tokenLimit()) : undefined;
+      const job = await findJob(db, this.schema, this.job.id);
+      if (job?.leaseId !== this.leaseId) return undefined;
+      return outcomeOfLostLease(job, config.workerId, tenant.settings.token_limit ?? config.tokenLimit);
     } catch (error) {
       // The lease expires, and the sweeper decides.
       logger.warn({ err: error, jobId: this.job.id }, 'job of a lost lease could not be read');
@@ -160,8 +137,9 @@ export class UnresponsiveHandler implements HeldLease {
   }
 
   #storedHold(): StoredHold {
-    const { reason, outcome } = this.#given;
-    return { kind: 'handler', reason, handler: 'running', ...(outcome && { outcome }) };
+    const { reason, outcome } = this.#end;
+    const message = `${new JobStopped(reason).message}, and the handler has not stopped`;
+    return { kind: 'handler', reason: message, handler: 'running', ...(outcome && { outcome }) };
   }
 
   async #sleep(ms?: number): Promise<void> {

@@ -1,4 +1,4 @@
-// The jobs of one claim: they share a lease, which ends with the last of them.
+// The attempts of one claim. They share a lease, which is held until the last of them has left.
 import type { Schema } from '../../database/identifiers.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Attempt } from '../attempt/attempt.ts';
@@ -8,16 +8,17 @@ export class ClaimBatch implements HeldLease {
   readonly schema: Schema;
   readonly leaseId: string;
   readonly jobIds: string[];
-  readonly #attempts = new Map<string, Attempt>();
+  readonly #attempts: Map<string, Attempt>;
 
-  constructor(schema: Schema, leaseId: string, jobIds: string[]) {
+  constructor(schema: Schema, leaseId: string, attempts: readonly Attempt[]) {
     this.schema = schema;
     this.leaseId = leaseId;
-    this.jobIds = jobIds;
+    this.jobIds = attempts.map((attempt) => attempt.job.id);
+    this.#attempts = new Map(attempts.map((attempt) => [attempt.job.id, attempt]));
   }
 
-  add(attempt: Attempt): void {
-    this.#attempts.set(attempt.job.id, attempt);
+  has(attempt: Attempt): boolean {
+    return this.#attempts.has(attempt.job.id);
   }
 
   /** True if it was the last of the batch. */
@@ -26,7 +27,7 @@ export class ClaimBatch implements HeldLease {
     return this.#attempts.size === 0;
   }
 
-  /** A job that has ended here is not lost, only settled or about to be. */
+  /** A job that has left the batch is not lost: its outcome is written or about to be. */
   onLost(jobId: string): void {
     this.#attempts.get(jobId)?.stop({ kind: 'leaseLost' });
   }

@@ -1,44 +1,44 @@
-// A tenant's claims: what is known of the jobs that wait, and the claims that are under way. One at a
-// time, or a second beside it while more is known to wait: the database then never rests while the
-// answer of the first is made into running jobs.
-import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
-import type { LostClaims } from './lost-claims.ts';
-import { RetryTimer } from './retry-timer.ts';
+// The claims of one tenant: whether there may be work, and the claims in flight. One at a time, or a second beside it
+// while more is known to wait, so that the database works while the answer of the first is turned into attempts.
+import { v7 as uuidv7 } from 'uuid';
+import { type Database, isConnectionError } from '../../database/database.ts';
+import { type Claimed, claimJobs, type NamedClaim } from '../../jobs/claim/claim.ts';
+import { releaseClaim } from '../../jobs/claim/release-claim.ts';
+import { claimWithinCapacity } from '../../scheduler/claim-within-capacity.ts';
+import { hasCapacities } from '../../tenants/capacities.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 
 export interface ClaimerOptions {
-  lost: LostClaims;
-  /** The next claim; undefined: there is no room for one now. */
-  next(): NamedClaim | undefined;
-  send(request: NamedClaim): Promise<Claimed>;
-  /** `sentAt` is the monotonic time before it was sent. */
-  onClaimed(claimed: Claimed, sentAt: bigint): void;
-  onFailed(error: unknown, retryInMs: number): void;
-  /** Something waits, and there is no room for it. */
-  onNoRoom(): void;
-  /** It is time to look again. */
-  onDue(): void;
+  db: Database;
+  workerId: string;
+  leaseSeconds: number;
+  /** The job types that this daemon has handlers for. */
+  types(): readonly string[];
 }
 
+export type ClaimAnswer =
+  /** `sentAt` is the monotonic time before the claim was sent: the lease is at least as old as that. */
+  { kind: 'claimed'; claimed: Claimed; sentAt: bigint } | { kind: 'failed'; error: unknown; retryInMs: number };
+
 const maxInFlight = 2;
+const firstRetryMs = 200;
+const maxRetryMs = 10_000;
 
 export class Claimer {
   readonly #options: ClaimerOptions;
-  readonly #inFlight = new Set<Promise<void>>();
-  readonly #retry: RetryTimer;
-  /** Something happened since the last claim was sent, or one took all that it asked for. */
-  #mayHaveWork = false;
-  /** How the last claim came out; before the first, nobody knows. */
-  #last: 'unknown' | 'full' | 'short' = 'unknown';
-  #wakes = 0;
+  #inFlight = 0;
   #requested = 0;
-  #stopped = false;
+  /** There was a wake-up since the last claim was sent, or the last claim was full. */
+  #mayHaveWork = false;
+  /** How the last claim came out; unknown before the first. */
+  #last: 'unknown' | 'full' | 'short' = 'unknown';
+  #wakeUps = 0;
+  #failures = 0;
+  /** Claims whose answers were lost with their connection. They may have taken jobs, whose lease nobody renews. */
+  #lostLeaseIds: string[] = [];
 
   constructor(options: ClaimerOptions) {
     this.#options = options;
-    this.#retry = new RetryTimer(() => {
-      this.wake();
-      options.onDue();
-    });
   }
 
   get mayHaveWork(): boolean {
@@ -50,74 +50,93 @@ export class Claimer {
     return !this.#mayHaveWork && this.#last === 'short';
   }
 
-  get busy(): boolean {
-    return this.#inFlight.size > 0;
+  get isBusy(): boolean {
+    return this.#inFlight > 0;
   }
 
-  /** For how many jobs the claims under way ask. */
+  /** For how many jobs the claims in flight ask. */
   get requested(): number {
     return this.#requested;
+  }
+
+  /** Another claim may be sent now. */
+  get maySend(): boolean {
+    return this.#mayHaveWork && this.#inFlight < (this.#last === 'full' ? maxInFlight : 1);
   }
 
   /** There may be something to claim. */
   wake(): void {
     this.#mayHaveWork = true;
-    this.#wakes += 1;
+    this.#wakeUps += 1;
   }
 
-  /** Sends what may be sent now. */
-  send(): void {
-    while (this.#mayHaveWork && !this.#stopped && this.#inFlight.size < (this.#last === 'full' ? maxInFlight : 1)) {
-      const request = this.#options.next();
-      if (request === undefined) {
-        // With the answer of one under way it is looked again.
-        if (this.busy) return;
-        this.#last = 'full';
-        this.#options.onNoRoom();
-        return;
-      }
-      // Of a line that is longer than a claim, one claim does not take all.
-      this.#mayHaveWork = this.#last === 'full';
-      const sent = this.#claim(request);
-      this.#inFlight.add(sent);
-      void sent.then(() => {
-        this.#inFlight.delete(sent);
-        if (!this.#retry.waiting) this.send();
-      });
-    }
+  /** Work waits, and there is no room for it. */
+  setFull(): void {
+    this.#last = 'full';
   }
 
-  /** Sends no more; resolves when all are answered. */
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    this.#retry.stop();
-    await Promise.all(this.#inFlight);
+  request(limit: number): NamedClaim {
+    const { workerId, leaseSeconds, types } = this.#options;
+    return { leaseId: uuidv7(), owner: workerId, limit, leaseSeconds, types: types() };
   }
 
-  async #claim(request: NamedClaim): Promise<void> {
-    const { lost, send, onClaimed, onFailed } = this.#options;
-    const wakes = this.#wakes;
-    this.#requested += request.limit;
-    let sentAt: bigint;
-    let claimed: Claimed;
+  /** Claims up to `room` jobs. Never rejects. */
+  async next(tenant: Tenant, room: number): Promise<ClaimAnswer> {
+    const request = this.request(room);
+    const wakeUps = this.#wakeUps;
+    // While claims come back full, one more claim does not take everything that waits.
+    this.#mayHaveWork = this.#last === 'full';
+    this.#inFlight += 1;
+    this.#requested += room;
     try {
-      await lost.release();
-      sentAt = process.hrtime.bigint();
-      claimed = await send(request);
-      this.#retry.reset();
+      await this.releaseLost(tenant);
+      const sentAt = process.hrtime.bigint();
+      const claimed = await this.#send(tenant, request);
+      this.#onAnswer(claimed, room, wakeUps);
+      return { kind: 'claimed', claimed, sentAt };
     } catch (error) {
-      lost.add(request.leaseId, error);
+      this.addLost(request.leaseId, error);
       this.#mayHaveWork = false;
-      onFailed(error, this.#retry.begin());
-      return;
+      return { kind: 'failed', error, retryInMs: this.#backOff() };
     } finally {
-      this.#requested -= request.limit;
+      this.#inFlight -= 1;
+      this.#requested -= room;
     }
-    const full = claimed.jobs.length >= request.limit || claimed.isCut === true;
-    // To another that was sent before this answer and comes out short, it is news that there is more.
-    if (full) this.#wakes += 1;
-    this.#last = full ? 'full' : 'short';
-    this.#mayHaveWork = full || wakes !== this.#wakes;
-    onClaimed(claimed, sentAt);
+  }
+
+  /** Only a lost connection leaves it open whether the claim was committed. */
+  addLost(leaseId: string, error: unknown): void {
+    if (isConnectionError(error)) this.#lostLeaseIds.push(leaseId);
+  }
+
+  /** Requeues what lost claims have taken, before their leases expire and cost an attempt. Returns how many jobs. */
+  async releaseLost({ schema }: Tenant): Promise<number> {
+    const { db, workerId } = this.#options;
+    let jobs = 0;
+    for (const leaseId of [...this.#lostLeaseIds]) {
+      jobs += await releaseClaim(db, schema, { leaseId, kind: 'local', actor: `worker:${workerId}` });
+      this.#lostLeaseIds = this.#lostLeaseIds.filter((id) => id !== leaseId);
+    }
+    return jobs;
+  }
+
+  #send({ schema, settings }: Tenant, request: NamedClaim): Promise<Claimed> {
+    const { db } = this.#options;
+    return hasCapacities(settings) ? claimWithinCapacity(db, schema, request) : claimJobs(db, schema, request);
+  }
+
+  #onAnswer(claimed: Claimed, room: number, wakeUps: number): void {
+    const isFull = claimed.jobs.length >= room || claimed.isCut === true;
+    // A claim that was sent before this answer may come back short although there is more: that counts as a wake-up.
+    if (isFull) this.#wakeUps += 1;
+    this.#last = isFull ? 'full' : 'short';
+    this.#mayHaveWork = isFull || wakeUps !== this.#wakeUps;
+    this.#failures = 0;
+  }
+
+  #backOff(): number {
+    const delayMs = Math.min(firstRetryMs * 2 ** this.#failures, maxRetryMs) * (0.5 + Math.random() / 2);
+    this.#failures += 1;
+    return Math.round(delayMs);
   }
 }

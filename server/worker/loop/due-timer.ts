@@ -1,18 +1,19 @@
 // Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
 import type { Database } from '../../database/database.ts';
-import type { Schema } from '../../database/identifiers.ts';
 import { nextDueInMs, queueDueJobs } from '../../jobs/finish/due.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 
 export interface DueTimerOptions {
   db: Database;
-  schema: Schema;
+  tenant: Pick<Tenant, 'slug' | 'schema'>;
   actor: string;
+  logger: Logger;
   onQueued(): void;
-  onError(error: unknown): void;
 }
 
-// A due job that nobody could queue is left to others for a moment.
-const stuckMs = 250;
+// A due job that could not be queued, e.g. because another daemon has locked it, is retried after this time.
+const retryMs = 250;
 // setTimeout fires at once beyond 2^31-1 ms.
 const maxTimerMs = 2 ** 31 - 1;
 
@@ -43,16 +44,19 @@ export class DueTimer {
   }
 
   #fire(): void {
+    const { logger, tenant } = this.#options;
     this.#at = Number.POSITIVE_INFINITY;
-    this.#queueing = this.#queueDue().catch((error: unknown) => this.#options.onError(error));
+    this.#queueing = this.#queueDue().catch((error: unknown) =>
+      logger.warn({ err: error, tenant: tenant.slug }, 'due jobs could not be queued'),
+    );
   }
 
   async #queueDue(): Promise<void> {
-    const { db, schema, actor, onQueued } = this.#options;
-    const queued = await queueDueJobs(db, schema, actor);
+    const { db, tenant, actor, onQueued } = this.#options;
+    const queued = await queueDueJobs(db, tenant.schema, actor);
     if (queued > 0) onQueued();
-    // The rest of a full batch, and due times that were behind this one when they became known.
-    const nextMs = await nextDueInMs(db, schema);
-    if (nextMs !== undefined) this.dueIn(queued > 0 ? nextMs + 1 : Math.max(nextMs + 1, stuckMs));
+    // Further batches, and due times later than the one this timer was set for.
+    const nextMs = await nextDueInMs(db, tenant.schema);
+    if (nextMs !== undefined) this.dueIn(queued > 0 ? nextMs + 1 : Math.max(nextMs + 1, retryMs));
   }
 }

@@ -1,121 +1,62 @@
-// One tenant's worker loop: sleeps until woken, claims what its slots can start now, starts it.
-// It never polls by itself; wake-ups come from enqueues, settled lanes, due times and the shared poll.
-import { v7 as uuidv7 } from 'uuid';
-import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
+// The worker loop of one tenant, and the life of a job in it: claim → hold → start → await its end → write its outcome →
+// start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
+// it is woken by enqueues, advanced lanes, due times and the daemon's poll.
+import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
-import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
-import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { requeueUnstarted } from '../../jobs/finish/requeue-unstarted.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import { timeoutOf } from '../../jobs/model/timeout.ts';
 import { Rate } from '../../kernel/rate.ts';
 import { hasCapacities } from '../../tenants/capacities.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { type Abandoned, Attempt, type Executor } from '../attempt/attempt.ts';
-import { JobStopped, type StopReason } from '../attempt/stop-reason.ts';
-import type { HeldLease } from '../heartbeat/heartbeat.ts';
-import { ClaimBatch } from './claim-batch.ts';
+import type { Attempt } from '../attempt/attempt.ts';
+import type { StopReason } from '../attempt/stop-reason.ts';
+import type { ClaimBatch } from './claim-batch.ts';
+import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
-import type { EndedAttempt, LoopDependencies } from './loop-dependencies.ts';
-import { LostClaims } from './lost-claims.ts';
-import { OutcomeWriterPool } from './outcome-writer-pool.ts';
-import { ReadyQueue } from './ready-queue.ts';
-import { Reservations } from './reservations.ts';
+import type { LoopContext } from './loop-context.ts';
+import { LoopObserver } from './observe.ts';
+import type { OutcomeQueue } from './outcome-queues.ts';
+import { Outcomes, type PendingOutcome } from './outcomes.ts';
+import { RunningAttempts } from './running-attempts.ts';
 import type { SlotWaiter } from './slots.ts';
-import { UnresponsiveHandlers } from './unresponsive-handlers.ts';
-
-/** What is to be written of an attempt, and what is to be done once it is. */
-interface PendingOutcome extends FinishedAttempt {
-  job: Job;
-  seconds: number;
-  /** The lease that ends with this attempt. */
-  lastOf: HeldLease | undefined;
-  /** False: the job was claimed and given back without being run. */
-  began: boolean;
-}
-
-// Beyond this size a statement holds its locks longer than it saves, and there is one more beside it.
-const maxClaim = 1500;
-const leaseRanOut = 'the lease ran out before the attempt began';
-// Outcomes that may wait for their commit before the loop stops taking more.
-const maxBacklog = 4000;
 
 export class TenantLoop implements SlotWaiter {
   readonly key: string;
   tenant: Tenant;
-  readonly running = new Map<string, Attempt>();
-  readonly #deps: LoopDependencies;
-  readonly #outcomeWriters: OutcomeWriterPool<PendingOutcome>;
-  readonly #ready = new ReadyQueue();
+  readonly #context: LoopContext;
+  readonly #observe: LoopObserver;
   readonly #claimer: Claimer;
+  readonly #attempts: RunningAttempts;
+  readonly #outcomes: Outcomes;
+  readonly #room: ClaimRoom;
+  readonly #due: DueTimer;
+  readonly #claimRate = new Rate();
+  /** Claims and reservations in flight: a drain waits until it is known what they took. */
+  readonly #inFlight = new Set<Promise<void>>();
+  #retryTimer: NodeJS.Timeout | undefined;
   #scheduled = false;
   #stopped = false;
-  readonly #reservations: Reservations;
-  readonly #claimRate = new Rate();
-  readonly #lostClaims: LostClaims;
-  readonly #due: DueTimer;
-  readonly #unresponsive: UnresponsiveHandlers;
 
-  constructor(tenant: Tenant, deps: LoopDependencies) {
+  constructor(tenant: Tenant, context: LoopContext) {
+    const { db, config, logger, handlers, slots } = context;
+    const { workerId, leaseSeconds, tenantConcurrency } = config;
     this.key = tenant.slug;
     this.tenant = tenant;
-    this.#deps = deps;
-    const actor = `worker:${deps.workerId}`;
-    this.#lostClaims = new LostClaims(deps.db, tenant.schema, actor);
-    this.#claimer = new Claimer({
-      lost: this.#lostClaims,
-      next: () => this.#claim(),
-      send: (request) => deps.claim(this.tenant, request),
-      onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
-      onFailed: (error, delayMs) => {
-        deps.logger.warn({ err: error, tenant: this.key, delayMs }, 'claim failed');
-        deps.observe.claimFailed(this.tenant);
-      },
-      onNoRoom: () => deps.slots.wait(this),
-      onDue: () => this.#schedule(),
-    });
-    this.#reservations = new Reservations((count) => deps.slots.release(this.key, count));
-    this.#outcomeWriters = new OutcomeWriterPool({
-      db: deps.db,
-      schema: tenant.schema,
-      actor,
-      logger: deps.logger,
-      trustedForMs: (leaseId) => deps.heartbeat.trustedForMs(leaseId),
-      nextClaim: () => this.#nextClaim(),
-      onClaimed: (claimed, sentAt) => this.#begin(claimed, sentAt),
-      onClaimLost: (leaseId, error) => this.#loseClaim(leaseId, error),
-      onRunnable: (offered) => this.#onRunnable(offered || this.#stopped || this.#room() <= 0),
-      onFinished: (items, accepted) => this.#onFinished(items, accepted),
-      onWritten: () => {
-        if (this.#claimer.mayHaveWork) this.#schedule();
-      },
-    });
-    this.#unresponsive = new UnresponsiveHandlers(
-      {
-        ...deps,
-        schema: tenant.schema,
-        maxMs: deps.unresponsiveMaxMs,
-        tokenLimit: () => this.tenant.settings.token_limit ?? deps.tokenLimit,
-      },
-      (attempts) => {
-        this.#queue(attempts);
-        this.#schedule();
-      },
-    );
-    this.#due = new DueTimer({
-      db: deps.db,
-      schema: tenant.schema,
-      actor,
-      onQueued: () => this.wake(),
-      onError: (error) => deps.logger.warn({ err: error, tenant: this.key }, 'due jobs could not be queued'),
-    });
+    this.#context = context;
+    this.#observe = new LoopObserver(context.metrics, logger);
+    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types: () => handlers.types() });
+    this.#attempts = new RunningAttempts(this, context, this.#observe);
+    this.#outcomes = new Outcomes(tenant, context, this.#observe);
+    const { ready } = this.#attempts;
+    this.#room = new ClaimRoom({ tenantConcurrency, slots, ready, claimer: this.#claimer, outcomes: this.#outcomes });
+    const onQueued = () => this.#workAvailable(false);
+    this.#due = new DueTimer({ db, tenant, actor: `worker:${workerId}`, logger, onQueued });
   }
 
-  /** There may be something to claim. Cheap; many calls of one turn make one claim. */
+  /** There may be something to claim. Cheap; many calls in one turn of the event loop make one claim. */
   wake(): void {
-    if (this.#deps.types().length === 0) return;
+    if (this.#context.handlers.types().length === 0) return;
     this.#claimer.wake();
     this.#schedule();
   }
@@ -134,23 +75,164 @@ export class TenantLoop implements SlotWaiter {
     return this.#claimRate.perSecond();
   }
 
-  /** Slots for jobs that are about to be put in, so that they start with the commit that brings them. */
+  get runningCount(): number {
+    return this.#attempts.count;
+  }
+
+  get runningTypes(): string[] {
+    return this.#attempts.types;
+  }
+
+  #schedule(): void {
+    if (this.#scheduled) return;
+    this.#scheduled = true;
+    setImmediate(() => {
+      this.#scheduled = false;
+      this.#turn();
+    });
+  }
+
+  /** Everything that happened in one turn of the event loop shares its statements. */
+  #turn(): void {
+    for (const queue of this.#outcomes.ready()) void this.#writeAndStart(queue);
+    if (this.#stopped) return;
+    // What is ready does not wait for the answer of a claim.
+    this.#startReady();
+    this.#claim();
+  }
+
+  #claim(): void {
+    while (!this.#stopped && this.#claimer.maySend) {
+      const room = this.#room.forClaim(this.tenant);
+      if (room > 0) {
+        this.#track(this.#claimAndStart(room));
+        continue;
+      }
+      // The answer of a claim in flight leads back here.
+      if (this.#claimer.isBusy) return;
+      this.#claimer.setFull();
+      this.#context.slots.wait(this);
+      return;
+    }
+  }
+
+  async #claimAndStart(room: number): Promise<void> {
+    const answer = await this.#claimer.next(this.tenant, room);
+    if (answer.kind === 'claimed') this.#start(answer.claimed, answer.sentAt);
+    else {
+      this.#observe.claimFailed(this.tenant, answer.error, answer.retryInMs);
+      this.#retryIn(answer.retryInMs);
+    }
+    if (this.#retryTimer === undefined) this.#claim();
+  }
+
+  /** Holds the lease of a claim and starts its jobs, now or as slots become free. */
+  #start(claimed: Claimed, sentAt: bigint): void {
+    const { monitor, signals } = this.#context;
+    this.#observe.claimed(this.tenant, claimed.jobs);
+    this.#claimRate.add(claimed.jobs.length);
+    if (claimed.jobs.length > 0) {
+      const { attempts, batch } = this.#attempts.hold(this.tenant, claimed, sentAt);
+      for (const attempt of attempts) void this.#awaitEnd(attempt, batch);
+      monitor?.wake();
+      signals.eventsWritten(this.tenant);
+    }
+    this.#startReady();
+  }
+
+  #startReady(): void {
+    const { ready } = this.#attempts;
+    // A claim may be answered after the loop was stopped.
+    if (this.#stopped) return ready.requeueAll('drained');
+    if (ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
+    else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
+  }
+
+  async #awaitEnd(attempt: Attempt, batch: ClaimBatch): Promise<void> {
+    const end = await attempt.ended;
+    const { job, started, seconds } = attempt;
+    this.#attempts.freeSlot(attempt);
+    this.#schedule();
+    if (end.kind === 'ended') {
+      this.#outcomes.add(this.tenant, { job, started, seconds }, end.outcome, batch, batch.remove(attempt));
+      return;
+    }
+    const released = await this.#attempts.outlast(attempt, batch, end);
+    const { outcome, lease = batch, isLast = false } = released ?? {};
+    this.#outcomes.add(this.tenant, { job, started, seconds: attempt.seconds }, outcome, lease, isLast);
+    if (this.#stopped) this.#startReady();
+    this.#schedule();
+  }
+
+  /** Writes the outcomes of a queue, batch by batch; the next jobs of lanes may come along with each. */
+  async #writeAndStart(queue: OutcomeQueue<PendingOutcome>): Promise<void> {
+    for (let batch = this.#outcomes.next(queue); batch !== undefined; batch = this.#outcomes.next(queue)) {
+      const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
+      const room = ofLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
+      const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
+      const { claimed, lostClaim, runnable, retriesInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
+      for (const ms of retriesInMs) this.dueIn(ms + 1);
+      if (lostClaim !== undefined) this.#loseClaim(lostClaim.leaseId, lostClaim.error);
+      // A job that was offered to this claim and not taken is for another daemon.
+      const offered = claimNext !== undefined && lostClaim === undefined;
+      if (runnable) this.#workAvailable(offered || this.#stopped || this.#room.available(this.tenant) <= 0);
+      // What ended freed capacity for jobs that did not fit.
+      else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
+      if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
+      if (this.#claimer.mayHaveWork) this.#schedule();
+      // Attempts that have ended add their outcomes before the queue is found empty.
+      await null;
+    }
+  }
+
+  #loseClaim(leaseId: string, error: unknown): void {
+    this.#claimer.addLost(leaseId, error);
+    this.wake();
+  }
+
+  /** `elsewhere`: this daemon cannot take it, at least not now. */
+  #workAvailable(elsewhere: boolean): void {
+    this.#context.signals.workAvailable(this.tenant, { reach: elsewhere ? 'all' : 'daemon' });
+    this.wake();
+  }
+
+  #retryIn(ms: number): void {
+    clearTimeout(this.#retryTimer);
+    if (this.#stopped) return;
+    this.#retryTimer = setTimeout(() => {
+      this.#retryTimer = undefined;
+      this.wake();
+    }, ms);
+  }
+
+  #track(work: Promise<void>): void {
+    this.#inFlight.add(work);
+    void work.then(() => this.#inFlight.delete(work));
+  }
+
+  /** Slots for jobs that are about to be enqueued, so that they start with the commit that inserts them. */
   reserve(jobs: readonly NewJob[]): Reservation | undefined {
-    const { slots } = this.#deps;
-    const types = this.#deps.types();
-    const ours = jobs.every((job) => !job.remote && types.includes(job.type));
-    if (!ours || this.#claimer.busy || this.#ready.size > 0 || !this.#isDrained) return undefined;
-    if (slots.freeFor(this.key, this.#limit) < jobs.length) return undefined;
-    const { leaseId, owner, leaseSeconds } = this.#request(jobs.length, types);
+    const { slots, handlers } = this.#context;
+    if (this.#stopped || !this.#room.fits(this.tenant, jobs, handlers.types())) return undefined;
+    const { leaseId, owner, leaseSeconds } = this.#claimer.request(jobs.length);
     const sentAt = process.hrtime.bigint();
-    const end = this.#reservations.begin(slots.take(this, slots.runningOf(this.key) + jobs.length));
+    const taken = slots.take(this, slots.runningOf(this.key) + jobs.length);
+    let resolve = () => {};
+    const answered = new Promise<void>((done) => {
+      resolve = done;
+    });
+    this.#track(answered);
+    const end = () => {
+      slots.release(this.key, taken);
+      resolve();
+    };
     return {
       leaseId,
       owner,
       leaseSeconds,
       started: (started) => {
         end();
-        this.#begin({ leaseId, jobs: started }, sentAt);
+        this.#start({ leaseId, jobs: started }, sentAt);
       },
       failed: (error) => {
         end();
@@ -159,280 +241,35 @@ export class TenantLoop implements SlotWaiter {
     };
   }
 
-  /** Stops claiming at once; what runs goes on. */
+  /** Stops claiming at once; running attempts continue. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    this.#deps.slots.forget(this.key);
-    this.#ready.requeueAll('drained');
-    await this.#claimer.stop();
-    await this.#reservations.idle();
+    clearTimeout(this.#retryTimer);
+    this.#context.slots.forget(this.key);
+    this.#attempts.ready.requeueAll('drained');
+    await Promise.all(this.#inFlight);
     await this.#due.stop();
   }
 
-  /** Attempts that run or are about to, and handlers that were told to stop and still run. */
-  get runningCount(): number {
-    return this.running.size + this.#unresponsive.size;
-  }
-
-  get runningTypes(): string[] {
-    return [...[...this.running.values()].map((attempt) => attempt.job.type), ...this.#unresponsive.types];
-  }
-
-  /** Tells everything that runs to stop. What waits for a handler that does not stop is given back in the end. */
   stopRunning(reasonFor: (job: Job) => StopReason): void {
-    for (const attempt of [...this.running.values()]) if (attempt.started) attempt.stop(reasonFor(attempt.job));
+    this.#attempts.stop(reasonFor);
   }
 
   /** The process is about to exit, and its handlers with it: writes how their attempts end. */
   async releaseHandlers(): Promise<void> {
-    for (const attempt of [...this.running.values()]) attempt.giveUp();
-    await this.#unresponsive.releaseAll('exiting');
+    await this.#attempts.giveUp();
     await this.flushed();
   }
 
-  /** All outcomes known so far are written, and claims whose answers were lost are given back. */
+  /** Resolves when all outcomes known so far are written and lost claims are released. */
   async flushed(): Promise<void> {
-    await this.#outcomeWriters.idle();
+    // Attempts that have ended add their outcomes within this turn of the event loop.
+    await new Promise((resolve) => setImmediate(resolve));
+    await this.#outcomes.idle();
     try {
-      if ((await this.#lostClaims.release()) > 0) this.#onRunnable(true);
+      if ((await this.#claimer.releaseLost(this.tenant)) > 0) this.#workAvailable(true);
     } catch (error) {
-      this.#deps.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be given back');
+      this.#context.logger.warn({ err: error, tenant: this.key }, 'lost claims could not be released');
     }
   }
-
-  #onRunnable(elsewhere: boolean): void {
-    this.#deps.onRunnable(this.tenant, elsewhere);
-    this.wake();
-  }
-
-  #schedule(): void {
-    if (this.#stopped || this.#scheduled) return;
-    this.#scheduled = true;
-    setImmediate(() => {
-      this.#scheduled = false;
-      this.#pump();
-    });
-  }
-
-  #pump(): void {
-    if (this.#stopped) return;
-    // What is ready does not wait for the answer of a claim.
-    this.#startReady();
-    this.#claimer.send();
-  }
-
-  /** The next claim, if there is room for it. */
-  #claim(): NamedClaim | undefined {
-    const wanted = this.#wanted();
-    return wanted > 0 ? this.#request(wanted, this.#deps.types()) : undefined;
-  }
-
-  #request(limit: number, types: readonly string[]): NamedClaim {
-    const { workerId, leaseSeconds } = this.#deps;
-    return { leaseId: uuidv7(), owner: workerId, limit, leaseSeconds, types };
-  }
-
-  /** The next jobs of lanes that move on may be taken with the outcomes, unless others come first. */
-  #nextClaim(): NamedClaim | undefined {
-    if (!this.#isDrained) return undefined;
-    const room = this.#room();
-    return room > 0 ? this.#request(room, this.#deps.types()) : undefined;
-  }
-
-  /** As far as is known: whoever comes by now may be taken, none comes before. */
-  get #isDrained(): boolean {
-    if (this.#stopped || !this.#claimer.isDrained || hasCapacities(this.tenant.settings)) return false;
-    return this.#deps.slots.otherWaiters(this.key) === 0;
-  }
-
-  get #limit(): number {
-    return Math.min(this.tenant.settings.concurrency ?? this.#deps.tenantConcurrency, this.#deps.tenantConcurrency);
-  }
-
-  /** How many jobs could be taken: for the free slots, and for those that come free within a moment. */
-  #room(): number {
-    const ahead = this.tenant.settings.capacity_units === undefined ? this.#ready.ahead(this.#limit) : 0;
-    const free = this.#deps.slots.freeFor(this.key, this.#limit);
-    return Math.min(free + ahead - this.#ready.size - this.#claimer.requested, maxClaim);
-  }
-
-  /** How many to claim now; 0 means that it is not the time. */
-  #wanted(): number {
-    if (this.#outcomeWriters.pending >= maxBacklog) return 0;
-    const room = this.#room();
-    // A claim for a few, while many are ready or on their way, would cost as much as one for many.
-    const least = this.#claimer.busy ? maxClaim / 2 : this.#ready.size;
-    return room > 0 && room >= least ? room : 0;
-  }
-
-  /** Starts what is ready, as far as slots go. */
-  #startReady(): void {
-    const { slots, heartbeat, observe } = this.#deps;
-    if (this.#ready.size === 0) {
-      if (!this.#claimer.mayHaveWork) slots.forget(this.key);
-      return;
-    }
-    const granted = slots.take(this, Math.min(this.#limit, slots.runningOf(this.key) + this.#ready.size));
-    const taken = this.#ready.take(granted);
-    let started = 0;
-    for (const attempt of taken) {
-      // Looked at before each: a handler before it may have blocked the process, or a claim was answered too late.
-      if (heartbeat.isTrusted(attempt.leaseId)) {
-        observe.started(this.tenant, attempt.job);
-        attempt.start();
-      } else attempt.requeue(leaseRanOut);
-      if (attempt.started) started += 1;
-    }
-    slots.release(this.key, granted - started);
-  }
-
-  #loseClaim(leaseId: string, error: unknown): void {
-    this.#lostClaims.add(leaseId, error);
-    this.wake();
-  }
-
-  #begin(claimed: Claimed, sentAt: bigint): void {
-    this.#take(claimed, sentAt);
-    this.#startReady();
-  }
-
-  #take(claimed: Claimed, sentAt: bigint): void {
-    const { heartbeat, observe } = this.#deps;
-    observe.claimed(this.tenant, claimed.jobs);
-    this.#claimRate.add(claimed.jobs.length);
-    if (claimed.jobs.length === 0) return;
-    const batch = new ClaimBatch(
-      this.tenant.schema,
-      claimed.leaseId,
-      claimed.jobs.map((job) => job.id),
-    );
-    heartbeat.hold(batch, sentAt);
-    const executor: Executor = {
-      cancelGraceMs: this.#deps.cancelGraceMs,
-      timeoutSeconds: (job) => timeoutOf(job, this.tenant, this.#deps.timeoutSeconds),
-      run: (attempt) => this.#deps.run(this.tenant, attempt),
-      finish: (attempt, outcome) => this.#finish(batch, attempt, outcome),
-      abandon: (attempt, abandoned) => this.#abandon(batch, attempt, abandoned),
-    };
-    const attempts = claimed.jobs.map((job) => new Attempt(job, claimed.leaseId, executor));
-    for (const attempt of attempts) {
-      batch.add(attempt);
-      this.running.set(attempt.job.id, attempt);
-    }
-    this.#queue(this.#unresponsive.admit(attempts));
-  }
-
-  #queue(attempts: Attempt[]): void {
-    this.#ready.add(attempts);
-    // The claim may have been answered after the loop was stopped.
-    if (this.#stopped) this.#ready.requeueAll('drained');
-  }
-
-  /** The handler still runs. It gives its slot away, and its job keeps the lane. */
-  #abandon(batch: ClaimBatch, attempt: Attempt, { reason, outcome, ended, patienceMs }: Abandoned): void {
-    const { observe } = this.#deps;
-    const { job, leaseId } = attempt;
-    let owned = true;
-    const leaveBatch = () => {
-      owned = false;
-      if (batch.remove(attempt)) this.#endLease(batch);
-    };
-    this.#leave(attempt);
-    // A lost lease is trusted no longer, whatever the database says of it.
-    if (outcome === undefined) leaveBatch();
-    this.#unresponsive.add(
-      {
-        job,
-        leaseId,
-        reason: `${new JobStopped(reason).message}, and the handler has not stopped`,
-        outcome,
-        ended,
-        patienceMs,
-        onFenced: () => {
-          if (owned) leaveBatch();
-          observe.unresponsive(this.tenant, job, 'fenced');
-        },
-      },
-      (handler, decided) => {
-        const seconds = secondsOf(attempt);
-        if (handler.release === 'expired') observe.unresponsive(this.tenant, job, 'released');
-        if (handler.fenced && decided !== undefined) this.#write(handler, decided, seconds, handler);
-        else if (owned && decided !== undefined)
-          this.#write(attempt, decided, seconds, batch.remove(attempt) ? batch : undefined);
-        else {
-          this.#deps.heartbeat.drop(handler);
-          observe.finished(this.tenant, [{ job, outcome: undefined, seconds }]);
-        }
-      },
-    );
-  }
-
-  #finish(batch: ClaimBatch, attempt: Attempt, outcome: Outcome | undefined): void {
-    const seconds = secondsOf(attempt);
-    const last = batch.remove(attempt);
-    this.#leave(attempt);
-    if (outcome !== undefined) {
-      this.#write(attempt, outcome, seconds, last ? batch : undefined);
-      return;
-    }
-    this.#deps.observe.finished(this.tenant, [{ job: attempt.job, outcome, seconds }]);
-    if (last) this.#endLease(batch);
-  }
-
-  /** It runs no longer, or has no claim to its slot any more. */
-  #leave(attempt: Attempt): void {
-    this.running.delete(attempt.job.id);
-    if (!attempt.started) return;
-    this.#deps.slots.release(this.key, 1);
-    this.#ready.observe(secondsOf(attempt) * 1000);
-    if (this.#claimer.mayHaveWork || this.#ready.size > 0) this.#schedule();
-  }
-
-  /** Nothing of the lease is left to be written. */
-  #endLease(batch: ClaimBatch): void {
-    this.#deps.heartbeat.drop(batch);
-    this.#outcomeWriters.forget(batch.leaseId);
-  }
-
-  #write(
-    { job, leaseId, started: began = true }: Pick<Attempt, 'job' | 'leaseId'> & { readonly started?: boolean },
-    outcome: Outcome,
-    seconds: number,
-    lastOf: HeldLease | undefined,
-  ): void {
-    const item = { job, jobId: job.id, leaseId, targetId: job.targetId, outcome, seconds, lastOf, began };
-    this.#outcomeWriters.add(item, lastOf !== undefined);
-  }
-
-  /** Its lease may have expired while the process stood still: it must not count as an attempt that was lost. */
-  #requeueUnstarted({ leaseId, job }: PendingOutcome): void {
-    const { db, logger, workerId } = this.#deps;
-    const unstarted = { leaseId, jobs: [job], actor: `worker:${workerId}`, reason: leaseRanOut };
-    requeueUnstarted(db, this.tenant.schema, unstarted).then(
-      (count) => {
-        if (count > 0) this.wake();
-      },
-      (error: unknown) => logger.warn({ err: error, jobId: job.id }, 'job that never began could not be requeued'),
-    );
-  }
-
-  #onFinished(items: PendingOutcome[], accepted: (item: PendingOutcome) => boolean): void {
-    const { heartbeat, observe } = this.#deps;
-    const ended: EndedAttempt[] = [];
-    for (const item of items) {
-      // Until its outcome is written the job is still ours to keep alive.
-      if (item.lastOf !== undefined) heartbeat.drop(item.lastOf);
-      const outcome = accepted(item) ? item.outcome : undefined;
-      ended.push({ job: item.job, outcome, seconds: item.seconds });
-      if (outcome?.kind === 'retry' || outcome?.kind === 'recoverLater') this.dueIn(outcome.delayMs + 1);
-      if (outcome === undefined && !item.began) this.#requeueUnstarted(item);
-    }
-    observe.finished(this.tenant, ended);
-    // What ended made room for what did not fit.
-    if (hasCapacities(this.tenant.settings)) this.#onRunnable(this.#stopped);
-  }
-}
-
-function secondsOf(attempt: Attempt): number {
-  return (performance.now() - attempt.startedAt) / 1000;
 }

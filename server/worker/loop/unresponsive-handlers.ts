@@ -1,26 +1,31 @@
-// The handlers of one tenant that were told to stop and still run in this process, and the attempts that wait for them:
-// no attempt of the same job or target starts here beside one, also where the lane could not be kept in the database.
-
+// The handlers of one tenant that were asked to stop and still run in this process, and the attempts that wait for
+// them: no attempt of the same job or target starts beside one, also where the lane could not be kept in the database.
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import type { Attempt } from '../attempt/attempt.ts';
-import {
-  type Release,
-  type Unresponsive,
-  UnresponsiveHandler,
-  type UnresponsiveOptions,
-} from '../attempt/unresponsive-handler.ts';
+import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
+import { type Release, UnresponsiveHandler } from '../attempt/unresponsive-handler.ts';
+import type { HeldLease } from '../heartbeat/heartbeat.ts';
+import type { WorkerContext } from '../worker-context.ts';
+import type { ClaimBatch } from './claim-batch.ts';
+import type { LoopObserver } from './observe.ts';
+
+/** What is to be written of a released handler, and the lease under which; undefined if nothing may be. */
+export interface Released {
+  outcome: Outcome;
+  lease: HeldLease;
+  /** Nothing else is held under that lease. */
+  isLast: boolean;
+}
 
 export class UnresponsiveHandlers {
-  readonly #options: UnresponsiveOptions;
-  readonly #handlers = new Map<UnresponsiveHandler, Promise<void>>();
+  readonly #context: WorkerContext;
+  readonly #observe: LoopObserver;
+  readonly #handlers = new Map<UnresponsiveHandler, Promise<Released | undefined>>();
   #waiting: Attempt[] = [];
-  readonly #onFree: (attempts: Attempt[]) => void;
 
-  /** `onFree` gets the attempts that need not wait any longer. */
-  constructor(options: UnresponsiveOptions, onFree: (attempts: Attempt[]) => void) {
-    this.#options = options;
-    this.#onFree = onFree;
+  constructor(context: WorkerContext, observe: LoopObserver) {
+    this.#context = context;
+    this.#observe = observe;
   }
 
   get size(): number {
@@ -31,38 +36,62 @@ export class UnresponsiveHandlers {
     return [...this.#handlers.keys()].map((handler) => handler.job.type);
   }
 
-  /** Calls `onReleased` once, when the handler has ended or was given up, with what is to be written of it. */
-  add(given: Unresponsive, onReleased: (handler: UnresponsiveHandler, outcome: Outcome | undefined) => void): void {
-    const handler = new UnresponsiveHandler(this.#options, given);
-    const hold = async () => {
-      await handler.hold();
-      const outcome = await handler.decide();
-      this.#handlers.delete(handler);
-      onReleased(handler, outcome);
-      this.#free();
-    };
-    this.#handlers.set(handler, hold());
+  /** Resolves when the handler has returned or was given up. Until then its job keeps the lane. */
+  hold(attempt: Attempt, batch: ClaimBatch, end: UnresponsiveEnd): Promise<Released | undefined> {
+    const handler = new UnresponsiveHandler(this.#context, attempt, end);
+    // A lost lease is not trusted again, even if its row still exists.
+    if (end.outcome === undefined) this.#leave(batch, attempt);
+    const released = this.#hold(handler, attempt, batch);
+    this.#handlers.set(handler, released);
+    return released;
   }
 
-  /** Those that may start now; the others wait until the handler in their way has ended or was given up. */
+  /** Those that may start now; the others wait until the handler before them is released. */
   admit(attempts: Attempt[]): Attempt[] {
     if (this.#handlers.size === 0) return attempts;
     const waiting = attempts.filter((attempt) => this.#blocks(attempt.job));
     if (waiting.length === 0) return attempts;
     this.#waiting.push(...waiting);
     for (const { job } of waiting) {
-      this.#options.logger.warn(
+      this.#context.logger.warn(
         { jobId: job.id, type: job.type, targetId: job.targetId },
-        'attempt waits for a handler that was told to stop and still runs here',
+        'attempt waits for a handler that was asked to stop and still runs here',
       );
     }
     return attempts.filter((attempt) => !waiting.includes(attempt));
   }
 
-  /** Gives up all of them; resolves when what is to be written of them is known. */
+  /** The attempts that need not wait any longer. */
+  takeFree(): Attempt[] {
+    const free = this.#waiting.filter((attempt) => !this.#blocks(attempt.job));
+    this.#waiting = this.#waiting.filter((attempt) => !free.includes(attempt));
+    return free;
+  }
+
+  /** Gives up all of them; resolves when it is known what to write. */
   async releaseAll(release: Release): Promise<void> {
-    for (const handler of this.#handlers.keys()) handler.end(release);
+    for (const handler of this.#handlers.keys()) handler.giveUp(release);
     await Promise.all(this.#handlers.values());
+  }
+
+  async #hold(handler: UnresponsiveHandler, attempt: Attempt, batch: ClaimBatch): Promise<Released | undefined> {
+    const { tenant, job } = attempt;
+    while (await handler.fence()) {
+      if (batch.has(attempt)) this.#leave(batch, attempt);
+      this.#observe.unresponsive(tenant, job, 'fenced');
+      this.#context.signals.eventsWritten(tenant);
+    }
+    const outcome = await handler.decide();
+    this.#handlers.delete(handler);
+    if (handler.release === 'expired') this.#observe.unresponsive(tenant, job, 'released');
+    if (outcome !== undefined && handler.fenced) return { outcome, lease: handler, isLast: true };
+    if (outcome !== undefined && batch.has(attempt)) return { outcome, lease: batch, isLast: batch.remove(attempt) };
+    this.#context.heartbeat.drop(handler);
+    return undefined;
+  }
+
+  #leave(batch: ClaimBatch, attempt: Attempt): void {
+    if (batch.remove(attempt)) this.#context.heartbeat.drop(batch);
   }
 
   #blocks(job: Job): boolean {
@@ -70,12 +99,5 @@ export class UnresponsiveHandlers {
       if (other.id === job.id || (job.targetId !== null && other.targetId === job.targetId)) return true;
     }
     return false;
-  }
-
-  #free(): void {
-    if (this.#waiting.length === 0) return;
-    const free = this.#waiting.filter((attempt) => !this.#blocks(attempt.job));
-    this.#waiting = this.#waiting.filter((attempt) => !free.includes(attempt));
-    if (free.length > 0) this.#onFree(free);
   }
 }

@@ -1,15 +1,17 @@
-// All worker loops of a daemon: one per active tenant, made and ended as tenants come and go.
-// Owns the drain: stop claiming, wait, then stop what is left.
+// All worker loops of a daemon: one per active tenant, started and stopped as tenants are created, suspended and deleted.
+// Owns the drain: stop claiming, wait for the grace period, then stop what is left.
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import type { DrainResult } from '../../stats/metrics.ts';
-import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
-import type { LoopDependencies } from './loop-dependencies.ts';
+import type { WorkerContext } from '../worker-context.ts';
+import { EventLoopMonitor } from './event-loop-monitor.ts';
+import type { LoopContext } from './loop-context.ts';
+import { Slots } from './slots.ts';
 import { TenantLoop } from './tenant-loop.ts';
 
 const loadJobsPerSecond = 1000;
@@ -17,9 +19,10 @@ const fewTenants = 5;
 
 export class WorkerPool implements Service {
   readonly name = 'workers';
-  #registry: TenantRegistry;
-  #deps: LoopDependencies;
-  #logger: Logger;
+  /** A service of its own: it reports handlers that block the event loop. */
+  readonly monitor: EventLoopMonitor;
+  readonly #context: LoopContext;
+  readonly #logger: Logger;
   #loops = new Map<string, TenantLoop>();
   /** Loops of tenants that were suspended or deleted, and still have running jobs. */
   #leaving = new Set<TenantLoop>();
@@ -27,10 +30,21 @@ export class WorkerPool implements Service {
   #graceEnded = false;
   #endGrace: (() => void) | undefined;
 
-  constructor(registry: TenantRegistry, deps: LoopDependencies) {
-    this.#registry = registry;
-    this.#deps = deps;
-    this.#logger = deps.logger;
+  constructor(context: WorkerContext) {
+    const { config, logger, metrics } = context;
+    this.#logger = logger;
+    this.monitor = new EventLoopMonitor({
+      logger,
+      runningTypes: () => this.runningTypes,
+      isRunning: () => this.runningCount > 0,
+      onDelay: (ms) => metrics.loopDelay.add(ms),
+      onBlocked: (seconds) => {
+        metrics.loopBlocked.inc();
+        metrics.loopBlockedSeconds.inc(seconds);
+      },
+    });
+    const slots = new Slots(config.workerConcurrency, { reservedShare: config.workerReservedShare });
+    this.#context = { ...context, slots, monitor: this.monitor };
   }
 
   get draining(): boolean {
@@ -46,14 +60,14 @@ export class WorkerPool implements Service {
 
   /** Slots in use; jobs that are claimed and wait for one are not counted. */
   get slotsUsed(): number {
-    return this.#deps.slots.used;
+    return this.#context.slots.used;
   }
 
   get runningTypes(): string[] {
     return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
   }
 
-  /** Thousands of jobs a second: whatever only follows them waits. */
+  /** Thousands of jobs a second: consumers of their events wait. */
   get underLoad(): boolean {
     return this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0) > loadJobsPerSecond;
   }
@@ -61,19 +75,18 @@ export class WorkerPool implements Service {
   async start(): Promise<void> {
     if (this.#state !== 'new') return;
     this.#state = 'running';
-    this.#registry.onChange((tenants) => this.#follow(tenants));
-    // A few may ask at once; of many the daemon's first look at all tenants tells who has something to claim.
-    this.#follow(this.#registry.list(), this.#registry.active().length <= fewTenants);
-    // Their claims are on their way before others who start ask the database.
+    this.#context.registry.onChange((tenants) => this.#follow(tenants));
+    // A few may claim at once; for many, the daemon's first poll finds the tenants that have work.
+    this.#follow(this.#context.registry.list(), this.#context.registry.active().length <= fewTenants);
+    // The first claims are sent before services that start later use the database.
     await new Promise((resolve) => setImmediate(resolve));
   }
 
-  wake(slug: string | undefined): void {
-    if (slug === undefined) for (const loop of this.#loops.values()) loop.wake();
-    else this.#loops.get(slug)?.wake();
+  wake(slug: string): void {
+    this.#loops.get(slug)?.wake();
   }
 
-  /** Slots for jobs that are about to be put in, if none would come before them. */
+  /** Slots for jobs that are about to be enqueued, if no other job waits before them. */
   reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined {
     return this.#loops.get(slug)?.reserve(jobs);
   }
@@ -82,7 +95,7 @@ export class WorkerPool implements Service {
     this.#loops.get(slug)?.dueIn(ms);
   }
 
-  /** Stops claiming, lets running jobs go on for `graceMs`, then pauses or gives back the rest. */
+  /** Stops claiming, lets running jobs continue for `graceMs`, then pauses or requeues the rest. */
   async drain(graceMs: number): Promise<DrainResult> {
     if (this.#state === 'stopped') return 'clean';
     this.#state = 'draining';
@@ -90,19 +103,19 @@ export class WorkerPool implements Service {
     this.#logger.info({ running: this.runningCount, graceMs }, 'drain started');
     const clean = await this.#waitUntilIdle(graceMs);
     if (!clean) {
-      this.#logger.info({ running: this.runningCount }, 'drain grace is over; stopping what is left');
+      this.#logger.info({ running: this.runningCount }, 'drain grace is over; stopping the jobs that still run');
       for (const loop of this.#all()) loop.stopRunning((job) => drained(job, loop.tenant));
       // Each attempt ends by itself or is given up after its cancel grace; a margin for the last writes.
-      await this.#waitUntilIdle(this.#deps.cancelGraceMs + 1000);
+      await this.#waitUntilIdle(this.#context.config.cancelGraceSeconds * 1000 + 1000);
     }
     await Promise.all([...this.#all()].map((loop) => loop.flushed()));
     this.#logger.info({ running: this.runningCount }, 'drain finished');
-    // What still runs now ends with the process.
+    // Handlers that still run now end with the process.
     if (this.runningCount > 0) return 'forced';
     return clean ? 'clean' : 'grace_over';
   }
 
-  /** The last thing before the process exits: handlers that still run end with it, and their attempts are written. */
+  /** The last step before the process exits: writes the outcomes of handlers that still run and end with it. */
   async releaseHandlers(): Promise<void> {
     await Promise.all(this.#all().map((loop) => loop.releaseHandlers()));
   }
@@ -150,15 +163,15 @@ export class WorkerPool implements Service {
     }
     for (const [slug, tenant] of active) {
       if (this.#loops.has(slug)) continue;
-      const loop = new TenantLoop(tenant, this.#deps);
+      const loop = new TenantLoop(tenant, this.#context);
       this.#loops.set(slug, loop);
-      // Its first jobs may have been announced before it was known here.
+      // Its first jobs may have been enqueued before this daemon knew the tenant.
       if (wake) loop.wake();
     }
-    this.#deps.slots.tenants = this.#loops.size;
+    this.#context.slots.tenants = this.#loops.size;
   }
 
-  /** A suspended tenant is no longer claimed; what runs goes on to its end. */
+  /** Jobs of a suspended tenant are no longer claimed; running attempts continue. */
   #leave(slug: string, loop: TenantLoop): void {
     this.#loops.delete(slug);
     this.#leaving.add(loop);

@@ -1,0 +1,57 @@
+// The one edge out of the engine. Code that has committed calls `eventsWritten` and `workAvailable`; streams,
+// statistics, webhooks, workers and other daemons subscribe. A signal is a hint: polling finds what it misses.
+import type { Tenant } from '../tenants/tenant.ts';
+import type { Enqueued } from './enqueue/enqueue.ts';
+
+/** `daemon`: the others know already, or cannot help. `all`: other daemons are notified too. */
+export type Reach = 'daemon' | 'all';
+
+export interface Work {
+  reach: Reach;
+  /** In how many milliseconds the first of the new PENDING jobs is due. */
+  dueInMs: number | undefined;
+}
+
+export interface WorkOptions {
+  reach?: Reach;
+  /** The jobs that were enqueued, if that made the work. */
+  enqueued?: readonly Enqueued[];
+}
+
+type EventsListener = (tenant: Tenant, reach: Reach) => void;
+type WorkListener = (tenant: Tenant, work: Work) => void;
+
+export class CommitSignals {
+  readonly #eventsListeners: EventsListener[] = [];
+  readonly #workListeners: WorkListener[] = [];
+
+  onEventsWritten(listener: EventsListener): void {
+    this.#eventsListeners.push(listener);
+  }
+
+  onWorkAvailable(listener: WorkListener): void {
+    this.#workListeners.push(listener);
+  }
+
+  /** Events of the tenant were committed. Cheap enough for every commit. */
+  eventsWritten(tenant: Tenant, reach: Reach = 'all'): void {
+    for (const listener of this.#eventsListeners) listener(tenant, reach);
+  }
+
+  /** A job of the tenant may be claimed, now or when it is due. Cheap enough for every commit. */
+  workAvailable(tenant: Tenant, { reach = 'all', enqueued = [] }: WorkOptions = {}): void {
+    const work = { reach, dueInMs: firstDueInMs(enqueued) };
+    for (const listener of this.#workListeners) listener(tenant, work);
+  }
+}
+
+/** By the database's clock alone: both times are its own. */
+function firstDueInMs(enqueued: readonly Enqueued[]): number | undefined {
+  let first: number | undefined;
+  for (const { job } of enqueued) {
+    if (job.status !== 'PENDING') continue;
+    const ms = Date.parse(job.runAt) - Date.parse(job.createdAt);
+    if (first === undefined || ms < first) first = ms;
+  }
+  return first;
+}

@@ -1,0 +1,72 @@
+// How many jobs a tenant's loop may claim now, from its slots, what lies ready, the claims in flight and the backlog of
+// outcomes. Computes only; claims and starts are the loop's.
+import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { hasCapacities } from '../../tenants/capacities.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import type { Claimer } from './claimer.ts';
+import type { ReadyQueue } from './ready-queue.ts';
+import type { Slots } from './slots.ts';
+
+// Beyond this size a statement holds its locks longer than it saves.
+const maxClaim = 1500;
+// Outcomes that may wait for their write before the loop stops claiming.
+const maxBacklog = 4000;
+
+export interface ClaimRoomParts {
+  tenantConcurrency: number;
+  slots: Slots;
+  ready: ReadyQueue;
+  claimer: Claimer;
+  outcomes: { readonly pending: number };
+}
+
+export class ClaimRoom {
+  readonly #parts: ClaimRoomParts;
+
+  constructor(parts: ClaimRoomParts) {
+    this.#parts = parts;
+  }
+
+  /** How many jobs of the tenant may run at the same time. */
+  limit({ settings }: Tenant): number {
+    const { tenantConcurrency } = this.#parts;
+    return Math.min(settings.concurrency ?? tenantConcurrency, tenantConcurrency);
+  }
+
+  /** For the free slots, and for those that will be free within a moment. */
+  available(tenant: Tenant): number {
+    const { slots, ready, claimer } = this.#parts;
+    const limit = this.limit(tenant);
+    const ahead = tenant.settings.capacity_units === undefined ? ready.ahead(limit) : 0;
+    return Math.min(slots.freeFor(tenant.slug, limit) + ahead - ready.size - claimer.requested, maxClaim);
+  }
+
+  /** For the next claim; 0 means that it is not the time. */
+  forClaim(tenant: Tenant): number {
+    const { outcomes, claimer, ready } = this.#parts;
+    if (outcomes.pending >= maxBacklog) return 0;
+    const room = this.available(tenant);
+    // A claim for a few, while many are ready or on their way, would cost as much as one for many.
+    const min = claimer.isBusy ? maxClaim / 2 : ready.size;
+    return room > 0 && room >= min ? room : 0;
+  }
+
+  /** For the next jobs of lanes, claimed with the outcomes that advance the lanes. */
+  forNextOfLanes(tenant: Tenant): number {
+    return this.#isDrained(tenant) ? Math.max(0, this.available(tenant)) : 0;
+  }
+
+  /** Whether new jobs may start with their insert. */
+  fits(tenant: Tenant, jobs: readonly NewJob[], types: readonly string[]): boolean {
+    const { slots, ready, claimer } = this.#parts;
+    if (claimer.isBusy || ready.size > 0 || !this.#isDrained(tenant)) return false;
+    if (!jobs.every((job) => !job.remote && types.includes(job.type))) return false;
+    return slots.freeFor(tenant.slug, this.limit(tenant)) >= jobs.length;
+  }
+
+  /** True if no earlier job is known to wait, so a new job may be claimed directly. */
+  #isDrained(tenant: Tenant): boolean {
+    const { slots, claimer } = this.#parts;
+    return claimer.isDrained && !hasCapacities(tenant.settings) && slots.otherWaiters(tenant.slug) === 0;
+  }
+}

@@ -1,0 +1,22 @@
+// What the workers of a daemon share: made once by the composition root and passed down as it is.
+import type { Database } from '../database/database.ts';
+import type { CommitSignals } from '../jobs/commit-signals.ts';
+import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Metrics } from '../stats/metrics.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { HandlerRegistry } from './handlers/handler-registry.ts';
+import type { Heartbeat } from './heartbeat/heartbeat.ts';
+
+export interface WorkerContext {
+  config: Config;
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  handlers: HandlerRegistry;
+  heartbeat: Heartbeat;
+  queueLimit: QueueLimit;
+  signals: CommitSignals;
+}
