@@ -1,46 +1,34 @@
-// What happens after the fact, off the hot path: statistics, webhooks and retention, with their
-// routes. The daemon's watch tells them where there is something to do; a wake-up, that it is now.
-import type { Database } from '../database/database.ts';
+// What follows the events off the hot path: statistics, webhooks and retention, with their routes. The daemon's poll
+// finds the tenants that need them; a wake-up runs them at once.
 import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import { adminWorkerRoutes } from '../http/resources/workers.ts';
 import type { RouteGroup } from '../http/route.ts';
-import type { Config } from '../kernel/config.ts';
-import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Followers } from '../maintenance/follower-poll.ts';
-import type { RetentionHooks, RetentionReport } from '../maintenance/retention.ts';
+import type { RetentionReport } from '../maintenance/retention.ts';
 import { createRetention } from '../maintenance/retention-task.ts';
 import type { PolledTask } from '../maintenance/tenant-poller.ts';
 import type { Metrics } from '../stats/metrics.ts';
 import { reportSetAside } from '../stats/report-set-aside.ts';
 import { Statistics } from '../stats/statistics.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
-
-export interface EventConsumersOptions {
-  config: Config;
-  db: Database;
-  registry: TenantRegistry;
-  logger: Logger;
-  metrics: Metrics;
-  retentionHooks?: RetentionHooks;
-  underLoad(): boolean;
-}
+import type { WorkerPool } from '../worker/loop/worker-pool.ts';
+import type { DaemonContext } from './context.ts';
 
 export interface EventConsumers {
   services: Service[];
   routes: RouteGroup[];
   followers: Omit<Followers, 'seals'>;
   retention: PolledTask;
-  /** Something happened at this tenant. Cheap enough for every job. */
+  /** Events of this tenant were written. Cheap enough for every commit. */
   wake(slug: string): void;
 }
 
-export function createEventConsumers(options: EventConsumersOptions): EventConsumers {
-  const { config, db, registry, logger, metrics, retentionHooks } = options;
-  const { underLoad } = options;
+export function createEventConsumers(context: DaemonContext, workers: WorkerPool): EventConsumers {
+  const { config, db, registry, logger, metrics } = context;
+  const underLoad = () => workers.underLoad;
   const onSetAside = reportSetAside(metrics, logger);
   const statistics = new Statistics({ db, registry, logger, metrics, underLoad, watched: true, onSetAside });
   const webhooks = new WebhookDispatcher({
@@ -66,7 +54,6 @@ export function createEventConsumers(options: EventConsumersOptions): EventConsu
     logger,
     config,
     observe: (tenant, report) => count(metrics, tenant, report),
-    ...(retentionHooks && { hooks: retentionHooks }),
   });
   return {
     services: [statistics, webhooks, retention.service],

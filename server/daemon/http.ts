@@ -1,11 +1,9 @@
-// The daemon's HTTP side: every group of routes with what it needs. Made at the first request: a hundred
-// routes take longer than all the rest of a start.
-import type { Database } from '../database/database.ts';
+// The daemon's HTTP side: every group of routes with what it needs. Created at the first request: a hundred routes take
+// longer than everything else of a start.
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import { eventStreamRoutes } from '../http/resources/event-stream.ts';
 import { eventRoutes } from '../http/resources/events.ts';
-import type { ReadinessState } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/job-logs.ts';
 import { schedulerRoutes } from '../http/resources/scheduler.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
@@ -13,68 +11,66 @@ import type { RouteGroup } from '../http/route.ts';
 import { controlRoutes } from '../http/routes.ts';
 import { HttpServer } from '../http/server.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
-import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
-import type { Config } from '../kernel/config.ts';
-import type { Logger } from '../kernel/logger.ts';
+import type { OperationRunner } from '../maintenance/operation-runner.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import type { Metrics } from '../stats/metrics.ts';
+import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import type { WorkerPool } from '../worker/loop/worker-pool.ts';
+import type { DaemonContext } from './context.ts';
+import type { Enqueuer } from './enqueuer.ts';
 import type { EventConsumers } from './event-consumers.ts';
+import type { Lifecycle } from './lifecycle.ts';
 
 export interface HttpParts {
-  config: Config;
-  version: string;
-  db: Database;
-  logger: Logger;
-  registry: TenantRegistry;
-  keys: KeyVerifier;
-  metrics: Metrics;
-  handlers: HandlerRegistry;
+  lifecycle: Lifecycle;
+  workers: WorkerPool;
+  enqueuer: Enqueuer;
   streams: EventStreams;
+  keys: KeyVerifier;
   waiters: ClaimWaiters;
-  queueLimit: QueueLimit;
+  schedules: ScheduleTicker;
+  operations: OperationRunner;
   eventConsumers: EventConsumers;
-  enqueueJobs(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]>;
-  wake(tenant: Tenant, enqueued?: Enqueued[]): void;
-  wakeOperations(): void;
-  refreshSchedules(tenant: Tenant): void;
-  readiness(): ReadinessState;
-  onRequest(): void;
 }
 
-export function createHttp(parts: HttpParts): HttpServer {
-  const { config, db, logger, registry, keys, readiness, version, onRequest } = parts;
-  const metricsRegistry = parts.metrics.registry;
+export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer {
+  const { config, db, logger, registry, metrics, version } = context;
+  const { keys, lifecycle, workers } = parts;
+  const readiness = () => lifecycle.readiness(workers.runningCount);
   const create = () =>
-    createApp({ config, db, logger, registry, keys, metricsRegistry, readiness, routes: routesOf(parts), version });
+    createApp({
+      config,
+      db,
+      logger,
+      registry,
+      keys,
+      metricsRegistry: metrics.registry,
+      readiness,
+      routes: routesOf(context, parts),
+      version,
+    });
+  const onRequest = () => workers.monitor.wake();
   return new HttpServer(create, { host: config.host, port: config.port, onRequest }, logger);
 }
 
-function routesOf(parts: HttpParts): RouteGroup[] {
-  const {
-    config,
-    db,
-    logger,
-    handlers,
-    streams,
-    keys,
-    registry,
-    waiters,
-    enqueueJobs,
-    wake,
-    wakeOperations,
-    queueLimit,
-  } = parts;
+function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
+  const { config, db, logger, registry, handlers, queueLimit, signals } = context;
+  const { enqueuer, streams, keys, waiters, schedules, operations, eventConsumers } = parts;
+  const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
+  const wakeOperations = () => operations.wake();
+  const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
+    signals.eventsWritten(tenant);
+    signals.workAvailable(tenant, { enqueued });
+  };
+  const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   return [
     eventRoutes({ db }),
     eventStreamRoutes({ db, streams, keys, registry }),
     ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
     ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
     jobLogRoutes({ db }),
-    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange: parts.refreshSchedules, onEnqueued: wake }),
-    ...parts.eventConsumers.routes,
+    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
+    ...eventConsumers.routes,
   ];
 }

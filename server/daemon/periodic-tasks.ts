@@ -1,34 +1,23 @@
-// What a daemon does by itself, each task with its interval: one table to see it all.
-import type { Database } from '../database/database.ts';
-import type { Config } from '../kernel/config.ts';
-import type { Logger } from '../kernel/logger.ts';
+// The tasks of a daemon that one poll of all tenants drives: work, followers, operations, the sweeper and retention.
 import type { Service } from '../kernel/service.ts';
-import { createFollowerPoll, type Followers } from '../maintenance/follower-poll.ts';
+import { createFollowerPoll } from '../maintenance/follower-poll.ts';
 import type { OperationRunner } from '../maintenance/operation-runner.ts';
 import { Sealer } from '../maintenance/sealer.ts';
 import { Sweeper } from '../maintenance/sweeper.ts';
-import { type PolledTask, TenantPoller } from '../maintenance/tenant-poller.ts';
+import { TenantPoller } from '../maintenance/tenant-poller.ts';
 import { createWorkPoll } from '../maintenance/work-poll.ts';
 import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
-import type { Metrics } from '../stats/metrics.ts';
 import { reportSetAside } from '../stats/report-set-aside.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
+import { announceWork } from './announce-work.ts';
+import type { DaemonContext } from './context.ts';
+import type { EventConsumers } from './event-consumers.ts';
 
-export interface PeriodicTasksOptions {
-  config: Config;
-  db: Database;
-  registry: TenantRegistry;
-  logger: Logger;
-  metrics: Metrics;
+export interface PeriodicTasksParts {
   workers: WorkerPool;
   schedules: ScheduleTicker;
   operations: OperationRunner;
-  followers: Omit<Followers, 'seals'>;
-  retention: PolledTask;
-  wake(slug: string): void;
-  /** Wake-ups of other daemons arrive. */
-  receivesNotifications(): boolean;
+  eventConsumers: EventConsumers;
 }
 
 export interface PeriodicTasks {
@@ -36,9 +25,10 @@ export interface PeriodicTasks {
   poller: TenantPoller;
 }
 
-/** One look serves all of them: an idle daemon sends one statement every few seconds. */
-export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
-  const { config, db, registry, logger, metrics, workers, schedules, operations, followers } = options;
+/** One poll serves all of them: an idle daemon sends one statement every few seconds. */
+export function createPeriodicTasks(context: DaemonContext, parts: PeriodicTasksParts): PeriodicTasks {
+  const { config, db, registry, logger, metrics, notifications } = context;
+  const { workers, schedules, operations, eventConsumers } = parts;
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
   const sealer = new Sealer({
@@ -49,25 +39,20 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     underLoad: () => workers.underLoad,
     onSetAside: reportSetAside(metrics, logger),
   });
-  const watchers = [
+  const tasks = [
     createWorkPoll(pollMs, workers, schedules),
-    createFollowerPoll(sweepMs, { ...followers, seals: sealer }),
+    createFollowerPoll(sweepMs, { ...eventConsumers.followers, seals: sealer }),
     operations.watcher(sweepMs),
-    createSweeper(options, sweepMs),
-    options.retention,
+    createSweeper(context, sweepMs),
+    eventConsumers.retention,
   ];
-  const watch = new TenantPoller({
-    db,
-    registry,
-    logger,
-    tasks: watchers,
-    receivesNotifications: options.receivesNotifications,
-  });
-  return { services: [sealer, watch], poller: watch };
+  const receivesNotifications = () => notifications.connected;
+  const poller = new TenantPoller({ db, registry, logger, tasks, receivesNotifications });
+  return { services: [sealer, poller], poller };
 }
 
-function createSweeper(options: PeriodicTasksOptions, everyMs: number): Sweeper {
-  const { config, db, registry, logger, metrics, wake } = options;
+function createSweeper(context: DaemonContext, everyMs: number): Sweeper {
+  const { config, db, registry, logger, metrics } = context;
   return new Sweeper({
     db,
     registry,
@@ -79,7 +64,7 @@ function createSweeper(options: PeriodicTasksOptions, everyMs: number): Sweeper 
     leaseSeconds: config.leaseSeconds,
     tokenLimit: config.tokenLimit,
     timeoutSeconds: config.jobTimeoutSeconds,
-    wake,
+    wake: (slug) => announceWork(context, slug),
     observe: {
       swept: (tenant, kind, count) => {
         metrics.sweeps.add(tenant.slug, kind);

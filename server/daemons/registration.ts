@@ -18,6 +18,8 @@ export interface RegistrationOptions {
   types(): readonly string[];
   running(): number;
   draining(): boolean;
+  /** Called after each write: whether other daemons were alive lately. */
+  onPeers?(hasPeers: boolean): void;
 }
 
 // Readers take a daemon for dead after half a minute: some beats may be lost. While there is nothing
@@ -29,7 +31,6 @@ export class DaemonRegistration implements Service {
   readonly name = 'registration';
   #options: RegistrationOptions;
   #interval: Interval;
-  #alone = false;
   #lastReported = '';
   #lastReportedAt = Number.NEGATIVE_INFINITY;
   /** A daemon restarted under its old name is another one. The last one to register keeps the row. */
@@ -38,16 +39,6 @@ export class DaemonRegistration implements Service {
   constructor(options: RegistrationOptions) {
     this.#options = options;
     this.#interval = new Interval(this.name, beatMs, () => this.#beatIfDue(), options.logger);
-  }
-
-  /** No other daemon has been heard of lately. */
-  get alone(): boolean {
-    return this.#alone;
-  }
-
-  /** Another daemon said that it is there. */
-  joined(): void {
-    this.#alone = false;
   }
 
   async start(): Promise<void> {
@@ -105,7 +96,7 @@ export class DaemonRegistration implements Service {
         lostAfterSeconds,
       ],
     );
-    this.#alone = row?.others === 0;
+    this.#options.onPeers?.(row?.others !== 0);
     this.#lastReported = JSON.stringify(state);
     this.#lastReportedAt = performance.now();
   }

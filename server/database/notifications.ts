@@ -15,7 +15,7 @@ export const tenantsChanged = '!tenants';
 /** Sent in the place of a slug when API keys were revoked or rotated. */
 export const keysChanged = '!keys';
 /** Sent by a daemon that has begun to listen. */
-export const daemonJoined = '!daemon';
+const daemonJoined = '!daemon';
 // A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
 const coalesceMs = 15;
 // Events are news for the readers of streams, who poll as well: as often as a person notices, also under load.
@@ -45,9 +45,8 @@ export class Notifications implements Service {
   #failures = 0;
   #stopped = true;
   /** False while this daemon is known to be the only one. */
-  hasListeners: () => boolean = () => true;
-  /** Called when wake-ups no longer arrive. */
-  onLost: () => void = () => {};
+  #hasPeers = true;
+  #lostListeners = new Set<() => void>();
 
   constructor(options: { url: string; db: Queryable; logger: Logger }) {
     this.#servers = new Servers(options.url);
@@ -61,6 +60,16 @@ export class Notifications implements Service {
     return this.#client !== undefined;
   }
 
+  /** Whether other daemons are alive: without them nothing is sent. */
+  setPeers(hasPeers: boolean): void {
+    this.#hasPeers = hasPeers;
+  }
+
+  /** Called when wake-ups no longer arrive. */
+  onLost(listener: () => void): void {
+    this.#lostListeners.add(listener);
+  }
+
   /** Called with a tenant's slug, or with undefined when any tenant may have been missed. */
   onWake(listener: Listener): void {
     this.#listeners.add(listener);
@@ -69,7 +78,7 @@ export class Notifications implements Service {
   /** Tells the other daemons that there may be work for the tenant. Never fails, never blocks. */
   notify(slug: string): void {
     // A commit for nobody would only be in the way of the others.
-    if (this.#stopped || !this.hasListeners()) return;
+    if (this.#stopped || !this.#hasPeers) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
   }
@@ -81,7 +90,7 @@ export class Notifications implements Service {
 
   /** Tells the other daemons that there is news for readers of the tenant's events. */
   notifyEvents(slug: string): void {
-    if (this.#stopped || !this.hasListeners()) return;
+    if (this.#stopped || !this.#hasPeers) return;
     this.#pendingEvents.add(slug);
     this.#sendEventsTimer ??= setTimeout(() => void this.#sendEvents(), coalesceEventsMs);
   }
@@ -177,7 +186,7 @@ export class Notifications implements Service {
     this.#client = undefined;
     this.#servers.suspect();
     if (this.#reconnectTimer !== undefined) return;
-    if (this.#failures === 0) this.onLost();
+    if (this.#failures === 0) for (const listener of this.#lostListeners) listener();
     this.#failures += 1;
     const delay = Math.min(250 * 2 ** Math.min(this.#failures, 6), 10_000) * (0.5 + Math.random() / 2);
     this.#reconnectTimer = setTimeout(() => {
@@ -190,6 +199,10 @@ export class Notifications implements Service {
     const [sender, slugs = ''] = payload.split(':', 2);
     if (sender === this.#sender) return;
     for (const name of slugs.split(',')) {
+      if (name === daemonJoined) {
+        this.#hasPeers = true;
+        continue;
+      }
       const isEvents = name.startsWith(eventsMark);
       const slug = isEvents ? name.slice(eventsMark.length) : name;
       const listeners = isEvents ? this.#eventListeners : this.#listeners;

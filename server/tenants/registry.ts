@@ -28,13 +28,14 @@ export class TenantRegistry implements Service {
   #reading: Promise<void> | undefined;
   #failing = false;
   #readAt = Number.NEGATIVE_INFINITY;
-  /** True while changes are announced to this daemon. */
-  receivesNotifications: () => boolean = () => false;
+  readonly #notifications: { readonly connected: boolean } | undefined;
 
-  constructor(db: Queryable, logger: Logger, everyMs = refreshMs) {
+  /** While `notifications` are connected, changes are announced to this daemon. */
+  constructor(db: Queryable, logger: Logger, everyMs = refreshMs, notifications?: { readonly connected: boolean }) {
     this.#db = db;
     this.#logger = logger;
-    const period = () => (this.receivesNotifications() ? refreshWhenNotifiedMs : everyMs);
+    this.#notifications = notifications;
+    const period = () => (this.#notifications?.connected ? refreshWhenNotifiedMs : everyMs);
     this.#interval = new Interval(this.name, period, () => this.#tick(), logger);
   }
 
@@ -94,7 +95,7 @@ export class TenantRegistry implements Service {
   }
 
   async #tick(): Promise<void> {
-    if (this.receivesNotifications() && performance.now() - this.#readAt < refreshWhenNotifiedMs) return;
+    if (this.#notifications?.connected && performance.now() - this.#readAt < refreshWhenNotifiedMs) return;
     await this.#tryRefresh();
   }
 

@@ -78,7 +78,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     };
     const act = async (work: Promise<unknown>) => {
       await work;
-      daemon.wake(tenant);
+      daemon.signals.workAvailable(tenant);
     };
     return {
       url: daemon.url,

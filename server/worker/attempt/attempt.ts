@@ -14,8 +14,7 @@ import type { StopReason } from './stop-reason.ts';
 
 export type AttemptEnd =
   /** The outcome is undefined when the lease was lost: nothing may be written. */
-  | { kind: 'ended'; outcome: Outcome | undefined }
-  | UnresponsiveEnd;
+  { kind: 'ended'; outcome: Outcome | undefined } | UnresponsiveEnd;
 
 /** The handler was asked to stop and still runs. */
 export interface UnresponsiveEnd {

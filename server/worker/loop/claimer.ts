@@ -14,7 +14,11 @@ export interface ClaimerOptions {
   leaseSeconds: number;
   /** The job types that this daemon has handlers for. */
   types(): readonly string[];
+  /** How a claim is sent; tests delay and cut it. */
+  send?: SendClaim | undefined;
 }
+
+export type SendClaim = (tenant: Tenant, request: NamedClaim) => Promise<Claimed>;
 
 export type ClaimAnswer =
   /** `sentAt` is the monotonic time before the claim was sent: the lease is at least as old as that. */
@@ -120,8 +124,10 @@ export class Claimer {
     return jobs;
   }
 
-  #send({ schema, settings }: Tenant, request: NamedClaim): Promise<Claimed> {
-    const { db } = this.#options;
+  #send(tenant: Tenant, request: NamedClaim): Promise<Claimed> {
+    const { db, send } = this.#options;
+    const { schema, settings } = tenant;
+    if (send !== undefined) return send(tenant, request);
     return hasCapacities(settings) ? claimWithinCapacity(db, schema, request) : claimJobs(db, schema, request);
   }
 

@@ -33,10 +33,7 @@ export class LoopObserver {
     // One line per claim, not per job.
     const [first] = jobs;
     const jobIds = jobs.map((job) => job.id);
-    this.#logger.debug(
-      { tenant: slug, leaseId: first?.leaseId, workerId: first?.leaseOwner, jobIds },
-      'jobs claimed',
-    );
+    this.#logger.debug({ tenant: slug, leaseId: first?.leaseId, workerId: first?.leaseOwner, jobIds }, 'jobs claimed');
   }
 
   claimFailed({ slug }: Tenant, error: unknown, retryInMs: number): void {
@@ -112,7 +109,11 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
 
 function byOutcome(ended: readonly EndedAttempt[], lost: readonly { seconds: number }[]): Map<JobOutcome, number[]> {
   const groups = new Map<JobOutcome, number[]>();
-  if (lost.length > 0) groups.set('lost', lost.map(({ seconds }) => seconds));
+  if (lost.length > 0)
+    groups.set(
+      'lost',
+      lost.map(({ seconds }) => seconds),
+    );
   for (const { outcome, seconds } of ended) {
     const kind = outcomes[outcome.kind];
     const group = groups.get(kind);

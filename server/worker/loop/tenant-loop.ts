@@ -45,7 +45,13 @@ export class TenantLoop implements SlotWaiter {
     this.tenant = tenant;
     this.#context = context;
     this.#observe = new LoopObserver(context.metrics, logger);
-    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types: () => handlers.types() });
+    this.#claimer = new Claimer({
+      db,
+      workerId,
+      leaseSeconds,
+      types: () => handlers.types(),
+      send: context.sendClaim,
+    });
     this.#attempts = new RunningAttempts(this, context, this.#observe);
     this.#outcomes = new Outcomes(tenant, context, this.#observe);
     const { ready } = this.#attempts;
@@ -143,8 +149,8 @@ export class TenantLoop implements SlotWaiter {
   #startReady(): void {
     const { ready } = this.#attempts;
     // A claim may be answered after the loop was stopped.
-    if (this.#stopped) return ready.requeueAll('drained');
-    if (ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
+    if (this.#stopped) ready.requeueAll('drained');
+    else if (ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
 

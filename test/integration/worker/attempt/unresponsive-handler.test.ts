@@ -78,7 +78,7 @@ const statusOf = async (job: Pick<Job, 'id'>) => (await reread(context, job)).st
 /** Time for a beat, a sweep and a poll: what should not happen has had its chance. */
 async function rounds(daemon: Daemon): Promise<void> {
   const before = (await reread(context, await addJob(context, { type: 'demo.echo' }))).id;
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   await eventually(async () => expect(await statusOf({ id: before })).toBe('SUCCESS'), patient);
 }
 
@@ -117,7 +117,7 @@ test('a paused job stays RUNNING and keeps its lane until its handler has ended;
     'job.paused',
   ]);
   await resumeJob(context.db, context.schema, by(job!));
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   (await begun(job!, 2)).end();
   await eventually(async () => expect(await statusOf(next!)).toBe('SUCCESS'), patient);
   expect(await statusOf(job!)).toBe('SUCCESS');
@@ -219,14 +219,14 @@ test('a handler whose lease was lost does not overlap with the next attempt in t
   const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition] });
   const sweeping = await startDaemon(context, { env: { WORKER_CONCURRENCY: '0' } });
   const job = await addJob(context, { type: 'deaf', targetId: 'lost', maxAttempts: 5 });
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   await eventually(() => expect(runs).toHaveLength(1), patient);
   proxy.blackHole();
   await eventually(async () => expect((await eventTypes(context, job)).at(-1)).toBe('job.lease_expired'), patient);
   proxy.heal();
   // Taken again by the only daemon that runs this type, which knows that the first handler still runs.
   await eventually(async () => {
-    daemon.wake(context.tenant);
+    daemon.signals.workAvailable(context.tenant);
     expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', attempt: 2 });
   }, patient);
   await rounds(daemon);
@@ -246,7 +246,7 @@ test('a daemon that lost its trust keeps the lane if it is back before the lease
   const env = { STALE_LEASE_GRACE_SECONDS: '3600' };
   const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env });
   const job = await addJob(context, { type: 'deaf', targetId: 'kept', maxAttempts: 2 });
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   await eventually(() => expect(runs).toHaveLength(1), patient);
   proxy.blackHole();
   await eventually(() => expect(daemon.workers.runningTypes).toEqual(['deaf']), patient);
@@ -264,7 +264,7 @@ test('a daemon that lost its trust keeps the lane if it is back before the lease
   runs[0]?.end();
   await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'), patient);
   await resumeJob(context.db, context.schema, by(job));
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   await eventually(() => expect(runs).toHaveLength(2), patient);
   expect(runs.map((run) => run.beside)).toEqual([0, 0]);
   runs[1]?.end();

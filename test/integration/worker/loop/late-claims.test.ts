@@ -3,14 +3,12 @@
 import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
-import { type Claimed, type ClaimRequest, claimJobs, claimRemoteJobs } from '../../../../server/jobs/claim/claim.ts';
+import { claimJobs, claimRemoteJobs } from '../../../../server/jobs/claim/claim.ts';
 import { releaseClaim } from '../../../../server/jobs/claim/release-claim.ts';
 import { enqueue } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
-import { Heartbeat } from '../../../../server/worker/heartbeat/heartbeat.ts';
-import { Slots } from '../../../../server/worker/loop/slots.ts';
-import { TenantLoop } from '../../../../server/worker/loop/tenant-loop.ts';
+import { startLoop } from '../../../support/daemon/loop.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
@@ -138,59 +136,19 @@ async function leaseIsOver(leaseId: string): Promise<void> {
   await eventually(async () => expect(await context.db.query(over, [leaseId])).toHaveLength(1));
 }
 
-interface Started {
-  loop: TenantLoop;
-  ran: string[];
-}
-
-function startLoop(shortSeconds: number, send: (request: ClaimRequest, nth: number) => Promise<Claimed>): Started {
-  const logger = createLogger('silent');
-  const heartbeat = new Heartbeat({
-    url: context.url,
-    heartbeatSeconds: 0.2,
-    leaseSeconds: shortSeconds,
-    stallSeconds: 60,
-    logger,
-  });
-  const ran: string[] = [];
-  let claims = 0;
-  const loop = new TenantLoop(context.tenant, {
-    db: context.db,
-    slots: new Slots(5),
-    heartbeat,
-    logger,
-    workerId: 'w1',
-    leaseSeconds: shortSeconds,
-    cancelGraceMs: 100,
-    unresponsiveMaxMs: 60_000,
-    tokenLimit: 0,
-    timeoutSeconds: 0,
-    tenantConcurrency: 5,
-    types: () => ['demo.echo'],
-    claim: (_tenant, request) => send(request, claims++),
-    run: async (_tenant, { job }) => {
-      ran.push(job.id);
-      return { kind: 'completed', result: null };
-    },
-    onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
-  });
-  onTestFinished(async () => {
-    await loop.stopClaiming();
-    await loop.flushed();
-    await heartbeat.stop();
-  });
-  return { loop, ran };
-}
-
 const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
 
 test('what a claim brings whose answer came after its lease goes back, and costs no attempt', async () => {
   const { db, schema } = context;
-  const { loop, ran } = startLoop(1, async (request, nth) => {
-    const claimed = await claimJobs(db, schema, request);
-    if (nth === 0) await leaseIsOver(claimed.leaseId);
-    return claimed;
+  let claims = 0;
+  const { loop, ran } = startLoop(context, {
+    leaseSeconds: 1,
+    heartbeatSeconds: 0.2,
+    sendClaim: async (_tenant, request) => {
+      const claimed = await claimJobs(db, schema, request);
+      if (claims++ === 0) await leaseIsOver(claimed.leaseId);
+      return claimed;
+    },
   });
   const jobs = await addJobs(context, [{ targetId: 'slow' }, { targetId: 'slow' }, {}]);
   loop.wake();

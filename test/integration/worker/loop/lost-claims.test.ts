@@ -1,60 +1,28 @@
 // A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
-import { expect, onTestFinished, test } from 'vitest';
+import { expect, test } from 'vitest';
 import { type Database, isConnectionError } from '../../../../server/database/database.ts';
-import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
-import { createLogger } from '../../../../server/kernel/logger.ts';
-import { Heartbeat } from '../../../../server/worker/heartbeat/heartbeat.ts';
-import { Slots } from '../../../../server/worker/loop/slots.ts';
-import { TenantLoop } from '../../../../server/worker/loop/tenant-loop.ts';
+import { type Claimed, type ClaimRequest, claimJobs } from '../../../../server/jobs/claim/claim.ts';
+import { startLoop } from '../../../support/daemon/loop.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-
-type Claim = ConstructorParameters<typeof TenantLoop>[1]['claim'];
-
-function startLoop(db: Database, claim: Claim): TenantLoop {
-  const logger = createLogger('silent');
-  const heartbeat = new Heartbeat({
-    url: context.url,
-    heartbeatSeconds: 1,
-    leaseSeconds: 3600,
-    stallSeconds: 60,
-    logger,
-  });
-  const loop = new TenantLoop(context.tenant, {
-    db,
-    slots: new Slots(5),
-    heartbeat,
-    logger,
-    workerId: 'w1',
-    leaseSeconds: 3600,
-    cancelGraceMs: 100,
-    unresponsiveMaxMs: 60_000,
-    tokenLimit: 0,
-    timeoutSeconds: 0,
-    tenantConcurrency: 5,
-    types: () => ['demo.echo'],
-    claim,
-    run: async () => ({ kind: 'completed', result: null }),
-    onRunnable() {},
-    observe: { claimed() {}, claimFailed() {}, started() {}, finished() {}, unresponsive() {} },
-  });
-  onTestFinished(() => loop.stopClaiming());
-  return loop;
-}
+const long = { leaseSeconds: 3600, heartbeatSeconds: 1 };
 
 const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
 
 test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
   const { db, schema } = context;
   let cuts = 0;
-  const loop = startLoop(db, async (_tenant, request) => {
-    const claimed = await claimJobs(db, schema, request);
-    if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
-    return claimed;
+  const { loop } = startLoop(context, {
+    ...long,
+    sendClaim: async (_tenant, request) => {
+      const claimed = await claimJobs(db, schema, request);
+      if (cuts++ === 0) throw new Error('Connection terminated unexpectedly');
+      return claimed;
+    },
   });
   const jobs = await addJobs(context, [{ targetId: 'cut' }, { targetId: 'cut' }, {}]);
   loop.wake();
@@ -80,7 +48,8 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
       };
     },
   });
-  const loop = startLoop(cutting, (_tenant, request) => claimJobs(db, schema, request));
+  const sendClaim = (_tenant: unknown, request: ClaimRequest) => claimJobs(db, schema, request);
+  const { loop } = startLoop(context, { ...long, db: cutting, sendClaim });
   const jobs = await addJobs(context, [{ targetId: 'next' }, { targetId: 'next' }, { targetId: 'next' }]);
   loop.wake();
   await eventually(async () => {
@@ -88,6 +57,38 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
   });
   expect(await eventTypes(context, jobs[0]!)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
   expect(await eventTypes(context, jobs[1]!)).toEqual(goneAndBack);
+  await checkInvariants(context);
+});
+
+test('a loop that is stopped waits for the claims in flight; what they bring is requeued, and no more is claimed', async () => {
+  const { db, schema } = context;
+  let answer = (_claimed: Promise<Claimed>) => {};
+  const requests: ClaimRequest[] = [];
+  const { loop, ran } = startLoop(context, {
+    ...long,
+    sendClaim: (_tenant, request) => {
+      requests.push(request);
+      return new Promise<Claimed>((resolve) => {
+        answer = resolve;
+      });
+    },
+  });
+  const jobs = await addJobs(context, [{ targetId: 'stopped' }, {}]);
+  loop.wake();
+  await eventually(() => expect(requests).toHaveLength(1));
+  let stopped = false;
+  const stopping = loop.stopClaiming().then(() => {
+    stopped = true;
+  });
+  loop.wake();
+  await new Promise((resolve) => setImmediate(resolve));
+  expect(stopped).toBe(false);
+  answer(claimJobs(db, schema, requests[0]!));
+  await stopping;
+  await loop.flushed();
+  for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  expect(ran).toEqual([]);
+  expect(requests).toHaveLength(1);
   await checkInvariants(context);
 });
 

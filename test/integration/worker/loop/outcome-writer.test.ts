@@ -8,9 +8,8 @@ import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { OutcomeWriter, type OutcomeWriterOptions } from '../../../../server/worker/loop/outcome-writer.ts';
-import { OutcomeWriterPool } from '../../../../server/worker/loop/outcome-writer-pool.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { OutcomePump, type PumpOptions } from '../../../support/daemon/outcome-pump.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
@@ -34,7 +33,7 @@ const badResult = `result = '"bad"'::jsonb`;
 const anyEndOf = (type: string) => `type = '${type}' and status in ('SUCCESS', 'ERROR')`;
 
 interface Written {
-  settler: OutcomeWriter<FinishedAttempt>;
+  settler: OutcomePump;
   /** Job ids, in the order they were reported; those of outcomes that were not accepted begin with `-`. */
   reported: string[];
   /** Called while a batch is written. */
@@ -44,11 +43,10 @@ interface Written {
 function createSettler(): Written {
   const reported: string[] = [];
   const meanwhile: (() => void)[] = [];
-  const settler = new OutcomeWriter<FinishedAttempt>(settlerOptions(reported, meanwhile));
-  return { settler, reported, meanwhile };
+  return { settler: new OutcomePump(pumpOptions(reported, meanwhile)), reported, meanwhile };
 }
 
-function settlerOptions(reported: string[], meanwhile: (() => void)[]): OutcomeWriterOptions<FinishedAttempt> {
+function pumpOptions(reported: string[], meanwhile: (() => void)[]): PumpOptions {
   return {
     db: context.db,
     schema: context.schema,
@@ -59,13 +57,7 @@ function settlerOptions(reported: string[], meanwhile: (() => void)[]): OutcomeW
       meanwhile.shift()?.();
       return undefined;
     },
-    onClaimed() {},
-    onClaimLost() {},
-    onRunnable() {},
-    onFinished: (items, accepted) => {
-      for (const item of items) reported.push(`${accepted(item) ? '' : '-'}${item.jobId}`);
-    },
-    onWritten() {},
+    onFinished: ({ jobId }, isAccepted) => void reported.push(`${isAccepted ? '' : '-'}${jobId}`),
   };
 }
 
@@ -165,7 +157,7 @@ test.each([
     [1, 2, 3].map((n) => ({ targetId: targetId && `${targetId}-${n}` })),
   );
   const reported: string[] = [];
-  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool(settlerOptions(reported, []));
+  const settlers = new OutcomePump(pumpOptions(reported, []));
   await db.transaction(async (tx) => {
     const claims = [];
     for (const _ of added) claims.push(await claim(context, { limit: 1 }));
@@ -194,8 +186,8 @@ test('two settlers are idle when what one of them took has gone back through the
   const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
   const { jobs } = await claim(context);
   const reported: string[] = [];
-  const settlers: OutcomeWriterPool<FinishedAttempt> = new OutcomeWriterPool({
-    ...settlerOptions(reported, []),
+  const settlers: OutcomePump = new OutcomePump({
+    ...pumpOptions(reported, []),
     nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
     // As when a drain has begun meanwhile.
     onClaimed: ({ jobs: taken }) => {

@@ -7,8 +7,8 @@ import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { OutcomeWriter } from '../../../../server/worker/loop/outcome-writer.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
+import { OutcomePump } from '../../../support/daemon/outcome-pump.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
@@ -30,24 +30,17 @@ function ending(job: Job): FinishedAttempt {
 }
 
 /** A settler whose leases nobody trusts any more, over a connection of its own. */
-function createSettler(url: string): { settler: OutcomeWriter<FinishedAttempt>; accepted: Map<string, boolean> } {
+function createSettler(url: string): { settler: OutcomePump; accepted: Map<string, boolean> } {
   const db = new Database({ url, poolMax: 2, logger: createLogger('silent'), statementTimeoutMs: 300 });
   onTestFinished(() => db.close());
   const accepted = new Map<string, boolean>();
-  const settler = new OutcomeWriter<FinishedAttempt>({
+  const settler = new OutcomePump({
     db,
     schema: context.schema,
     actor: 'worker:w1',
     logger: createLogger('silent'),
     trustedForMs: () => 0,
-    nextClaim: () => undefined,
-    onClaimed() {},
-    onClaimLost() {},
-    onRunnable() {},
-    onFinished: (items, was) => {
-      for (const item of items) accepted.set(item.jobId, was(item));
-    },
-    onWritten() {},
+    onFinished: ({ jobId }, isAccepted) => void accepted.set(jobId, isAccepted),
   });
   return { settler, accepted };
 }

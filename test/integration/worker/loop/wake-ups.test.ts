@@ -79,9 +79,9 @@ test('a draining daemon does not take again what it gave back', async () => {
   const job = await addJob(context, { type: 'long', onDrain: 'requeue' });
   await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
   const drained = daemon.workers.drain(0);
-  daemon.workers.wake(undefined);
+  daemon.workers.wake(context.tenant.slug);
   await drained;
-  daemon.workers.wake(undefined);
+  daemon.workers.wake(context.tenant.slug);
   await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: {} }], 'test');
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED', attempt: 0, leaseOwner: null });
   expect(await unfinished()).toBe(2);

@@ -14,7 +14,7 @@ test('an isolated handler that blocks is paused by ending its thread, and other 
   // A blocked thread keeps a core busy; a short lease would not outlive it on a crowded machine.
   const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { LEASE_SECONDS: '30' } });
   const deaf = await addJob(context, { type: 'isolated.blocker' });
-  daemon.wake(context.tenant);
+  daemon.signals.workAvailable(context.tenant);
   await eventually(async () => expect((await reread(context, deaf)).status).toBe('RUNNING'));
   const [other] = await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: 1 }], 'test');
   await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'));

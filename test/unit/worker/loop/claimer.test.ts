@@ -1,8 +1,9 @@
 // When a tenant's loop claims, and how many claims it has under way.
 import { describe, expect, test } from 'vitest';
+import type { Database } from '../../../../server/database/database.ts';
 import type { Claimed, NamedClaim } from '../../../../server/jobs/claim/claim.ts';
+import type { Tenant } from '../../../../server/tenants/tenant.ts';
 import { Claimer } from '../../../../server/worker/loop/claimer.ts';
-import type { LostClaims } from '../../../../server/worker/loop/lost-claims.ts';
 
 interface Sent {
   request: NamedClaim;
@@ -11,18 +12,17 @@ interface Sent {
   fail(error: Error): Promise<void>;
 }
 
+/** Plays the part of the loop: sends while claims may be sent and there is room. */
 function setUp(room = () => 10) {
   const sent: Sent[] = [];
-  const told = { noRoom: 0, failed: [] as number[], lost: [] as string[], claimed: [] as number[], due: 0 };
-  let number = 0;
+  const told = { noRoom: 0, failed: [] as number[], claimed: [] as number[] };
   const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
   const claims = new Claimer({
-    lost: { disown: async () => {}, add: (leaseId: string) => void told.lost.push(leaseId) } as unknown as LostClaims,
-    next: () => {
-      const limit = room();
-      return limit === 0 ? undefined : { leaseId: `lease${++number}`, owner: 'w', limit, leaseSeconds: 15 };
-    },
-    send: (request) =>
+    db: {} as Database,
+    workerId: 'w',
+    leaseSeconds: 15,
+    types: () => ['demo.echo'],
+    send: (_tenant, request) =>
       new Promise<Claimed>((resolve, reject) => {
         sent.push({
           request,
@@ -36,17 +36,29 @@ function setUp(room = () => 10) {
           },
         });
       }),
-    onClaimed: ({ jobs }) => void told.claimed.push(jobs.length),
-    onFailed: (_error, retryInMs) => void told.failed.push(retryInMs),
-    onNoRoom: () => {
-      told.noRoom += 1;
-    },
-    onDue: () => {
-      told.due += 1;
-    },
   });
+  const tenant = { slug: 'acme', schema: '"acme"', settings: {} } as unknown as Tenant;
+  const claim = async (limit: number) => {
+    const answer = await claims.next(tenant, limit);
+    if (answer.kind === 'claimed') told.claimed.push(answer.claimed.jobs.length);
+    else told.failed.push(answer.retryInMs);
+    if (answer.kind === 'claimed') sendAll();
+  };
+  const sendAll = () => {
+    while (claims.maySend) {
+      const limit = room();
+      if (limit > 0) {
+        void claim(limit);
+        continue;
+      }
+      if (claims.isBusy) return;
+      claims.setFull();
+      told.noRoom += 1;
+      return;
+    }
+  };
   const send = () => {
-    claims.send();
+    sendAll();
     return settled();
   };
   return {
@@ -62,12 +74,12 @@ function setUp(room = () => 10) {
 }
 
 test('nothing is claimed before somebody says that there may be something', async () => {
-  const { claims, sent, wake } = setUp();
-  claims.send();
+  const { claims, sent, send, wake } = setUp();
+  await send();
   expect(sent).toEqual([]);
   await wake();
   expect(sent).toHaveLength(1);
-  expect(claims).toMatchObject({ busy: true, asked: 10, mayBeMore: false, nothingWaits: false });
+  expect(claims).toMatchObject({ isBusy: true, requested: 10, mayHaveWork: false, isDrained: false });
 });
 
 describe('one at a time', () => {
@@ -83,7 +95,7 @@ describe('one at a time', () => {
     await wake();
     await sent[0]!.answer(9);
     expect(sent).toHaveLength(1);
-    expect(claims).toMatchObject({ busy: false, asked: 0, mayBeMore: false, nothingWaits: true });
+    expect(claims).toMatchObject({ isBusy: false, requested: 0, mayHaveWork: false, isDrained: true });
     expect(told.claimed).toEqual([9]);
   });
 
@@ -105,7 +117,7 @@ describe('two at a time', () => {
     await wake();
     await sent[0]!.answer(10);
     expect(sent).toHaveLength(3);
-    expect(claims).toMatchObject({ asked: 20, mayBeMore: true, nothingWaits: false });
+    expect(claims).toMatchObject({ requested: 20, mayHaveWork: true, isDrained: false });
     await wake();
     expect(sent).toHaveLength(3);
     await sent[1]!.answer(10);
@@ -118,9 +130,9 @@ describe('two at a time', () => {
     await sent[0]!.answer(10);
     await sent[2]!.answer(3);
     expect(sent).toHaveLength(3);
-    expect(claims).toMatchObject({ busy: true, asked: 10, mayBeMore: false });
+    expect(claims).toMatchObject({ isBusy: true, requested: 10, mayHaveWork: false });
     await sent[1]!.answer(0);
-    expect(claims).toMatchObject({ busy: false, asked: 0, nothingWaits: true });
+    expect(claims).toMatchObject({ isBusy: false, requested: 0, isDrained: true });
     expect(sent).toHaveLength(3);
   });
 
@@ -143,20 +155,20 @@ test('a short answer to a claim that was sent before a full one came does not en
   room = 0;
   await sent[1]!.answer(10);
   await sent[2]!.answer(0);
-  expect(claims).toMatchObject({ busy: false, mayBeMore: true, nothingWaits: false });
+  expect(claims).toMatchObject({ isBusy: false, mayHaveWork: true, isDrained: false });
   expect(told.noRoom).toBe(1);
 });
 
 describe('without room', () => {
   test('it is said that something waits', async () => {
     let room = 0;
-    const { claims, sent, wake, told } = setUp(() => room);
+    const { claims, sent, send, wake, told } = setUp(() => room);
     await wake();
     expect(sent).toEqual([]);
     expect(told.noRoom).toBe(1);
-    expect(claims).toMatchObject({ mayBeMore: true, nothingWaits: false });
+    expect(claims).toMatchObject({ mayHaveWork: true, isDrained: false });
     room = 5;
-    claims.send();
+    void send();
     expect(claims.requested).toBe(10);
   });
 
@@ -175,37 +187,18 @@ describe('without room', () => {
   });
 });
 
-describe('a claim that fails', () => {
-  test('is remembered as lost and tried again later, not at once', async () => {
-    const { claims, sent, send, wake, told } = setUp();
-    await wake();
-    await sent[0]!.fail(new Error('connection lost'));
-    expect(told).toMatchObject({ lost: ['lease1'], claimed: [] });
-    expect(told.failed).toHaveLength(1);
-    expect(told.failed[0]).toBeGreaterThan(0);
-    expect(sent).toHaveLength(1);
-    expect(claims).toMatchObject({ busy: false, asked: 0, nothingWaits: false });
-    await expect.poll(() => told.due, { timeout: 5000 }).toBe(1);
-    await send();
-    expect(sent).toHaveLength(2);
-    await sent[1]!.answer(0);
-    expect(claims.isDrained).toBe(true);
-  });
-});
-
-test('stopped, it waits for the answers and sends no more', async () => {
-  const { claims, sent, wake, told } = setUp();
+test('a claim that fails is tried again after a delay, not at once', async () => {
+  const { claims, sent, send, wake, told } = setUp();
   await wake();
-  await sent[0]!.answer(10);
-  let stopped = false;
-  const stopping = claims.stop().then(() => {
-    stopped = true;
-  });
-  await sent[1]!.answer(10);
-  expect(stopped).toBe(false);
-  await sent[2]!.answer(10);
-  await stopping;
-  expect(told.claimed).toEqual([10, 10, 10]);
+  await sent[0]!.fail(new Error('refused'));
+  expect(told).toMatchObject({ claimed: [] });
+  expect(told.failed).toHaveLength(1);
+  expect(told.failed[0]).toBeGreaterThan(0);
+  await send();
+  expect(sent).toHaveLength(1);
+  expect(claims).toMatchObject({ isBusy: false, requested: 0, isDrained: false });
   await wake();
-  expect(sent).toHaveLength(3);
+  expect(sent).toHaveLength(2);
+  await sent[1]!.answer(0);
+  expect(claims.isDrained).toBe(true);
 });

@@ -1,0 +1,45 @@
+// What nearly every part of a daemon needs, made once and passed down as it is.
+import { Database } from '../database/database.ts';
+import { Notifications } from '../database/notifications.ts';
+import { CommitSignals } from '../jobs/commit-signals.ts';
+import { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import { Metrics } from '../stats/metrics.ts';
+import { TenantRegistry } from '../tenants/registry.ts';
+import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+
+export interface DaemonOptions {
+  config: Config;
+  /** `config.databaseUrl`, or that of the embedded Postgres. */
+  databaseUrl: string;
+  logger: Logger;
+  handlers: HandlerRegistry;
+  version: string;
+}
+
+export interface DaemonContext extends DaemonOptions {
+  db: Database;
+  registry: TenantRegistry;
+  metrics: Metrics;
+  notifications: Notifications;
+  signals: CommitSignals;
+  queueLimit: QueueLimit;
+}
+
+export function createContext(options: DaemonOptions): DaemonContext {
+  const { config, databaseUrl, version } = options;
+  const logger = options.logger.child({ worker: config.workerId });
+  const db = new Database({ url: databaseUrl, poolMax: config.databasePoolMax, logger });
+  const notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db, logger });
+  return {
+    ...options,
+    logger,
+    db,
+    notifications,
+    registry: new TenantRegistry(db, logger, undefined, notifications),
+    metrics: new Metrics({ perTenant: config.metricsPerTenant, version, pools: () => ({ main: db.pool }) }),
+    signals: new CommitSignals(),
+    queueLimit: new QueueLimit(db),
+  };
+}

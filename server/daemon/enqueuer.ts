@@ -1,0 +1,29 @@
+// Enqueues jobs for the API and the test kit: callers share commits, and where workers have free slots the jobs start
+// with the commit that inserts them.
+import type { CommitSignals } from '../jobs/commit-signals.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { WorkerPool } from '../worker/loop/worker-pool.ts';
+import type { DaemonContext } from './context.ts';
+
+export class Enqueuer {
+  readonly #group: EnqueueGroupCommit;
+  readonly #workers: WorkerPool;
+  readonly #signals: CommitSignals;
+
+  constructor({ db, signals }: DaemonContext, workers: WorkerPool) {
+    this.#group = new EnqueueGroupCommit(db);
+    this.#workers = workers;
+    this.#signals = signals;
+  }
+
+  async enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
+    const reserve = (given: readonly NewJob[]) => this.#workers.reserve(tenant.slug, given);
+    const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor, reserve);
+    this.#signals.eventsWritten(tenant);
+    const allStarted = enqueued.every((one) => one.kind === 'created' && one.started);
+    if (!allStarted) this.#signals.workAvailable(tenant, { enqueued });
+    return enqueued;
+  }
+}

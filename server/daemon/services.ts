@@ -1,0 +1,186 @@
+// Creates every part of a daemon in the order of their dependencies, subscribes them to the signals after commits, and
+// lists them in the order in which they start.
+import { DaemonRegistration } from '../daemons/registration.ts';
+import { keysChanged, tenantsChanged } from '../database/notifications.ts';
+import { ServerWatch } from '../database/server-watch.ts';
+import { EventStreams } from '../events/stream/streams.ts';
+import type { HttpServer } from '../http/server.ts';
+import type { Service } from '../kernel/service.ts';
+import { OperationRunner } from '../maintenance/operation-runner.ts';
+import type { TenantPoller } from '../maintenance/tenant-poller.ts';
+import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
+import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
+import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
+import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
+import { observeHeartbeat } from '../worker/loop/observe.ts';
+import { WorkerPool } from '../worker/loop/worker-pool.ts';
+import { announceWork } from './announce-work.ts';
+import type { DaemonContext } from './context.ts';
+import { Enqueuer } from './enqueuer.ts';
+import { createEventConsumers, type EventConsumers } from './event-consumers.ts';
+import { createHttp } from './http.ts';
+import type { Lifecycle } from './lifecycle.ts';
+import { createPeriodicTasks } from './periodic-tasks.ts';
+
+export interface Services {
+  http: HttpServer;
+  workers: WorkerPool;
+  enqueuer: Enqueuer;
+  streams: EventStreams;
+  operations: OperationRunner;
+  registration: DaemonRegistration;
+  /** Services of a group start side by side, after all groups before it. They stop in reverse. */
+  inOrder: Service[][];
+}
+
+export function createServices(context: DaemonContext, lifecycle: Lifecycle): Services {
+  const { config, db, registry, logger, metrics, handlers, notifications, signals, queueLimit } = context;
+  const keys = new KeyVerifier(db, config, logger);
+  const heartbeat = createHeartbeat(context);
+  const workers = new WorkerPool({ ...context, heartbeat });
+  const enqueuer = new Enqueuer(context, workers);
+  const waiters = createClaimWaiters(context);
+  const streams = createStreams(context);
+  const eventConsumers = createEventConsumers(context, workers);
+  const schedules = new ScheduleTicker({
+    queueLimit,
+    db,
+    registry,
+    jobTypes: handlers,
+    logger,
+    onEnqueued: (tenant, enqueued) => {
+      signals.eventsWritten(tenant);
+      signals.workAvailable(tenant, { enqueued });
+    },
+  });
+  const operations = new OperationRunner({ db, registry, logger, wake: (slug) => announceWork(context, slug) });
+  const periodic = createPeriodicTasks(context, { workers, schedules, operations, eventConsumers });
+  const registration = new DaemonRegistration({
+    db,
+    logger,
+    workerId: config.workerId,
+    version: context.version,
+    types: () => (config.workerConcurrency === 0 ? [] : handlers.types()),
+    running: () => workers.runningCount,
+    draining: () => lifecycle.isDraining,
+    onPeers: (hasPeers) => notifications.setPeers(hasPeers),
+  });
+  const serverWatch = new ServerWatch({
+    servers: db.servers,
+    logger,
+    onMoved: () => {
+      notifications.reconnect();
+      heartbeat.reconnect();
+    },
+  });
+  const parts = { lifecycle, workers, enqueuer, streams, keys, waiters, schedules, operations, eventConsumers };
+  const http = createHttp(context, parts);
+  subscribe(context, { workers, waiters, streams, eventConsumers, poller: periodic.poller });
+  receiveNotifications(context, { keys, streams, poller: periodic.poller });
+  return {
+    http,
+    workers,
+    enqueuer,
+    streams,
+    operations,
+    registration,
+    inOrder: [
+      [...(handlers.threads === undefined ? [] : [handlers.threads]), registry, keys, notifications, heartbeat],
+      [workers],
+      [
+        waiters,
+        operations,
+        schedules,
+        streams,
+        ...eventConsumers.services,
+        workers.monitor,
+        ...periodic.services,
+        registration,
+        serverWatch,
+        metrics,
+      ],
+    ],
+  };
+}
+
+interface Subscribers {
+  workers: WorkerPool;
+  waiters: ClaimWaiters;
+  streams: EventStreams;
+  eventConsumers: EventConsumers;
+  poller: TenantPoller;
+}
+
+/** Who learns of a commit: see CommitSignals. */
+function subscribe({ signals, notifications }: DaemonContext, subscribers: Subscribers): void {
+  const { workers, waiters, streams, eventConsumers, poller } = subscribers;
+  signals.onEventsWritten(({ slug }, reach) => {
+    streams.wake(slug);
+    eventConsumers.wake(slug);
+    if (reach === 'all') notifications.notifyEvents(slug);
+  });
+  signals.onWorkAvailable(({ slug, schema }, { reach, dueInMs }) => {
+    workers.wake(slug);
+    if (dueInMs !== undefined) workers.dueIn(slug, dueInMs);
+    waiters.wake(schema);
+    poller.wake();
+    if (reach === 'all') notifications.notify(slug);
+  });
+}
+
+/** What other daemons have committed. Their own consumers read the events; here only the streams do. */
+function receiveNotifications(
+  { notifications, registry, signals }: DaemonContext,
+  { keys, streams, poller }: { keys: KeyVerifier; streams: EventStreams; poller: TenantPoller },
+): void {
+  notifications.onLost(() => {
+    registry.refreshNow();
+    poller.wake();
+  });
+  notifications.onEvents((slug) => streams.wake(slug));
+  // Without a slug any notification may have been missed.
+  notifications.onWake((slug) => {
+    if (slug === keysChanged || slug === undefined) keys.forget();
+    if (slug === keysChanged) return streams.checkKeys();
+    if (slug === tenantsChanged || slug === undefined) void registry.refresh().catch(() => {});
+    if (slug === tenantsChanged) return;
+    const tenants = slug === undefined ? registry.active() : [registry.bySlug(slug)];
+    for (const tenant of tenants) {
+      if (tenant === undefined) continue;
+      signals.eventsWritten(tenant, 'daemon');
+      signals.workAvailable(tenant, { reach: 'daemon' });
+    }
+  });
+}
+
+function createHeartbeat({ config, databaseUrl, logger, metrics }: DaemonContext): Heartbeat {
+  return new Heartbeat({
+    url: databaseUrl,
+    heartbeatSeconds: config.heartbeatIntervalSeconds,
+    leaseSeconds: config.leaseSeconds,
+    stallSeconds: config.loopStallSeconds,
+    logger,
+    listeners: observeHeartbeat(metrics, logger),
+  });
+}
+
+function createClaimWaiters({ config, logger }: DaemonContext): ClaimWaiters {
+  return new ClaimWaiters(config.pollIntervalSeconds * 1000, logger, {
+    total: config.claimWaitersMax,
+    perTenant: config.claimWaitersPerTenant,
+    perKey: config.claimWaitersPerKey,
+  });
+}
+
+function createStreams({ config, db, logger }: DaemonContext): EventStreams {
+  const options = {
+    maxReaders: config.streamReadersMax,
+    maxReadersPerTenant: config.streamReadersPerTenant,
+    maxReadersPerKey: config.streamReadersPerKey,
+    bufferBytes: config.streamBufferBytes,
+    pollMs: config.streamPollSeconds * 1000,
+    pingMs: config.streamPingSeconds * 1000,
+    now: () => db.now(),
+  };
+  return new EventStreams(db, options, logger);
+}
