@@ -2,7 +2,7 @@
 // lists them in the order in which they start.
 import { DaemonRegistration } from '../daemons/registration.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications.ts';
-import { ServerWatch } from '../database/server-watch.ts';
+import { ServerMonitor } from '../database/server-monitor.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';
@@ -65,10 +65,10 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
     draining: () => lifecycle.isDraining,
     onPeers: (hasPeers) => notifications.setPeers(hasPeers),
   });
-  const serverWatch = new ServerWatch({
+  const serverMonitor = new ServerMonitor({
     servers: db.servers,
     logger,
-    onMoved: () => {
+    onServerChanged: () => {
       notifications.reconnect();
       heartbeat.reconnect();
     },
@@ -96,7 +96,7 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
         workers.monitor,
         ...periodic.services,
         registration,
-        serverWatch,
+        serverMonitor,
         metrics,
       ],
     ],

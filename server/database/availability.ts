@@ -1,5 +1,5 @@
-// Whether the database can be reached, said once: a line when it goes away, one when it comes back, a summary in
-// between. Everybody else's errors of that kind are marked, so that the log need not tell each of them.
+// Logs whether the database can be reached: a line when it becomes unavailable, one when it is back, a summary in
+// between. Connection errors are marked, so that other code does not log each of them.
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 
@@ -9,14 +9,14 @@ const gatherMs = 250;
 
 const outages = new WeakSet<object>();
 
-/** The error only says that the database cannot be reached, which `Availability` tells. */
+/** Whether `Availability` already reports this error. */
 export function isOutage(error: unknown): boolean {
   return typeof error === 'object' && error !== null && outages.has(error);
 }
 
 export class Availability {
   readonly #logger: Logger;
-  #away: { since: number; failures: number; toldAt: number } | undefined;
+  #away: { since: number; failures: number; reportedAt: number } | undefined;
   #lost = 0;
   #lostTimer: NodeJS.Timeout | undefined;
 
@@ -29,13 +29,13 @@ export class Availability {
     mark(error);
     const now = performance.now();
     if (this.#away === undefined) {
-      this.#away = { since: now, failures: 1, toldAt: now };
+      this.#away = { since: now, failures: 1, reportedAt: now };
       this.#logger.error({ reason: errorMessage(error) }, 'database cannot be used; trying until it can');
       return;
     }
     this.#away.failures += 1;
-    if (now - this.#away.toldAt < summaryEveryMs) return;
-    this.#away.toldAt = now;
+    if (now - this.#away.reportedAt < summaryEveryMs) return;
+    this.#away.reportedAt = now;
     const { failures, since } = this.#away;
     this.#logger.error(
       { reason: errorMessage(error), failures, awaySeconds: seconds(since) },

@@ -1,11 +1,11 @@
-// The connections of one process to its database: made to the server that accepts writes, given their limits, dropped
-// when they lead to the wrong server. Says whether the database can be reached at all.
+// The connection pool of a process. Connects to the server that accepts writes, sets the limits of each session, and
+// drops connections to a server that is no longer used.
 import pg from 'pg';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Availability } from './availability.ts';
 import { clientOf, Servers } from './servers.ts';
-import { keepAliveAfterMs, openSession, type SessionLimits } from './session.ts';
+import { keepAliveAfterMs, openSession, type SessionLimits } from './session-limits.ts';
 import { Statements } from './statements.ts';
 import { createTypeParsers } from './timestamps.ts';
 
@@ -40,7 +40,7 @@ export class Connections {
       keepAliveInitialDelayMillis: keepAliveAfterMs,
       application_name: options.applicationName,
       types: createTypeParsers(),
-      // What is sent without waiting for the answer before it is on its way at once.
+      // Sends a statement without waiting for the result of the previous one.
       pipeline: true,
       onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
@@ -54,13 +54,13 @@ export class Connections {
     return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
   }
 
-  /** To be released by the caller. */
+  /** The caller releases it. */
   async take(): Promise<pg.PoolClient> {
     try {
       for (;;) {
         const client = await this.pool.connect();
         if (this.#generations.get(client) === this.servers.generation) return client;
-        // It leads to a server that is not used any more.
+        // Its server is no longer used.
         client.release(true);
       }
     } catch (error) {
@@ -75,8 +75,8 @@ export class Connections {
     return this.#statements.get(client);
   }
 
-  /** What the last write that failed for want of space or of the right to write said; until one succeeds again. */
-  writeFault: string | undefined;
+  /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
+  writeError: string | undefined;
 
   /** A connection broke, idle or in use. */
   lost(error: unknown): void {
@@ -87,7 +87,7 @@ export class Connections {
   async #opened(client: pg.PoolClient): Promise<void> {
     // Without a listener, an error of a connection that is in use would end the process.
     client.on('error', () => {});
-    // Before anything is waited for: what is chosen later is another server.
+    // Before the first await: a server chosen later is another one.
     this.#generations.set(client, this.servers.generation);
     const { direct, ...clock } = await openSession(client, this.#limits);
     this.#statements.set(client, new Statements(client, direct));

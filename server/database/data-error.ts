@@ -1,5 +1,5 @@
-// Rows that Postgres refuses for what they contain. Trying again cannot help, so the row has to be
-// found among the others, and the others have to go on without it.
+// Rows that Postgres refuses because of their content. A retry cannot succeed, so the row is isolated and the others
+// are processed without it.
 import { type Queryable, sqlState } from './database.ts';
 
 /** A value out of range (22), a constraint (23) or a limit of Postgres, such as the size of an index row (54). */
@@ -7,7 +7,7 @@ export function isDataError(error: unknown): boolean {
   return /^(22|23|54)/.test(sqlState(error) ?? '');
 }
 
-/** Does `work` in a part of the transaction that can be taken back; undefined if it failed with a data error. */
+/** Runs `work` in a savepoint; undefined if it failed with a data error and was rolled back. */
 export async function attempt<R>(
   tx: Queryable,
   work: () => Promise<R>,
@@ -27,7 +27,7 @@ export async function attempt<R>(
   }
 }
 
-/** `work` on all items but those that make it fail: halves a failing list until the faulty items are alone. */
+/** Runs `work` on all items except those that make it fail: bisects a failing list until the invalid items are alone. */
 export async function withoutFaulty<T, R>(
   tx: Queryable,
   items: readonly T[],

@@ -1,14 +1,14 @@
-// The pool and the two ways to use it: one statement, or one transaction. Retries only what is
-// known not to have happened. Callers own their SQL; this file owns connections and errors.
+// The pool and the ways to use it: one statement, a transaction, a pipelined transaction. Classifies errors; only what
+// surely did not happen is retried. Callers own their SQL.
 import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections.ts';
 import type { Servers } from './servers.ts';
-import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './session.ts';
+import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './session-limits.ts';
 import { isStatementGone } from './statements.ts';
 
 export interface Queryable {
-  /** `often`: one of the few statements that run all the time; it is parsed once per connection. */
+  /** `often`: a frequent statement, prepared once per connection. */
   query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], often?: 'often'): Promise<R[]>;
 }
 
@@ -30,9 +30,9 @@ export interface TransactionOptions {
   idleTimeoutMs?: number;
 }
 
-// Planning what is sent together takes as long as a dozen of its rows. A plan that is kept must fit a table of
-// any size: one that was made while it was small may not read all of it.
-const keepPlans = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
+// Planning a pipelined statement takes as long as a dozen of its rows, so its plan is kept. It must fit a table of any
+// size: a plan made for a small table would read all of it.
+const keepPlansQuery = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true)`;
 
 export class Database implements Queryable {
@@ -61,13 +61,13 @@ export class Database implements Queryable {
     return this.#connections.servers;
   }
 
-  /** The SQL state of the last write that the server refused for want of space or of the right to write. */
-  get writeFault(): string | undefined {
-    return this.#connections.writeFault;
+  /** The SQL state of the last write that failed because the server is out of space or read-only. */
+  get writeError(): string | undefined {
+    return this.#connections.writeError;
   }
 
   canWrite(): void {
-    this.#connections.writeFault = undefined;
+    this.#connections.writeError = undefined;
   }
 
   /** The database's time, as far as this process knows it. */
@@ -87,12 +87,12 @@ export class Database implements Queryable {
   async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const timeoutMs = options.timeoutMs ?? this.#statementTimeoutMs;
     return this.#withClient(timeoutMs, (client) =>
-      this.#rollingBack(client, async (told) => {
+      this.#rollingBack(client, async (track) => {
         const result = await beforeCommit(async () => {
           await client.query(this.#beginOf(client, options));
           return work({
             query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
-              told(this.#run<R>(client, text, values, often)),
+              track(this.#run<R>(client, text, values, often)),
           });
         });
         await client.query('COMMIT');
@@ -102,24 +102,24 @@ export class Database implements Queryable {
   }
 
   /**
-   * A transaction whose statements do not need each other's answers: they are sent together, with their
-   * COMMIT, so that the server waits for nobody while it holds their locks. `send` must send all of them
-   * before it waits. If one fails, the server refuses those behind it, and the COMMIT takes all back. What
-   * fails on this side of the connection takes back nothing: `send` should have all it needs before it begins.
+   * A transaction whose statements do not need each other's results. They are sent together with their COMMIT, so that
+   * the server holds no lock while it waits for the client. `send` must send all of them before it awaits. If one
+   * fails, the server refuses the following ones and the COMMIT rolls back. An error in `send` itself does not roll
+   * back: prepare everything before.
    */
   async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
-      this.#rollingBack(client, async (told) => {
-        // Waited for: without it the others would be transactions of their own.
+      this.#rollingBack(client, async (track) => {
+        // Awaited: without BEGIN each of the others would be a transaction of its own.
         await Promise.all([
           client.query(this.#beginOf(client, {})),
-          this.#connections.statementsOf(client)?.direct ? client.query(keepPlans) : undefined,
+          this.#connections.statementsOf(client)?.direct ? client.query(keepPlansQuery) : undefined,
         ]);
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], often?: 'often') => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return (await told(this.#send<R>(client, text, values, often))).rows;
+            return (await track(this.#send<R>(client, text, values, often))).rows;
           },
         });
         sent = true;
@@ -129,10 +129,10 @@ export class Database implements Queryable {
     );
   }
 
-  /** Rolls back what fails, and tells why: statements that were sent behind the one that failed only say that it did. */
+  /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
   async #rollingBack<T>(
     client: pg.PoolClient,
-    work: (told: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
+    work: (track: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
   ): Promise<T> {
     let first: unknown;
     try {
@@ -144,7 +144,7 @@ export class Database implements Queryable {
       );
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
-      throw sqlState(error) === failedBefore ? (first ?? error) : error;
+      throw sqlState(error) === transactionFailed ? (first ?? error) : error;
     }
   }
 
@@ -152,7 +152,7 @@ export class Database implements Queryable {
     if (!this.pool.ended) await this.pool.end();
   }
 
-  /** A connection of our own has the usual limits already. */
+  /** A direct connection already has the default limits. */
   #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
     const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
     const own = {
@@ -177,9 +177,9 @@ export class Database implements Queryable {
     return named ?? client.query<R>(text, values);
   }
 
-  /** Whether the connection is to be given up: the server may have lost its role while it lived on. */
+  /** Whether to drop the connection: its server may have become a standby. */
   #cannotWrite(error: unknown): boolean {
-    this.#connections.writeFault = sqlState(error);
+    this.#connections.writeError = sqlState(error);
     if (!this.servers.isChosen || sqlState(error) !== readOnly) return false;
     this.servers.suspect();
     return true;
@@ -202,7 +202,7 @@ export class Database implements Queryable {
     } catch (error) {
       broken = timedOut || isConnectionError(error) || isStatementGone(error);
       if (timedOut || isConnectionError(error)) this.#connections.lost(error);
-      if (isWriteFault(error)) broken = this.#cannotWrite(error) || broken;
+      if (isWriteError(error)) broken = this.#cannotWrite(error) || broken;
       throw error;
     } finally {
       clearTimeout(timer);
@@ -211,13 +211,13 @@ export class Database implements Queryable {
   }
 }
 
-/** The server gives up a little earlier than this side: then it is known that nothing happened. */
+/** The server times out a little before the client does: then it is certain that nothing happened. */
 function serverTimeoutMs(timeoutMs: number): number {
   return Math.ceil(timeoutMs * 0.95);
 }
 
-/** The transaction had failed already. */
-const failedBefore = '25P02';
+/** SQL state of a statement in a transaction that has already failed. */
+const transactionFailed = '25P02';
 
 export function sqlState(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
@@ -234,12 +234,12 @@ export function isConnectionError(error: unknown): boolean {
 /** Errors of connections that were lost before a COMMIT was sent. */
 const uncommitted = new WeakSet<Error>();
 
-/** A connection that is lost in here, e.g. by the server's limit for idle transactions, took its transaction with it. */
+/** A connection that is lost in here, e.g. by the server's limit for idle transactions, has rolled back. */
 async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
   } catch (error) {
-    // After a timeout of our own there is no time left for another try.
+    // After our own timeout no time is left for a retry.
     if (error instanceof Error && isConnectionError(error) && error.message !== timedOutMessage) uncommitted.add(error);
     throw error;
   }
@@ -250,7 +250,7 @@ const timedOutMessage = 'statement timed out';
 const readOnly = '25006';
 
 /** Read-only, no space left, or a broken disk: other statements may work, writes do not. */
-function isWriteFault(error: unknown): boolean {
+function isWriteError(error: unknown): boolean {
   return [readOnly, '53100', '58030'].includes(sqlState(error) ?? '');
 }
 
@@ -265,7 +265,7 @@ export function isRetryable(error: unknown): boolean {
   );
 }
 
-/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. Later it may. */
+/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. A retry may succeed. */
 export function isTransient(error: unknown): boolean {
   return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
 }

@@ -1,7 +1,7 @@
-// What the usual refusals of Postgres mean and what a person can do about them.
+// Messages for common errors of Postgres: what they mean and what to do.
 import { isConnectionError, sqlState } from './database.ts';
 
-/** Undefined for an error that is none of the usual ones. */
+/** Undefined for other errors. */
 export function explainDatabaseError(error: unknown): string | undefined {
   const state = sqlState(error) ?? '';
   const reason = reasonOf(error);
@@ -19,7 +19,7 @@ export function explainDatabaseError(error: unknown): string | undefined {
   return undefined;
 }
 
-/** Trying several addresses ends in an error without a message of its own. */
+/** An AggregateError of several addresses has no message of its own. */
 function reasonOf(error: unknown): string {
   const inner = error instanceof AggregateError && error.message === '' ? error.errors[0] : error;
   const text = inner instanceof Error ? inner.message : String(inner);

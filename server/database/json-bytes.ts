@@ -1,9 +1,9 @@
-// How many bytes a query would bring: pages and claims end before they fill the memory or block the loop.
+// Limits the bytes that a query returns, so that pages and claims neither fill the memory nor block the event loop.
 
-/** Most bytes of documents in one page or claim. The first row always comes, however large it is. */
+/** Maximum bytes of documents in one page or claim. The first row is always returned, however large. */
 export const answerBytes = 4_194_304;
 
-/** SQL for the bytes of a jsonb column, about as its text has them. Reads only what is stored compressed. */
+/** SQL for the approximate text size of a jsonb column. Reads the value only if it is stored compressed. */
 export function jsonBytes(column: string): string {
   return `coalesce(case when pg_column_compression(${column}) is null then pg_column_size(${column})
     else octet_length(${column}::text) end, 0)`;

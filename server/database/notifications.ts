@@ -1,5 +1,5 @@
-// Wake-ups between daemons: one LISTEN connection each, one coalesced NOTIFY for all tenants.
-// A wake-up is a hint. Everything works, a little later, when none arrives.
+// Wake-ups between daemons: one LISTEN connection each, one coalesced NOTIFY for all tenants. A wake-up is a hint:
+// without it polling finds the work a little later.
 import { randomBytes } from 'node:crypto';
 import type pg from 'pg';
 import { errorMessage } from '../kernel/errors.ts';
@@ -7,18 +7,18 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Queryable } from './database.ts';
 import { clientOf, Servers } from './servers.ts';
-import { keepAliveAfterMs } from './session.ts';
+import { keepAliveAfterMs } from './session-limits.ts';
 
 export const wakeChannel = 'leasehold_wake';
-/** Sent in the place of a slug when tenants were made, changed or deleted. No slug has this form. */
+/** Sent instead of a slug when tenants were created, changed or deleted. No slug has this form. */
 export const tenantsChanged = '!tenants';
-/** Sent in the place of a slug when API keys were revoked or rotated. */
+/** Sent instead of a slug when API keys were revoked or rotated. */
 export const keysChanged = '!keys';
-/** Sent by a daemon that has begun to listen. */
+/** Sent by a daemon that starts to listen. */
 const daemonJoined = '!daemon';
-// A commit with a pending NOTIFY takes an instance-wide lock: one for everything of this time.
+// A commit with a pending NOTIFY takes an instance-wide lock, so wake-ups of this time are sent together.
 const coalesceMs = 15;
-// Events are news for the readers of streams, who poll as well: as often as a person notices, also under load.
+// Stream readers poll as well, so events can be announced less often.
 const coalesceEventsMs = 200;
 /** Before the slug, if there are new events and no new work. */
 const eventsMark = '~';
@@ -55,7 +55,7 @@ export class Notifications implements Service {
     this.#logger = options.logger;
   }
 
-  /** Wake-ups arrive; whoever relies on them may look around less often. */
+  /** Wake-ups arrive, so that polls may be less frequent. */
   get connected(): boolean {
     return this.#client !== undefined;
   }
@@ -75,9 +75,9 @@ export class Notifications implements Service {
     this.#listeners.add(listener);
   }
 
-  /** Tells the other daemons that there may be work for the tenant. Never fails, never blocks. */
+  /** Notifies the other daemons that there may be work for the tenant. Never fails, never blocks. */
   notify(slug: string): void {
-    // A commit for nobody would only be in the way of the others.
+    // Without other daemons the commit would only delay others.
     if (this.#stopped || !this.#hasPeers) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
@@ -88,7 +88,7 @@ export class Notifications implements Service {
     this.#eventListeners.add(listener);
   }
 
-  /** Tells the other daemons that there is news for readers of the tenant's events. */
+  /** Notifies the other daemons that the tenant has new events. */
   notifyEvents(slug: string): void {
     if (this.#stopped || !this.#hasPeers) return;
     this.#pendingEvents.add(slug);
@@ -104,7 +104,7 @@ export class Notifications implements Service {
   async stop(): Promise<void> {
     this.#stopped = true;
     clearTimeout(this.#reconnectTimer);
-    // What a drain requeued is for the others to run.
+    // Other daemons run what a drain requeued.
     await this.#send();
     await this.#sendEvents();
     const client = this.#client;
@@ -112,7 +112,7 @@ export class Notifications implements Service {
     await client?.end().catch(() => {});
   }
 
-  /** Gives up the connection for one to the server that is used now. */
+  /** Reconnects to the server that is used now. */
   reconnect(): void {
     void this.#client?.end().catch(() => {});
   }
@@ -122,7 +122,7 @@ export class Notifications implements Service {
     this.#sendTimer = undefined;
     const slugs = [...this.#pending];
     this.#pending.clear();
-    // Work is news as well.
+    // A wake-up for work covers events too.
     for (const slug of slugs) this.#pendingEvents.delete(slug);
     await this.#publish(slugs, '*');
   }
@@ -138,7 +138,7 @@ export class Notifications implements Service {
     );
   }
 
-  /** `all` takes the place of names that are too many. */
+  /** `all` replaces a list of names that is too long. */
   async #publish(names: string[], all: string): Promise<void> {
     if (names.length === 0) return;
     const joined = names.join(',');
@@ -166,16 +166,16 @@ export class Notifications implements Service {
       await client.query(`listen ${wakeChannel}; notify ${wakeChannel}, '${this.#sender}:${daemonJoined}'`);
       if (this.#stopped) return await client.end();
       this.#client = client;
-      // What was sent while nobody listened is gone: look everywhere.
+      // Notifications sent meanwhile are lost: wake every tenant.
       if (this.#failures > 0) {
         this.#logger.info({ failures: this.#failures }, 'listening for wake-ups again');
         this.#wake(undefined);
       }
       this.#failures = 0;
     } catch (error) {
-      // Once per outage: it is tried again every few seconds.
+      // Logged once per outage: retries follow every few seconds.
       if (this.#failures <= 1)
-        this.#logger.warn({ reason: errorMessage(error) }, 'cannot listen for wake-ups; polling goes on');
+        this.#logger.warn({ reason: errorMessage(error) }, 'cannot listen for wake-ups; polling continues');
       await client.end().catch(() => {});
       this.#lost(client);
     }

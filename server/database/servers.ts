@@ -1,12 +1,12 @@
-// The servers of a database and which of them accepts writes. With one host there is nothing to choose. With several,
-// all are asked before a new connection is made whenever the last choice may be wrong: after a failure, and now and then.
+// Chooses the server of a database that accepts writes. With several hosts, all are probed before a new connection when
+// the last choice may be wrong: after a failure, and periodically.
 import pg from 'pg';
 import { parseDatabaseUrl } from '../kernel/database-url.ts';
 import { errorMessage } from '../kernel/errors.ts';
 
 export interface ServerState {
   url: string;
-  /** For people: host and port, no user and no password. */
+  /** For logs: host and port, no user and no password. */
   name: string;
   writable: boolean;
   /** Grows with every promotion of a standby. */
@@ -21,28 +21,28 @@ export interface Unreachable {
   error: string;
 }
 
-export type Survey = { servers: ServerState[]; unreachable: Unreachable[] };
+export type ProbeResult = { servers: ServerState[]; unreachable: Unreachable[] };
 
-/** Two servers accept writes that should be one. */
+/** Two servers of one database accept writes. */
 export interface SplitBrain {
   used: string | undefined;
   refused: string;
   reason: string;
 }
 
-// A host that is gone must not hold up those that are there.
-const askTimeoutMs = 2_000;
+// An unreachable host must not delay the others.
+const probeTimeoutMs = 2_000;
 
 export class Servers {
   readonly urls: readonly string[];
   readonly #writableOnly: boolean;
   #current: ServerState | undefined;
   #suspect = true;
-  #asking: Promise<void> | undefined;
+  #checking: Promise<void> | undefined;
   #splitBrains = new Map<string, SplitBrain>();
-  /** The newest history seen: a server with an older one was left behind by a promotion. */
+  /** The newest timeline seen: a server with an older one was replaced by a promotion. */
   #newest: { systemId: string; timeline: number } | undefined;
-  /** Goes up when another server is used: connections made before lead to the wrong one. */
+  /** Incremented when another server is chosen: older connections lead to the wrong one. */
   #generation = 0;
 
   constructor(url: string) {
@@ -51,7 +51,7 @@ export class Servers {
     this.#writableOnly = address.writableOnly;
   }
 
-  /** There is something to choose, or to check. */
+  /** Whether a server must be chosen or checked before a connection. */
   get isChosen(): boolean {
     return this.#writableOnly;
   }
@@ -60,7 +60,7 @@ export class Servers {
     return this.#generation;
   }
 
-  /** For people. */
+  /** For logs. */
   get currentName(): string | undefined {
     return this.#current?.name;
   }
@@ -69,7 +69,7 @@ export class Servers {
     return [...this.#splitBrains.values()];
   }
 
-  /** The server in use may have failed or lost its role: ask before the next connection. */
+  /** The current server may have failed or been demoted: probe before the next connection. */
   suspect(): void {
     this.#suspect = true;
   }
@@ -81,26 +81,26 @@ export class Servers {
     return { host, port };
   }
 
-  /** What the driver needs to know of all of them: user, database, encryption. */
+  /** For the settings that all servers share: user, database, encryption. */
   get url(): string {
     return this.urls[0] as string;
   }
 
-  /** Asks every server and settles which one is used. Callers at the same time share one round. */
+  /** Probes every server and chooses one. Concurrent callers share one check. */
   check(): Promise<void> {
-    this.#asking ??= this.#choose().finally(() => {
-      this.#asking = undefined;
+    this.#checking ??= this.#choose().finally(() => {
+      this.#checking = undefined;
     });
-    return this.#asking;
+    return this.#checking;
   }
 
   async #choose(): Promise<void> {
-    const { servers, unreachable } = await survey(this.urls);
+    const { servers, unreachable } = await probeServers(this.urls);
     const writable = servers.filter((server) => server.writable);
     for (const server of servers) this.#remember(server);
-    const valid = writable.filter((server) => !this.#isLeftBehind(server));
-    // Among equals the one in use stays: two servers of one timeline cannot be told apart. A server of another
-    // cluster is used only where there is no other: an upgrade makes one.
+    const valid = writable.filter((server) => !this.#isOutdated(server));
+    // The current server is kept if it is valid: nothing distinguishes two servers of one timeline. A server of another
+    // cluster is used only if there is no other, as after an upgrade.
     const known = valid.filter((server) => server.systemId === this.#newest?.systemId);
     const chosen = valid.find((server) => server.url === this.#current?.url) ?? known[0] ?? valid[0];
     this.#noteSplitBrains(writable, chosen);
@@ -119,7 +119,7 @@ export class Servers {
     else if (this.#newest.systemId === systemId) this.#newest.timeline = Math.max(this.#newest.timeline, timeline);
   }
 
-  #isLeftBehind({ systemId, timeline }: ServerState): boolean {
+  #isOutdated({ systemId, timeline }: ServerState): boolean {
     return systemId === this.#newest?.systemId && timeline < this.#newest.timeline;
   }
 
@@ -144,7 +144,7 @@ export class Servers {
   }
 }
 
-/** Carries the state of a read-only transaction: callers treat both alike. */
+/** Has the SQL state of a read-only transaction: callers handle both alike. */
 export class NoWritableServer extends Error {
   override name = 'NoWritableServer';
   readonly code = '25006';
@@ -159,9 +159,9 @@ export class NoWritableServer extends Error {
   }
 }
 
-async function survey(urls: readonly string[]): Promise<Survey> {
-  const found: Survey = { servers: [], unreachable: [] };
-  for (const answer of await Promise.all(urls.map(ask))) {
+async function probeServers(urls: readonly string[]): Promise<ProbeResult> {
+  const found: ProbeResult = { servers: [], unreachable: [] };
+  for (const answer of await Promise.all(urls.map(probe))) {
     if ('error' in answer) found.unreachable.push(answer);
     else found.servers.push(answer);
   }
@@ -174,32 +174,32 @@ interface StateRow {
   system_id: string;
 }
 
-const askForState = `
+const stateQuery = `
   select current_setting('transaction_read_only') = 'off' as writable, system_identifier::text as system_id,
          case when pg_is_in_recovery() then coalesce((select received_tli from pg_stat_wal_receiver), timeline_id)::text
               else ('x' || substr(pg_walfile_name(pg_current_wal_lsn()), 1, 8))::bit(32)::int::text end as timeline
     from pg_control_system(), pg_control_checkpoint()`;
-// Hosted databases may keep the rest to themselves.
-const askForRole = `select current_setting('transaction_read_only') = 'off' as writable, '' as system_id, '0' as timeline`;
+// Hosted databases may deny access to the rest.
+const roleQuery = `select current_setting('transaction_read_only') = 'off' as writable, '' as system_id, '0' as timeline`;
 
-async function ask(url: string): Promise<ServerState | Unreachable> {
+async function probe(url: string): Promise<ServerState | Unreachable> {
   const name = nameOf(url);
   const client = new pg.Client({
     connectionString: url,
-    connectionTimeoutMillis: askTimeoutMs,
-    query_timeout: askTimeoutMs,
+    connectionTimeoutMillis: probeTimeoutMs,
+    query_timeout: probeTimeoutMs,
     application_name: 'leasehold-probe',
   });
   client.on('error', () => {});
   try {
     await client.connect();
-    const [row] = (await client.query<StateRow>(askForState).catch(() => client.query<StateRow>(askForRole))).rows;
+    const [row] = (await client.query<StateRow>(stateQuery).catch(() => client.query<StateRow>(roleQuery))).rows;
     if (row === undefined) return { url, name, error: 'it gave no answer' };
     return { url, name, writable: row.writable, timeline: Number(row.timeline), systemId: row.system_id };
   } catch (error) {
     return { url, name, error: errorMessage(error) || 'it cannot be reached' };
   } finally {
-    // One that answers nothing is not waited for.
+    // Not awaited: the server may not answer.
     void client.end().catch(() => {});
   }
 }
@@ -208,12 +208,12 @@ function nameOf(url: string): string {
   return /^[^:]+:\/\/(?:[^/?#]*@)?([^/?#]*)/.exec(url)?.[1] || 'localhost';
 }
 
-/** A client class whose connections go to the server that is picked when they are made. */
+/** A client class that connects to the server that is chosen at that moment. */
 export function clientOf(servers: Servers): typeof pg.Client {
   if (!servers.isChosen) return pg.Client;
   const connect = pg.Client.prototype.connect as (this: pg.Client) => Promise<unknown>;
   return class extends pg.Client {
-    // The driver's own type of it has two forms.
+    // The driver's type has two overloads.
     override connect = ((callback?: (error?: Error) => void) => {
       const connecting = this.#connectToPicked();
       if (callback === undefined) return connecting;

@@ -1,9 +1,9 @@
-// Named statements of one connection: what is sent often is parsed once. Bounded, because every
-// tenant has its own texts; and only on a connection of our own, because a pooler in transaction mode
-// hands each statement to another server process.
+// Prepared statements of one connection: frequent texts are parsed once. Bounded, because every tenant has its own
+// texts; and only on a direct connection, because a pooler in transaction mode may send each statement to another
+// server process.
 import type pg from 'pg';
 
-// A server process keeps some 100 kB for each.
+// Each takes about 100 kB in the server process.
 const maxNamed = 50;
 const maxSeen = 200;
 const usesBeforeNaming = 3;
@@ -12,7 +12,7 @@ export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
-  /** Whether what is named here is known there. */
+  /** Whether the server process stays the same, so that it keeps the names. */
   readonly direct: boolean;
   #count = 0;
 
@@ -21,7 +21,7 @@ export class Statements {
     this.direct = direct;
   }
 
-  /** Sends it at once, under a name if it is worth one. */
+  /** Sends it at once, prepared if it is frequent. */
   query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
     const name = this.direct ? this.#nameOf(text) : undefined;
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
@@ -56,15 +56,15 @@ export class Statements {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
     const { connection } = this.#client as unknown as { connection: { parsedStatements: Record<string, string> } };
-    // Where it was refused, the server does not know the name, and asking to forget it would fail.
+    // If the server refused it, it does not know the name and DEALLOCATE would fail.
     if (connection.parsedStatements[name] === undefined) return;
     delete connection.parsedStatements[name];
-    // It goes before the statement that takes its place.
+    // Sent before the statement that replaces it.
     this.#client.query(`deallocate ${name}`).catch(() => {});
   }
 }
 
-/** The server does not know the name any more, or what it stands for has changed: nothing was done. */
+/** The server no longer knows the prepared statement, or its plan became invalid: nothing was executed. */
 export function isStatementGone(error: unknown): boolean {
   if (!(error instanceof Error) || !('code' in error)) return false;
   return error.code === '26000' || (error.code === '0A000' && error.message.includes('cached plan'));

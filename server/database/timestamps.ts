@@ -1,12 +1,12 @@
-// timestamptz travels as an ISO text with microseconds, never as a Date (which drops them and
-// breaks cursors). Also keeps int8 as text: identity values can pass 2^53.
+// timestamptz is read as ISO text with microseconds, not as a Date, which would drop them and break cursors. int8 stays
+// text: identity values can exceed 2^53.
 import pg from 'pg';
 
 const timestamptzOid = 1184;
-// Created, due and started at, and one to spare.
-const remembered = 4;
+// created_at, run_at, started_at, and one more.
+const cacheSize = 4;
 
-/** One per pool or client: it remembers a few texts, because rows of one answer mostly share their times. */
+/** One per pool or client: caches a few texts, because rows of one result mostly share their times. */
 export function createTypeParsers(): pg.CustomTypesConfig {
   const recent: { text: string; iso: string }[] = [];
   let oldest = 0;
@@ -14,7 +14,7 @@ export function createTypeParsers(): pg.CustomTypesConfig {
     for (const known of recent) if (known.text === text) return known.iso;
     const iso = toIso(text);
     recent[oldest] = { text, iso };
-    oldest = (oldest + 1) % remembered;
+    oldest = (oldest + 1) % cacheSize;
     return iso;
   };
   return {

@@ -8,12 +8,12 @@ export interface WriteCheckResult {
   detail?: string;
 }
 
-// Anybody may ask, as often as they like; the database is asked once in this time.
+// Readiness is public and may be requested at any rate; the database is queried once in this time.
 const keepMs = 1_000;
-// Shorter than the usual probe timeouts, so that the probe sees an answer and not silence.
+// Shorter than the usual timeouts of probes, so that the probe gets an answer.
 const timeoutMs = 2_000;
 
-/** Names no host and no user: strangers read it. The log has the rest. */
+/** Public, so it names no host and no user. The log has the rest. */
 const details: Record<string, string> = {
   '25006': 'the database is a standby or read-only',
   '53100': 'the database has no space left',
@@ -32,13 +32,13 @@ export class WriteCheck {
 
   run(): Promise<WriteCheckResult> {
     if (this.#last === undefined || performance.now() - this.#last.at > keepMs) {
-      this.#last = { result: this.#ask(), at: performance.now() };
+      this.#last = { result: this.#probe(), at: performance.now() };
     }
     return this.#last.result;
   }
 
-  async #ask(): Promise<WriteCheckResult> {
-    const write = this.#db.writeFault === undefined ? this.#touch() : this.#allocate();
+  async #probe(): Promise<WriteCheckResult> {
+    const write = this.#db.writeError === undefined ? this.#touch() : this.#allocate();
     const answer = write.then(
       (): WriteCheckResult => ({ ok: true }),
       (error: unknown): WriteCheckResult => failure(error),
@@ -49,22 +49,22 @@ export class WriteCheck {
     return Promise.race([answer, timeout]).finally(() => silence.abort());
   }
 
-  /** Writes one row that exists: fails on a standby. */
+  /** Updates an existing row: fails on a standby. */
   async #touch(): Promise<void> {
     await this.#db.query(`update ${controlSchema}.daemons set running = running where id = $1`, [this.#workerId]);
   }
 
-  /** After a write failed, one that needs new pages must succeed; then it is taken back. */
+  /** After a failed write, one that needs new pages must succeed; it is rolled back. */
   async #allocate(): Promise<void> {
-    const enough = new Error('taken back');
+    const rollback = new Error('rolled back');
     const table = `${controlSchema}.write_check_${process.pid}`;
     const written = this.#db.transaction(async (tx) => {
       await tx.query(`create table ${table} (filler text)`);
       await tx.query(`insert into ${table} select repeat(md5(n::text), 4) from generate_series(1, 1000) as n`);
-      throw enough;
+      throw rollback;
     });
     await written.catch((error: unknown) => {
-      if (error !== enough) throw error;
+      if (error !== rollback) throw error;
     });
     this.#db.canWrite();
   }
@@ -72,12 +72,12 @@ export class WriteCheck {
 
 function failure(error: unknown): WriteCheckResult {
   const state = sqlState(error) ?? '';
-  // Not migrated yet, which another check says.
+  // Not migrated yet, which another check reports.
   if (state === '42P01' || state === '3F000') return { ok: true };
   return { ok: false, detail: details[state] ?? 'the database cannot be reached' };
 }
 
-/** Rejects on a server that does not accept writes, before anything else is tried on it. */
+/** Rejects on a server that does not accept writes. */
 export async function requireWritable(db: Database): Promise<void> {
   const [row] = await db.query<{ read_only: string }>(`select current_setting('transaction_read_only') as read_only`);
   if (row?.read_only !== 'off') throw new ReadOnlyServer();

@@ -5,13 +5,13 @@ export class TooManyBytes extends Error {
   override name = 'TooManyBytes';
 }
 
-export async function countBytes(body: AsyncIterable<Uint8Array> | null, mostBytes: number): Promise<number> {
+export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxBytes: number): Promise<number> {
   if (body === null) return 0;
   let bytes = 0;
   for await (const chunk of body) {
     bytes += chunk.byteLength;
     // Leaving the loop cancels the body.
-    if (bytes > mostBytes) throw new TooManyBytes(`The answer has more than ${mostBytes} bytes`);
+    if (bytes > maxBytes) throw new TooManyBytes(`The answer has more than ${maxBytes} bytes`);
   }
   return bytes;
 }

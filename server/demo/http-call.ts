@@ -38,7 +38,7 @@ export const httpCall = defineJob({
       // Without its cause, which would tell a tenant which names and addresses exist behind this machine.
       throw new Recoverable('The server could not be reached', { code: 'UNREACHABLE' });
     });
-    const bytes = await countBytes(response.body, mostAnswerBytes).catch((error: unknown) => {
+    const bytes = await countBytes(response.body, maxAnswerBytes).catch((error: unknown) => {
       if (error instanceof TooManyBytes) throw new Fatal(error.message, { code: 'ANSWER_TOO_LARGE' });
       throw error;
     });
@@ -52,4 +52,4 @@ export const httpCall = defineJob({
 });
 
 // More than a sample needs.
-const mostAnswerBytes = 10_485_760;
+const maxAnswerBytes = 10_485_760;

@@ -47,11 +47,11 @@ const formats: Record<string, string> = {
   uri: 'https://example.com/',
   ipv4: '192.0.2.1',
 };
-const deepest = 10;
+const maxDepth = 10;
 
 /** As little as the schema asks for. */
 function sampleOf(schema: Schema, depth: number): unknown {
-  if (depth > deepest) return null;
+  if (depth > maxDepth) return null;
   for (const key of ['default', 'const'] as const) if (schema[key] !== undefined) return schema[key];
   for (const key of ['examples', 'enum'] as const) {
     const values = schema[key];
@@ -96,11 +96,11 @@ function textOf(schema: Schema): string {
 
 function numberOf(schema: Schema): number {
   const step = numberIn(schema.multipleOf, 1);
-  const least = Math.max(numberIn(schema.minimum, -Infinity), numberIn(schema.exclusiveMinimum, -Infinity));
-  const most = Math.min(numberIn(schema.maximum, Infinity), numberIn(schema.exclusiveMaximum, Infinity));
-  const first = Math.ceil(least / step) * step;
-  const fits = (n: number) => (n > least || n === schema.minimum) && (n < most || n === schema.maximum);
-  return [step, first, first + step, (least + most) / 2].find(fits) ?? 1;
+  const min = Math.max(numberIn(schema.minimum, -Infinity), numberIn(schema.exclusiveMinimum, -Infinity));
+  const max = Math.min(numberIn(schema.maximum, Infinity), numberIn(schema.exclusiveMaximum, Infinity));
+  const first = Math.ceil(min / step) * step;
+  const fits = (n: number) => (n > min || n === schema.minimum) && (n < max || n === schema.maximum);
+  return [step, first, first + step, (min + max) / 2].find(fits) ?? 1;
 }
 
 function numberIn(value: unknown, otherwise: number): number {

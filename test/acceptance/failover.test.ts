@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { runCli } from '../../server/cli/program.ts';
 import { Database } from '../../server/database/database.ts';
-import { ServerWatch } from '../../server/database/server-watch.ts';
+import { ServerMonitor } from '../../server/database/server-monitor.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { checkEffects, useEffects } from '../support/daemon/effects.ts';
 import { launchProcess, startProcess } from '../support/daemon/process.ts';
@@ -103,13 +103,13 @@ test('of two servers that accept writes the one that was left behind is not used
     const portOf = async () =>
       Number((await db.query<{ port: string }>(`select current_setting('port') as port`))[0]?.port);
     let moved = 0;
-    const watch = new ServerWatch({ servers: db.servers, logger, onMoved: () => void (moved += 1) });
-    await watch.look();
+    const watch = new ServerMonitor({ servers: db.servers, logger, onServerChanged: () => void (moved += 1) });
+    await watch.check();
     expect(await portOf()).toBe(primary.port);
     // The primary lives on, as it does behind a broken network.
     await standby.promote();
     expect(await portOf()).toBe(primary.port);
-    await watch.look();
+    await watch.check();
     expect(moved).toBe(1);
     expect(lines).toEqual(['two database servers accept writes; one is not used']);
     expect(await portOf()).toBe(standby.port);

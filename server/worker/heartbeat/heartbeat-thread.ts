@@ -3,7 +3,7 @@
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
 import { clientOf, Servers } from '../../database/servers.ts';
-import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/session.ts';
+import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/session-limits.ts';
 import { createTypeParsers } from '../../database/timestamps.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';

@@ -1,33 +1,33 @@
-// Looks at all servers of a database now and then: notices a primary that lost its role while connections to it live
-// on, and two servers that both accept writes.
+// Polls all servers of a database: detects a primary that was demoted while connections to it stay open, and two
+// servers that both accept writes.
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { Servers } from './servers.ts';
 
-export interface ServerWatchOptions {
+export interface ServerMonitorOptions {
   servers: Servers;
   logger: Logger;
-  /** Another server is used from now on: connections to the one before are to be given up. */
-  onMoved(): void;
+  /** Another server is used from now on: drop the connections to the previous one. */
+  onServerChanged(): void;
   everyMs?: number;
 }
 
-export class ServerWatch implements Service {
+export class ServerMonitor implements Service {
   readonly name = 'database-servers';
-  readonly #options: ServerWatchOptions;
+  readonly #options: ServerMonitorOptions;
   readonly #interval: Interval;
   #generation: number;
   #reported = '';
 
-  constructor(options: ServerWatchOptions) {
+  constructor(options: ServerMonitorOptions) {
     this.#options = options;
     this.#generation = options.servers.generation;
-    this.#interval = new Interval(this.name, options.everyMs ?? 5_000, () => this.look(), options.logger);
+    this.#interval = new Interval(this.name, options.everyMs ?? 5_000, () => this.check(), options.logger);
   }
 
   async start(): Promise<void> {
-    // With one host there is nothing to look at.
+    // With one host there is nothing to poll.
     if (this.#options.servers.urls.length > 1) await this.#interval.start();
   }
 
@@ -35,9 +35,9 @@ export class ServerWatch implements Service {
     await this.#interval.stop();
   }
 
-  async look(): Promise<void> {
-    const { servers, logger, onMoved } = this.#options;
-    // That none accepts writes is reported by whoever needs a connection.
+  async check(): Promise<void> {
+    const { servers, logger, onServerChanged: onMoved } = this.#options;
+    // If none accepts writes, the next connection attempt reports it.
     await servers.check().catch(() => {});
     if (servers.generation !== this.#generation) {
       this.#generation = servers.generation;

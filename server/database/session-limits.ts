@@ -13,7 +13,7 @@ export interface SessionLimits {
 }
 
 export interface SessionFacts {
-  /** The server process that answers is the one that greeted: nothing pools connections in between. */
+  /** The server process that answers is the one that was connected to: no pooler is in between. */
   direct: boolean;
   /** The database's clock at `readAt`, in milliseconds since 1970. */
   serverTimeMs: number;
@@ -21,17 +21,17 @@ export interface SessionFacts {
   readAt: number;
 }
 
-/** The longest that a transaction may hold its locks while its client says nothing. */
+/** How long a transaction may hold its locks while its client is silent. */
 export const idleInTransactionMs = 3_000;
-/** Longer than a frozen holder of the lock is kept, so that a waiter gets the lock and no error. */
+/** Longer than the limit for idle transactions, so that a waiter gets the lock of a frozen holder and no error. */
 export const lockTimeoutMs = 5_000;
-/** A server whose host vanished is noticed by the client too: without it the system waits two hours before it asks. */
+/** Detects a server whose host vanished; without it the system probes after two hours. */
 export const keepAliveAfterMs = 10_000;
-// A client whose host vanished answers no packet; one that is frozen does not read: both end here.
+// Ends connections of clients whose host vanished (no packet is acknowledged) and of frozen ones (they do not read).
 const tcpUserTimeoutMs = 10_000;
 const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };
 
-/** Sets the limits where the connection is our own, and finds out what it leads to: one statement. */
+/** Sets the limits on a direct connection and reads the session's facts, in one statement. */
 export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
   const { processID } = client as unknown as { processID: number };
   const settings: Record<string, string> = {
@@ -60,7 +60,7 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   };
 }
 
-/** A BEGIN that brings limits along, in the same message: the simple protocol takes several statements at once. */
+/** A BEGIN with limits in the same message: the simple protocol accepts several statements at once. */
 export function beginWith({ statementMs, lockMs, idleInTransactionMs: idleMs }: Partial<SessionLimits>): string {
   const limits = [
     ['statement_timeout', statementMs],
