@@ -2,9 +2,9 @@
 import type { Request } from 'express';
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
-import { pendingPhases, readPhases } from '../../jobs/attempt/read-phases.ts';
+import { pendingPhases, readPhases } from '../../jobs/attempt/phases.ts';
 import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
-import { type EnqueueJobs, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
+import { type EnqueueJobs, idempotencyConflict } from '../../jobs/enqueue/enqueue.ts';
 import type { JobRequest } from '../../jobs/enqueue/job-request.ts';
 import { clientRequestId, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';

@@ -5,7 +5,7 @@ import type { Database } from '../../database/database.ts';
 import type { ActionRequest, ActionResult } from '../../jobs/actions/job-action.ts';
 import { resolveJob, resumeJob } from '../../jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../jobs/actions/stop.ts';
-import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import { readPhases } from '../../jobs/attempt/phases.ts';
 import { checkDocument } from '../../jobs/enqueue/document-limit.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { problem } from '../../kernel/errors.ts';

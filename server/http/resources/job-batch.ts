@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../daemons/live-daemons.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
-import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/enqueue/enqueue-all.ts';
+import { enqueueAllOrNone, idempotencyConflict } from '../../jobs/enqueue/enqueue.ts';
 import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../../jobs/model/trace.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
@@ -51,7 +51,7 @@ export async function createBatch(
   const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
-      ? context.withTurn(() => enqueueAllOrNone(deps.db, context.tenant, traced, context.actor))
+      ? context.withTurn(() => enqueueAllOrNone(deps.db, context.tenant.schema, traced, context.actor))
       : deps.enqueueJobs(context.tenant, traced, context.actor);
   });
   if (atomic) deps.wake?.(context.tenant, enqueued);

@@ -1,6 +1,6 @@
 // How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
 import { z } from 'zod';
-import type { Phase } from '../../jobs/attempt/read-phases.ts';
+import type { Phase } from '../../jobs/attempt/phases.ts';
 import { retryRequest } from '../../jobs/enqueue/job-request.ts';
 import { holdOf } from '../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../jobs/model/job.ts';
@@ -183,7 +183,7 @@ function phaseToApi(phase: Phase): z.input<typeof phaseSchema> {
     result: phase.result ?? null,
     error: phase.error,
     attempt: phase.attempt,
-    started_at: phase.started_at,
-    finished_at: phase.finished_at,
+    started_at: phase.startedAt,
+    finished_at: phase.finishedAt,
   };
 }

@@ -1,7 +1,7 @@
 // /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
-import { readPhases } from '../../jobs/attempt/read-phases.ts';
+import { readPhases } from '../../jobs/attempt/phases.ts';
 import { jobRequest } from '../../jobs/enqueue/job-request.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { findJob } from '../../jobs/read/find-job.ts';

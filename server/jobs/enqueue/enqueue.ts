@@ -1,10 +1,12 @@
-// Putting jobs in: one or many, in one transaction, idempotent by `clientRequestId`.
-// Jobs without a target need one statement; lanes are locked, numbered, looked at, then filled.
+// Enqueues jobs: one or many, in one transaction, idempotent by `clientRequestId`. Jobs without a target need one
+// statement; with targets, the lanes are locked, numbered and read before the jobs are inserted.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { problem } from '../../kernel/errors.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
-import { firstByPriority, promote, takeLaneNumbers } from '../lanes/lane.ts';
+import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
 import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
 import { type Job, type JobRow, priorityRank, toJob } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
@@ -28,17 +30,20 @@ export interface NewJob extends RequestedColumns {
 }
 
 export type Enqueued =
-  /** `started`: it began to run with the commit that brought it. The job is as it was put in all the same. */
+  /** `started`: it is RUNNING with the commit that inserted it. `job` shows it as it was enqueued all the same. */
   | { kind: 'created'; job: Job; started?: boolean }
-  /** Without payload and result if it was replayed among others. */
+  /** Without payload and result if it was replayed together with others. */
   | { kind: 'replayed'; job: Job }
-  /** The key was used for another request; `job` is what that one made. */
+  /** The key was used for another request, which made `job`. */
   | { kind: 'conflict'; job: Job };
+
+/** How routes enqueue: the daemon's group commit, which lets callers that wait at the same time share a commit. */
+export type EnqueueJobs = (tenant: Tenant, newJobs: NewJob[], actor: string) => Promise<Enqueued[]>;
 
 export type Reserve = (jobs: readonly NewJob[]) => Reservation | undefined;
 
 export interface EnqueueOptions {
-  /** Where it has slots, the jobs start at once. */
+  /** If it returns slots, the jobs start at once. */
   reserve?: Reserve | undefined;
   /** How long to wait for a locked lane. */
   lockTimeoutMs?: number;
@@ -73,6 +78,32 @@ export async function enqueue(
   });
 }
 
+/** Every job or none: a key that was used for another request undoes the whole batch. */
+export async function enqueueAllOrNone(
+  db: Database,
+  schema: Schema,
+  newJobs: NewJob[],
+  actor: string,
+): Promise<Enqueued[]> {
+  return retryConflicts(() =>
+    db.transaction(async (tx) => {
+      const results = await enqueueIn(tx, schema, newJobs, actor);
+      const index = results.findIndex((result) => result.kind === 'conflict');
+      const conflict = results[index];
+      if (conflict !== undefined) throw idempotencyConflict(conflict, `jobs[${index}]`);
+      return results;
+    }),
+  );
+}
+
+export function idempotencyConflict(enqueued: Enqueued, field = 'client_request_id') {
+  return problem(
+    'IDEMPOTENCY_CONFLICT',
+    'This idempotency key was used with another request; use a new key for a new request.',
+    { field, job_id: enqueued.job.id },
+  );
+}
+
 async function enqueueStarted(
   db: Database,
   schema: Schema,
@@ -94,9 +125,9 @@ async function enqueueStarted(
   }
 }
 
-/** The same inside a transaction of the caller's. */
+/** `enqueue` inside the caller's transaction. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
-  const future = await findDueTimes(tx, newJobs);
+  const future = await findFutureJobs(tx, newJobs);
   const placed = await placeInLanes(tx, schema, newJobs, future);
   const made = await insertParts(tx, schema, await toInsertParts(placed), actor);
   const inserted = new Map(made.map((job) => [job.id, job]));
@@ -105,7 +136,7 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
   if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
 
   const existing = await findByRequestIds(tx, schema, missing);
-  // A replay may have been placed as the head of a lane that it never entered.
+  // A replayed job may have been placed as the head of a lane that it never entered.
   const lanes = missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
   await promote(tx, schema, [...new Set(lanes)].sort());
   return placed.map((row) => {
@@ -155,8 +186,8 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | null, 
   return placed as unknown as PlacedJob;
 }
 
-/** Which of the jobs lie in the future by the database's clock. */
-async function findDueTimes(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
+/** The positions of jobs that are not due yet by the database's clock. */
+async function findFutureJobs(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
   const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
   if (timed.length === 0) return new Set();
   const rows = await tx.query<{ position: number }>(
@@ -176,7 +207,7 @@ async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], futur
     if (lane === undefined) return place(job, status, true, null, '0');
     lane.seq += 1n;
     const seq = String(lane.seq);
-    // Not in line before it is due.
+    // A job joins its lane when it is due.
     if (status === 'PENDING') return place(job, status, false, null, seq);
     if (lane.free) {
       lane.free = false;
@@ -184,48 +215,6 @@ async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], futur
     }
     return place(job, status, false, firstByPriority + priorityRank(job.priority ?? 'NORMAL'), seq);
   });
-}
-
-interface OpenLane {
-  seq: bigint;
-  free: boolean;
-}
-
-/** Locks the lanes, takes `count` numbers of each, and says which have no head. */
-async function openLanes(tx: Queryable, schema: Schema, counts: Map<string, number>): Promise<Map<string, OpenLane>> {
-  const lanes = new Map<string, OpenLane>();
-  if (counts.size === 0) return lanes;
-  const ids = [...counts.keys()].sort();
-  const numbers = ids.map((id) => counts.get(id));
-  let locked = await takeLaneNumbers(tx, schema, ids, numbers);
-  if (locked.length < ids.length) {
-    const known = new Set(locked.map((row) => row.id));
-    const fresh = ids.filter((id) => !known.has(id));
-    await tx.query(
-      `insert into ${schema}.targets (id) select id from unnest($1::text[]) as u(id) order by id on conflict (id) do nothing`,
-      [fresh],
-    );
-    locked = [
-      ...locked,
-      ...(await takeLaneNumbers(
-        tx,
-        schema,
-        fresh,
-        fresh.map((id) => counts.get(id)),
-      )),
-    ];
-  }
-  const heads = await tx.query<{ target_id: string }>(
-    `select target_id from ${schema}.jobs where target_id = any($1::text[]) and lane_head`,
-    [ids],
-    'often',
-  );
-  const taken = new Set(heads.map((row) => row.target_id));
-  for (const row of locked) {
-    const first = BigInt(row.lane_seq) - BigInt(counts.get(row.id) ?? 0);
-    lanes.set(row.id, { seq: first, free: row.paused_at === null && !taken.has(row.id) });
-  }
-  return lanes;
 }
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {

@@ -1,18 +1,19 @@
-// A job as a client asks for it, and how the request becomes a job to enqueue. Used by the HTTP
-// routes and wherever a request is kept for later, such as schedules.
+// A job as a client requests it, and how the request becomes a job to enqueue. Used by the HTTP routes and wherever a
+// request is stored for later, such as schedules.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { LiveDaemon } from '../../daemons/live-daemons.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { canonicalJson } from '../../kernel/canonical-json.ts';
+import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
 import { checkDocument, noteLimitBytes } from './document-limit.ts';
 import type { NewJob } from './enqueue.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
-import { locateType } from './locate-type.ts';
 
 const maxInt4 = 2_147_483_647;
 // A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
@@ -64,12 +65,12 @@ export type JobRequest = z.output<typeof jobRequest>;
 export interface RequestContext {
   tenant: Pick<Tenant, 'settings'>;
   jobTypes: JobTypes;
-  /** Asked only about types that this process does not run. */
+  /** Called only for types that this process does not run. */
   liveDaemons(): Promise<LiveDaemon[]>;
   traceparent?: string | undefined;
 }
 
-/** Checks the type and its payload, and fills in what the type's author and the product chose. */
+/** Checks the type and its payload, and fills in the defaults of the type. */
 export async function toNewJob(request: JobRequest, context: RequestContext): Promise<NewJob> {
   const source = await locateType(request.type, context);
   const given = request.payload ?? {};
@@ -78,29 +79,45 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   checkDocument(request.constraints, 'constraints', noteLimitBytes);
   const defaults = context.jobTypes.defaults(request.type);
   return {
+    ...sameColumns(request),
     type: request.type,
     payload,
     remote: source === 'remote',
-    targetId: request.target_id,
-    priority: request.priority,
-    queue: request.queue,
-    runAt: request.run_at,
     maxAttempts: request.max_attempts ?? defaults.maxAttempts,
     retry: toRetryPolicy(request.retry, defaults.retry),
     timeoutSeconds: request.timeout_seconds ?? defaults.timeoutSeconds,
     expiresInSeconds: request.expires_in_seconds,
-    tokenLimit: request.token_limit,
-    costUnits: request.cost_units,
-    constraints: request.constraints,
     onError: request.on_error ?? defaults.onError,
-    onDrain: request.on_drain,
     webhookUrl: request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url),
-    clientRequestId: request.client_request_id,
     requestHash: request.client_request_id === undefined ? undefined : requestHash(request),
     traceparent: context.traceparent,
-    author: request.author,
     phases: defaults.phases,
   };
+}
+
+type TypeLocation = 'local' | 'otherDaemon' | 'remote';
+
+/** Which workers could run jobs of the type. Refuses a type that none could run, and names those that are known. */
+async function locateType(type: string, context: RequestContext): Promise<TypeLocation> {
+  const { tenant, jobTypes } = context;
+  if (jobTypes.has(type)) return 'local';
+  const remoteTypes = tenant.settings.remote_job_types ?? [];
+  if (remoteTypes.includes('*') || remoteTypes.includes(type)) return 'remote';
+  // Daemons may differ in what they run: this one may only serve the API.
+  const elsewhere = (await context.liveDaemons()).flatMap((daemon) => daemon.jobTypes);
+  if (elsewhere.includes(type)) return 'otherDaemon';
+  const types = [...new Set([...jobTypes.types(), ...elsewhere])].sort();
+  const list = types.length === 0 ? 'No types are known.' : `Known types: ${types.join(', ')}.`;
+  throw problem('UNKNOWN_JOB_TYPE', `No handler or worker knows the job type ${JSON.stringify(type)}. ${list}`, {
+    field: 'type',
+    known_types: types,
+  });
+}
+
+/** Fields that are columns of the job under the same name, such as `target_id`. */
+function sameColumns(request: JobRequest): Partial<NewJob> {
+  const fields: Readonly<Record<string, unknown>> = request;
+  return Object.fromEntries(requestColumns.map((column) => [column, fields[sqlName(column)]]));
 }
 
 function checkedPayload(jobTypes: JobTypes, type: string, given: unknown): unknown {

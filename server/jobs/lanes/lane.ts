@@ -1,24 +1,28 @@
-// The lane's two moves. Whoever changes a lane locks its target's row first, in id order, and looks
-// at the lane in a later statement: a statement's snapshot is older than the lock it waits for, and
-// a job enqueued meanwhile would be missed for ever.
+// The writes of a lane: locking it, taking numbers, promoting the next job to head. A transaction that changes lanes
+// locks their targets first, in id order, and reads the lanes in a later statement: a statement's snapshot is older than
+// the lock it waits for, so in one statement a job enqueued meanwhile would be missed for ever.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+
+const lockStatement = statement(`
+  with locked as materialized (
+    select id
+      from ${tenant}.targets
+     where id = any(:targetIds::text[])
+     order by id
+       for no key update
+  )
+  select count(*) from locked`);
 
 export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
-  if (targetIds.length === 0) return;
-  await tx.query(
-    `with locked as materialized (
-       select id from ${schema}.targets where id = any($1::text[]) order by id for no key update)
-     select count(*) from locked`,
-    [targetIds],
-    'often',
-  );
+  if (targetIds.length > 0) await lockStatement.query(tx, schema, { targetIds }, 'often');
 }
 
-/** Ranks in line: 0 holds when its turn comes, 1 goes first, and from here on by priority. */
+/** Ranks in line: 0 holds the lane when its turn comes, 1 is first, and from here on jobs stand by priority. */
 export const firstByPriority = 2;
 
-/** What is written to a job in line whose turn has come. */
+/** Assignments to a job in line that becomes the head of its lane. */
 export const becomesHead = 'lane_head = true, lane_rank = null';
 
 export interface NumberedLane {
@@ -28,21 +32,85 @@ export interface NumberedLane {
   paused_at: string | null;
 }
 
-/** Locks the lanes in id order and takes `counts[i]` places of each. Unknown targets are left out. */
+const takeNumbers = statement(`
+  with locked as (
+    select id
+      from ${tenant}.targets
+     where id = any(:targetIds::text[])
+     order by id
+       for no key update
+  ),
+  wanted as (
+    select l.id, u.count
+      from locked l
+      join unnest(:targetIds::text[], :counts::int[]) as u(id, count) on u.id = l.id
+  )
+  update ${tenant}.targets t
+     set lane_seq = t.lane_seq + w.count
+    from wanted w
+   where t.id = w.id
+  returning t.id, t.lane_seq, t.paused_at`);
+
+/** Locks the lanes in id order and takes `counts[i]` numbers of each. Unknown targets are left out. */
 export async function takeLaneNumbers(
   tx: Queryable,
   schema: Schema,
   targetIds: readonly string[],
   counts: readonly (number | undefined)[],
 ): Promise<NumberedLane[]> {
-  return tx.query<NumberedLane>(
-    `with locked as (select id from ${schema}.targets where id = any($1::text[]) order by id for no key update),
-          wanted as (select l.id, u.count from locked l join unnest($1::text[], $2::int[]) as u(id, count) on u.id = l.id)
-     update ${schema}.targets t set lane_seq = t.lane_seq + w.count from wanted w where t.id = w.id
-     returning t.id, t.lane_seq, t.paused_at`,
-    [targetIds, counts],
-    'often',
-  );
+  return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts }, 'often');
+}
+
+export interface OpenLane {
+  /** The number before the first that was taken. */
+  seq: bigint;
+  /** It has no head and is not paused: the next job becomes its head. */
+  free: boolean;
+}
+
+const insertTargets = statement(`
+  insert into ${tenant}.targets (id)
+  select id
+    from unnest(:targetIds::text[]) as u(id)
+   order by id
+  on conflict (id) do nothing`);
+
+const lanesWithHead = statement(`
+  select target_id
+    from ${tenant}.jobs
+   where target_id = any(:targetIds::text[])
+     and lane_head`);
+
+/** Locks the lanes, inserting targets that are new, and takes as many numbers of each as `counts` says. */
+export async function openLanes(
+  tx: Queryable,
+  schema: Schema,
+  counts: ReadonlyMap<string, number>,
+): Promise<Map<string, OpenLane>> {
+  const lanes = new Map<string, OpenLane>();
+  if (counts.size === 0) return lanes;
+  const take = (ids: string[]) =>
+    takeLaneNumbers(
+      tx,
+      schema,
+      ids,
+      ids.map((id) => counts.get(id)),
+    );
+  const targetIds = [...counts.keys()].sort();
+  const numbered = await take(targetIds);
+  if (numbered.length < targetIds.length) {
+    const known = new Set(numbered.map((lane) => lane.id));
+    const missing = targetIds.filter((id) => !known.has(id));
+    await insertTargets.query(tx, schema, { targetIds: missing });
+    numbered.push(...(await take(missing)));
+  }
+  const heads = await lanesWithHead.query<{ target_id: string }>(tx, schema, { targetIds }, 'often');
+  const headed = new Set(heads.map((row) => row.target_id));
+  for (const lane of numbered) {
+    const seq = BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0);
+    lanes.set(lane.id, { seq, free: lane.paused_at === null && !headed.has(lane.id) });
+  }
+  return lanes;
 }
 
 export interface PromotedJob {
@@ -52,34 +120,59 @@ export interface PromotedJob {
   remote: boolean;
 }
 
+const promoteStatement = statement(`
+  with next as (
+    select (
+             select j.id
+               from ${tenant}.jobs j
+              where j.target_id = t.id
+                and j.lane_rank is not null
+              order by j.lane_rank, j.lane_seq
+              limit 1
+           ) as id
+      from ${tenant}.targets t
+     where t.id = any(:targetIds::text[])
+       and t.paused_at is null
+       and not exists (select 1 from ${tenant}.jobs h where h.target_id = t.id and h.lane_head)
+  )
+  update ${tenant}.jobs
+     set ${becomesHead}
+   where id = any(array(select id from next where id is not null))
+  returning id, target_id, status, remote`);
+
 /** Makes the next in line of each headless, unpaused lane its head. The targets must be locked. */
 export async function promote(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<PromotedJob[]> {
   if (targetIds.length === 0) return [];
-  return tx.query<PromotedJob>(
-    `with next as (
-       select (select j.id from ${schema}.jobs j
-                where j.target_id = t.id and j.lane_rank is not null
-                order by j.lane_rank, j.lane_seq limit 1) as id
-         from ${schema}.targets t
-        where t.id = any($1::text[]) and t.paused_at is null
-          and not exists (select 1 from ${schema}.jobs h where h.target_id = t.id and h.lane_head))
-     update ${schema}.jobs set ${becomesHead}
-      where id = any(array(select id from next where id is not null))
-     returning id, target_id, status, remote`,
-    [targetIds],
-    'often',
-  );
+  return promoteStatement.query<PromotedJob>(tx, schema, { targetIds }, 'often');
 }
 
-/** A paused target has no head that could be claimed: it goes back, first in line. The targets must be locked. */
+const demoteStatement = statement(`
+  update ${tenant}.jobs j
+     set lane_head = false,
+         lane_rank = 1
+    from ${tenant}.targets t
+   where t.id = any(:targetIds::text[])
+     and t.paused_at is not null
+     and j.target_id = t.id
+     and j.lane_head
+     and j.status = 'QUEUED'`);
+
+/** A paused target has no claimable head: it is put first in line. The targets must be locked. */
 export async function demotePaused(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
-  if (targetIds.length === 0) return;
-  await tx.query(
-    `update ${schema}.jobs j set lane_head = false, lane_rank = 1 from ${schema}.targets t
-      where t.id = any($1::text[]) and t.paused_at is not null and j.target_id = t.id and j.lane_head and j.status = 'QUEUED'`,
-    [targetIds],
-  );
+  if (targetIds.length > 0) await demoteStatement.query(tx, schema, { targetIds });
 }
+
+const lockedStatement = statement(`
+  with free as materialized (
+    select id
+      from ${tenant}.targets
+     where id = any(:targetIds::text[])
+       for no key update skip locked
+  )
+  select id
+    from ${tenant}.targets
+   where id = any(:targetIds::text[])
+     and id <> all(array(select id from free))`);
 
 /** Which of these lanes another transaction has locked. Waits for none of them. */
 export async function findLockedLanes(
@@ -88,13 +181,17 @@ export async function findLockedLanes(
   targetIds: readonly string[],
 ): Promise<Set<string>> {
   if (targetIds.length === 0) return new Set();
-  const rows = await db.query<{ id: string }>(
-    `with free as materialized (select id from ${schema}.targets where id = any($1::text[]) for no key update skip locked)
-     select id from ${schema}.targets where id = any($1::text[]) and id <> all(array(select id from free))`,
-    [targetIds],
-  );
+  const rows = await lockedStatement.query<{ id: string }>(db, schema, { targetIds });
   return new Set(rows.map((row) => row.id));
 }
+
+const headlessStatement = statement(`
+  select t.id,
+         t.paused_at is null
+           and exists (select 1 from ${tenant}.jobs w where w.target_id = t.id and w.lane_rank is not null)
+           and not exists (select 1 from ${tenant}.jobs h where h.target_id = t.id and h.lane_head) as headless
+    from (select id, paused_at from ${tenant}.targets where id > :from order by id limit :limit) t
+   order by t.id`);
 
 /** Lanes with a line but no head, among the next `limit` targets. There should never be one. */
 export async function findHeadlessLanes(
@@ -103,13 +200,7 @@ export async function findHeadlessLanes(
   from: string,
   limit: number,
 ): Promise<{ headless: string[]; next: string | undefined }> {
-  const rows = await db.query<{ id: string; headless: boolean }>(
-    `select t.id, t.paused_at is null
-            and exists (select 1 from ${schema}.jobs w where w.target_id = t.id and w.lane_rank is not null)
-            and not exists (select 1 from ${schema}.jobs h where h.target_id = t.id and h.lane_head) as headless
-       from (select id, paused_at from ${schema}.targets where id > $1 order by id limit $2) t order by t.id`,
-    [from, limit],
-  );
+  const rows = await headlessStatement.query<{ id: string; headless: boolean }>(db, schema, { from, limit });
   return {
     headless: rows.filter((row) => row.headless).map((row) => row.id),
     next: rows.length < limit ? undefined : rows.at(-1)?.id,

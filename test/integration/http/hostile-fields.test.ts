@@ -11,7 +11,7 @@ import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { RouteGroup } from '../../../server/http/route.ts';
 import { controlRoutes } from '../../../server/http/routes.ts';
-import { enqueueDirectly } from '../../../server/jobs/enqueue/enqueue-all.ts';
+import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
@@ -27,7 +27,7 @@ const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLim
       db,
       config,
       jobTypes: new HandlerRegistry(demoHandlers),
-      enqueueJobs: enqueueDirectly(db),
+      enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
       queueLimit,
     }),
     eventRoutes({ db }),

@@ -4,7 +4,7 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import type { RouteGroup } from '../../../server/http/route.ts';
 import { controlRoutes } from '../../../server/http/routes.ts';
-import { enqueueDirectly } from '../../../server/jobs/enqueue/enqueue-all.ts';
+import { type EnqueueJobs, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
@@ -40,12 +40,15 @@ export interface Control extends TenantContext {
 
 export function useControl(more: (context: TenantContext) => RouteGroup[] = () => []): Control {
   const context = useTenant();
-  const app = useApp(context, ({ db, config }) => ({
-    routes: [
-      ...controlRoutes({ db, config, jobTypes, enqueueJobs: enqueueDirectly(db), queueLimit: new QueueLimit(db) }),
-      ...more(context),
-    ],
-  }));
+  const app = useApp(context, ({ db, config }) => {
+    const enqueueJobs: EnqueueJobs = ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor);
+    return {
+      routes: [
+        ...controlRoutes({ db, config, jobTypes, enqueueJobs, queueLimit: new QueueLimit(db) }),
+        ...more(context),
+      ],
+    };
+  });
   const control = {} as Control;
   beforeAll(async () => {
     const key = await app.keyFor(context.tenant.id);
