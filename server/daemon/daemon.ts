@@ -113,9 +113,13 @@ export class Daemon {
   async #resumeDrained(): Promise<void> {
     const { logger } = this.#context;
     try {
-      const count = await resumeDrainedJobs(this.db, this.registry.active(), this.config.workerId);
-      if (count > 0) logger.info({ jobs: count }, 'resuming jobs that a drain has paused');
-      this.#services.operations.wake();
+      let jobs = 0;
+      for (const tenant of this.registry.active()) {
+        const count = await resumeDrainedJobs(this.db, [tenant], this.config.workerId);
+        if (count > 0) this.#services.tasks.operations.runNow(tenant.slug);
+        jobs += count;
+      }
+      if (jobs > 0) this.#context.logger.info({ jobs }, 'resuming jobs that a drain has paused');
     } catch (error) {
       logger.error({ err: error }, 'jobs that a drain has paused could not be resumed');
     }

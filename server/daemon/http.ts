@@ -7,11 +7,14 @@ import { eventRoutes } from '../http/resources/events.ts';
 import { jobLogRoutes } from '../http/resources/job-logs.ts';
 import { schedulerRoutes } from '../http/resources/scheduler.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
+import { statsRoutes } from '../http/resources/stats.ts';
+import { webhookRoutes } from '../http/resources/webhooks.ts';
+import { adminWorkerRoutes } from '../http/resources/workers.ts';
 import type { RouteGroup } from '../http/route.ts';
 import { controlRoutes } from '../http/routes.ts';
 import { HttpServer } from '../http/server.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
-import type { OperationRunner } from '../maintenance/operation-runner.ts';
+import type { PerTenantTasks } from '../maintenance/tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
@@ -19,7 +22,6 @@ import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './context.ts';
 import type { Enqueuer } from './enqueuer.ts';
-import type { EventConsumers } from './event-consumers.ts';
 import type { Lifecycle } from './lifecycle.ts';
 
 export interface HttpParts {
@@ -30,8 +32,7 @@ export interface HttpParts {
   keys: KeyVerifier;
   waiters: ClaimWaiters;
   schedules: ScheduleTicker;
-  operations: OperationRunner;
-  eventConsumers: EventConsumers;
+  tasks: PerTenantTasks;
 }
 
 export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer {
@@ -56,9 +57,9 @@ export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer
 
 function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
   const { config, db, logger, registry, handlers, queueLimit, signals } = context;
-  const { enqueuer, streams, keys, waiters, schedules, operations, eventConsumers } = parts;
+  const { enqueuer, streams, keys, waiters, schedules, tasks } = parts;
   const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
-  const wakeOperations = () => operations.wake();
+  const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
   const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
     signals.eventsWritten(tenant);
     signals.workAvailable(tenant, { enqueued });
@@ -71,6 +72,8 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
     jobLogRoutes({ db }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
-    ...eventConsumers.routes,
+    statsRoutes({ db }),
+    webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),
+    adminWorkerRoutes({ db }),
   ];
 }

@@ -6,7 +6,8 @@ import { ServerMonitor } from '../database/server-monitor.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';
-import { OperationRunner } from '../maintenance/operation-runner.ts';
+import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
+import type { PerTenantTasks } from '../maintenance/tasks.ts';
 import type { TenantPoller } from '../maintenance/tenant-poller.ts';
 import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
@@ -17,17 +18,15 @@ import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { announceWork } from './announce-work.ts';
 import type { DaemonContext } from './context.ts';
 import { Enqueuer } from './enqueuer.ts';
-import { createEventConsumers, type EventConsumers } from './event-consumers.ts';
 import { createHttp } from './http.ts';
 import type { Lifecycle } from './lifecycle.ts';
-import { createPeriodicTasks } from './periodic-tasks.ts';
 
 export interface Services {
   http: HttpServer;
   workers: WorkerPool;
   enqueuer: Enqueuer;
   streams: EventStreams;
-  operations: OperationRunner;
+  tasks: PerTenantTasks;
   registration: DaemonRegistration;
   /** Services of a group start side by side, after all groups before it. They stop in reverse. */
   inOrder: Service[][];
@@ -41,7 +40,6 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
   const enqueuer = new Enqueuer(context, workers);
   const waiters = createClaimWaiters(context);
   const streams = createStreams(context);
-  const eventConsumers = createEventConsumers(context, workers);
   const schedules = new ScheduleTicker({
     queueLimit,
     db,
@@ -53,8 +51,17 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
       signals.workAvailable(tenant, { enqueued });
     },
   });
-  const operations = new OperationRunner({ db, registry, logger, wake: (slug) => announceWork(context, slug) });
-  const periodic = createPeriodicTasks(context, { workers, schedules, operations, eventConsumers });
+  const { poller, tasks, ...periodic } = createPeriodicTasks({
+    config,
+    db,
+    registry,
+    logger,
+    metrics,
+    workers,
+    schedules,
+    workAvailable: (slug) => announceWork(context, slug),
+    receivesNotifications: () => notifications.connected,
+  });
   const registration = new DaemonRegistration({
     db,
     logger,
@@ -73,32 +80,21 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
       heartbeat.reconnect();
     },
   });
-  const parts = { lifecycle, workers, enqueuer, streams, keys, waiters, schedules, operations, eventConsumers };
+  const parts = { lifecycle, workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const http = createHttp(context, parts);
-  subscribe(context, { workers, waiters, streams, eventConsumers, poller: periodic.poller });
-  receiveNotifications(context, { keys, streams, poller: periodic.poller });
+  subscribe(context, { workers, waiters, streams, tasks, poller });
+  receiveNotifications(context, { keys, streams, poller });
   return {
     http,
     workers,
     enqueuer,
     streams,
-    operations,
+    tasks,
     registration,
     inOrder: [
       [...(handlers.threads === undefined ? [] : [handlers.threads]), registry, keys, notifications, heartbeat],
       [workers],
-      [
-        waiters,
-        operations,
-        schedules,
-        streams,
-        ...eventConsumers.services,
-        workers.monitor,
-        ...periodic.services,
-        registration,
-        serverMonitor,
-        metrics,
-      ],
+      [waiters, schedules, streams, workers.monitor, ...periodic.services, registration, serverMonitor, metrics],
     ],
   };
 }
@@ -107,16 +103,17 @@ interface Subscribers {
   workers: WorkerPool;
   waiters: ClaimWaiters;
   streams: EventStreams;
-  eventConsumers: EventConsumers;
+  tasks: PerTenantTasks;
   poller: TenantPoller;
 }
 
 /** Who learns of a commit: see CommitSignals. */
 function subscribe({ signals, notifications }: DaemonContext, subscribers: Subscribers): void {
-  const { workers, waiters, streams, eventConsumers, poller } = subscribers;
+  const { workers, waiters, streams, tasks, poller } = subscribers;
   signals.onEventsWritten(({ slug }, reach) => {
     streams.wake(slug);
-    eventConsumers.wake(slug);
+    tasks.statistics.wake(slug);
+    tasks.webhooks.wake(slug);
     if (reach === 'all') notifications.notifyEvents(slug);
   });
   signals.onWorkAvailable(({ slug, schema }, { reach, dueInMs }) => {

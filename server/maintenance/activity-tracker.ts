@@ -1,113 +1,117 @@
-// Where anything happened since the last look, in one statement for hundreds of tenants. Whatever
-// happens leaves an event, every event takes a number from its tenant's sequence, and how far a
-// sequence has come can be read without a table. A tenant whose number stands still is quiet.
+// Finds the tenants where anything was written since the last poll, in one statement for hundreds of tenants. Every
+// change writes an event and every event takes a number from its tenant's sequence, whose last value can be read
+// without touching a table. That value is the tenant's version.
 import type { Queryable } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { tenantsFingerprint } from '../tenants/tenant-store.ts';
 
 interface Row {
   tenants: string;
-  /** On a cluster the numbers are taken on other nodes: nothing can be said. */
+  /** On a cluster the numbers are taken on other nodes, so versions cannot be read here. */
   sharded: boolean;
-  /** Every transaction before this one is over. */
+  /** Every transaction before this one has ended. */
   xmin: string;
-  /** If asked for: a transaction behind all that have begun to write. */
+  /** If asked for: a transaction id above all that have been given out. */
   latest: string | null;
-  marks: string | null;
+  /** `schema version,schema version,…` */
+  versions: string | null;
 }
 
 interface Activity {
-  number: string;
-  /** Transactions up to this one may still hold events under numbers that were seen. Undefined: not yet known. */
-  awaited: bigint | undefined;
-  settled: boolean;
+  version: string;
+  /** Transactions up to this one may still commit events numbered up to `version`. Undefined: not yet known. */
+  lastWriter: bigint | undefined;
+  committed: boolean;
 }
 
-// Each sequence is locked for the length of the statement, in a table that all connections share.
+// Each sequence is locked while the statement runs, in a lock table that all connections share.
 const chunkSize = 500;
 
 export class ActivityTracker {
-  #marks = new Map<string, Activity>();
+  #bySchema = new Map<string, Activity>();
   #chunks = new Map<number, string | null>();
-  #unsettled = new Set<string>();
+  #uncommitted = new Set<string>();
 
-  /** Reads all marks. Returns the fingerprint of the tenants, which comes with them. */
+  /** Reads all versions. Returns the fingerprint of the list of tenants, which the same statement reads. */
   async read(db: Queryable, tenants: readonly Tenant[]): Promise<string> {
     const names = tenants.map((tenant) => tenant.schemaName);
     let fingerprint = '';
     const changed = new Set<string>();
-    // Of tenants that are gone, too, there were marks.
-    if (this.#marks.size > 2 * names.length) this.forget();
+    // Deleted tenants stay in the map until then.
+    if (this.#bySchema.size > 2 * names.length) this.clear();
     for (let i = 0; i === 0 || i < names.length; i += chunkSize) {
-      const [row] = await db.query<Row>(statement, [names.slice(i, i + chunkSize), this.#asksForLatest()]);
-      if (row === undefined) throw new Error('the marks of the tenants were not told');
+      const [row] = await db.query<Row>(statement, [names.slice(i, i + chunkSize), this.#needsLatest()]);
+      if (row === undefined) throw new Error('the statement for the activity of tenants returned no row');
       fingerprint = row.tenants;
-      this.#take(i, row, changed);
+      this.#update(i, row, changed);
     }
     return fingerprint;
   }
 
-  /** They could not be read: nobody is known to be quiet. */
-  forget(): void {
-    this.#marks.clear();
+  /** Forgets all versions: no tenant counts as idle. */
+  clear(): void {
+    this.#bySchema.clear();
     this.#chunks.clear();
-    this.#unsettled.clear();
+    this.#uncommitted.clear();
   }
 
-  /** A word that changes whenever something happens at the tenant. */
+  /** Changes whenever an event of the tenant is written. */
   versionOf(tenant: Tenant): string | undefined {
-    return this.#marks.get(tenant.schemaName)?.number;
+    return this.#bySchema.get(tenant.schemaName)?.version;
   }
 
-  /** Everything that was written under the present mark is committed, or never will be. */
+  /** True if every event numbered up to the version has been committed or rolled back. */
   isCommitted(tenant: Tenant): boolean {
-    return this.#marks.get(tenant.schemaName)?.settled === true;
+    return this.#bySchema.get(tenant.schemaName)?.committed === true;
   }
 
-  #take(chunk: number, row: Row, changed: Set<string>): void {
+  #update(chunk: number, row: Row, changed: Set<string>): void {
     if (row.sharded) {
-      this.forget();
+      this.clear();
       return;
     }
-    if (row.marks !== this.#chunks.get(chunk)) {
-      for (const [name = '', number = ''] of parse(row.marks)) {
-        if (this.#marks.get(name)?.number === number) continue;
-        this.#marks.set(name, { number, awaited: undefined, settled: false });
-        this.#unsettled.add(name);
+    if (row.versions !== this.#chunks.get(chunk)) {
+      for (const [name = '', version = ''] of parseVersions(row.versions)) {
+        if (this.#bySchema.get(name)?.version === version) continue;
+        this.#bySchema.set(name, { version, lastWriter: undefined, committed: false });
+        this.#uncommitted.add(name);
         changed.add(name);
       }
-      this.#chunks.set(chunk, row.marks);
+      this.#chunks.set(chunk, row.versions);
     }
-    for (const name of this.#unsettled) if (!changed.has(name)) this.#settle(name, row);
+    for (const name of this.#uncommitted) if (!changed.has(name)) this.#checkCommitted(name, row);
   }
 
   /**
-   * The number is taken before the commit, and just before the transaction has an id: those under way
-   * one look after the number last changed are awaited, then it says all. (How far the ids have come can
-   * only be told by taking one: a snapshot's xmax is behind those that are under way.)
+   * A number is taken before the commit, and just before its transaction gets an id. So the transactions that have an id
+   * one poll after the last change are awaited. The highest id can only be learned by taking one: a snapshot's xmax is
+   * lower than the ids of transactions in progress.
    */
-  #settle(name: string, { xmin, latest }: Row): void {
-    const mark = this.#marks.get(name);
-    if (mark === undefined) return;
-    if (mark.awaited === undefined && latest !== null) mark.awaited = BigInt(latest);
-    if (mark.awaited === undefined || BigInt(xmin) <= mark.awaited) return;
-    mark.settled = true;
-    this.#unsettled.delete(name);
+  #checkCommitted(name: string, { xmin, latest }: Row): void {
+    const activity = this.#bySchema.get(name);
+    if (activity === undefined) return;
+    if (activity.lastWriter === undefined && latest !== null) activity.lastWriter = BigInt(latest);
+    if (activity.lastWriter === undefined || BigInt(xmin) <= activity.lastWriter) return;
+    activity.committed = true;
+    this.#uncommitted.delete(name);
   }
 
-  #asksForLatest(): boolean {
-    for (const name of this.#unsettled) if (this.#marks.get(name)?.awaited === undefined) return true;
+  #needsLatest(): boolean {
+    for (const name of this.#uncommitted) if (this.#bySchema.get(name)?.lastWriter === undefined) return true;
     return false;
   }
 }
 
-function parse(marks: string | null): string[][] {
-  return marks === null ? [] : marks.split(',').map((mark) => mark.split(' '));
+function parseVersions(versions: string | null): string[][] {
+  return versions === null ? [] : versions.split(',').map((entry) => entry.split(' '));
 }
 
-const statement = `select (${tenantsFingerprint}) as tenants,
+const statement = `select
+    (${tenantsFingerprint}) as tenants,
     exists (select 1 from pg_extension where extname = 'citus') as sharded,
-    pg_snapshot_xmin(pg_current_snapshot())::text as xmin, case when $2 then pg_current_xact_id()::text end as latest,
+    pg_snapshot_xmin(pg_current_snapshot())::text as xmin,
+    case when $2 then pg_current_xact_id()::text end as latest,
     (select string_agg(n.nspname || ' ' || coalesce(pg_sequence_last_value(c.oid), 0), ',')
-       from pg_namespace n join pg_class c on c.relnamespace = n.oid and c.relname = 'events_seq_seq' and c.relkind = 'S'
-      where n.nspname = any($1::text[])) as marks`;
+       from pg_namespace n
+       join pg_class c on c.relnamespace = n.oid and c.relname = 'events_seq_seq' and c.relkind = 'S'
+      where n.nspname = any($1::text[])) as versions`;

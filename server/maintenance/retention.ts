@@ -1,26 +1,19 @@
-// Retention of one tenant: finished jobs become stale, stale ones are deleted, and what was written
-// about them ages out. In small statements of their own: no long locks, and vacuum keeps up.
+// Retention of one tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
+// operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
-import { deleteStaleJobs, type RetiredJob } from '../jobs/retention/delete-stale.ts';
-import { type MarkedStale, markStaleJobs } from '../jobs/retention/mark-stale.ts';
+import { deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
+import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-
-export interface RetentionHooks {
-  /** After the job became stale, once at most. An error is logged and changes nothing. */
-  onStale?(tenant: Tenant, job: RetiredJob): void | Promise<void>;
-  /** After it was deleted, once at most. */
-  onDelete?(tenant: Tenant, job: RetiredJob): void | Promise<void>;
-}
+import { msOrInfinity, type ProbeResults } from './probes.ts';
 
 export interface RetentionOptions {
   config: Pick<Config, 'retentionStaleAfterSeconds' | 'retentionDeleteAfterSeconds' | 'retentionEventDays'>;
   actor: string;
   logger: Logger;
-  hooks?: RetentionHooks;
   /** Ends the run between two statements. */
   signal?: AbortSignal;
   batch?: number;
@@ -36,17 +29,17 @@ export interface RetentionReport {
   operations: number;
   setAside: number;
   minutes: number;
-  /** False: there is more; the run came to its bound. */
+  /** False: the run reached its limit and there is more. */
   complete: boolean;
 }
 
-// Some 20 ms each; a run is then at most a few seconds, and the next one goes on.
+// A batch takes some 20 ms, so a run takes at most a few seconds; the next one continues.
 const defaultBatch = 500;
 const defaultMaxBatches = 40;
-// Enqueued, started, ended, and sometimes more.
+// Enqueued, started, finished, and sometimes more.
 const eventsPerJob = 4;
-export const secondsPerDay = 86_400;
-// The id of a claim that was given up stays reserved for as long as its bytes might still arrive.
+const secondsPerDay = 86_400;
+// The id of an abandoned claim stays reserved for as long as its statement might still arrive.
 const minLeaseDays = 1;
 // Charts go back this far.
 const minDaysOfMinutes = 32;
@@ -61,9 +54,9 @@ export async function runRetentionOnce(
     tenant,
     options.config,
   );
-  const { actor, hooks, batch: limit = defaultBatch } = options;
+  const { actor, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
-  // Until a batch comes out short: then there was nothing more, or others have the rest locked.
+  // A batch below the limit means that there is no more, or that others have locked the remaining rows.
   const run = (kind: Kind, step: () => Promise<number>) =>
     repeat(report, kind, options, async () => {
       const count = await step();
@@ -81,13 +74,9 @@ export async function runRetentionOnce(
     if (marked.skipped.length > 0) {
       options.logger.warn({ tenant: tenant.slug, jobIds: marked.skipped }, 'jobs could not be marked as stale');
     }
-    const count = await callHook(marked.jobs, tenant, options, hooks?.onStale?.bind(hooks));
-    return { count, complete: marked.complete };
+    return { count: marked.count, complete: marked.complete };
   });
-  await run('deleted', async () => {
-    const jobs = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit });
-    return callHook(jobs, tenant, options, hooks?.onDelete?.bind(hooks));
-  });
+  await run('deleted', () => deleteStaleJobs(db, schema, { staleForSeconds, actor, limit }));
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, minLeaseDays), limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
@@ -113,8 +102,8 @@ const nothing: RetentionReport = {
   complete: true,
 };
 
-/** How long what is kept, for this tenant. */
-export function retentionTermsOf(tenant: Tenant, config: RetentionOptions['config']) {
+/** How long each kind of row is kept for this tenant. */
+function retentionTermsOf(tenant: Tenant, config: RetentionOptions['config']) {
   const own = tenant.settings.retention;
   const staleAfterSeconds = own?.stale_after_seconds ?? config.retentionStaleAfterSeconds;
   const deleteAfterSeconds = own?.delete_after_seconds ?? config.retentionDeleteAfterSeconds;
@@ -123,10 +112,28 @@ export function retentionTermsOf(tenant: Tenant, config: RetentionOptions['confi
     staleAfterSeconds,
     staleForSeconds: Math.max(0, deleteAfterSeconds - staleAfterSeconds),
     eventDays,
-    // The log tells which jobs become stale: no event goes before it has been read for that.
+    // Jobs to be marked as stale are found through the log: no event is pruned before it has been read for that.
     logSeconds: Math.max(eventDays * secondsPerDay, staleAfterSeconds),
     minuteDays: Math.max(eventDays, minDaysOfMinutes),
   };
+}
+
+/** Until the first row of the tenant reaches its age, from the probes of the task `retention`. */
+export function msUntilRetention(results: ProbeResults, tenant: Tenant, config: RetentionOptions['config']): number {
+  const terms = retentionTermsOf(tenant, config);
+  const due = (name: string, seconds: number) => msOrInfinity(results[name]) + seconds * 1000;
+  const eventSeconds = terms.eventDays * secondsPerDay;
+  return Math.min(
+    due('unread_ms', terms.staleAfterSeconds),
+    due('unscanned_ms', terms.staleAfterSeconds),
+    due('scanned_ms', secondsBetweenScans),
+    due('sealed_ms', terms.logSeconds),
+    due('stale_ms', terms.staleForSeconds),
+    due('minute_ms', terms.minuteDays * secondsPerDay),
+    due('delivered_ms', eventSeconds),
+    due('released_ms', eventSeconds),
+    due('operated_ms', eventSeconds),
+  );
 }
 
 type Kind = Exclude<keyof RetentionReport, 'complete'>;
@@ -144,22 +151,6 @@ async function repeat(
     if (complete) return;
   }
   report.complete = false;
-}
-
-async function callHook(
-  jobs: RetiredJob[],
-  tenant: Tenant,
-  options: RetentionOptions,
-  hook: RetentionHooks['onStale'],
-): Promise<number> {
-  for (const job of hook === undefined ? [] : jobs) {
-    try {
-      await hook?.(tenant, job);
-    } catch (error) {
-      options.logger.error({ err: error, tenant: tenant.slug, jobId: job.id }, 'hook of the retention failed');
-    }
-  }
-  return jobs.length;
 }
 
 async function deleteOld(
@@ -180,7 +171,7 @@ async function deleteOld(
   return rows.length;
 }
 
-/** Few, or none: found without an index. */
+/** Few rows, or none: no index is needed. */
 async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
   const rows = await db.query(
     `with old as (
@@ -193,7 +184,7 @@ async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, li
   return rows.length;
 }
 
-/** Queue by queue, from the front of each: the rows of one queue lie together. */
+/** Queue by queue, oldest first: the primary key keeps the rows of one queue together. */
 async function deleteOldMinutes(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
   const rows = await db.query(
     `with old as (

@@ -1,23 +1,16 @@
-// The sweeper: takes back expired leases and claims, fails what waited too long, ends pauses that
-// ran out, and looks for what should never be. Every daemon may run it; nothing is swept twice.
+// The sweeper: recovers expired leases and claims, fails jobs that waited beyond their deadline, resumes targets whose
+// pause has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
 import { type Database, isConnectionError } from '../database/database.ts';
 import { expireWaitingJobs, repairOrphans } from '../jobs/finish/expire.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
-import { defaultTimeout, isTimedOutSql } from '../jobs/model/timeout.ts';
+import { defaultTimeout } from '../jobs/model/timeout.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import {
-  msOrInfinity,
-  msUntil,
-  type ProbeResults,
-  type Probes,
-  probeTenants,
-  type TenantProbeResults,
-} from './probe-tenants.ts';
-import type { PolledTask } from './tenant-poller.ts';
+import { msOrInfinity } from './probes.ts';
+import type { PollResult } from './tenant-poller.ts';
 
 export interface SweeperOptions {
   db: Database;
@@ -26,89 +19,54 @@ export interface SweeperOptions {
   actor: string;
   staleLeaseGraceSeconds: number;
   orphanAfterSeconds: number;
-  /** How long a lease that is opened again lasts. */
+  /** Duration of a lease that is reopened. */
   leaseSeconds: number;
   tokenLimit: number;
-  /** Of an attempt, where neither the job nor its tenant has one; 0: no limit. */
+  /** Timeout of an attempt for which neither the job nor its tenant sets one; 0: no limit. */
   timeoutSeconds: number;
-  everyMs: number;
-  /** There may be something to claim now. */
-  wake(slug: string): void;
-  observe: SweepObserver;
+  /** There may be jobs to claim now. */
+  workAvailable(slug: string): void;
+  observe(tenant: Tenant, kind: SweptKind, count: number): void;
 }
 
-export interface SweepObserver {
-  swept(tenant: Tenant, kind: 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes', count: number): void;
-}
-
-const questions = (timeoutSeconds: number): Probes => ({
-  lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
-  timeouts: (s, tenant) =>
-    `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
-              where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
-                and ${isTimedOutSql(String(defaultTimeout(tenant, timeoutSeconds)))})`,
-  expires_ms: (s) =>
-    `(select ${msUntil('expires_at')} from ${s}.jobs where expires_at is not null and status in ('PENDING', 'QUEUED')
-       order by expires_at limit 1)`,
-  resumes_ms: (s) =>
-    `(select ${msUntil('paused_until')} from ${s}.targets where paused_until is not null order by paused_until limit 1)`,
-});
+type SweptKind = 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes';
 
 const firstId = '00000000-0000-0000-0000-000000000000';
 const batch = 100;
 const repairSlice = 1000;
-// What the repair looks for should never be there: of many tenants, few are searched in each pass.
+// Repairs find what should never exist: a few tenants per pass are enough.
 const repairsPerPass = 4;
 
 interface RepairPosition {
   orphansFrom: string;
   lanesFrom: string;
-  /** Something was heard of the tenant since its jobs were last searched from the first on. */
-  heard: boolean;
+  /** The tenant was polled again since the current scan of its jobs began. */
+  changed: boolean;
 }
 
-export class Sweeper implements PolledTask {
-  readonly name = 'sweep';
-  readonly suspended = true;
-  readonly probes: Probes;
+export class Sweeper {
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
-  /** Tenants that are not searched to their end yet, the longest waiting first. */
+  /** Tenants whose repair scan has not reached its end, the longest waiting first. */
   #unrepaired = new Set<string>();
 
   constructor(options: SweeperOptions) {
     this.#options = options;
-    this.probes = questions(options.timeoutSeconds);
   }
 
-  get everyMs(): number {
-    return this.#options.everyMs;
-  }
-
-  /** One pass over all tenants. Suspended ones too: their expired leases must not hold lanes for ever. */
-  async runOnce(): Promise<void> {
-    await this.onResults(await probeTenants(this.#options.db, this.#tenants(), this.probes));
-  }
-
-  /** A lease may end at any time without an event: its holder falls silent. */
-  isIdle({ lease_ms, expires_ms, resumes_ms }: ProbeResults, restMs: number): boolean {
-    return lease_ms === null && msOrInfinity(expires_ms) > restMs && msOrInfinity(resumes_ms) > restMs;
-  }
-
-  async onResults(found: TenantProbeResults[]): Promise<void> {
+  /** Suspended tenants too: their expired leases must not hold lanes for ever. */
+  async sweep(found: readonly PollResult[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
-    for (const { tenant, results: answers } of found) {
-      if (msOrInfinity(answers.lease_ms) < -graceMs)
-        await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
-      if (answers.timeouts === true) await this.#runStep(tenant, 'leases', () => this.#sweepTimeouts(tenant));
-      if (msOrInfinity(answers.expires_ms) < 0)
-        await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
-      if (msOrInfinity(answers.resumes_ms) <= 0)
-        await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
+    for (const { tenant, results } of found) {
+      const { lease_ms, timeouts, expires_ms, resumes_ms } = results;
+      if (msOrInfinity(lease_ms) < -graceMs) await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
+      if (timeouts === true) await this.#runStep(tenant, 'leases', () => this.#sweepTimeouts(tenant));
+      if (msOrInfinity(expires_ms) < 0) await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
+      if (msOrInfinity(resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
     }
     for (const { tenant } of found) {
       this.#unrepaired.add(tenant.id);
-      this.#positionOf(tenant).heard = true;
+      this.#positionOf(tenant).changed = true;
     }
     await this.#repairNext();
   }
@@ -119,12 +77,12 @@ export class Sweeper implements PolledTask {
       this.#unrepaired.delete(id);
       const tenant = tenants.get(id);
       if (tenant === undefined) this.#positions.delete(id);
-      else await this.repairTenant(tenant);
+      else await this.#repairTenant(tenant);
     }
   }
 
   #positionOf(tenant: Tenant): RepairPosition {
-    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '', heard: false };
+    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '', changed: false };
     this.#positions.set(tenant.id, position);
     return position;
   }
@@ -133,13 +91,13 @@ export class Sweeper implements PolledTask {
     return this.#options.registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
   }
 
-  /** Looks at one slice of the tenant for orphans and for lanes without a head. */
-  async repairTenant(tenant: Tenant): Promise<void> {
+  /** Scans one slice of the tenant for orphans and for lanes without a head. */
+  async #repairTenant(tenant: Tenant): Promise<void> {
     const position = this.#positionOf(tenant);
-    if (position.orphansFrom === firstId) position.heard = false;
+    if (position.orphansFrom === firstId) position.changed = false;
     await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
     await this.#runStep(tenant, 'lanes', () => this.#repairLanes(tenant, position));
-    if (position.orphansFrom !== firstId || position.heard) this.#unrepaired.add(tenant.id);
+    if (position.orphansFrom !== firstId || position.changed) this.#unrepaired.add(tenant.id);
   }
 
   async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
@@ -149,24 +107,17 @@ export class Sweeper implements PolledTask {
     const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
     position.orphansFrom = next ?? firstId;
     if (reopened.length > 0) {
-      logger.error(
-        { tenant: tenant.slug, leaseIds: reopened },
-        'jobs had no active lease; their leases were opened again',
-      );
+      logger.error({ tenant: tenant.slug, leaseIds: reopened }, 'jobs had no active lease; their leases were reopened');
     }
     return orphans + reopened.length;
   }
 
-  /** One tenant's trouble is not another's: it is logged and the pass goes on. */
-  async #runStep(
-    tenant: Tenant,
-    kind: Parameters<SweepObserver['swept']>[1],
-    sweep: () => Promise<number>,
-  ): Promise<void> {
+  /** A failure of one tenant is logged and does not keep others from being swept. */
+  async #runStep(tenant: Tenant, kind: SweptKind, sweep: () => Promise<number>): Promise<void> {
     try {
       const count = await sweep();
-      this.#options.observe.swept(tenant, kind, count);
-      if (count > 0) this.#options.wake(tenant.slug);
+      this.#options.observe(tenant, kind, count);
+      if (count > 0) this.#options.workAvailable(tenant.slug);
     } catch (error) {
       if (isConnectionError(error)) throw error;
       this.#options.logger.error({ err: error, tenant: tenant.slug, sweep: kind }, 'sweep failed');
@@ -193,7 +144,7 @@ export class Sweeper implements PolledTask {
           }
         } catch (error) {
           if (isConnectionError(error)) throw error;
-          // A lease that cannot be ended must not keep the others from it.
+          // A lease that cannot be recovered must not keep others from being recovered.
           logger.error({ err: error, tenant: tenant.slug, leaseId: lease.id }, 'expired lease could not be recovered');
         }
       }
@@ -201,7 +152,7 @@ export class Sweeper implements PolledTask {
     }
   }
 
-  /** Attempts of remote workers that ran longer than their jobs allow. */
+  /** Attempts of remote workers that exceeded the timeout of their job. */
   async #sweepTimeouts(tenant: Tenant): Promise<number> {
     const { db, actor } = this.#options;
     const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
@@ -236,7 +187,7 @@ export class Sweeper implements PolledTask {
         await lockTargets(tx, tenant.schema, [targetId]);
         return promote(tx, tenant.schema, [targetId]);
       });
-      if (promoted.length === 0) continue; // it moved on between the look and the lock
+      if (promoted.length === 0) continue; // another transaction promoted a job between the scan and the lock
       repaired += 1;
       logger.error({ tenant: tenant.slug, targetId, jobId: promoted[0]?.id }, 'lane had no head and was repaired');
     }

@@ -1,6 +1,6 @@
-// The one look round all tenants that an idle daemon takes: asks for everybody who wants to know
-// something of every tenant, in one statement, and leaves out the tenants that are at rest: where
-// nothing happened since the last look and nothing is due soon. Those are asked once a minute.
+// The one poll of all tenants: sends the probes of every task that is due in one statement, and leaves out idle
+// tenants: those where nothing was written since the last poll and nothing is due soon. An idle tenant is probed about
+// once a minute, so that changes made directly in SQL are noticed too.
 import { type Database, isConnectionError } from '../database/database.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
@@ -9,25 +9,25 @@ import type { Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ActivityTracker } from './activity-tracker.ts';
-import { type ProbeResults, type Probes, probeTenants, type TenantProbeResults } from './probe-tenants.ts';
+import { type ProbeResults, type Probes, probeTenants, type TenantProbeResults } from './probes.ts';
 
-/** Somebody who wants to know something of every tenant, again and again. */
+/** A task that probes every tenant periodically. */
 export interface PolledTask {
   readonly name: string;
   readonly everyMs: number;
   readonly probes: Probes;
-  /** Suspended tenants too. */
-  readonly suspended: boolean;
-  /** Nothing of this tenant's comes up within `restMs` unless an event is written. */
-  isIdle(answers: ProbeResults, idleForMs: number, tenant: Tenant): boolean;
-  /** How long a tenant at rest is left out; a minute, or some periods, if it does not say. */
-  readonly restMs?: number;
-  /** The answers of those who do not rest; while it is at work it is not called again. */
+  /** Whether suspended tenants are probed too. */
+  readonly includesSuspended: boolean;
+  /** True if the task has nothing to do for this tenant within `idleForMs`, unless an event is written. */
+  isIdle(results: ProbeResults, idleForMs: number, tenant: Tenant): boolean;
+  /** How long an idle tenant is left out; by default some periods, at most a minute. */
+  readonly idleMs?: number;
+  /** Called with the results of the tenants that were probed, never twice at the same time. */
   onResults(found: PollResult[]): Promise<void> | void;
 }
 
 export interface PollResult extends TenantProbeResults {
-  /** Something was written since this watcher last heard of the tenant. */
+  /** An event was written since this task last saw results of the tenant. */
   hasNewEvents: boolean;
 }
 
@@ -36,36 +36,37 @@ export interface TenantPollerOptions {
   registry: Pick<TenantRegistry, 'list' | 'onFingerprint'>;
   logger: Logger;
   tasks: readonly PolledTask[];
-  /** True while wake-ups of other daemons arrive here: then `stir` is called when there is something to do. */
+  /** True while notifications of other daemons arrive: then `wake` is called when there is something to do. */
   receivesNotifications?(): boolean;
 }
 
-// Of what leaves no event (a hand in the database) an idle tenant's daemons learn this late.
+// Changes made directly in SQL, which write no event, are noticed after at most this time.
 const maxIdleMs = 60_000;
 const idlePeriods = 12;
-// While all tenants rest and wake-ups arrive. A lease that is taken meanwhile is known before it can run out.
+// While all tenants are idle and notifications arrive. A lease granted meanwhile is still seen before it can expire.
 const periodsBetweenQuietPolls = 2;
 
 interface TaskState {
   task: PolledTask;
   dueAt: number;
-  busy: Promise<void> | undefined;
-  /** By tenant id: until when it may be left out, and the mark under which that was decided. */
-  idleTenants: Map<string, { until: number; mark: string | undefined }>;
+  running: Promise<void> | undefined;
+  /** By tenant id: until when the tenant is left out, and its version when that was decided. */
+  idleTenants: Map<string, { until: number; version: string | undefined }>;
 }
 
 export class TenantPoller implements Service {
-  readonly name = 'watch';
+  readonly name = 'tenant-poller';
   #options: TenantPollerOptions;
-  #tasks: TaskState[];
+  #states: TaskState[];
   #interval: Interval;
   #everyMs: number;
   #activity = new ActivityTracker();
+  /** The last poll probed no tenant. */
   #quiet = false;
 
   constructor(options: TenantPollerOptions) {
     this.#options = options;
-    this.#tasks = options.tasks.map((task) => ({ task, dueAt: 0, busy: undefined, idleTenants: new Map() }));
+    this.#states = options.tasks.map((task) => ({ task, dueAt: 0, running: undefined, idleTenants: new Map() }));
     this.#everyMs = Math.min(...options.tasks.map((task) => task.everyMs));
     const periods = () => (this.#quiet && options.receivesNotifications?.() === true ? periodsBetweenQuietPolls : 1);
     this.#interval = new Interval(
@@ -83,35 +84,35 @@ export class TenantPoller implements Service {
 
   async stop(): Promise<void> {
     await this.#interval.stop();
-    await Promise.all(this.#tasks.map((state) => state.busy));
+    await Promise.all(this.#states.map((state) => state.running));
   }
 
-  /** Something happens, or wake-ups no longer arrive: the next look is not put off. */
+  /** Something was written, or notifications no longer arrive: the next poll comes after one period. */
   wake(): void {
     if (!this.#quiet) return;
     this.#quiet = false;
     this.#interval.within(this.#everyMs);
   }
 
-  /** One look, for all whose time has come. What they begin goes on behind it. */
+  /** One poll for all tasks that are due. Does not await what the tasks do with the results. */
   async poll(): Promise<void> {
     const { db, registry } = this.#options;
     const now = performance.now();
-    // Those with the same period stay together, whatever the jitter.
-    const due = this.#tasks.filter((d) => d.busy === undefined && d.dueAt <= now + this.#everyMs / 4);
+    // The tolerance keeps tasks of the same period in one statement, whatever the jitter.
+    const due = this.#states.filter((state) => state.running === undefined && state.dueAt <= now + this.#everyMs / 4);
     if (due.length === 0) return;
     const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
     await this.#readActivity(tenants);
-    const asked = tenants.filter((tenant) => due.some((state) => this.#isDue(state, tenant, now)));
-    this.#quiet = asked.length === 0;
-    const questions = Object.assign({}, ...due.map((state) => state.task.probes)) as Probes;
-    const answers = await probeTenants(db, asked, questions);
+    const probed = tenants.filter((tenant) => due.some((state) => this.#mustProbe(state, tenant, now)));
+    this.#quiet = probed.length === 0;
+    const probes = Object.assign({}, ...due.map((state) => state.task.probes)) as Probes;
+    const found = await probeTenants(db, probed, probes);
     for (const state of due) {
       state.dueAt = now + state.task.everyMs;
       this.#forgetAllBut(state, tenants);
       this.#deliver(
         state,
-        answers.filter(({ tenant }) => appliesTo(state, tenant)),
+        found.filter(({ tenant }) => appliesTo(state, tenant)),
         now,
       );
     }
@@ -123,32 +124,32 @@ export class TenantPoller implements Service {
       registry.onFingerprint(await this.#activity.read(db, tenants));
     } catch (error) {
       if (isConnectionError(error)) throw error;
-      // A tenant was deleted meanwhile, or the database does not tell: everybody is asked.
-      logger.debug({ reason: errorMessage(error) }, 'marks of the tenants could not be read');
-      this.#activity.forget();
+      // A tenant was deleted meanwhile, or the database refuses the statement: every tenant is probed.
+      logger.debug({ reason: errorMessage(error) }, 'activity of the tenants could not be read');
+      this.#activity.clear();
     }
   }
 
-  #isDue(state: TaskState, tenant: Tenant, now: number): boolean {
+  #mustProbe(state: TaskState, tenant: Tenant, now: number): boolean {
     if (!appliesTo(state, tenant)) return false;
-    const rest = state.idleTenants.get(tenant.id);
-    return rest === undefined || rest.until <= now || rest.mark !== this.#activity.versionOf(tenant);
+    const idle = state.idleTenants.get(tenant.id);
+    return idle === undefined || idle.until <= now || idle.version !== this.#activity.versionOf(tenant);
   }
 
-  #deliver(state: TaskState, answers: TenantProbeResults[], now: number): void {
+  #deliver(state: TaskState, found: TenantProbeResults[], now: number): void {
     const { task, idleTenants } = state;
-    const restMs = task.restMs ?? Math.min(maxIdleMs, idlePeriods * task.everyMs);
-    const found = answers.map(({ tenant, results: said }) => {
-      const mark = this.#activity.versionOf(tenant);
-      const hasNewEvents = idleTenants.get(tenant.id)?.mark !== mark || mark === undefined;
-      const mayRest = this.#activity.isCommitted(tenant) && task.isIdle(said, 2 * restMs, tenant);
-      // Not all at the same time again.
-      const until = mayRest ? now + restMs * (0.7 + Math.random() * 0.3) : 0;
-      idleTenants.set(tenant.id, { until, mark });
-      return { tenant, results: said, hasNewEvents };
+    const idleMs = task.idleMs ?? Math.min(maxIdleMs, idlePeriods * task.everyMs);
+    const pollResults = found.map(({ tenant, results }) => {
+      const version = this.#activity.versionOf(tenant);
+      const hasNewEvents = idleTenants.get(tenant.id)?.version !== version || version === undefined;
+      const isIdle = this.#activity.isCommitted(tenant) && task.isIdle(results, 2 * idleMs, tenant);
+      // Jittered, so that tenants do not all come back in the same poll.
+      const until = isIdle ? now + idleMs * (0.7 + Math.random() * 0.3) : 0;
+      idleTenants.set(tenant.id, { until, version });
+      return { tenant, results, hasNewEvents };
     });
-    state.busy = this.#runTask(task, found).finally(() => {
-      state.busy = undefined;
+    state.running = this.#runTask(task, pollResults).finally(() => {
+      state.running = undefined;
     });
   }
 
@@ -168,5 +169,5 @@ export class TenantPoller implements Service {
 }
 
 function appliesTo({ task }: TaskState, tenant: Tenant): boolean {
-  return task.suspended || tenant.status === 'ACTIVE';
+  return task.includesSuspended || tenant.status === 'ACTIVE';
 }

@@ -2,6 +2,8 @@
 // the others call its members. Labels are few and bounded: never a job, a target or an address; a
 // tenant only if METRICS_PER_TENANT says so.
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
+import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { LabelledCounter, LabelledGauge, LabelledHistogram, type MetricOptions } from './labelled.ts';
 import { LoopDelay } from './loop-delay.ts';
@@ -159,4 +161,14 @@ function counter<L extends string = never>(at: MetricOptions, name: string, help
 
 function gauge<L extends string = never>(at: MetricOptions, name: string, help: string, labelNames: L[] = []) {
   return new Gauge<L>({ name: `leasehold_${name}`, help, labelNames, registers: [at.registry] });
+}
+
+/** Logs and counts the events that a follower set aside. */
+export function reportSetAside(metrics: Pick<Metrics, 'setAside'>, logger: Logger): ReportSetAside {
+  return (tenant, events = []) => {
+    for (const event of events) {
+      metrics.setAside.add(tenant.slug, event.follower);
+      logger.error({ tenant: tenant.slug, ...event }, 'an event could not be processed and was set aside');
+    }
+  };
 }

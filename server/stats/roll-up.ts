@@ -2,8 +2,8 @@
 // present number of jobs in each status. The events are grouped where they lie; only groups travel.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { followSelection } from '../events/log/follow-select.ts';
 import type { FollowResult } from '../events/log/follower.ts';
+import { followSelection } from '../events/log/follower.ts';
 import { Problem } from '../kernel/errors.ts';
 import { boundsSeconds } from './histogram.ts';
 import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';

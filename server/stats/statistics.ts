@@ -1,10 +1,7 @@
-// The service behind statistics: rolls up every tenant's events, and keeps the gauges of queue depth
-// and age that scrapers see. Several daemons share the work; each shows the same gauges.
+// Rolls up the events of tenants, and keeps the gauges of queue depth and age that scrapers see. Several daemons share
+// the rolling up; each shows the same gauges.
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
-import type { Logger } from '../kernel/logger.ts';
-import type { Service } from '../kernel/service.ts';
-import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Metrics } from './metrics.ts';
@@ -12,18 +9,11 @@ import { readCounts, readOldestSeconds, type StatusCounts } from './read-counts.
 import { rollUpOnce } from './roll-up.ts';
 
 export interface StatisticsOptions {
-  /** Jobs come first: see TenantRounds. */
-  underLoad?: () => boolean;
   db: Database;
-  registry: TenantRegistry;
-  logger: Logger;
+  registry: Pick<TenantRegistry, 'bySlug'>;
   metrics: Metrics;
-  onSetAside?: ReportSetAside | undefined;
-  /** Time between rounds; an idle tenant is visited less often unless it is woken. */
-  everyMs?: number;
-  /** Somebody wakes it where something happened, whichever daemon did it: see TenantRounds. */
-  watched?: boolean;
-  gaugesMs?: number;
+  underLoad(): boolean;
+  onSetAside: ReportSetAside;
 }
 
 interface QueueDepth {
@@ -32,80 +22,50 @@ interface QueueDepth {
   readAt: number;
 }
 
-// Of a burst, one visit takes this much; the rest waits for the next, so that counting does not
-// compete with the work that is counted.
+// Steps in one run. What is left of a burst waits for the next run, so that counting does not compete with the jobs
+// that are counted.
 const stepsPerRun = 2;
+// Scrapers come every 15 seconds or so.
+const gaugesMs = 10_000;
 
-export class Statistics implements Service {
-  readonly name = 'statistics';
+export class Statistics {
   #options: StatisticsOptions;
-  #task: PerTenantTask;
   #depths = new Map<string, QueueDepth>();
-  /** Tenants whose gauges may be behind. */
-  #stale = new Set<string>();
-  #gaugesMs: number;
+  /** Tenants whose gauges may be out of date. */
+  #outdated = new Set<string>();
 
   constructor(options: StatisticsOptions) {
     this.#options = options;
-    // Scrapers come every 15 seconds or so.
-    this.#gaugesMs = options.gaugesMs ?? 10_000;
-    const { registry, logger, everyMs = 1000 } = options;
-    this.#task = new PerTenantTask({
-      name: this.name,
-      registry,
-      logger,
-      runForTenant: (tenant, signal) => this.#rollUpTenant(tenant, signal),
-      busyMs: everyMs,
-      idleMs: everyMs * 60,
-      concurrency: 2,
-      watched: options.watched ?? false,
-      ...(options.underLoad && { underLoad: options.underLoad }),
-    });
   }
 
-  async start(): Promise<void> {
-    await this.#task.start();
-  }
-
-  async stop(): Promise<void> {
-    await this.#task.stop();
-  }
-
-  /** Something happened at this tenant. */
-  wake(slug: string): void {
-    this.#stale.add(slug);
-    this.#task.wake(slug);
-  }
-
-  /** One round over all tenants. For tests and for scripts. */
-  async runOnce(): Promise<void> {
-    await this.#task.runOnce(true);
-  }
-
-  async #rollUpTenant(tenant: Tenant, signal: AbortSignal): Promise<TaskResult> {
+  async runForTenant(
+    tenant: Tenant,
+    { signal, woken }: { signal: AbortSignal; woken: boolean },
+  ): Promise<'some' | 'none' | 'idle'> {
+    const { db, underLoad, onSetAside } = this.#options;
     let handled = 0;
     let complete = false;
     let busy = false;
-    const { underLoad } = this.#options;
     for (let step = 0; step < stepsPerRun && !complete && !signal.aborted; step++) {
-      if (step > 0 && underLoad?.() === true) break;
-      const followed = await rollUpOnce(this.#options.db, tenant.schema);
+      if (step > 0 && underLoad()) break;
+      const followed = await rollUpOnce(db, tenant.schema);
       handled += followed.handled;
-      this.#options.onSetAside?.(tenant, followed.setAside);
+      onSetAside(tenant, followed.setAside);
       ({ complete, busy } = followed);
     }
-    if (handled > 0 || busy) this.#stale.add(tenant.slug);
+    // A tenant that was woken may have been rolled up by another daemon.
+    if (handled > 0 || busy || woken) this.#outdated.add(tenant.slug);
     const depth = this.#depths.get(tenant.slug);
-    if (depth === undefined || performance.now() - depth.readAt >= this.#gaugesMs) await this.#readDepth(tenant);
+    if (depth === undefined || performance.now() - depth.readAt >= gaugesMs) await this.#readDepth(tenant);
     if (handled > 0 || !complete) return 'some';
-    // What waits grows older without an event.
-    const waits = (this.#depths.get(tenant.slug)?.counts.QUEUED ?? 0) > 0;
-    return busy || waits || this.#stale.has(tenant.slug) ? 'none' : 'rest';
+    // The oldest waiting job grows older without an event.
+    const hasWaiting = (this.#depths.get(tenant.slug)?.counts.QUEUED ?? 0) > 0;
+    return busy || hasWaiting || this.#outdated.has(tenant.slug) ? 'none' : 'idle';
   }
 
   async #readDepth(tenant: Tenant): Promise<void> {
     const { db } = this.#options;
-    this.#stale.delete(tenant.slug);
+    this.#outdated.delete(tenant.slug);
     const counts = await readCounts(db, tenant.schema);
     const oldestSeconds = counts.QUEUED === 0 ? 0 : await readOldestSeconds(db, tenant.schema);
     this.#depths.set(tenant.slug, { counts, oldestSeconds, readAt: performance.now() });
@@ -121,7 +81,7 @@ export class Statistics implements Service {
     for (const [slug, { counts, oldestSeconds }] of this.#depths) {
       if (registry.bySlug(slug) === undefined) {
         this.#depths.delete(slug);
-        this.#stale.delete(slug);
+        this.#outdated.delete(slug);
         continue;
       }
       oldest = Math.max(oldest, oldestSeconds);

@@ -1,129 +1,84 @@
-// The service that sends webhooks: goes round the tenants, makes deliveries of new events, sends
-// what is due. A receiver that hangs keeps its tenant's share of the slots busy and nobody else's.
+// Sends webhooks: creates deliveries for a tenant's new events, claims those that are due and sends them in the
+// background. A receiver that hangs keeps its own tenant's share of the slots, not those of others.
 import type { LookupFunction } from 'node:net';
+import { Webhook } from 'standardwebhooks';
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
-import type { Service } from '../kernel/service.ts';
-import { PerTenantTask, type TaskResult } from '../tenants/per-tenant-task.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
 import { type ClaimedDelivery, claimDeliveries } from './claim-deliveries.ts';
 import { type DeliveryOutcome, finishDelivery } from './finish-delivery.ts';
 import { createDeliveries } from './outbox.ts';
 import { WebhookSender } from './sender.ts';
-import { signHeaders } from './sign.ts';
 
 export interface DispatcherOptions {
-  /** Jobs come first: see TenantRounds. */
-  underLoad?: () => boolean;
   db: Database;
-  registry: TenantRegistry;
   logger: Logger;
   workerId: string;
   allowPrivate: boolean;
   concurrency: number;
   timeoutMs: number;
   maxAttempts: number;
-  observe?: (tenant: Tenant, outcome: DeliveryOutcome, seconds: number) => void;
-  onSetAside?: ReportSetAside | undefined;
-  /** Time between rounds; an idle tenant is visited less often unless it is woken. */
-  everyMs?: number;
-  /** Somebody wakes it where there is something to send: see TenantRounds. */
-  watched?: boolean;
+  observe(tenant: Tenant, outcome: DeliveryOutcome, seconds: number): void;
+  onSetAside: ReportSetAside;
+  /** A delivery of this tenant has ended: there may be more, and now there is a slot. */
+  onSlotFree(slug: string): void;
+  /** Instead of the system's resolver. */
   lookup?: LookupFunction;
 }
 
-// Steps of the follower in one visit: beyond it other tenants come first.
-const maxSteps = 10;
-
-export class WebhookDispatcher implements Service {
-  readonly name = 'webhooks';
+export class WebhookDispatcher {
   #options: DispatcherOptions;
-  #task: PerTenantTask;
   #sender: WebhookSender;
   #inFlight = new Map<Promise<void>, string>();
 
   constructor(options: DispatcherOptions) {
     this.#options = options;
-    const { registry, logger, everyMs = 1000 } = options;
     this.#sender = new WebhookSender(options);
-    this.#task = new PerTenantTask({
-      name: this.name,
-      registry,
-      logger,
-      runForTenant: (tenant, signal) => this.#dispatchTenant(tenant, signal),
-      busyMs: everyMs,
-      idleMs: everyMs * 60,
-      concurrency: 4,
-      watched: options.watched ?? false,
-      ...(options.underLoad && { underLoad: options.underLoad }),
-    });
   }
 
-  async start(): Promise<void> {
-    await this.#task.start();
+  /** One step: resolves when deliveries are claimed, not when they are sent. */
+  async runForTenant(tenant: Tenant, { signal }: { signal: AbortSignal }): Promise<'more' | 'some' | 'none' | 'idle'> {
+    const { handled, complete, busy, setAside } = await createDeliveries(this.#options.db, tenant);
+    this.#options.onSetAside(tenant, setAside);
+    const limit = this.#freeSlots(tenant);
+    const claimed = limit === 0 || signal.aborted ? [] : await this.#claim(tenant, limit);
+    for (const delivery of claimed) this.#send(tenant, delivery);
+    if (!complete) return 'more';
+    if (handled > 0 || claimed.length > 0 || limit === 0) return 'some';
+    return busy ? 'none' : 'idle';
   }
 
-  /** Takes nothing new, and awaits what is under way: at most the timeout of one delivery. */
-  async stop(): Promise<void> {
-    await this.#task.stop();
+  /** Resolves when no delivery is in flight: after at most the timeout of one delivery. */
+  async drain(): Promise<void> {
     await Promise.allSettled(this.#inFlight.keys());
+  }
+
+  async stop(): Promise<void> {
+    await this.drain();
     await this.#sender.close();
   }
 
-  /** Something happened at this tenant. */
-  wake(slug: string): void {
-    this.#task.wake(slug);
-  }
-
-  /** One round over all tenants; resolves when what it took is sent. For tests and for scripts. */
-  async runOnce(): Promise<void> {
-    await this.#task.runOnce(true);
-    await Promise.allSettled(this.#inFlight.keys());
-  }
-
-  async #dispatchTenant(tenant: Tenant, signal: AbortSignal): Promise<TaskResult> {
-    const { db } = this.#options;
-    let handled = 0;
-    let complete = false;
-    let busy = false;
-    for (let step = 0; step < maxSteps && !complete && !signal.aborted; step++) {
-      const followed = await createDeliveries(db, tenant);
-      handled += followed.handled;
-      this.#options.onSetAside?.(tenant, followed.setAside);
-      ({ complete, busy } = followed);
-    }
-    const limit = this.#freeSlots(tenant);
-    const taken = limit === 0 || signal.aborted ? [] : await this.#take(tenant, limit);
-    for (const delivery of taken) this.#begin(tenant, delivery);
-    if (!complete) return 'more';
-    if (handled > 0 || taken.length > 0 || limit === 0) return 'some';
-    return busy ? 'none' : 'rest';
-  }
-
-  /** A quarter of all slots for one tenant, at least one. */
+  /** A tenant may use a quarter of all slots, at least one. */
   #freeSlots(tenant: Tenant): number {
     const { concurrency } = this.#options;
-    const mine = [...this.#inFlight.values()].filter((slug) => slug === tenant.slug).length;
+    const ownCount = [...this.#inFlight.values()].filter((slug) => slug === tenant.slug).length;
     const share = Math.max(1, Math.ceil(concurrency / 4));
-    return Math.max(0, Math.min(concurrency - this.#inFlight.size, share - mine));
+    return Math.max(0, Math.min(concurrency - this.#inFlight.size, share - ownCount));
   }
 
-  // The lock outlasts the try: connecting and answering each end with the timeout.
-  #take(tenant: Tenant, limit: number): Promise<ClaimedDelivery[]> {
+  #claim(tenant: Tenant, limit: number): Promise<ClaimedDelivery[]> {
+    // The lock outlasts the attempt: connecting and answering may each take the whole timeout.
     const lockSeconds = (this.#options.timeoutMs / 1000) * 2 + 30;
     return claimDeliveries(this.#options.db, tenant.schema, { limit, lockSeconds });
   }
 
-  #begin(tenant: Tenant, delivery: ClaimedDelivery): void {
+  #send(tenant: Tenant, delivery: ClaimedDelivery): void {
     const sending = this.#deliver(tenant, delivery).finally(() => {
       this.#inFlight.delete(sending);
-      // There may be more of this tenant's, and now there is a slot.
-      this.#task.wake(tenant.slug);
-      this.#task.runNow();
+      this.#options.onSlotFree(tenant.slug);
     });
     this.#inFlight.set(sending, tenant.slug);
   }
@@ -140,21 +95,35 @@ export class WebhookDispatcher implements Service {
     try {
       const secrets =
         tenant.webhookSecrets.length > 0 ? tenant.webhookSecrets : await ensureWebhookSecrets(db, tenant.id);
-      const began = performance.now();
-      const headers = signHeaders(secrets, delivery.id, delivery.body, new Date(delivery.claimed_at));
-      const result = await this.#sender.send(delivery.url, headers, delivery.body);
-      const seconds = (performance.now() - began) / 1000;
+      const startedAt = performance.now();
+      const result = await this.#sender.send(delivery.url, signHeaders(secrets, delivery), delivery.body);
+      const seconds = (performance.now() - startedAt) / 1000;
       const outcome = await finishDelivery(db, tenant.schema, delivery, result, {
         maxAttempts,
         actor: `webhooks:${workerId}`,
       });
       if (outcome === undefined) return;
-      observe?.(tenant, outcome, seconds);
-      if (outcome === 'failed' || outcome === 'disabled')
+      observe(tenant, outcome, seconds);
+      if (outcome === 'failed' || outcome === 'disabled') {
         logger.warn({ ...fields, result }, 'webhook was not delivered');
+      }
     } catch (error) {
-      // Its lock runs out and somebody tries again: a receiver may hear of one event twice.
+      // The delivery is sent again when its lock expires: a receiver may get one event twice.
       logger.warn({ ...fields, reason: errorMessage(error) }, 'outcome of a webhook could not be stored');
     }
   }
+}
+
+/**
+ * Headers of the Standard Webhooks specification, with one signature per secret: while secrets are rotated, a receiver
+ * that knows only one of them accepts the message. The timestamp is the database's time: receivers refuse one that is
+ * minutes off, as an application clock may be.
+ */
+function signHeaders(secrets: readonly string[], { id, body, claimed_at }: ClaimedDelivery): Record<string, string> {
+  const at = new Date(claimed_at);
+  return {
+    'webhook-id': id,
+    'webhook-timestamp': String(Math.floor(at.getTime() / 1000)),
+    'webhook-signature': secrets.map((secret) => new Webhook(secret).sign(id, at, body)).join(' '),
+  };
 }

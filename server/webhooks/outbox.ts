@@ -2,8 +2,8 @@
 // event log is the outbox; a delivery appears in the transaction that moves the follower on.
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../database/database.ts';
-import { followSelection } from '../events/log/follow-select.ts';
 import type { FollowResult } from '../events/log/follower.ts';
+import { followSelection } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';

@@ -1,52 +1,25 @@
-// A durable follower: what it does and how far it has read commit together, so every event has its
-// effect exactly once, whichever daemon does it. Webhooks, seals and statistics are followers.
+// Durable followers of the event log. What a follower does and how far it has read commit together, so every event has
+// its effect exactly once, whichever daemon runs the follower. Statistics, webhooks, seals and retention are followers.
+import { attempt } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
-import { readNewEvents } from './read-new-events.ts';
-import type { SetAside } from './set-aside.ts';
-
-export interface FollowOptions {
-  /** Where a follower starts that has never run. */
-  startAt?: 'beginning' | 'now';
-  /** Most events for one call of `handle`. */
-  limit?: number;
-  types?: readonly string[];
-}
+import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
+import { isolateFailingEvent, recordSetAside, type SetAside } from './set-aside.ts';
 
 export interface FollowResult {
   handled: number;
   /** False: call again at once. */
   complete: boolean;
-  /** Another daemon is at it. */
+  /** Another daemon is running this follower. */
   busy: boolean;
-  /** Events that could not be processed and were passed by. */
+  /** Events that could not be processed and were skipped. */
   setAside?: SetAside[];
 }
 
-/** Called with at least one event, inside the transaction that also moves the follower on. */
-export type Handle<S extends object> = (tx: Queryable, events: Event[], state: S) => Promise<S>;
-
-const defaultLimit = 1000;
-
-export async function followOnce<S extends object>(
-  db: Database,
-  schema: Schema,
-  name: string,
-  handle: Handle<S>,
-  options: FollowOptions = {},
-): Promise<FollowResult> {
-  const { limit = defaultLimit, types } = options;
-  return runFollowerStep<S>(db, schema, name, options, async (tx, position, state) => {
-    const read = await readNewEvents(tx, schema, position, { limit, types });
-    const next = read.events.length === 0 ? state : await handle(tx, read.events, state);
-    return { ...read, handled: read.events.length, state: next };
-  });
-}
-
-/** What one step of a follower did: how far it read, and what it wants to remember. */
+/** What one step of a follower did: how far it read, and the state to store. */
 export interface FollowerStep<S extends object> {
   position: Position;
   state: S;
@@ -56,25 +29,25 @@ export interface FollowerStep<S extends object> {
   ahead: boolean;
 }
 
-/** The same for those who read the log in a statement of their own (`readStatement`). */
+/** Runs `step` in a transaction that also stores the follower's new position and state. */
 export async function runFollowerStep<S extends object>(
   db: Database,
   schema: Schema,
   name: string,
-  options: Pick<FollowOptions, 'startAt'>,
+  { startAt = 'beginning' }: { startAt?: 'beginning' | 'now' },
   step: (tx: Queryable, position: Position, state: S) => Promise<FollowerStep<S>>,
 ): Promise<FollowResult> {
   return db.transaction(async (tx) => {
     const follower = await lockFollower(tx, schema, name);
     if (follower === 'unknown') {
-      await createFollower(tx, schema, name, options.startAt ?? 'beginning');
+      await createFollower(tx, schema, name, startAt);
       return { handled: 0, complete: false, busy: false };
     }
     if (follower === 'busy') return { handled: 0, complete: true, busy: true };
     const { position, state, handled, complete, moved, ahead } = await step(tx, follower.position, follower.state as S);
-    // A quiet tenant costs a read, never a write.
-    const stays = !follower.position.page || formatPosition(position) === follower.stored;
-    if (!moved && !ahead && stays) return { handled: 0, complete, busy: false };
+    // A tenant without new events costs a read, never a write.
+    const isUnchanged = !follower.position.page || formatPosition(position) === follower.stored;
+    if (!moved && !ahead && isUnchanged) return { handled: 0, complete, busy: false };
     await advance(tx, schema, name, follower.stored, position, state);
     return { handled, complete, busy: false };
   });
@@ -87,19 +60,20 @@ interface LockedFollower {
 }
 
 /**
- * The advisory lock keeps daemons from doing the same work twice, without writing anything; that only
- * one of them succeeds is settled by `advance`.
+ * The advisory lock keeps daemons from doing the same work twice, without a write. It is a courtesy: `advance` ensures
+ * that only one of them commits.
  */
 async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {
-  const [row] = await tx.query<{ snapshot: string; state: object; mine: boolean }>(
-    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as mine
-       from ${schema}.followers where name = $1`,
+  const [row] = await tx.query<{ snapshot: string; state: object; locked: boolean }>(
+    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as locked
+       from ${schema}.followers
+      where name = $1`,
     [name, `follower ${schema} ${name}`],
   );
   if (!row) return 'unknown';
-  if (!row.mine) return 'busy';
+  if (!row.locked) return 'busy';
   const position = parsePosition(row.snapshot);
-  if (!position) throw new Error(`follower ${name} of ${schema} has no position but ${JSON.stringify(row.snapshot)}`);
+  if (!position) throw new Error(`follower ${name} of ${schema} has an invalid position`);
   return { stored: row.snapshot, position, state: row.state };
 }
 
@@ -111,12 +85,13 @@ async function createFollower(
 ): Promise<void> {
   await tx.query(
     `insert into ${schema}.followers (name, snapshot)
-     select $1, case when $2 then $3 else pg_current_snapshot()::text end on conflict (name) do nothing`,
+     select $1, case when $2 then $3 else pg_current_snapshot()::text end
+     on conflict (name) do nothing`,
     [name, startAt === 'beginning', formatPosition(beginning)],
   );
 }
 
-/** Zero rows: another daemon moved it on meanwhile, and all that `handle` did here is rolled back. */
+/** Zero rows: another daemon advanced the follower meanwhile, and all that the step wrote is rolled back. */
 async function advance(
   tx: Queryable,
   schema: Schema,
@@ -126,9 +101,139 @@ async function advance(
   state: object,
 ): Promise<void> {
   const rows = await tx.query(
-    `update ${schema}.followers set snapshot = $3, state = $4::jsonb, updated_at = now()
-      where name = $1 and snapshot = $2 returning name`,
+    `update ${schema}.followers
+        set snapshot = $3,
+            state = $4::jsonb,
+            updated_at = now()
+      where name = $1
+        and snapshot = $2
+     returning name`,
     [name, stored, formatPosition(position), JSON.stringify(state)],
   );
-  if (rows.length === 0) throw problem('CONFLICT', `Another daemon moved the follower ${name} on.`);
+  if (rows.length === 0) throw problem('CONFLICT', `Another daemon advanced the follower ${name}.`);
+}
+
+/** A query over new events that runs in the database: events that do not concern the follower are never sent. */
+export interface Selection {
+  name: string;
+  limit: number;
+  types?: readonly string[] | undefined;
+  /** CTEs over the CTE `log`, whose rows are the new events, except one header row that has `until` set. */
+  ctes: string;
+  /** The CTE whose rows are handled. */
+  from: string;
+  /** Parameters from $9 on. */
+  values: unknown[];
+}
+
+export interface SelectionHandlers<R extends object> {
+  /** Runs in the transaction that also advances the follower; called with at least one row. */
+  handle(tx: Queryable, rows: R[]): Promise<void>;
+  /** An event was set aside, in this transaction. */
+  onSetAside?(tx: Queryable, event: Event, why: SetAside): Promise<void>;
+}
+
+/** One step of a follower with a selection. An event for which it fails with a data error is set aside. */
+export async function followSelection<R extends object>(
+  db: Database,
+  schema: Schema,
+  selection: Selection,
+  handlers: SelectionHandlers<R>,
+): Promise<FollowResult> {
+  return isolateFailingEvent(
+    selection.limit,
+    (limit) =>
+      runFollowerStep(db, schema, selection.name, {}, (tx, position, state) =>
+        selectStep(tx, schema, { ...selection, limit }, handlers, position, state),
+      ),
+    () => setAsideNext(db, schema, selection, handlers),
+  );
+}
+
+interface Header {
+  until: string;
+  moved: boolean;
+  ahead: boolean;
+  read: number;
+  last_xid: string | null;
+  last_seq: string | null;
+  found: boolean | null;
+}
+
+async function selectStep<R extends object>(
+  tx: Queryable,
+  schema: Schema,
+  selection: Selection,
+  { handle }: SelectionHandlers<R>,
+  position: Position,
+  state: object,
+): Promise<FollowerStep<object>> {
+  const { limit, types } = selection;
+  const rows = await tx.query<R & Header>(selectionStatement(schema, selection), [
+    ...readValues(position, { limit, types }),
+    ...selection.values,
+  ]);
+  const [header] = rows;
+  if (header === undefined) throw new Error('a read of the event log returned no snapshot');
+  const found = rows.filter((row) => row.found);
+  if (found.length > 0) await handle(tx, found);
+  const { until, moved, ahead, read, last_xid, last_seq } = header;
+  const complete = read < limit || last_xid === null || last_seq === null;
+  return {
+    position: nextPosition(position, until, complete ? undefined : { xid: last_xid, seq: last_seq }),
+    state,
+    handled: read,
+    complete,
+    moved: moved || read > 0,
+    ahead,
+  };
+}
+
+async function setAsideNext<R extends object>(
+  db: Database,
+  schema: Schema,
+  selection: Selection,
+  handlers: SelectionHandlers<R>,
+): Promise<FollowResult> {
+  const { name, types } = selection;
+  const setAside: SetAside[] = [];
+  const followed = await runFollowerStep(db, schema, name, {}, async (tx, position, state) => {
+    const read = await readNewEvents(tx, schema, position, { limit: 1, types });
+    const [event] = read.events;
+    const page = read.position.page;
+    if (event === undefined || page === undefined) return { ...read, state, handled: 0 };
+    // Up to the snapshot of this read, so that both reads see the same event, whatever commits between them.
+    const { xid = '0', seq = '0' } = position.page ?? {};
+    const pinned = { seen: position.seen, page: { until: page.until, xid, seq } };
+    let failure: unknown;
+    const step = await attempt(
+      tx,
+      () => selectStep(tx, schema, { ...selection, limit: 1 }, handlers, pinned, state),
+      (error) => {
+        failure = error;
+      },
+    );
+    if (step !== undefined) return step;
+    const why = await recordSetAside(tx, schema, name, event, failure);
+    await handlers.onSetAside?.(tx, event, why);
+    setAside.push(why);
+    return { ...read, state, handled: 1, complete: false };
+  });
+  return { ...followed, setAside };
+}
+
+function selectionStatement(schema: Schema, { ctes, from }: Selection): string {
+  return `with log as materialized (${readStatement(schema)}),
+     ${ctes},
+     header as (select until, moved, ahead from log where until is not null),
+     ending as (
+       select count(*)::int as read,
+              (array_agg(xid order by xid desc, seq desc))[1]::text as last_xid,
+              (array_agg(seq order by xid desc, seq desc))[1]::text as last_seq
+         from log
+        where until is null)
+     select h.until, h.moved, h.ahead, e.*, f.*
+       from header h
+      cross join ending e
+       left join (select true as found, * from ${from}) f on true`;
 }

@@ -1,8 +1,7 @@
-// Events that a follower cannot process. Such an event is recorded and passed by, in the transaction that
-// moves the follower on: it never stops those behind it.
-
-import type { Queryable } from '../../database/database.ts';
-import { sqlState } from '../../database/database.ts';
+// Events that a follower cannot process: found by taking smaller steps, recorded and skipped in the transaction that
+// advances the follower, so that they never stop the events behind them.
+import { isDataError } from '../../database/data-error.ts';
+import { type Queryable, sqlState } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { type Event, eventKey } from './event.ts';
@@ -20,6 +19,45 @@ export type ReportSetAside = (tenant: { slug: string }, events: readonly SetAsid
 
 const maxErrorLength = 500;
 
+/**
+ * Calls `run` once, unless an event makes it fail: then `run` handles the events before that one in ever smaller steps,
+ * and `setAsideNext` gets the next event alone. Events that commit meanwhile may come before it, so `setAsideNext` must
+ * try the event first.
+ */
+export async function isolateFailingEvent<R extends { handled: number; complete: boolean; busy: boolean }>(
+  limit: number,
+  run: (limit: number) => Promise<R>,
+  setAsideNext: () => Promise<R>,
+): Promise<R> {
+  const all = await orDataError(() => run(limit));
+  if (all !== 'dataError') return all;
+  let handled = 0;
+  // The failing event is among this many.
+  let within = limit;
+  while (within > 1) {
+    const half = Math.ceil(within / 2);
+    const part = await orDataError(() => run(half));
+    if (part === 'dataError') {
+      within = half;
+      continue;
+    }
+    handled += part.handled;
+    if (part.busy || part.complete) return { ...part, handled };
+    within -= half;
+  }
+  const last = await setAsideNext();
+  return { ...last, handled: handled + last.handled };
+}
+
+async function orDataError<R>(step: () => Promise<R>): Promise<R | 'dataError'> {
+  try {
+    return await step();
+  } catch (error) {
+    if (isDataError(error)) return 'dataError';
+    throw error;
+  }
+}
+
 export async function recordSetAside(
   tx: Queryable,
   schema: Schema,
@@ -30,16 +68,20 @@ export async function recordSetAside(
   const reason = { code: sqlState(error) ?? '', error: errorMessage(error).slice(0, maxErrorLength).toWellFormed() };
   await tx.query(
     `insert into ${schema}.set_aside_events (follower, event_xid, event_seq, code, error)
-     values ($1, $2::text::xid8, $3, $4, $5) on conflict do nothing`,
+     values ($1, $2::text::xid8, $3, $4, $5)
+     on conflict do nothing`,
     [follower, event.xid, event.seq, reason.code, reason.error],
   );
   return { follower, event: eventKey(event), ...reason };
 }
 
-/** How many events each follower has passed by, of those that are still remembered. */
+/** How many events each follower has skipped, of those that retention has not removed. */
 export async function countSetAside(tx: Queryable, schema: Schema): Promise<Record<string, number>> {
   const rows = await tx.query<{ follower: string; count: number }>(
-    `select follower, count(*)::int as count from ${schema}.set_aside_events group by follower order by follower`,
+    `select follower, count(*)::int as count
+       from ${schema}.set_aside_events
+      group by follower
+      order by follower`,
   );
   return Object.fromEntries(rows.map((row) => [row.follower, row.count]));
 }

@@ -1,17 +1,16 @@
-// Finished jobs become stale. An index on their end would cost every job that ends, and the event log
-// knows the ends in order: this follows it, as far behind as jobs stay fresh. Once a week it looks at
-// all jobs, and finds what the log does not tell: of a tenant that was restored, or changed by hand.
-
+// Marks finished jobs as stale. An index on `finished_at` would cost every job that finishes; the event log has the
+// ends in order, so this follower reads it with a delay of the time that jobs stay fresh. Once a week it scans all jobs
+// for those that the log does not show: after a restore, or a change made directly in SQL.
 import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { isFinishedSql, type RetiredJob, type RetiredRow, toRetiredJob } from './delete-stale.ts';
+import { isFinishedSql } from './delete-stale.ts';
 
-export interface MarkOptions {
-  /** How long a job stays fresh after its end. */
+export interface MarkStaleOptions {
+  /** How long a job stays fresh after it finished. */
   afterSeconds: number;
   actor: string;
   /** Rows to be read in one call: events, or jobs. */
@@ -19,65 +18,72 @@ export interface MarkOptions {
 }
 
 export interface MarkedStale {
-  jobs: RetiredJob[];
-  /** Jobs that Postgres refuses to mark; the next look at all jobs tries again. */
+  /** How many jobs were marked. */
+  count: number;
+  /** Jobs that Postgres refuses to update; the next scan tries again. */
   skipped: string[];
   /** False: there is more to read; call again. */
   complete: boolean;
-  /** The log has been read up to this event; undefined: another daemon is at it. */
+  /** The log has been read up to this event; undefined: another daemon is running the follower. */
   readTo: { xid: string; seq: string } | undefined;
 }
 
 export const staleFollower = 'retention';
 export const secondsBetweenScans = 7 * 86_400;
 
+/** Stored with the follower. */
 interface FollowerState {
-  /** When the last look at all jobs ended. */
+  /** When the last scan of all jobs ended. */
   looked_at?: string;
-  /** A look is under way, and has come to this job. */
+  /** A scan is in progress and has reached this job. */
   behind?: string;
 }
 
 const firstJobId = '00000000-0000-0000-0000-000000000000';
 const logStart = { xid: '0', seq: '0' };
 
-/** One short transaction: reads on in the log, or in the jobs, and marks those whose time has come. */
-export async function markStaleJobs(db: Database, schema: Schema, options: MarkOptions): Promise<MarkedStale> {
+/** One short transaction: continues the log, or the scan, and marks the jobs that finished long enough ago. */
+export async function markStaleJobs(db: Database, schema: Schema, options: MarkStaleOptions): Promise<MarkedStale> {
   try {
     return await markInOneStep(db, schema, options, markJobs);
   } catch (error) {
     if (!isDataError(error)) throw error;
   }
   const skipped: string[] = [];
-  const markAround: typeof markJobs = (tx, _schema, ids) =>
+  const markOthers: typeof markJobs = (tx, _schema, ids) =>
     withoutFaulty(
       tx,
       ids,
       (some) => markJobs(tx, schema, some, options),
       (id) => void skipped.push(id),
     );
-  return { ...(await markInOneStep(db, schema, options, markAround)), skipped };
+  return { ...(await markInOneStep(db, schema, options, markOthers)), skipped };
 }
 
 async function markInOneStep(
   db: Database,
   schema: Schema,
-  options: MarkOptions,
+  options: MarkStaleOptions,
   markAll: typeof markJobs,
 ): Promise<MarkedStale> {
-  let marked: MarkedStale = { jobs: [], skipped: [], complete: true, readTo: undefined };
+  let marked: MarkedStale = { count: 0, skipped: [], complete: true, readTo: undefined };
   const { complete } = await runFollowerStep<FollowerState>(
     db,
     schema,
     staleFollower,
     {},
-    async (tx, position, memory) => {
-      const present = await readNow(tx, schema);
-      const read = isScanDue(memory, present)
-        ? await scanJobs(tx, schema, position, memory, present, options)
-        : await readEvents(tx, schema, position, memory, present, options);
-      const jobs = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
-      marked = { jobs, skipped: [], complete: read.step.complete, readTo: read.step.position.page ?? logStart };
+    async (tx, position, state) => {
+      const now = await readNow(tx, schema);
+      const read = isScanDue(state, now)
+        ? await scanJobs(tx, schema, position, state, now, options)
+        : await readEvents(tx, schema, position, state, now, options);
+      const ids = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
+      marked = {
+        count: ids.length,
+        skipped: [],
+        complete: read.step.complete,
+        readTo: read.step.position.page ?? logStart,
+      };
       return read.step;
     },
   );
@@ -94,64 +100,70 @@ interface Now {
    * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
    * Those of other databases of the server do not count: they may last for long.
    */
-  first_under_way: string;
-  /** The first number that no transaction has had. */
+  first_in_progress: string;
+  /** The first transaction id that has not been given out. */
   next: string;
 }
 
-/** In the tenant's own place: in a cluster its node has numbers of its own. */
+/** Reads from the tenant's table: in a cluster its node has transaction ids of its own. */
 async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
-  const [present] = await tx.query<Now>(
-    `select now() as now, pg_snapshot_xmax(pg_current_snapshot())::text as next, coalesce(
-       (select x from pg_snapshot_xip(pg_current_snapshot()) as x
-         where x::xid = any(array(select backend_xid from pg_stat_activity
-                                   where datname = current_database() and backend_xid is not null))
-         order by x limit 1),
-       pg_snapshot_xmax(pg_current_snapshot()))::text as first_under_way
-       from ${schema}.followers where name = $1`,
+  const [now] = await tx.query<Now>(
+    `select now() as now,
+            pg_snapshot_xmax(pg_current_snapshot())::text as next,
+            coalesce(
+              (select x from pg_snapshot_xip(pg_current_snapshot()) as x
+                where x::xid = any(array(select backend_xid from pg_stat_activity
+                                          where datname = current_database() and backend_xid is not null))
+                order by x limit 1),
+              pg_snapshot_xmax(pg_current_snapshot()))::text as first_in_progress
+       from ${schema}.followers
+      where name = $1`,
     [staleFollower],
   );
-  if (!present) throw new Error(`${schema} has no follower ${staleFollower}`);
-  return present;
+  if (!now) throw new Error(`${schema} has no follower ${staleFollower}`);
+  return now;
 }
 
 interface Read {
-  /** Jobs that ended long enough ago, as far as this read can tell. */
+  /** Jobs that finished long enough ago, as far as this read shows. */
   ids: string[];
   step: FollowerStep<FollowerState>;
 }
 
-/** The log up to the first event that is too young, or before which others could still be written. */
+/** Reads up to the first event that is too recent, or before which others could still be committed. */
 async function readEvents(
   tx: Queryable,
   schema: Schema,
   position: Position,
-  memory: FollowerState,
-  present: Now,
-  { afterSeconds, limit }: MarkOptions,
+  state: FollowerState,
+  now: Now,
+  { afterSeconds, limit }: MarkStaleOptions,
 ): Promise<Read> {
   const { xid, seq } = position.page ?? logStart;
   const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
-    `select e.xid::text, e.seq::text, e.job_id, e.at < now() - $3::float8 * interval '1 second'
-              -- Of a clock that was wrong: whoever waits for such a time waits for ever.
+    `select e.xid::text, e.seq::text, e.job_id,
+            e.at < now() - $3::float8 * interval '1 second'
+              -- Written while a clock was wrong: waiting for such a time would stop the follower.
               or e.at > now() + interval '1 day' as due,
             coalesce(to_status in ('SUCCESS','PARTIAL','CANCELED','ERROR'), false) as ended
        from ${schema}.events e
-      where (e.xid, e.seq) > ($1::text::xid8, $2::bigint) and e.xid < $5::text::xid8
-      order by e.xid, e.seq limit $4`,
-    [xid, seq, afterSeconds, limit, present.first_under_way],
+      where (e.xid, e.seq) > ($1::text::xid8, $2::bigint)
+        and e.xid < $5::text::xid8
+      order by e.xid, e.seq
+      limit $4`,
+    [xid, seq, afterSeconds, limit, now.first_in_progress],
   );
-  const young = rows.findIndex((row) => !row.due);
-  const read = young === -1 ? rows : rows.slice(0, young);
+  const tooRecent = rows.findIndex((row) => !row.due);
+  const read = tooRecent === -1 ? rows : rows.slice(0, tooRecent);
   const last = read.at(-1);
   const ids = new Set(read.flatMap((row) => (row.ended && row.job_id !== null ? [row.job_id] : [])));
-  // A database that was restored to an earlier time gives the same numbers again.
-  const ahead = BigInt(xid) >= BigInt(present.next);
+  // A database that was restored to an earlier time gives out the same transaction ids again.
+  const ahead = BigInt(xid) >= BigInt(now.next);
   return {
     ids: [...ids],
     step: {
       position: ahead ? beginning : last === undefined ? position : positionAt(last.xid, last.seq),
-      state: ahead ? {} : memory,
+      state: ahead ? {} : state,
       handled: read.length,
       complete: read.length < limit && !ahead,
       moved: last !== undefined,
@@ -166,11 +178,14 @@ async function scanJobs(
   position: Position,
   { looked_at, behind = firstJobId }: FollowerState,
   { now }: Now,
-  { afterSeconds, limit }: MarkOptions,
+  { afterSeconds, limit }: MarkStaleOptions,
 ): Promise<Read> {
   const rows = await tx.query<{ id: string; due: boolean }>(
     `select id, stale_at is null and ${isFinishedSql} and finished_at < now() - $2::float8 * interval '1 second' as due
-       from ${schema}.jobs where id > $1 order by id limit $3`,
+       from ${schema}.jobs
+      where id > $1
+      order by id
+      limit $3`,
     [behind, afterSeconds, limit],
   );
   const last = rows.at(-1);
@@ -191,7 +206,7 @@ async function scanJobs(
   };
 }
 
-/** All up to this event has been read. */
+/** The position of a reader that has read everything up to this event. */
 function positionAt(xid: string, seq: string): Position {
   return { seen: beginning.seen, page: { until: beginning.seen, xid, seq } };
 }
@@ -200,20 +215,25 @@ async function markJobs(
   tx: Queryable,
   schema: Schema,
   ids: readonly string[],
-  { afterSeconds, actor }: MarkOptions,
-): Promise<RetiredJob[]> {
-  const rows = await tx.query<RetiredRow>(
+  { afterSeconds, actor }: MarkStaleOptions,
+): Promise<{ id: string }[]> {
+  return tx.query<{ id: string }>(
     `with old as (
-       select id from ${schema}.jobs
-        where id = any($1::uuid[]) and stale_at is null and ${isFinishedSql}
+       select id
+         from ${schema}.jobs
+        where id = any($1::uuid[])
+          and stale_at is null
+          and ${isFinishedSql}
           and finished_at < now() - $2::float8 * interval '1 second'
-        order by id for update),
+        order by id
+          for update),
      staled as (
-       update ${schema}.jobs set stale_at = now() where id = any(array(select id from old))
-       returning id, type, queue, target_id, status, attempt, lease_id),
-     told as (${insertEvents(schema, { source: 'staled', type: `'job.stale'`, actor: '$3', from: 'status', to: 'status' })})
-     select id, type, queue, target_id, status from staled`,
+       update ${schema}.jobs
+          set stale_at = now()
+        where id = any(array(select id from old))
+       returning id, target_id, status, attempt, lease_id),
+     recorded as (${insertEvents(schema, { source: 'staled', type: `'job.stale'`, actor: '$3', from: 'status', to: 'status' })})
+     select id from staled`,
     [ids, afterSeconds, actor],
   );
-  return rows.map(toRetiredJob);
 }

@@ -3,16 +3,15 @@ import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
-import type { RetiredJob } from '../../../server/jobs/retention/delete-stale.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
-import { probeTenants } from '../../../server/maintenance/probe-tenants.ts';
+import { probeTenants } from '../../../server/maintenance/probes.ts';
 import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
-import { createRetention } from '../../../server/maintenance/retention-task.ts';
 import { readCounts } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
 import { addTenant, type TenantContext, useTenant } from '../../support/postgres/database.ts';
+import { createTasks } from '../../support/tasks.ts';
 
 const context = useTenant();
 const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 3600, retentionEventDays: 90 };
@@ -37,7 +36,7 @@ async function age(where: TenantContext, interval: string): Promise<void> {
   await where.db.query(`update ${where.schema}.events set at = at - $1::interval`, [interval]);
 }
 
-test('a finished job becomes stale, then is gone with its phases and logs; each is told and called back', async () => {
+test('a finished job becomes stale, then is gone with its phases and logs; an event is recorded for each', async () => {
   const where = await newTenant();
   const job = await addJob(where, { targetId: 't' });
   const { jobs } = await claim(where);
@@ -46,20 +45,16 @@ test('a finished job becomes stale, then is gone with its phases and logs; each 
   await where.db.query(`insert into ${where.schema}.job_logs (job_id, attempt, message) values ($1, 1, 'hello')`, [
     job.id,
   ]);
-  const called: string[] = [];
-  const hooks = {
-    onStale: (_: unknown, j: RetiredJob) => void called.push(`stale ${j.id} ${j.status}`),
-    onDelete: (_: unknown, j: RetiredJob) => {
-      called.push(`deleted ${j.id}`);
-      throw new Error('a hook that fails');
-    },
-  };
-  expect(await retain(where, { hooks })).toMatchObject({ stale: 1, deleted: 0, complete: true });
+  expect(await retain(where)).toMatchObject({ stale: 1, deleted: 0, complete: true });
   expect((await reread(where, job)).staleAt).not.toBeNull();
-  expect(await retain(where, { hooks })).toMatchObject({ stale: 0, deleted: 0 });
+  expect(await retain(where)).toMatchObject({ stale: 0, deleted: 0 });
   await age(where, '2 hours');
-  expect(await retain(where, { hooks })).toMatchObject({ stale: 0, deleted: 1 });
-  expect(called).toEqual([`stale ${job.id} SUCCESS`, `deleted ${job.id}`]);
+  expect(await retain(where)).toMatchObject({ stale: 0, deleted: 1 });
+  const retired = `select job_id, type, from_status from ${where.schema}.events where type in ('job.stale', 'job.deleted') order by seq`;
+  expect(await where.db.query(retired)).toEqual([
+    { job_id: job.id, type: 'job.stale', from_status: 'SUCCESS' },
+    { job_id: job.id, type: 'job.deleted', from_status: 'SUCCESS' },
+  ]);
   expect(await eventTypes(where, job)).toEqual([
     'job.enqueued',
     'job.started',
@@ -293,50 +288,46 @@ test('deliveries, leases, operations and minutes age out; present counts and wha
   expect(await where.db.query(`select 1 from ${s}.stat_minutes`)).toHaveLength(4);
 });
 
-/** What the watch asks of the tenant, does, and makes of the answers. */
-function watch(where: TenantContext, terms: Partial<Config>) {
-  const { watcher, service } = createRetention({
-    db: where.db,
-    registry: { list: () => [where.tenant] } as never,
-    logger: createLogger('silent'),
-    config: { ...loadConfig({}), ...terms },
-  });
+/** One poll of the task `retention`, what it starts, and whether the tenant is idle afterwards. */
+function poller(where: TenantContext, terms: Partial<Config>) {
+  const { polled, tasks } = createTasks(where.db, [where.tenant], { config: { ...loadConfig({}), ...terms } });
+  const task = polled.find(({ name }) => name === 'retention')!;
   return async () => {
-    const [said] = await probeTenants(where.db, [where.tenant], watcher.probes);
-    if (said === undefined) throw new Error('nothing was said');
-    await watcher.onResults([{ ...said, hasNewEvents: true }]);
-    await service.runOnce();
-    return watcher.isIdle(said.results, 1000, where.tenant);
+    const [found] = await probeTenants(where.db, [where.tenant], task.probes);
+    if (found === undefined) throw new Error('the tenant was not probed');
+    await task.onResults([{ ...found, hasNewEvents: true }]);
+    await tasks.retention.runOnce();
+    return task.isIdle(found.results, 1000, where.tenant);
   };
 }
 
-test('only where something has come to its age is anything retired, and it is known how long there is rest', async () => {
+test('only rows that reached their age are removed, and the tenant is idle until the next one does', async () => {
   const where = await newTenant();
-  const ask = watch(where, { retentionStaleAfterSeconds: 3600 });
-  expect(await ask()).toBe(true);
+  const poll = poller(where, { retentionStaleAfterSeconds: 3600 });
+  expect(await poll()).toBe(true);
   const job = await addJob(where);
   await finish(where, (await claim(where)).jobs[0]!);
-  expect(await ask()).toBe(true);
+  expect(await poll()).toBe(true);
   expect((await eventTypes(where, job)).at(-1)).toBe('job.completed');
   await age(where, '2 hours');
-  expect(await ask()).toBe(false);
+  expect(await poll()).toBe(false);
   expect((await eventTypes(where, job)).at(-1)).toBe('job.stale');
 });
 
-test('a tenant rests while its old events wait for their jobs to become stale', async () => {
+test('a tenant is idle while its old events wait for their jobs to become stale', async () => {
   const where = await newTenant();
   const day = 86_400;
   const terms = { retentionStaleAfterSeconds: 60 * day, retentionDeleteAfterSeconds: 90 * day, retentionEventDays: 30 };
-  const ask = watch(where, terms);
+  const poll = poller(where, terms);
   await finishOne(where);
   await sealAll(where, '40 days');
   await retain(where, { config: terms });
-  expect(await ask()).toBe(true);
+  expect(await poll()).toBe(true);
 });
 
 test('what was written before a restore, under numbers that are yet to come, ages out as well', async () => {
   const where = await newTenant();
-  const ask = watch(where, { retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 9e6 });
+  const poll = poller(where, { retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 9e6 });
   const job = await finishOne(where);
   await where.db.query(`update ${where.schema}.events set xid = (xid::text::bigint + 9000000000)::text::xid8`);
   await where.db.query(
@@ -347,20 +338,20 @@ test('what was written before a restore, under numbers that are yet to come, age
     `insert into ${where.schema}.followers (name, snapshot, state) values ('seals', '1:1:', '{"number": "1", "hash": ""}')`,
   );
   await age(where, '100 days');
-  expect(await ask()).toBe(false);
+  expect(await poll()).toBe(false);
   expect((await reread(where, job)).staleAt).not.toBeNull();
   expect(await where.db.query(`select type from ${where.schema}.events`)).toEqual([{ type: 'job.stale' }]);
-  expect(await ask()).toBe(true);
+  expect(await poll()).toBe(true);
 });
 
-test('jobs of which no event is left are found by the first look', async () => {
+test('jobs of which no event is left are found by the first scan', async () => {
   const where = await newTenant();
-  const ask = watch(where, { retentionStaleAfterSeconds: 3600 });
+  const poll = poller(where, { retentionStaleAfterSeconds: 3600 });
   const job = await finishOne(where);
   await where.db.query(`delete from ${where.schema}.events`);
-  expect(await ask()).toBe(true);
+  expect(await poll()).toBe(true);
   await age(where, '2 hours');
   await where.db.query(`update ${where.schema}.jobs set created_at = created_at - interval '2 hours'`);
-  expect(await ask()).toBe(false);
+  expect(await poll()).toBe(false);
   expect((await reread(where, job)).staleAt).not.toBeNull();
 });

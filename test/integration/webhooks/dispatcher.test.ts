@@ -2,6 +2,7 @@ import { Webhook } from 'standardwebhooks';
 import { afterEach, beforeEach, expect, onTestFinished, test, vi } from 'vitest';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { PerTenantTask } from '../../../server/maintenance/per-tenant-task.ts';
 import { TenantRegistry } from '../../../server/tenants/registry.ts';
 import { getTenant, updateTenantSettings } from '../../../server/tenants/tenant-store.ts';
 import { rotateWebhookSecrets } from '../../../server/tenants/webhook-secrets.ts';
@@ -18,31 +19,50 @@ const receiver = useReceiver();
 const logger = createLogger('silent');
 const outcomes: string[] = [];
 let registry: TenantRegistry;
-let dispatcher: WebhookDispatcher;
+let webhooks: ReturnType<typeof create>;
 
-function create(options: Partial<DispatcherOptions> = {}): WebhookDispatcher {
-  return new WebhookDispatcher({
+/** The dispatcher as a daemon runs it, in a task that a test can run by hand. */
+function create(options: Partial<DispatcherOptions> = {}) {
+  const dispatcher = new WebhookDispatcher({
     db: context.db,
-    registry,
     logger,
     workerId: 'w1',
     allowPrivate: true,
     concurrency: 20,
     timeoutMs: 5000,
     maxAttempts: 3,
-    everyMs: 20,
     observe: (_tenant, outcome) => outcomes.push(outcome),
+    onSetAside: () => {},
+    onSlotFree: (slug) => task.runNow(slug),
     ...options,
   });
+  const task = new PerTenantTask({
+    name: 'webhooks',
+    registry,
+    logger,
+    busyMs: 20,
+    idleMs: 1200,
+    concurrency: 4,
+    runForTenant: (tenant, run) => dispatcher.runForTenant(tenant, run),
+    onStop: () => dispatcher.stop(),
+  });
+  /** Handles the tenant's events, sends what is due and awaits the answers. */
+  const runOnce = async () => {
+    const signal = new AbortController().signal;
+    const tenant = registry.bySlug(context.tenant.slug)!;
+    for (let result = 'more'; result === 'more'; ) result = await dispatcher.runForTenant(tenant, { signal });
+    await dispatcher.drain();
+  };
+  return { task, runOnce };
 }
 
 beforeEach(async () => {
   registry = new TenantRegistry(context.db, logger);
   await registry.refresh();
-  dispatcher = create();
+  webhooks = create();
   outcomes.length = 0;
 });
-afterEach(() => dispatcher.stop());
+afterEach(() => webhooks.task.stop());
 
 async function completed(given: Parameters<typeof addJob>[1]) {
   const job = await addJob(context, given);
@@ -60,8 +80,8 @@ async function dueNow(): Promise<void> {
 test('tells of the end of a job once, signed, and then shows it on the job in a later event', async () => {
   const job = await completed({ webhookUrl: `${receiver.url}/end`, targetId: 'printer', clientRequestId: 'r1' });
   expect(await reread(context, job)).toMatchObject({ webhookSent: false });
-  await dispatcher.runOnce();
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
+  await webhooks.runOnce();
   const [message, ...more] = of('/end');
   expect(more).toEqual([]);
   const secrets = (await getTenant(context.db, context.tenant.slug)).webhookSecrets;
@@ -94,7 +114,7 @@ test("the signed timestamp is the database's time, not that of an application cl
   await completed({ webhookUrl: `${receiver.url}/clock` });
   vi.useFakeTimers({ toFake: ['Date'], now: Date.now() + 606_000 });
   onTestFinished(() => void vi.useRealTimers());
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   const [message] = of('/clock');
   const [row] = await context.db.query<{ off: number }>('select abs(extract(epoch from now()) - $1)::float8 as off', [
     Number(message!.headers['webhook-timestamp']),
@@ -108,7 +128,7 @@ test("the tenant's address is used where the job names none, for the events the 
   });
   await registry.refresh();
   const job = await completed({});
-  for (let i = 0; i < 4; i++) await dispatcher.runOnce();
+  for (let i = 0; i < 4; i++) await webhooks.runOnce();
   expect(of('/tenant').map((r) => r.body.type)).toEqual(['job.started', 'job.completed']);
   expect(of('/tenant').every((r) => r.body.data.job_id === job.id)).toBe(true);
 });
@@ -120,7 +140,7 @@ test('during a rotation both secrets sign', async () => {
   expect(secrets[1]).toBe(before);
   await registry.refresh();
   await completed({ webhookUrl: `${receiver.url}/rotated` });
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   const [message] = of('/rotated');
   const headers = message!.headers as Record<string, string>;
   for (const secret of secrets) expect(new Webhook(secret).verify(message!.text, headers)).toBeTruthy();
@@ -131,7 +151,7 @@ test('is tried again after a failure, then given up; a person can have it resent
   receiver.on('/broken', answer(500));
   const job = await completed({ webhookUrl: `${receiver.url}/broken` });
   for (let i = 0; i < 5; i++) {
-    await dispatcher.runOnce();
+    await webhooks.runOnce();
     await dueNow();
   }
   expect(of('/broken')).toHaveLength(3);
@@ -142,7 +162,7 @@ test('is tried again after a failure, then given up; a person can have it resent
   expect((await reread(context, job)).webhookSent).toBe(false);
   receiver.on('/broken', answer(200));
   await resendDelivery(context.db, context.schema, delivery!.id);
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   expect((await reread(context, job)).webhookSent).toBe(true);
   expect(outcomes).toEqual(['retried', 'retried', 'failed', 'delivered']);
 });
@@ -158,13 +178,13 @@ test('a later event of a job waits for the earlier one', async () => {
   await resumeJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
   const second = await claim(context);
   await finish(context, second.jobs[0]!);
-  await dispatcher.runOnce();
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
+  await webhooks.runOnce();
   expect(of(path).map((r) => r.body.type)).toEqual(['job.failed']);
   receiver.on(path, answer(204));
   for (let i = 0; i < 3; i++) {
     await dueNow();
-    await dispatcher.runOnce();
+    await webhooks.runOnce();
   }
   expect(of(path).map((r) => r.body.type)).toEqual(['job.failed', 'job.failed', 'job.completed']);
   expect(of(path)[0]!.body.data.error).toEqual({ code: 'HANDLER_ERROR', message: 'no' });
@@ -174,24 +194,24 @@ test('410 ends it for the address, until a person trusts it again', async () => 
   const url = `${receiver.url}/gone`;
   receiver.on('/gone', answer(410));
   const first = await completed({ webhookUrl: url });
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   const second = await completed({ webhookUrl: url });
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   expect(of('/gone')).toHaveLength(1);
   expect(await deliveriesOf(first)).toMatchObject([{ state: 'disabled', last_status: 410 }]);
   expect(await deliveriesOf(second)).toMatchObject([{ state: 'disabled' }]);
   receiver.on('/gone', answer(204));
   expect(await enableAddress(context.db, context.schema, url)).toBe(2);
   const third = await completed({ webhookUrl: url });
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   expect(await deliveriesOf(third)).toMatchObject([{ state: 'delivered' }]);
 });
 
 test('private addresses are refused for good unless allowed', async () => {
-  await dispatcher.stop();
-  dispatcher = create({ allowPrivate: false });
+  await webhooks.task.stop();
+  webhooks = create({ allowPrivate: false });
   const job = await completed({ webhookUrl: `${receiver.url}/inside` });
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   expect(of('/inside')).toEqual([]);
   expect(await deliveriesOf(job)).toMatchObject([
     { state: 'failed', last_error: 'the address does not lead to a public host' },
@@ -204,19 +224,20 @@ test('stopping awaits what is under way, and another daemon picks up the rest', 
     release = resolve;
   });
   receiver.on('/slow', (_request, response) => void held.then(() => response.writeHead(200).end()));
-  await dispatcher.stop();
-  dispatcher = create({ concurrency: 1 });
+  await webhooks.task.stop();
+  webhooks = create({ concurrency: 1 });
   const a = await completed({ webhookUrl: `${receiver.url}/slow` });
-  await dispatcher.start();
+  await webhooks.task.start();
+  webhooks.task.wake(context.tenant.slug);
   await eventually(() => expect(of('/slow')).toHaveLength(1));
   const b = await completed({ webhookUrl: `${receiver.url}/slow` });
-  const stopped = dispatcher.stop();
+  const stopped = webhooks.task.stop();
   release();
   await stopped;
   expect((await reread(context, a)).webhookSent).toBe(true);
   expect((await reread(context, b)).webhookSent).toBe(false);
-  dispatcher = create();
-  await dispatcher.runOnce();
+  webhooks = create();
+  await webhooks.runOnce();
   expect((await reread(context, b)).webhookSent).toBe(true);
 });
 
@@ -228,16 +249,17 @@ test('several dispatchers send each delivery once', async () => {
     await Promise.all(others.map((d) => d.runOnce()));
     expect(of('/crowd')).toHaveLength(10);
   });
-  await Promise.all(others.map((d) => d.stop()));
+  await Promise.all(others.map((d) => d.task.stop()));
 });
 
 test('a receiver that hangs leaves slots for others, and its lock keeps a second try away', async () => {
   receiver.on('/hang', hang);
-  await dispatcher.stop();
-  dispatcher = create({ concurrency: 8, timeoutMs: 1500 });
+  await webhooks.task.stop();
+  webhooks = create({ concurrency: 8, timeoutMs: 1500 });
   await completed({ webhookUrl: `${receiver.url}/hang` });
   const job = await completed({ webhookUrl: `${receiver.url}/quick` });
-  await dispatcher.start();
+  await webhooks.task.start();
+  webhooks.task.wake(context.tenant.slug);
   await eventually(async () => expect((await reread(context, job)).webhookSent).toBe(true));
   await eventually(() => expect(outcomes).toContain('retried'));
   expect(of('/hang')).toHaveLength(1);
@@ -246,7 +268,7 @@ test('a receiver that hangs leaves slots for others, and its lock keeps a second
 test('lists newest first, by state, in pages', async () => {
   const jobs = [];
   for (let i = 0; i < 5; i++) jobs.push(await completed({ webhookUrl: `${receiver.url}/list` }));
-  await dispatcher.runOnce();
+  await webhooks.runOnce();
   const first = await listDeliveries(context.db, context.schema, { limit: 2 });
   const second = await listDeliveries(context.db, context.schema, { limit: 2, before: first.next });
   const third = await listDeliveries(context.db, context.schema, { limit: 2, before: second.next });

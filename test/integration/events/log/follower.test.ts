@@ -1,7 +1,8 @@
 import { describe, expect, it } from 'vitest';
 import type { Queryable } from '../../../../server/database/database.ts';
 import type { Event } from '../../../../server/events/log/event.ts';
-import { type FollowOptions, followOnce } from '../../../../server/events/log/follower.ts';
+import { runFollowerStep } from '../../../../server/events/log/follower.ts';
+import { readNewEvents } from '../../../../server/events/log/read-new-events.ts';
 import { writeEvent, writeOutOfOrder } from '../../../support/events.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 
@@ -15,8 +16,27 @@ const collect = async (_tx: Queryable, events: Event[], state: Seen): Promise<Se
   numbers: [...(state.numbers ?? []), ...events.map((event) => Number(event.data?.n))],
 });
 
+interface FollowOptions {
+  startAt?: 'beginning' | 'now';
+  limit?: number;
+}
+
+/** One step of a follower that handles its events in this process. */
+function followOnce(
+  name: string,
+  handle: (tx: Queryable, events: Event[], state: Seen) => Promise<Seen> = collect,
+  { startAt = 'beginning', limit = 1000 }: FollowOptions = {},
+) {
+  const { db, schema } = context;
+  return runFollowerStep<Seen>(db, schema, name, { startAt }, async (tx, position, state) => {
+    const read = await readNewEvents(tx, schema, position, { limit });
+    const next = read.events.length === 0 ? state : await handle(tx, read.events, state);
+    return { ...read, handled: read.events.length, state: next };
+  });
+}
+
 async function followAll(name: string, options: FollowOptions = {}): Promise<void> {
-  while (!(await followOnce(context.db, context.schema, name, collect, options)).complete);
+  while (!(await followOnce(name, collect, options)).complete);
 }
 
 async function stateOf(name: string): Promise<Seen> {
@@ -46,7 +66,7 @@ describe('a durable follower', () => {
     const { db, schema } = context;
     await followAll('failing', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
-    const fail = followOnce<Seen>(db, schema, 'failing', async (tx, events, state) => {
+    const fail = followOnce('failing', async (tx, events, state) => {
       await tx.query(`insert into ${schema}.targets (id) values ('left behind')`);
       await collect(tx, events, state);
       throw new Error('no');
@@ -62,7 +82,7 @@ describe('a durable follower', () => {
     await followAll('echo', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
     const echo = () =>
-      followOnce<Seen>(db, schema, 'echo', async (tx, events, state) => {
+      followOnce('echo', async (tx, events, state) => {
         if (events.some((event) => event.data?.n === 1)) await writeEvent(tx, schema, { n: 2 });
         return collect(tx, events, state);
       });
@@ -85,8 +105,8 @@ describe('a durable follower', () => {
     await followAll('contended', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
     let inner: { busy: boolean } | undefined;
-    await followOnce<Seen>(db, schema, 'contended', async (tx, events, state) => {
-      inner = await followOnce(db, schema, 'contended', collect);
+    await followOnce('contended', async (tx, events, state) => {
+      inner = await followOnce('contended');
       return collect(tx, events, state);
     });
     expect(inner).toMatchObject({ busy: true });
@@ -97,7 +117,7 @@ describe('a durable follower', () => {
     const { db, schema } = context;
     await followAll('overtaken', { startAt: 'now' });
     await writeEvent(db, schema, { n: 1 });
-    const loser = followOnce<Seen>(db, schema, 'overtaken', async (tx, events, state) => {
+    const loser = followOnce('overtaken', async (tx, events, state) => {
       await db.query(`update ${schema}.followers set snapshot = pg_current_snapshot()::text where name = 'overtaken'`);
       return collect(tx, events, state);
     });
@@ -106,14 +126,13 @@ describe('a durable follower', () => {
   });
 
   it('handles every event once, with several daemons and many writers', async () => {
-    const { db, schema } = context;
     await followAll('busy', { startAt: 'now' });
     let writing = true;
     const written = writeOutOfOrder(context, { writers: 5, each: 20, targets: 5 }).finally(() => {
       writing = false;
     });
     const daemon = async () => {
-      while (writing) await followOnce(db, schema, 'busy', collect, { limit: 20 }).catch(() => {});
+      while (writing) await followOnce('busy', collect, { limit: 20 }).catch(() => {});
     };
     await Promise.all([daemon(), daemon(), daemon()]);
     const committed = await written;

@@ -3,11 +3,10 @@ import { randomBytes } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { sealEvents } from '../../../../server/events/seals/seal.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
-import { probeTenants } from '../../../../server/maintenance/probe-tenants.ts';
+import { probeTenants } from '../../../../server/maintenance/probes.ts';
 import { runRetentionOnce } from '../../../../server/maintenance/retention.ts';
-import { Metrics } from '../../../../server/stats/metrics.ts';
+import { Metrics, reportSetAside } from '../../../../server/stats/metrics.ts';
 import { readCounts } from '../../../../server/stats/read-counts.ts';
-import { reportSetAside } from '../../../../server/stats/report-set-aside.ts';
 import { rollUpOnce } from '../../../../server/stats/roll-up.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
 import { createDeliveries } from '../../../../server/webhooks/outbox.ts';
@@ -177,8 +176,8 @@ test('a question that one tenant cannot answer is null there, and answered by al
       `(select pg_snapshot_xmax(snapshot::pg_snapshot)::text from ${s}.followers where name = 'x')`,
     one: () => '1',
   };
-  const answers = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
-  expect(answers.map(({ results: answers }) => answers)).toEqual([
+  const results = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
+  expect(results.map(({ results }) => results)).toEqual([
     { reached: null, one: 1 },
     { reached: null, one: 1 },
   ]);

@@ -1,11 +1,10 @@
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { runOperationsOnce } from '../../../../server/jobs/actions/run-bulk-operations.ts';
-import { createLogger } from '../../../../server/kernel/logger.ts';
-import { OperationRunner } from '../../../../server/maintenance/operation-runner.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { useControl } from '../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
+import { createTasks } from '../../../support/tasks.ts';
 
 const control = useControl();
 const runAll = async () => {
@@ -138,19 +137,14 @@ describe('a bulk operation', () => {
 
   it('is carried out in the background by any daemon', async () => {
     await addJobs(control, [{ type: 'background' }]);
-    const runner = new OperationRunner({
-      db: control.db,
-      registry: control.app.deps.registry,
-      logger: createLogger('silent'),
-      everyMs: 20,
-      wake: () => {},
-    });
-    await runner.start();
+    const { tasks } = createTasks(control.db, [control.tenant]);
+    await tasks.operations.start();
+    onTestFinished(() => tasks.operations.stop());
     const { id } = (await begin('cancel', { type: 'background' })).body;
+    tasks.operations.wake(control.tenant.slug);
     await eventually(async () =>
       expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 1 }),
     );
-    await runner.stop();
   });
 
   it('is listed newest first, page by page', async () => {

@@ -1,22 +1,18 @@
-import { afterAll, beforeAll, expect, test } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { statsRoutes } from '../../../../server/http/resources/stats.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { createLogger } from '../../../../server/kernel/logger.ts';
 import { Metrics } from '../../../../server/stats/metrics.ts';
-import { Statistics } from '../../../../server/stats/statistics.ts';
 import { useApp } from '../../../support/http/app.ts';
 import { addJobs, claim, expireLease, finish } from '../../../support/jobs.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
+import { createTasks } from '../../../support/tasks.ts';
 
 const context = useTenant();
 const metrics = new Metrics({ perTenant: true, version: '1' });
 const app = useApp(context, (deps) => ({ routes: [statsRoutes(deps)] }));
-let statistics: Statistics;
 let key: string;
 
 beforeAll(async () => {
-  const { db, registry } = app.deps;
-  statistics = new Statistics({ db, registry, logger: createLogger('silent'), metrics });
   key = await app.keyFor(context.tenant.id, ['read']);
   await addJobs(context, [{}, {}, {}, { queue: 'mail', remote: true }]);
   const { jobs } = await claim(context, { limit: 2 });
@@ -26,9 +22,10 @@ beforeAll(async () => {
   for (const lease of await findExpiredLeases(context.db, context.schema, 0, first, 10)) {
     await recoverLease(context.db, context.schema, lease, { actor: 'sweeper:t', graceSeconds: 0, tokenLimit: 0 });
   }
+  const { statistics } = createTasks(context.db, [context.tenant], { metrics }).tasks;
+  statistics.wake(context.tenant.slug);
   await statistics.runOnce();
 });
-afterAll(() => statistics.stop());
 
 const get = (path: string) => app.request('GET', path, { key });
 

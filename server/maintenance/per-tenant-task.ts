@@ -1,0 +1,173 @@
+// A task that runs for single tenants: for those that were woken, and again while there is something to do. A tenant
+// without work is not looked at until the tenant poller, or a commit in this process, wakes it.
+import pLimit from 'p-limit';
+import { errorMessage } from '../kernel/errors.ts';
+import { Interval } from '../kernel/interval.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+/**
+ * `more`: run again at once; `some`: work was done, run again after `busyMs`; `none`: nothing was done, but there may
+ * be work without a wake-up; `idle`: do not run again until woken.
+ */
+export type TaskResult = 'more' | 'some' | 'none' | 'idle';
+
+export interface TaskRun {
+  signal: AbortSignal;
+  /** The tenant was woken since its last run. */
+  woken: boolean;
+}
+
+export interface PerTenantTaskOptions {
+  name: string;
+  registry: Pick<TenantRegistry, 'list'>;
+  logger: Logger;
+  runForTenant(tenant: Tenant, run: TaskRun): Promise<TaskResult>;
+  /** Time between two runs for a tenant that has work. */
+  busyMs: number;
+  /** Longest time between two runs for a tenant whose last run did nothing. */
+  idleMs: number;
+  /** Tenants handled at the same time. */
+  concurrency: number;
+  /** While this is true, the task pauses far longer than it runs: jobs come first. */
+  underLoad?(): boolean;
+  /** Called by `stop` after the last run has ended. */
+  onStop?(): Promise<void>;
+}
+
+// Under load a run is followed by a pause of this many times its length: each task then takes about three percent.
+const pauseFactor = 32;
+const minPauseMs = 5000;
+
+interface TenantState {
+  dueAt: number;
+  /** No run before this time, not even after a wake-up. */
+  notBefore: number;
+  delayMs: number;
+  failing: boolean;
+}
+
+export class PerTenantTask implements Service {
+  readonly name: string;
+  #options: PerTenantTaskOptions;
+  #interval: Interval;
+  #states = new Map<string, TenantState>();
+  #woken = new Set<string>();
+  #abort = new AbortController();
+  #ranAt = Number.NEGATIVE_INFINITY;
+
+  constructor(options: PerTenantTaskOptions) {
+    this.name = options.name;
+    this.#options = options;
+    this.#interval = new Interval(
+      options.name,
+      () => this.#nextRunMs(),
+      () => this.runOnce(),
+      options.logger,
+    );
+  }
+
+  async start(): Promise<void> {
+    if (this.#abort.signal.aborted) this.#abort = new AbortController();
+    await this.#interval.start();
+  }
+
+  /** Starts no new runs and awaits those in progress. */
+  async stop(): Promise<void> {
+    this.#abort.abort();
+    await this.#interval.stop();
+    await this.#options.onStop?.();
+  }
+
+  /** There may be work for this tenant. Cheap enough for every commit: wake-ups are collected for `busyMs`. */
+  wake(slug: string): void {
+    this.#woken.add(slug);
+    this.#interval.within(Math.max(this.#options.busyMs / 4, this.#ranAt + this.#options.busyMs - performance.now()));
+  }
+
+  /** As `wake`, without the delay. */
+  runNow(slug: string): void {
+    this.#woken.add(slug);
+    this.#interval.wake();
+  }
+
+  /** Runs for every tenant that is due or was woken. */
+  async runOnce(): Promise<void> {
+    const limit = pLimit(this.#options.concurrency);
+    const now = performance.now();
+    const tenants = this.#options.registry.list().filter(hasSchema);
+    const woken = this.#woken;
+    this.#woken = new Set();
+    this.#ranAt = now;
+    const underLoad = this.#options.underLoad?.() === true;
+    const due = tenants.filter(({ id, slug }) => {
+      const state = this.#states.get(id);
+      if (state === undefined) return !underLoad && woken.has(slug);
+      return state.dueAt <= now || (woken.has(slug) && state.notBefore <= now);
+    });
+    this.#forgetAllBut(tenants);
+    await Promise.all(due.map((tenant) => limit(() => this.#run(tenant, woken.has(tenant.slug)))));
+  }
+
+  async #run(tenant: Tenant, woken: boolean): Promise<void> {
+    const { busyMs, runForTenant, logger } = this.#options;
+    const state = this.#states.get(tenant.id) ?? { dueAt: 0, notBefore: 0, delayMs: busyMs, failing: false };
+    this.#states.set(tenant.id, state);
+    const { signal } = this.#abort;
+    if (signal.aborted) return;
+    let result: TaskResult = 'none';
+    const startedAt = performance.now();
+    try {
+      result = await runForTenant(tenant, { signal, woken });
+      state.failing = false;
+    } catch (error) {
+      // Once per outage of the tenant's database, not once per run.
+      const fields = { task: this.name, tenant: tenant.slug, reason: errorMessage(error) };
+      if (!state.failing) logger.warn({ ...fields, err: error }, 'periodic task failed for a tenant');
+      state.failing = true;
+    }
+    this.#plan(state, result, performance.now() - startedAt);
+  }
+
+  /** Sets when the tenant's next run is due. */
+  #plan(state: TenantState, result: TaskResult, tookMs: number): void {
+    const { busyMs, idleMs, underLoad } = this.#options;
+    const now = performance.now();
+    state.notBefore = underLoad?.() === true ? now + Math.max(minPauseMs, pauseFactor * tookMs) : 0;
+    if (result === 'idle') {
+      state.delayMs = busyMs;
+      // A wake-up during a pause under load is dropped, so the tenant is looked at once after it.
+      state.dueAt = state.notBefore > 0 ? state.notBefore : Number.POSITIVE_INFINITY;
+      return;
+    }
+    if (result === 'more') {
+      state.delayMs = busyMs;
+      state.dueAt = Math.max(state.notBefore, now);
+      if (state.notBefore === 0) this.#interval.wake();
+      return;
+    }
+    state.delayMs = result === 'some' ? busyMs : Math.min(state.delayMs * 2, idleMs);
+    state.dueAt = Math.max(state.notBefore, now + state.delayMs * (0.7 + Math.random() * 0.3));
+  }
+
+  #nextRunMs(): number {
+    const { busyMs } = this.#options;
+    if (this.#woken.size > 0) return busyMs;
+    let dueAt = Number.POSITIVE_INFINITY;
+    for (const state of this.#states.values()) dueAt = Math.min(dueAt, state.dueAt);
+    return Math.max(busyMs, dueAt - performance.now());
+  }
+
+  #forgetAllBut(tenants: readonly Tenant[]): void {
+    if (this.#states.size <= tenants.length) return;
+    const known = new Set(tenants.map((tenant) => tenant.id));
+    for (const id of this.#states.keys()) if (!known.has(id)) this.#states.delete(id);
+  }
+}
+
+/** A suspended tenant starts no jobs, but its events are still sealed, counted, delivered and pruned. */
+function hasSchema(tenant: Tenant): boolean {
+  return tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED';
+}

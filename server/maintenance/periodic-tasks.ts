@@ -1,0 +1,106 @@
+// Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run them.
+// What runs when is in tasks.ts.
+import type { Database } from '../database/database.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Service } from '../kernel/service.ts';
+import { type Metrics, reportSetAside } from '../stats/metrics.ts';
+import { Statistics } from '../stats/statistics.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import type { RetentionReport } from './retention.ts';
+import { Sweeper } from './sweeper.ts';
+import { createPerTenantTasks, createPolledTasks, type PerTenantTasks, type PolledTaskParts } from './tasks.ts';
+import { TenantPoller } from './tenant-poller.ts';
+
+export interface PeriodicTasksOptions {
+  config: Config;
+  db: Database;
+  registry: TenantRegistry;
+  logger: Logger;
+  metrics: Metrics;
+  workers: PolledTaskParts['workers'] & { readonly underLoad: boolean };
+  schedules: PolledTaskParts['schedules'];
+  /** There may be jobs to claim now. */
+  workAvailable(slug: string): void;
+  /** True while notifications of other daemons arrive. */
+  receivesNotifications(): boolean;
+}
+
+export interface PeriodicTasks {
+  services: Service[];
+  poller: TenantPoller;
+  tasks: PerTenantTasks;
+}
+
+export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
+  const { config, db, registry, logger, metrics, workers, schedules, workAvailable } = options;
+  const underLoad = () => workers.underLoad;
+  const onSetAside = reportSetAside(metrics, logger);
+  const tasks: PerTenantTasks = createPerTenantTasks({
+    config,
+    db,
+    registry,
+    logger,
+    underLoad,
+    workAvailable,
+    onSetAside,
+    statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
+    dispatcher: createDispatcher(options, (slug) => tasks.webhooks.runNow(slug)),
+    onRetention: (tenant, report) => countRetention(metrics, tenant, report),
+  });
+  const poller = new TenantPoller({
+    db,
+    registry,
+    logger,
+    tasks: createPolledTasks({ config, workers, schedules, tasks, sweeper: createSweeper(options) }),
+    receivesNotifications: options.receivesNotifications,
+  });
+  return { services: [...Object.values(tasks), poller], poller, tasks };
+}
+
+function createDispatcher(options: PeriodicTasksOptions, onSlotFree: (slug: string) => void): WebhookDispatcher {
+  const { config, db, logger, metrics } = options;
+  return new WebhookDispatcher({
+    db,
+    logger,
+    workerId: config.workerId,
+    allowPrivate: config.webhookAllowPrivate,
+    concurrency: config.webhookConcurrency,
+    timeoutMs: config.webhookTimeoutSeconds * 1000,
+    maxAttempts: config.webhookMaxAttempts,
+    onSetAside: reportSetAside(metrics, logger),
+    onSlotFree,
+    observe: (tenant, outcome, seconds) => {
+      metrics.webhooks.add(tenant.slug, outcome);
+      metrics.webhookSeconds.of(tenant.slug).observe(seconds);
+    },
+  });
+}
+
+function createSweeper({ config, db, registry, logger, metrics, workAvailable }: PeriodicTasksOptions): Sweeper {
+  return new Sweeper({
+    db,
+    registry,
+    logger,
+    actor: `sweeper:${config.workerId}`,
+    staleLeaseGraceSeconds: config.staleLeaseGraceSeconds,
+    orphanAfterSeconds: config.orphanAfterSeconds,
+    leaseSeconds: config.leaseSeconds,
+    tokenLimit: config.tokenLimit,
+    timeoutSeconds: config.jobTimeoutSeconds,
+    workAvailable,
+    observe: (tenant, kind, count) => {
+      metrics.sweeps.add(tenant.slug, kind);
+      metrics.swept.add(tenant.slug, kind, count);
+      if (kind === 'leases') metrics.zombies.add(tenant.slug, count);
+    },
+  });
+}
+
+function countRetention(metrics: Metrics, tenant: Tenant, { complete, ...rows }: RetentionReport): void {
+  metrics.sweeps.add(tenant.slug, 'retention');
+  const total = Object.values(rows).reduce((sum, count) => sum + count, 0);
+  metrics.swept.add(tenant.slug, 'retention', total);
+}

@@ -1,0 +1,115 @@
+// Probes: cheap questions in SQL about a tenant, sent for many tenants in one statement, so that an idle tenant costs
+// no statement of its own. Each is answered from the front of a small index.
+import { isDataError } from '../database/data-error.ts';
+import { type Queryable, sqlState } from '../database/database.ts';
+import { hasLateEvents } from '../events/log/read-new-events.ts';
+import { staleFollower } from '../jobs/retention/mark-stale.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+
+/** By name: an SQL expression over the tables of `schema`. */
+export type Probes = Record<string, (schema: string, tenant: Tenant) => string>;
+
+export type ProbeResults = Record<string, boolean | number | string | null>;
+
+export interface TenantProbeResults {
+  tenant: Tenant;
+  results: ProbeResults;
+}
+
+// Planning time grows with the number of tables in a statement; fifty tenants stay within milliseconds.
+const chunkSize = 50;
+const undefinedTable = '42P01';
+
+/** Tenants that were deleted meanwhile are left out. */
+export async function probeTenants(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  probes: Probes,
+): Promise<TenantProbeResults[]> {
+  const all: TenantProbeResults[] = [];
+  for (let i = 0; i < tenants.length; i += chunkSize) {
+    all.push(...(await probeChunk(db, tenants.slice(i, i + chunkSize), probes)));
+  }
+  return all;
+}
+
+async function probeChunk(db: Queryable, tenants: readonly Tenant[], probes: Probes): Promise<TenantProbeResults[]> {
+  const selects = tenants.map((tenant, i) => {
+    const columns = Object.entries(probes).map(([name, probe]) => `${probe(tenant.schema, tenant)} as ${name}`);
+    return `select ${i}::int as position, ${columns.join(', ')}`;
+  });
+  try {
+    const rows = await db.query<ProbeResults>(selects.join('\nunion all\n'));
+    return rows.map(({ position, ...results }) => ({ tenant: tenants[position as number] as Tenant, results }));
+  } catch (error) {
+    // A tenant was deleted meanwhile, or the cluster does not join tenants: probe each alone.
+    if (tenants.length > 1) {
+      const single: TenantProbeResults[] = [];
+      for (const tenant of tenants) single.push(...(await probeChunk(db, [tenant], probes)));
+      return single;
+    }
+    if (sqlState(error) === undefinedTable) return [];
+    const [tenant] = tenants;
+    if (tenant === undefined || !isDataError(error)) throw error;
+    return [{ tenant, results: await probeOneByOne(db, tenant, probes) }];
+  }
+}
+
+/** A row that one probe cannot read must not fail the other probes or tenants: the result of that probe is null. */
+async function probeOneByOne(db: Queryable, tenant: Tenant, probes: Probes): Promise<ProbeResults> {
+  const results: ProbeResults = {};
+  for (const [name, probe] of Object.entries(probes)) {
+    try {
+      const [row] = await db.query<{ result: ProbeResults[string] }>(
+        `select ${probe(tenant.schema, tenant)} as result`,
+      );
+      results[name] = row?.result ?? null;
+    } catch (error) {
+      if (!isDataError(error)) throw error;
+      results[name] = null;
+    }
+  }
+  return results;
+}
+
+/** The result of a probe for milliseconds; infinite if there was no row. */
+export function msOrInfinity(result: ProbeResults[string] | undefined): number {
+  return typeof result === 'number' ? result : Number.POSITIVE_INFINITY;
+}
+
+/** SQL: milliseconds from now, by the database's clock, until `time`; negative if it has passed. */
+export function msUntil(time: string): string {
+  return `extract(epoch from (${time} - now()))::float8 * 1000`;
+}
+
+/** SQL: milliseconds until `column` of the first row that meets the condition. */
+export function oldest(schema: string, table: string, column: string, condition: string, order = column): string {
+  return `(select ${msUntil(column)} from ${schema}.${table} where ${condition} order by ${order} limit 1)`;
+}
+
+/** SQL: the transaction of the last event. Read at the end of the primary key: a condition might scan the whole log. */
+export function lastEventXid(schema: string): string {
+  return `(select e.xid from ${schema}.events e order by e.xid desc, e.seq desc limit 1)`;
+}
+
+/**
+ * SQL, over followers `f`: no event lies outside the follower's snapshot, it is not in the middle of a large read, and
+ * not ahead of the log, as after a restore.
+ */
+export function hasReadAll(schema: string): string {
+  const seen = `split_part(f.snapshot, '|', 1)::pg_snapshot`;
+  return `strpos(f.snapshot, '|') = 0 and pg_snapshot_xmax(${seen}) <= pg_snapshot_xmax(pg_current_snapshot())
+    and coalesce(${lastEventXid(schema)} < pg_snapshot_xmax(${seen}), true) and not ${hasLateEvents(schema, seen)}`;
+}
+
+/** SQL: columns of the follower that finds jobs to be marked as stale. */
+export function retentionFollower(schema: string, columns = '1'): string {
+  return `select ${columns} from ${schema}.followers where name = '${staleFollower}'`;
+}
+
+/** SQL: an event that this follower has not read. It never reads those that a restore left with ids of the future. */
+export function unreadByRetention(schema: string): string {
+  const read = (part: number, type: string) =>
+    `coalesce((${retentionFollower(schema, `nullif(split_part(snapshot, '|', ${part}), '')`)}), '0')::${type}`;
+  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')}) and xid < pg_snapshot_xmax(pg_current_snapshot())`;
+}

@@ -1,0 +1,256 @@
+// THE table of periodic tasks: what runs by itself, how often, and what it asks of every tenant.
+//
+// Polled tasks (`createPolledTasks`) share one statement: the tenant poller sends the probes of all tasks that are due,
+// for all tenants that are not idle. A probe reads the front of a small index, never a table.
+//
+//   poll        POLL_INTERVAL_SECONDS    claimable jobs, next due job, next schedule    wakes workers, sets timers
+//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals
+//   operations  SWEEP_INTERVAL_SECONDS   a bulk operation that no daemon runs           wakes operations
+//   sweep       SWEEP_INTERVAL_SECONDS   expired leases, timeouts, deadlines, pauses    sweeps
+//   retention   1 minute                 the age of the oldest row of each kind         wakes retention
+//
+// Per-tenant tasks (`createPerTenantTasks`) run only for tenants that were woken, by a polled task or by a commit.
+// Timers that do not look at tenants (registry, keys, registration, heartbeat) belong to their own services.
+import type { Database } from '../database/database.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
+import { sealEvents } from '../events/seals/seal.ts';
+import { sealsFollower } from '../events/seals/seal-chain.ts';
+import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import { defaultTimeout, isTimedOutSql } from '../jobs/model/timeout.ts';
+import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Statistics } from '../stats/statistics.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import { PerTenantTask, type PerTenantTaskOptions } from './per-tenant-task.ts';
+import {
+  hasReadAll,
+  lastEventXid,
+  msOrInfinity,
+  msUntil,
+  oldest,
+  type ProbeResults,
+  retentionFollower,
+  unreadByRetention,
+} from './probes.ts';
+import { msUntilRetention, type RetentionReport, runRetentionOnce } from './retention.ts';
+import type { PolledTask, PollResult } from './tenant-poller.ts';
+
+const minuteMs = 60_000;
+
+export interface PerTenantTaskParts {
+  config: Config;
+  db: Database;
+  registry: Pick<TenantRegistry, 'list'>;
+  logger: Logger;
+  statistics: Statistics;
+  dispatcher: WebhookDispatcher;
+  /** Statistics, webhooks and seals pause while this is true: jobs come first. */
+  underLoad(): boolean;
+  /** There may be jobs to claim now. */
+  workAvailable(slug: string): void;
+  onSetAside: ReportSetAside;
+  onRetention(tenant: Tenant, report: RetentionReport): void;
+}
+
+export type PerTenantTasks = Record<'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention', PerTenantTask>;
+
+export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks {
+  const { config, db, registry, logger, statistics, dispatcher, underLoad } = parts;
+  const task = (options: Omit<PerTenantTaskOptions, 'registry' | 'logger'>) =>
+    new PerTenantTask({ registry, logger, ...options });
+  return {
+    statistics: task({
+      name: 'statistics',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      underLoad,
+      runForTenant: (tenant, run) => statistics.runForTenant(tenant, run),
+    }),
+    webhooks: task({
+      name: 'webhooks',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 4,
+      underLoad,
+      runForTenant: (tenant, run) => dispatcher.runForTenant(tenant, run),
+      onStop: () => dispatcher.stop(),
+    }),
+    // Soon after the commit: verification cannot vouch for events that are not sealed yet.
+    seals: task({
+      name: 'seals',
+      busyMs: 2000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      underLoad,
+      async runForTenant(tenant) {
+        const { handled, complete, busy, setAside } = await sealEvents(db, tenant.schema);
+        parts.onSetAside(tenant, setAside);
+        if (!complete) return 'more';
+        return handled > 0 ? 'some' : busy ? 'none' : 'idle';
+      },
+    }),
+    // Few at a time: workers and requests need the connections.
+    operations: task({
+      name: 'operations',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      async runForTenant(tenant, { signal }) {
+        const { handled, more } = await runOperationsOnce(db, tenant, { signal });
+        if (handled > 0) parts.workAvailable(tenant.slug);
+        return more ? 'more' : 'idle';
+      },
+    }),
+    retention: task({
+      name: 'retention',
+      busyMs: minuteMs,
+      idleMs: 60 * minuteMs,
+      concurrency: 1,
+      async runForTenant(tenant, { signal }) {
+        const actor = `sweeper:${config.workerId}`;
+        const report = await runRetentionOnce(db, tenant, { config, actor, logger, signal });
+        parts.onRetention(tenant, report);
+        if (!report.complete) return 'more';
+        return report.stale + report.deleted + report.events + report.deliveries > 0 ? 'some' : 'idle';
+      },
+    }),
+  };
+}
+
+interface Wakeable {
+  wake(slug: string): void;
+}
+
+interface DueTimer {
+  dueIn(slug: string, ms: number): void;
+}
+
+export interface PolledTaskParts {
+  config: Config;
+  workers: Wakeable & DueTimer;
+  schedules: DueTimer;
+  sweeper: { sweep(found: PollResult[]): Promise<void> };
+  tasks: Record<keyof PerTenantTasks, Wakeable>;
+}
+
+export function createPolledTasks({ config, workers, schedules, sweeper, tasks }: PolledTaskParts): PolledTask[] {
+  const pollMs = config.pollIntervalSeconds * 1000;
+  const sweepMs = config.sweepIntervalSeconds * 1000;
+  return [
+    {
+      // The backstop for lost wake-ups.
+      name: 'poll',
+      everyMs: pollMs,
+      includesSuspended: false,
+      probes: {
+        claimable: (s) => `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote)`,
+        due_ms: (s) => oldest(s, 'jobs', 'run_at', `status = 'PENDING'`),
+        fires_ms: (s) => oldest(s, 'schedules', 'next_at', 'paused_at is null and next_at is not null'),
+      },
+      isIdle: ({ claimable, due_ms, fires_ms }, idleForMs) =>
+        claimable !== true && msOrInfinity(due_ms) > idleForMs && msOrInfinity(fires_ms) > idleForMs,
+      onResults(found) {
+        for (const { tenant, results } of found) {
+          if (results.claimable === true) workers.wake(tenant.slug);
+          if (typeof results.due_ms === 'number') workers.dueIn(tenant.slug, Math.max(0, results.due_ms));
+          if (typeof results.fires_ms === 'number') schedules.dueIn(tenant.slug, Math.max(0, results.fires_ms));
+        }
+      },
+    },
+    {
+      // Events may have been written by a daemon that is gone.
+      name: 'followers',
+      everyMs: sweepMs,
+      includesSuspended: true,
+      probes: {
+        has_events: (s) => `${lastEventXid(s)} is not null`,
+        up_to_date: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasReadAll(s)})`,
+        delivery_ms: (s) => oldest(s, 'webhook_deliveries', 'next_at', `state = 'pending'`),
+      },
+      isIdle: (results, idleForMs) =>
+        results.has_events === false ||
+        (['statistics', 'webhooks', sealsFollower].every((name) => upToDate(results).has(name)) &&
+          msOrInfinity(results.delivery_ms) > idleForMs),
+      onResults(found) {
+        for (const { tenant, results, hasNewEvents } of found) {
+          if (results.has_events === false) continue;
+          const done = upToDate(results);
+          // What another daemon has counted is still to be shown in this daemon's gauges.
+          if (hasNewEvents || !done.has('statistics')) tasks.statistics.wake(tenant.slug);
+          if (!done.has('webhooks') || msOrInfinity(results.delivery_ms) <= 0) tasks.webhooks.wake(tenant.slug);
+          if (!done.has(sealsFollower)) tasks.seals.wake(tenant.slug);
+        }
+      },
+    },
+    {
+      // A new operation is started at once where it was requested; this finds those of a daemon that died.
+      name: 'operations',
+      everyMs: sweepMs,
+      includesSuspended: false,
+      probes: {
+        // True: no daemon runs it; false: one does; null: there is none.
+        operation_waits: (s) =>
+          `(select locked_until is null or locked_until < now() from ${s}.operations
+             where status = 'running' order by locked_until nulls first limit 1)`,
+      },
+      isIdle: ({ operation_waits }) => operation_waits === null,
+      onResults(found) {
+        for (const { tenant, results } of found) {
+          if (results.operation_waits === true) tasks.operations.wake(tenant.slug);
+        }
+      },
+    },
+    {
+      name: 'sweep',
+      everyMs: sweepMs,
+      includesSuspended: true,
+      probes: {
+        lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
+        timeouts: (s, tenant) =>
+          `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
+                    where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
+                      and ${isTimedOutSql(String(defaultTimeout(tenant, config.jobTimeoutSeconds)))})`,
+        expires_ms: (s) =>
+          oldest(s, 'jobs', 'expires_at', `expires_at is not null and status in ('PENDING', 'QUEUED')`),
+        resumes_ms: (s) => oldest(s, 'targets', 'paused_until', 'paused_until is not null'),
+      },
+      // Never while there is a lease: one can expire at any time without an event.
+      isIdle: ({ lease_ms, expires_ms, resumes_ms }, idleForMs) =>
+        lease_ms === null && msOrInfinity(expires_ms) > idleForMs && msOrInfinity(resumes_ms) > idleForMs,
+      onResults: (found) => sweeper.sweep(found),
+    },
+    {
+      name: 'retention',
+      everyMs: minuteMs,
+      idleMs: 60 * minuteMs,
+      includesSuspended: true,
+      // When the oldest row of each kind was last of use: never in the future.
+      probes: {
+        unread_ms: (s) => oldest(s, 'events', 'at', unreadByRetention(s), 'xid, seq'),
+        unscanned_ms: (s) =>
+          oldest(s, 'jobs', 'created_at', `not exists (${retentionFollower(s)} and state ? 'looked_at')`, 'id'),
+        scanned_ms: (s) => `(${retentionFollower(s, msUntil(`(state ->> 'looked_at')::timestamptz`))})`,
+        stale_ms: (s) => oldest(s, 'jobs', 'stale_at', `stale_at is not null and ${isFinishedSql}`),
+        delivered_ms: (s) => oldest(s, 'webhook_deliveries', 'finished_at', 'finished_at is not null'),
+        released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
+        operated_ms: (s) => oldest(s, 'operations', 'finished_at', 'finished_at is not null'),
+        minute_ms: (s) => oldest(s, 'stat_minutes', 'minute', `queue = '' and minute > '-infinity'`),
+        sealed_ms: (s) => oldest(s, 'event_seals', 'sealed_at', `pruned_at is null and kind = 'events'`, 'number'),
+      },
+      isIdle: (results, idleForMs, tenant) => msUntilRetention(results, tenant, config) > idleForMs,
+      onResults(found) {
+        for (const { tenant, results } of found) {
+          if (msUntilRetention(results, tenant, config) <= 0) tasks.retention.wake(tenant.slug);
+        }
+      },
+    },
+  ];
+}
+
+function upToDate({ up_to_date }: ProbeResults): Set<string> {
+  return new Set(typeof up_to_date === 'string' ? up_to_date.split(',') : []);
+}

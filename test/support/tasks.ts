@@ -1,0 +1,88 @@
+// The table of periodic tasks, as a daemon has it, over given tenants. Workers, schedules and per-tenant tasks report
+// their wake-ups; per-tenant tasks run when a test calls them.
+import type { Database } from '../../server/database/database.ts';
+import { type Config, loadConfig } from '../../server/kernel/config.ts';
+import { createLogger } from '../../server/kernel/logger.ts';
+import type { PerTenantTask } from '../../server/maintenance/per-tenant-task.ts';
+import { Sweeper } from '../../server/maintenance/sweeper.ts';
+import { createPerTenantTasks, createPolledTasks, type PerTenantTasks } from '../../server/maintenance/tasks.ts';
+import type { PolledTask } from '../../server/maintenance/tenant-poller.ts';
+import { Metrics } from '../../server/stats/metrics.ts';
+import { Statistics } from '../../server/stats/statistics.ts';
+import type { Tenant } from '../../server/tenants/tenant.ts';
+import { WebhookDispatcher } from '../../server/webhooks/dispatcher.ts';
+
+export interface TaskOptions {
+  config?: Config;
+  metrics?: Metrics;
+  /** `webhooks acme`, or `workers acme later` for a time that is to come. */
+  onWake?(wakeUp: string): void;
+}
+
+export function createTasks(
+  db: Database,
+  tenants: Tenant[],
+  { config = loadConfig({}), metrics = new Metrics({ perTenant: true, version: '1' }), onWake }: TaskOptions = {},
+): { polled: PolledTask[]; tasks: PerTenantTasks } {
+  const logger = createLogger('silent');
+  const registry = { list: () => tenants, bySlug: (slug: string) => tenants.find((tenant) => tenant.slug === slug) };
+  const onSetAside = () => {};
+  const underLoad = () => false;
+  const tasks: PerTenantTasks = createPerTenantTasks({
+    config,
+    db,
+    registry,
+    logger,
+    underLoad,
+    onSetAside,
+    workAvailable: () => {},
+    onRetention: () => {},
+    statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
+    dispatcher: new WebhookDispatcher({
+      db,
+      logger,
+      workerId: 'w1',
+      allowPrivate: true,
+      concurrency: 20,
+      timeoutMs: 5000,
+      maxAttempts: 3,
+      onSetAside,
+      onSlotFree: (slug) => tasks.webhooks.runNow(slug),
+      observe: () => {},
+    }),
+  });
+  const sweeper = new Sweeper({
+    db,
+    registry: registry as never,
+    logger,
+    actor: 'sweeper:test',
+    staleLeaseGraceSeconds: 0,
+    orphanAfterSeconds: 7200,
+    leaseSeconds: 15,
+    timeoutSeconds: 0,
+    tokenLimit: 0,
+    workAvailable: () => {},
+    observe: () => {},
+  });
+  const reports = (name: string, task?: PerTenantTask) => ({
+    wake(slug: string) {
+      onWake?.(`${name} ${slug}`);
+      task?.wake(slug);
+    },
+    dueIn: (slug: string) => onWake?.(`${name} ${slug} later`),
+  });
+  const polled = createPolledTasks({
+    config,
+    sweeper,
+    workers: reports('workers'),
+    schedules: reports('schedules'),
+    tasks: {
+      statistics: reports('statistics', tasks.statistics),
+      webhooks: reports('webhooks', tasks.webhooks),
+      seals: reports('seals', tasks.seals),
+      operations: reports('operations', tasks.operations),
+      retention: reports('retention', tasks.retention),
+    },
+  });
+  return { polled, tasks };
+}
