@@ -119,7 +119,7 @@ export class Daemon {
         if (count > 0) this.#services.tasks.operations.runNow(tenant.slug);
         jobs += count;
       }
-      if (jobs > 0) this.#context.logger.info({ jobs }, 'resuming jobs that a drain has paused');
+      if (jobs > 0) logger.info({ jobs }, 'resuming jobs that a drain has paused');
     } catch (error) {
       logger.error({ err: error }, 'jobs that a drain has paused could not be resumed');
     }
