@@ -1,0 +1,44 @@
+// Every file and folder that a document names exists, and docs/architecture.md has a line for every folder of server/.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, test } from 'vitest';
+import { packageRoot } from '../../../server/kernel/package-root.ts';
+
+const root = packageRoot();
+const read = (page: string) => readFileSync(join(root, page), 'utf8');
+
+const pages = readdirSync(join(root, 'docs'), { recursive: true, encoding: 'utf8' })
+  .filter((name) => name.endsWith('.md'))
+  .map((name) => join('docs', name));
+
+test.each(['README.md', 'CONTRIBUTING.md', ...pages])('%s names files that exist', (page) => {
+  const named = [...read(page).matchAll(/`((?:server|test|scripts|docs|migrations)\/[\w./-]+)`/g)].map(
+    ([, path]) => path,
+  );
+  expect(named.filter((path = '') => !existsSync(join(root, path)))).toEqual([]);
+});
+
+const architecture = read('docs/architecture.md');
+
+test('every file that the architecture page names exists', () => {
+  const prose = architecture.replaceAll(/^```.*?^```/gms, '');
+  const named = [...prose.matchAll(/`([\w.-]+(?:\/[\w.-]*)*(?:\.ts|\/))`/g)].map(([, path = '']) => path);
+  expect(named.length).toBeGreaterThan(50);
+  // `states.ts` alone refers to a file that the same page names in full.
+  const full = named.filter((path) => path.includes('/') || !named.some((other) => other.endsWith(`/${path}`)));
+  const exists = (path: string) => existsSync(join(root, 'server', path)) || existsSync(join(root, path));
+  expect(full.filter((path) => !exists(path))).toEqual([]);
+});
+
+test('the tree of the architecture page is the tree of server/', () => {
+  const [, tree = ''] = /^```tree\n(.*?)^```/ms.exec(architecture) ?? [];
+  const listed = [...tree.matchAll(/^([\w/-]+)\/ +\S/gm)].map(([, folder]) => folder);
+  const folders = readdirSync(join(root, 'server'), { recursive: true, withFileTypes: true })
+    .filter((entry) => entry.isDirectory())
+    .map((entry) => join(entry.parentPath, entry.name).slice(join(root, 'server/').length))
+    // A folder that only groups others needs no line.
+    .filter((folder) => readdirSync(join(root, 'server', folder)).some((name) => /\.[jt]sx?$/.test(name)));
+  expect(listed.toSorted()).toEqual(
+    [...new Set([...folders, ...(listed.includes('worker') ? ['worker'] : [])])].toSorted(),
+  );
+});
