@@ -2,7 +2,7 @@
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
-import { packageRoot } from '../../../server/kernel/package-root.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 
 const root = packageRoot();
 const read = (page: string) => readFileSync(join(root, page), 'utf8');
