@@ -9,7 +9,7 @@ import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { sealEvents } from '../../server/events/seals/seal.ts';
 import { EventStreams } from '../../server/events/stream/streams.ts';
 import { createApp } from '../../server/http/app.ts';
-import { eventStreamRoutes } from '../../server/http/resources/event-stream.ts';
+import { eventStreamRoutes } from '../../server/http/resources/events.ts';
 import { HttpServer } from '../../server/http/server.ts';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';

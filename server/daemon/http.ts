@@ -2,8 +2,7 @@
 // longer than everything else of a start.
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
-import { eventStreamRoutes } from '../http/resources/event-stream.ts';
-import { eventRoutes } from '../http/resources/events.ts';
+import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { jobLogRoutes } from '../http/resources/job-logs.ts';
 import { schedulerRoutes } from '../http/resources/scheduler.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';

@@ -5,9 +5,9 @@ import { problem } from '../kernel/errors.ts';
 import { type Authenticate, authorize, callerOf } from './authenticate.ts';
 import { readJsonBody } from './body.ts';
 import type { ByteBudget } from './body-budget.ts';
+import { validateInput } from './input.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
 import type { Leave, Turns } from './turns.ts';
-import { validateInput } from './validate.ts';
 
 export interface RequestLimits {
   budget: ByteBudget;

@@ -1,17 +1,49 @@
-// The event log over HTTP: a job's history and the tenant's log. The live stream is in event-stream.ts.
+// Events over HTTP: a job's history, the tenant's log, and the live stream.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
 import { eventToApi } from '../../events/log/event-to-api.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
+import type { StreamFilter } from '../../events/stream/stream-batch.ts';
+import type { EventStreams } from '../../events/stream/streams.ts';
+import type { Job } from '../../jobs/model/job.ts';
+import { isTerminal, statuses } from '../../jobs/model/states.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
+import { listJobs } from '../../jobs/read/list-jobs.ts';
 import { problem } from '../../kernel/errors.ts';
 import { timeField } from '../../kernel/fields.ts';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
+import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { type Cursor, encodeCursor, invalidCursor } from '../cursor.ts';
-import { pageQuery } from '../query.ts';
-import { RouteGroup } from '../route.ts';
-import { eventPageSchema, jobIdParam, targetIdParam } from './event-schemas.ts';
+import { keyText } from '../authenticate.ts';
+import { booleanQuery, invalidCursor, type PageQuery, paged, pageQuery } from '../paging.ts';
+import { handled, RouteGroup, reply } from '../route.ts';
+import { jobSummaryToApi } from './job-schema.ts';
+
+const eventSchema = z
+  .strictObject({
+    id: z.string().describe('Its number in the log of the tenant.'),
+    at: z.string(),
+    type: z.string().describe('What happened, e.g. `job.started`.'),
+    job_id: z.string().nullable(),
+    target_id: z.string().nullable(),
+    from: z.string().nullable().describe('Status before.'),
+    to: z.string().nullable().describe('Status after.'),
+    attempt: z.int().nullable(),
+    lease_id: z.string().nullable(),
+    actor: z.string().describe('Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`.'),
+    data: z.record(z.string(), z.unknown()).nullable(),
+  })
+  .meta({ id: 'Event' });
+
+const eventPageSchema = z.strictObject({
+  events: z.array(eventSchema),
+  next_cursor: z.string().nullable().describe('Null at the end. A page may be short and still have a next one.'),
+});
+
+const jobIdParam = z.uuid().transform((id) => id.toLowerCase());
+const targetIdParam = z.string().min(1).max(200);
 
 export function eventRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Events');
@@ -62,55 +94,137 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
     answers: { 200: eventPageSchema },
     problems: ['INVALID_CURSOR'],
     async handle({ query, tenant }) {
-      const list = `events:${tenant.id}`;
-      const page = await readLog(db, tenant.schema, {
+      const filter = {
         types: query.type,
         jobId: query.job_id,
         targetId: query.target_id,
         actor: query.actor,
         since: query.since,
         until: query.until,
-        before: placeOf(tenant, list, query.cursor),
-        limit: query.limit,
-      });
-      return present(tenant, list, page);
+      };
+      return pagedEvents(tenant, `events:${tenant.id}`, query, (before, limit) =>
+        readLog(db, tenant.schema, { ...filter, before, limit }),
+      );
     },
   });
   return group;
 }
 
-async function history(
-  db: Database,
-  tenant: Tenant,
-  of: { jobId: string; targetId?: string },
-  query: { limit: number; cursor?: Cursor | undefined },
-) {
+async function history(db: Database, tenant: Tenant, of: { jobId: string; targetId?: string }, query: PageQuery) {
   if (!jobIdParam.safeParse(of.jobId).success) throw problem('NOT_FOUND', 'There is no such job.');
-  const list = `events:${tenant.id}:${of.jobId}`;
-  const after = placeOf(tenant, list, query.cursor);
-  const page = await readHistory(db, tenant.schema, { ...of, after, limit: query.limit });
-  // A job that retention deleted still has its history; one whose history was deleted still has its row.
-  if (page.events.length === 0 && !after) {
-    const job = await findJob(db, tenant.schema, of.jobId);
-    if (!job || (of.targetId !== undefined && job.targetId !== of.targetId)) {
-      throw problem('NOT_FOUND', 'There is no such job.');
+  return pagedEvents(tenant, `events:${tenant.id}:${of.jobId}`, query, async (after, limit) => {
+    const page = await readHistory(db, tenant.schema, { ...of, after, limit });
+    // A job that retention deleted still has its history; one whose history was deleted still has its row.
+    if (page.events.length === 0 && after === undefined) {
+      const job = await findJob(db, tenant.schema, of.jobId);
+      if (!job || (of.targetId !== undefined && job.targetId !== of.targetId)) {
+        throw problem('NOT_FOUND', 'There is no such job.');
+      }
     }
-  }
-  return present(tenant, list, page);
+    return page;
+  });
 }
 
-/** Sealed: transaction ids are counted over all tenants. */
-function placeOf({ secret }: Tenant, list: string, cursor: Cursor | undefined): EventPlace | undefined {
-  if (cursor === undefined) return undefined;
-  const [sealed] = cursor.position(list, ['text']);
+/** Positions are sealed: they contain transaction ids, which are counted over all tenants. */
+async function pagedEvents(
+  { secret }: Tenant,
+  list: string,
+  query: PageQuery,
+  read: (place: EventPlace | undefined, limit: number) => Promise<EventPage>,
+) {
+  const { rows, next_cursor } = await paged({ name: list, position: ['text'] }, query, async ([sealed], limit) => {
+    const { events, next } = await read(sealed === undefined ? undefined : openPlace(secret, list, sealed), limit);
+    return { rows: events, next: next && [sealText(secret, list, `${next.xid}:${next.seq}`)] };
+  });
+  return { events: rows.map(eventToApi), next_cursor };
+}
+
+function openPlace(secret: string, list: string, sealed: string): EventPlace {
   const [, xid, seq] = /^(\d{1,20}):(\d{1,19})$/.exec(openText(secret, list, sealed) ?? '') ?? [];
   if (xid === undefined || seq === undefined) throw invalidCursor();
   return { xid, seq };
 }
 
-function present({ secret }: Tenant, list: string, page: EventPage) {
-  return {
-    events: page.events.map(eventToApi),
-    next_cursor: page.next ? encodeCursor(list, [sealText(secret, list, `${page.next.xid}:${page.next.seq}`)]) : null,
-  };
+export interface EventStreamDependencies {
+  db: Database;
+  streams: EventStreams;
+  keys: Pick<KeyVerifier, 'verify'>;
+  registry: Pick<TenantRegistry, 'byId'>;
+}
+
+export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
+  const group = new RouteGroup('Events');
+  group.route({
+    method: 'get',
+    path: '/api/events/stream',
+    summary: 'The live stream of events',
+    description:
+      'Server-sent events, named `job:started`, `job:completed`…; the data is an Event. A reader that comes back ' +
+      'with `Last-Event-ID` misses nothing and gets nothing twice; `reset` tells that this was not possible.',
+    access: 'read',
+    query: z.strictObject({
+      job_id: jobIdParam.optional(),
+      target_id: targetIdParam.optional(),
+      snapshot: booleanQuery().optional().describe('First send the present jobs of the selection.'),
+      last_event_id: z.string().max(8000).optional().describe('For clients that cannot set the header.'),
+    }),
+    contentType: 'text/event-stream',
+    // Readers of one tenant share their reads, and stay connected for hours.
+    turns: 'own',
+    answers: { 200: z.string() },
+    problems: ['TOO_MANY_REQUESTS', 'DRAINING'],
+    async handle({ query, tenant, key, request, response, withTurn }) {
+      if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
+      const filter = { jobId: query.job_id, targetId: query.target_id };
+      const text = keyText(request) ?? '';
+      await deps.streams.open(response, {
+        tenant,
+        keyId: key.id,
+        filter,
+        // A browser that reconnects sends the header with the address of its first request.
+        lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
+        readSnapshot: query.snapshot ? () => withTurn(() => readSelection(deps.db, tenant.schema, filter)) : undefined,
+        async stillAllowed() {
+          const known = deps.registry.byId(tenant.id);
+          if (!known || known.status === 'DELETING') return false;
+          const present = await deps.keys.verify(text);
+          return present?.tenantId === tenant.id && present.scopes.includes('read');
+        },
+      });
+      return handled;
+    },
+  });
+  return group;
+}
+
+// More than a screen shows; the jobs of a large tenant are read from the lists.
+const maxSnapshotJobs = 500;
+
+/**
+ * What a stream may begin with: the jobs of its selection as of one moment, and the database's snapshot of that moment,
+ * behind which the stream continues.
+ */
+async function readSelection(db: Database, schema: Schema, selection: StreamFilter) {
+  return db.transaction(async (tx) => {
+    await tx.query('set transaction isolation level repeatable read, read only');
+    const [row] = await tx.query<{ snapshot: string }>('select pg_current_snapshot()::text as snapshot');
+    const { jobs, complete } = await readJobs(tx, schema, selection);
+    return { snapshot: row?.snapshot ?? '', content: { jobs: jobs.map(jobSummaryToApi), complete } };
+  });
+}
+
+/** One job in any status; without a job id all that are not finished. */
+async function readJobs(
+  tx: Queryable,
+  schema: Schema,
+  { jobId, targetId }: StreamFilter,
+): Promise<{ jobs: Job[]; complete: boolean }> {
+  if (jobId !== undefined) {
+    const job = await findJob(tx, schema, jobId);
+    const wanted = job && (targetId === undefined || job.targetId === targetId);
+    return { jobs: wanted ? [job] : [], complete: true };
+  }
+  const unfinished = statuses.filter((status) => !isTerminal(status));
+  const page = await listJobs(tx, schema, { statuses: unfinished, targetId }, { limit: maxSnapshotJobs });
+  return { jobs: page.jobs, complete: page.next === undefined };
 }

@@ -3,8 +3,7 @@ import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { listLogs, maxLogLines } from '../../jobs/attempt/logs.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor } from '../cursor.ts';
-import { pageQuery } from '../query.ts';
+import { encodeCursor, pageQuery } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 

@@ -5,7 +5,7 @@ import { holdKinds, priorities } from '../../jobs/model/job.ts';
 import { type Status, statuses } from '../../jobs/model/states.ts';
 import type { JobFilter } from '../../jobs/read/filter.ts';
 import { nameField, targetIdField, timeField } from '../../kernel/fields.ts';
-import { booleanQuery, pageQuery } from '../query.ts';
+import { booleanQuery, pageQuery } from '../paging.ts';
 
 const statusList = z
   .string()

@@ -10,7 +10,7 @@ import { problem } from '../../kernel/errors.ts';
 import { isTargetId, isUuid } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor } from '../cursor.ts';
+import { encodeCursor } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
 import { createJob, type JobRouteDependencies } from './create-jobs.ts';
 import { batchAnswer, batchBody, batchItemLimitBytes, batchLimitBytes, createBatch } from './job-batch.ts';

@@ -1,22 +1,52 @@
-// Keys over HTTP: a tenant's own under /api/keys, any tenant's under /api/admin/tenants/{slug}/keys,
-// the operator's under /api/admin/keys. One definition of the four routes serves all three.
+// API keys over HTTP: a tenant's own under /api/keys, any tenant's under /api/admin/tenants/{slug}/keys, the operator's
+// under /api/admin/keys. One definition of the four routes serves all three.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
+import { timeField } from '../../kernel/fields.ts';
+import { type ApiKey, type NewApiKey, scopes } from '../../tenants/api-keys/key.ts';
 import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
-import { audit } from '../audit.ts';
-import { encodeCursor } from '../cursor.ts';
-import { pageQuery } from '../query.ts';
+import { getTenant } from '../../tenants/tenant-store.ts';
+import { paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
+import { present } from '../present.ts';
+import { audit } from '../request-log.ts';
 import { type Access, type RouteContext, RouteGroup, reply } from '../route.ts';
-import {
-  createKeyBody,
-  keyIdParam,
-  keySchema,
-  keyToApi,
-  newKeySchema,
-  newKeyToApi,
-  rotateKeyBody,
-} from './key-schemas.ts';
+
+const scopeSchema = z.enum(scopes);
+const isoTime = z.iso.datetime({ offset: true });
+
+const keySchema = z
+  .strictObject({
+    id: z.string(),
+    name: z.string(),
+    scopes: z.array(scopeSchema),
+    created_at: isoTime,
+    expires_at: isoTime.nullable(),
+    revoked_at: isoTime.nullable(),
+    last_used_at: isoTime.nullable().describe('To the minute or so.'),
+  })
+  .meta({ id: 'ApiKey' });
+
+export const newKeySchema = keySchema
+  .extend({ key: z.string().describe('The key itself. It is shown this once and cannot be read again.') })
+  .meta({ id: 'NewApiKey' });
+
+const createKeyBody = z.strictObject({
+  name: z.string().trim().min(1).max(200),
+  scopes: z.array(scopeSchema).min(1).max(scopes.length),
+  expires_at: timeField().optional().describe('When the key ends by itself.'),
+});
+
+const rotateKeyBody = z.strictObject({
+  overlap_seconds: z
+    .int()
+    .min(0)
+    .max(2_592_000)
+    .default(0)
+    .describe('How long the old key still works beside the new one; 0 ends it at once.'),
+});
+
+const keyIdParam = z.string().max(100);
 
 /** Whose keys a set of routes is about. */
 interface KeyOwner<A extends Access, P extends z.ZodRawShape> {
@@ -47,7 +77,27 @@ export function keyRoutes(deps: KeyRouteDependencies): RouteGroup {
   return group;
 }
 
-export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
+export function adminKeyRoutes(deps: KeyRouteDependencies): RouteGroup {
+  const { db } = deps;
+  const group = new RouteGroup('Administration');
+  addKeyRoutes(group, deps, {
+    path: '/api/admin/tenants/{slug}/keys',
+    access: 'operator',
+    params: { slug: z.string().max(100) },
+    body: createKeyBody,
+    ownerOf: async ({ params }) => (await getTenant(db, params.slug)).id,
+  });
+  addKeyRoutes(group, deps, {
+    path: '/api/admin/keys',
+    access: 'operator',
+    params: {},
+    body: createKeyBody.omit({ scopes: true }),
+    ownerOf: async () => null,
+  });
+  return group;
+}
+
+function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
   group: RouteGroup,
   { db, keys }: KeyRouteDependencies,
   owner: KeyOwner<A, P>,
@@ -63,18 +113,17 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
     access: owner.access as Access,
     params: ownerParams,
     query: z.strictObject(pageQuery({ defaultLimit: 200, maxLimit: 1000 })),
-    answers: { 200: z.strictObject({ keys: z.array(keySchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('keys', keySchema) },
     problems: ['INVALID_CURSOR'],
     handle: async (context) => {
-      const { limit, cursor } = context.query;
       const tenantId = await ownerOf(context);
-      const list = `keys:${tenantId ?? 'operator'}`;
-      const [createdAt, id] = cursor?.position(list, ['time', 'text']) ?? [];
-      const before = createdAt === undefined || id === undefined ? undefined : { createdAt, id };
-      const found = await listApiKeys(db, tenantId, { limit: limit + 1, before });
-      const page = found.slice(0, limit);
-      const last = found.length > page.length ? page.at(-1) : undefined;
-      return { keys: page.map(keyToApi), next_cursor: last ? encodeCursor(list, [last.createdAt, last.id]) : null };
+      const list = { name: `keys:${tenantId ?? 'operator'}`, position: ['time', 'text'] } as const;
+      const page = await paged(list, context.query, async ([createdAt, id], limit) => {
+        const before = createdAt === undefined || id === undefined ? undefined : { createdAt, id };
+        const found = await listApiKeys(db, tenantId, { limit: limit + 1, before });
+        return pageOf(found, limit, (last) => [last.createdAt, last.id]);
+      });
+      return { keys: page.rows.map(keyToApi), next_cursor: page.next_cursor };
     },
   });
   group.route({
@@ -125,4 +174,12 @@ export function addKeyRoutes<A extends Access, P extends z.ZodRawShape>(
       return reply(201, { key: newKeyToApi(key), previous: keyToApi(previous) });
     },
   });
+}
+
+function keyToApi(key: ApiKey): z.input<typeof keySchema> {
+  return present(keySchema, key, { scopes: [...key.scopes] });
+}
+
+export function newKeyToApi(key: NewApiKey): z.input<typeof newKeySchema> {
+  return { ...keyToApi(key), key: key.text };
 }

@@ -20,8 +20,7 @@ import { findCronError, nextTimes } from '../../schedules/cron.ts';
 import { runScheduleNow } from '../../schedules/fire-schedules.ts';
 import { databaseNow, getSchedule, listSchedules, type Schedule, type ScheduledJob } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor } from '../cursor.ts';
-import { pageQuery } from '../query.ts';
+import { encodeCursor, pageQuery } from '../paging.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { jobSchema, jobToApi } from './job-schema.ts';
 import {

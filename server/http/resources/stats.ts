@@ -6,8 +6,7 @@ import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '..
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
-import { encodeCursor } from '../cursor.ts';
-import { integerQuery, pageQuery } from '../query.ts';
+import { encodeCursor, integerQuery, pageQuery } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
 
 const count = z.int().min(0);

@@ -1,10 +1,10 @@
-// /api/admin/tenants: the operator's view of tenants. Every change is logged with who made it.
+// /api/admin/tenants: tenants as the operator sees them. Every change is logged with its author.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
 import { createTenant } from '../../tenants/provision.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
+import { type Tenant, tenantSettings, tenantStatuses } from '../../tenants/tenant.ts';
 import {
   activateTenant,
   getTenant,
@@ -12,17 +12,32 @@ import {
   suspendTenant,
   updateTenantSettings,
 } from '../../tenants/tenant-store.ts';
-import { audit } from '../audit.ts';
-import { encodeCursor } from '../cursor.ts';
-import { booleanQuery, pageQuery } from '../query.ts';
+import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
+import { present } from '../present.ts';
+import { audit } from '../request-log.ts';
 import { RouteGroup, reply } from '../route.ts';
-import { newKeySchema, newKeyToApi } from './key-schemas.ts';
-import { settingsSchema, tenantSchema, tenantToApi } from './tenant-schemas.ts';
+import { newKeySchema, newKeyToApi } from './keys.ts';
 
 interface AdminTenantDependencies {
   db: Database;
   registry: Pick<TenantRegistry, 'refresh'>;
 }
+
+const isoTime = z.iso.datetime({ offset: true });
+
+const settingsSchema = tenantSettings.meta({ id: 'TenantSettings' });
+
+const tenantSchema = z
+  .strictObject({
+    id: z.uuid(),
+    slug: z.string(),
+    schema: z.string().describe("The Postgres schema that holds the tenant's data."),
+    status: z.enum(tenantStatuses),
+    settings: settingsSchema,
+    created_at: isoTime,
+    updated_at: isoTime,
+  })
+  .meta({ id: 'Tenant' });
 
 const slugParams = z.strictObject({ slug: z.string().max(100) });
 const oneTenant = z.strictObject({ tenant: tenantSchema });
@@ -43,14 +58,14 @@ function addReads(group: RouteGroup, { db }: AdminTenantDependencies): void {
     summary: 'List tenants by slug',
     access: 'operator',
     query: z.strictObject(pageQuery()),
-    answers: { 200: z.strictObject({ tenants: z.array(tenantSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('tenants', tenantSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ query }) => {
-      const [after] = query.cursor?.position('tenants', ['text']) ?? [];
-      const tenants = await readTenantPage(db, query.limit + 1, after);
-      const page = tenants.slice(0, query.limit);
-      const last = tenants.length > page.length ? page.at(-1) : undefined;
-      return { tenants: page.map(tenantToApi), next_cursor: last ? encodeCursor('tenants', [last.slug]) : null };
+      const list = { name: 'tenants', position: ['text'] } as const;
+      const page = await paged(list, query, async ([after], limit) =>
+        pageOf(await readTenantPage(db, limit + 1, after), limit, (last) => [last.slug]),
+      );
+      return { tenants: page.rows.map(tenantToApi), next_cursor: page.next_cursor };
     },
   });
   group.route({
@@ -78,7 +93,7 @@ function addCreation(group: RouteGroup, { db, registry }: AdminTenantDependencie
     handle: async (context) => {
       const { tenant, key } = await createTenant(db, context.body);
       audit(context, 'tenant created', { tenant: tenant.slug, newKey: key.id });
-      await serveAtOnce(registry);
+      await refreshNow(registry);
       return reply(201, { tenant: tenantToApi(tenant), key: newKeyToApi(key) });
     },
   });
@@ -98,7 +113,7 @@ function addChanges(group: RouteGroup, { db, registry }: AdminTenantDependencies
     handle: async (context) => {
       const tenant = await updateTenantSettings(db, context.params.slug, context.body.settings);
       audit(context, 'tenant settings changed', { tenant: tenant.slug, fields: Object.keys(context.body.settings) });
-      await serveAtOnce(registry);
+      await refreshNow(registry);
       return { tenant: tenantToApi(tenant) };
     },
   });
@@ -114,7 +129,7 @@ function addChanges(group: RouteGroup, { db, registry }: AdminTenantDependencies
       handle: async (context) => {
         const tenant: Tenant = await change(db, context.params.slug);
         audit(context, 'tenant status changed', { tenant: tenant.slug, status: tenant.status });
-        await serveAtOnce(registry);
+        await refreshNow(registry);
         return { tenant: tenantToApi(tenant) };
       },
     });
@@ -144,14 +159,18 @@ function addDeletion(group: RouteGroup, { db, registry }: AdminTenantDependencie
       }
       const tenant = await deleteTenant(db, params.slug, { confirm: query.confirm, force: query.force });
       audit(context, 'tenant deleted', { tenant: tenant.slug, force: query.force ?? false });
-      await serveAtOnce(registry);
+      await refreshNow(registry);
       return { tenant: tenantToApi(tenant) };
     },
   });
 }
 
-// The change is committed; this daemon should know before the caller's next request. If the read
-// fails, the registry's own interval brings it a second later.
-async function serveAtOnce(registry: Pick<TenantRegistry, 'refresh'>): Promise<void> {
+// The change is committed, and this daemon must know it before the caller's next request. If the read fails, the
+// registry's own interval repeats it a second later.
+async function refreshNow(registry: Pick<TenantRegistry, 'refresh'>): Promise<void> {
   await registry.refresh().catch(() => {});
+}
+
+function tenantToApi(tenant: Tenant): z.input<typeof tenantSchema> {
+  return present(tenantSchema, tenant, { schema: tenant.schemaName });
 }

@@ -12,10 +12,9 @@ import {
   listJobDeliveries,
 } from '../../webhooks/delivery.ts';
 import { enableAddress, resendDelivery } from '../../webhooks/resend-delivery.ts';
-import { audit } from '../audit.ts';
-import { encodeCursor } from '../cursor.ts';
+import { encodeCursor, pageQuery } from '../paging.ts';
 import { present } from '../present.ts';
-import { pageQuery } from '../query.ts';
+import { audit } from '../request-log.ts';
 import { RouteGroup } from '../route.ts';
 import { mustReadJob, targetJobParams } from './jobs.ts';
 

@@ -2,8 +2,7 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
-import { encodeCursor } from '../../../server/http/cursor.ts';
-import { pageQuery } from '../../../server/http/query.ts';
+import { encodeCursor, pageQuery } from '../../../server/http/paging.ts';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
 import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';

@@ -16,8 +16,7 @@ import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '..
 import { reportStatus } from '../../../scheduler/status.ts';
 import { submitJob } from '../../../scheduler/submit.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { encodeCursor } from '../../cursor.ts';
-import { pageQuery } from '../../query.ts';
+import { encodeCursor, pageQuery } from '../../paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import {
   claimBody,

@@ -1,7 +1,7 @@
 import { connect } from 'node:net';
 import { beforeEach, describe, expect, it, onTestFinished } from 'vitest';
 import { EventStreams, type StreamOptions } from '../../../../server/events/stream/streams.ts';
-import { eventStreamRoutes } from '../../../../server/http/resources/event-stream.ts';
+import { eventStreamRoutes } from '../../../../server/http/resources/events.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
