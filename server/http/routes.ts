@@ -1,9 +1,12 @@
-// Everything about jobs and targets that people and their programs do: one list for the composition root.
+// Groups of routes that are served together: control (jobs, targets, bulk operations) and scheduler (remote workers).
 import type { Config } from '../kernel/config.ts';
 import type { JobRouteDependencies } from './resources/create-jobs.ts';
 import { jobActionRoutes } from './resources/job-actions.ts';
 import { jobRoutes } from './resources/jobs.ts';
 import { type OperationDependencies, operationRoutes } from './resources/operations.ts';
+import { type SchedulerDependencies, schedulerJobRoutes } from './resources/scheduler/scheduler-jobs.ts';
+import { schedulerLeaseRoutes } from './resources/scheduler/scheduler-leases.ts';
+import { schedulerStatsRoutes } from './resources/scheduler/scheduler-stats.ts';
 import { targetRoutes } from './resources/targets.ts';
 import { whyRoutes } from './resources/why.ts';
 import type { RouteGroup } from './route.ts';
@@ -14,4 +17,8 @@ export interface ControlDependencies extends JobRouteDependencies, OperationDepe
 
 export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
   return [jobRoutes(deps), jobActionRoutes(deps), targetRoutes(deps), whyRoutes(deps), operationRoutes(deps)];
+}
+
+export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {
+  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerStatsRoutes(deps)];
 }

@@ -1,9 +1,9 @@
-// What a job's handler logged, page by page, oldest first.
+// The log lines of a job's handler, oldest first.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { listLogs, maxLogLines } from '../../jobs/attempt/logs.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor, pageQuery } from '../paging.ts';
+import { type PageQuery, paged, pageQuery, pageSchema } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 
@@ -17,24 +17,22 @@ const lineSchema = z
   })
   .meta({ id: 'LogLine' });
 
-const answers = { 200: z.strictObject({ lines: z.array(lineSchema), next_cursor: z.string().nullable() }) };
+const answers = { 200: pageSchema('lines', lineSchema) };
 const logQuery = z.strictObject({ ...pageQuery({ defaultLimit: 200, maxLimit: 1000 }) });
-type LogQuery = z.output<typeof logQuery>;
 
 export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Jobs');
   const description = `About the newest ${maxLogLines} lines are kept. To follow a running job, ask again with the last cursor.`;
-  const read = async (tenant: Tenant, jobId: string, { cursor, limit }: LogQuery, targetId?: string) => {
+  const read = async (tenant: Tenant, jobId: string, query: PageQuery, targetId?: string) => {
     const job = await mustReadJob(db, tenant, jobId, targetId);
-    const list = `logs:${tenant.id}:${job.id}`;
-    const [after = '0'] = cursor?.position(list, ['integer']) ?? [];
-    const lines = await listLogs(db, tenant.schema, job.id, { after, limit });
-    const last = lines.at(-1)?.seq ?? (cursor === undefined ? undefined : after);
-    return {
-      lines: lines.map(({ seq: _, ...line }) => line),
-      // Also behind the last line: a running job may say more.
-      next_cursor: last === undefined ? null : encodeCursor(list, [last]),
-    };
+    const list = { name: `logs:${tenant.id}:${job.id}`, position: ['integer'] } as const;
+    const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
+      const lines = await listLogs(db, tenant.schema, job.id, { after: after ?? '0', limit });
+      // Also behind the last line: a running job may log more.
+      const last = lines.at(-1)?.seq ?? after;
+      return { rows: lines, next: last === undefined ? undefined : [last] };
+    });
+    return { lines: rows.map(({ seq: _, ...line }) => line), next_cursor };
   };
   group.route({
     method: 'get',

@@ -1,10 +1,11 @@
-// How a job looks over HTTP: snake_case, times as ISO texts with microseconds, the lease from its row.
+// A job in the API: snake case, times as ISO text with microseconds, the lease from its own row.
 import { z } from 'zod';
 import type { Phase } from '../../jobs/attempt/phases.ts';
 import { retryRequest } from '../../jobs/enqueue/job-request.ts';
 import { holdOf } from '../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../jobs/model/job.ts';
 import { statuses } from '../../jobs/model/states.ts';
+import { present } from '../present.ts';
 
 const time = z.iso.datetime({ offset: true });
 const json = z.unknown();
@@ -19,7 +20,7 @@ export const jobErrorSchema = z
   })
   .meta({ id: 'JobError' });
 
-export const phaseSchema = z
+const phaseSchema = z
   .strictObject({
     name: z.string(),
     status: z.enum(['pending', 'running', 'completed', 'partial', 'failed', 'skipped', 'cancelled']),
@@ -119,71 +120,19 @@ export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof job
 }
 
 export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
-  return {
-    id: job.id,
-    type: job.type,
-    queue: job.queue,
-    target_id: job.targetId,
-    status: job.status,
-    priority: job.priority,
+  return present(jobSummarySchema, job, {
     error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,
     attempts: job.attempt,
     attempts_since_resume: job.attempt - job.attemptFloor,
-    max_attempts: job.maxAttempts,
-    progress: job.progress,
-    progress_message: job.progressMessage,
     usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit },
-    lease_owner: job.leaseOwner,
-    lease_id: job.leaseId,
-    lease_expires_at: job.leaseExpiresAt,
-    heartbeat_at: job.heartbeatAt,
-    cancel_requested: job.cancelRequested,
-    cancel_intent: job.cancelIntent,
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
-    run_at: job.runAt,
-    created_at: job.createdAt,
-    started_at: job.startedAt,
-    finished_at: job.finishedAt,
-    updated_at: job.updatedAt,
-    held_since: job.heldSince,
-    expires_at: job.expiresAt,
-    stale_at: job.staleAt,
-    on_error: job.onError,
-    on_drain: job.onDrain,
-    retry: job.retry && {
-      kind: job.retry.kind,
-      delay_seconds: job.retry.delaySeconds,
-      max_delay_seconds: job.retry.maxDelaySeconds,
-      jitter: job.retry.jitter,
-      ...(job.retry.codes !== undefined && { codes: job.retry.codes }),
-    },
-    timeout_seconds: job.timeoutSeconds,
-    cost_units: job.costUnits,
-    constraints: job.constraints,
-    remote: job.remote,
-    webhook_url: job.webhookUrl,
-    webhook_sent: job.webhookSent,
-    client_request_id: job.clientRequestId,
-    author: job.author,
-    traceparent: job.traceparent,
-    parent_id: job.parentId,
-    schedule_id: job.scheduleId,
-    // Only where the query read them.
-    ...(job.payload !== undefined && { payload: job.payload, result: job.result ?? null }),
-  };
+    retry: job.retry && present(retryRequest, job.retry),
+    // Undefined where the query did not read the documents.
+    result: job.payload === undefined ? undefined : (job.result ?? null),
+  });
 }
 
 function phaseToApi(phase: Phase): z.input<typeof phaseSchema> {
-  return {
-    name: phase.name,
-    status: phase.status,
-    progress: phase.progress,
-    message: phase.message,
-    result: phase.result ?? null,
-    error: phase.error,
-    attempt: phase.attempt,
-    started_at: phase.startedAt,
-    finished_at: phase.finishedAt,
-  };
+  return present(phaseSchema, phase, { result: phase.result ?? null });
 }

@@ -1,20 +1,29 @@
-// /api/jobs: putting jobs in, one or many, and reading them. The same under /api/targets/{target_id}/jobs.
+// /api/jobs: enqueuing jobs, reading one, listing many by filter. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
 import { readPhases } from '../../jobs/attempt/phases.ts';
 import { jobRequest } from '../../jobs/enqueue/job-request.ts';
-import type { Job } from '../../jobs/model/job.ts';
+import { statusesOfHold } from '../../jobs/model/hold.ts';
+import { holdKinds, type Job, priorities } from '../../jobs/model/job.ts';
+import { type Status, statuses } from '../../jobs/model/states.ts';
+import type { JobFilter } from '../../jobs/read/filter.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { listJobs } from '../../jobs/read/list-jobs.ts';
 import { problem } from '../../kernel/errors.ts';
-import { isTargetId, isUuid } from '../../kernel/fields.ts';
+import { isTargetId, isUuid, nameField, targetIdField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor } from '../paging.ts';
+import { booleanQuery, paged, pageQuery, pageSchema } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
-import { createJob, type JobRouteDependencies } from './create-jobs.ts';
-import { batchAnswer, batchBody, batchItemLimitBytes, batchLimitBytes, createBatch } from './job-batch.ts';
-import { listFilter, listQuery } from './job-query.ts';
+import {
+  batchAnswer,
+  batchBody,
+  batchItemLimitBytes,
+  batchLimitBytes,
+  createBatch,
+  createJob,
+  type JobRouteDependencies,
+} from './create-jobs.ts';
 import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from './job-schema.ts';
 
 // A payload and a result may have a megabyte each.
@@ -23,6 +32,51 @@ const maxDocuments = 50;
 export const jobParams = z.strictObject({ job_id: z.string() });
 export const targetParams = z.strictObject({ target_id: z.string() });
 export const targetJobParams = z.strictObject({ target_id: z.string(), job_id: z.string() });
+
+const statusList = z
+  .string()
+  .max(500)
+  .transform((text) => text.split(','))
+  .pipe(z.array(z.enum(statuses)).min(1))
+  .meta({ type: 'string', description: 'One status, or several with commas between them.' });
+
+function holdKindField() {
+  return z
+    .enum(holdKinds)
+    .optional()
+    .describe('Only jobs with a hold of this kind: `drain` has what a shutdown paused.');
+}
+
+const listQuery = z.strictObject({
+  ...pageQuery(),
+  status: z
+    .union([statusList, z.array(statusList).transform((lists) => lists.flat())], {
+      error: `must be one or more of ${statuses.join(', ')}, with commas between them`,
+    })
+    .optional(),
+  held: booleanQuery().optional().describe('true: only jobs that wait for a person (PAUSED, ERROR).'),
+  hold_kind: holdKindField(),
+  type: nameField().optional(),
+  queue: nameField().optional(),
+  target_id: targetIdField().optional(),
+  priority: z.enum(priorities).optional(),
+  created_after: timeField().optional(),
+  created_before: timeField().optional(),
+  include: z.literal('payload,result').optional().describe('Adds payloads and results; at most 50 jobs per page then.'),
+});
+
+export const operationFilter = z
+  .strictObject({
+    status: z.array(z.enum(statuses)).min(1).max(statuses.length).optional(),
+    hold_kind: holdKindField(),
+    type: nameField().optional(),
+    queue: nameField().optional(),
+    target_id: targetIdField().optional(),
+    priority: z.enum(priorities).optional(),
+    created_after: timeField().optional(),
+    created_before: timeField().optional(),
+  })
+  .meta({ id: 'JobFilter' });
 
 export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
   const group = new RouteGroup('Jobs');
@@ -116,20 +170,19 @@ function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
 }
 
 function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
-  const answers = { 200: z.strictObject({ jobs: z.array(jobSummarySchema), next_cursor: z.string().nullable() }) };
+  const answers = { 200: pageSchema('jobs', jobSummarySchema) };
   const description =
     'A page may be short, or even empty, while there is a `next_cursor`: rare jobs in a long history are searched piece by piece.';
   const show = async (tenant: Tenant, query: z.output<typeof listQuery>, targetId?: string) => {
-    const list = `jobs:${tenant.id}`;
-    const [before] = query.cursor?.position(list, ['uuid']) ?? [];
     const filter = { ...listFilter(query), ...(targetId !== undefined && { targetId }) };
     const withDocuments = query.include !== undefined;
-    const limit = withDocuments ? Math.min(query.limit, maxDocuments) : query.limit;
-    const page = await listJobs(db, tenant.schema, filter, { limit, before, withDocuments });
-    return {
-      jobs: page.jobs.map(jobSummaryToApi),
-      next_cursor: page.next === undefined ? null : encodeCursor(list, [page.next]),
-    };
+    const list = { name: `jobs:${tenant.id}`, position: ['uuid'] } as const;
+    const page = await paged(list, query, async ([before], asked) => {
+      const limit = withDocuments ? Math.min(asked, maxDocuments) : asked;
+      const { jobs, next } = await listJobs(db, tenant.schema, filter, { limit, before, withDocuments });
+      return { rows: jobs, next: next === undefined ? undefined : [next] };
+    });
+    return { jobs: page.rows.map(jobSummaryToApi), next_cursor: page.next_cursor };
   };
   group.route({
     method: 'get',
@@ -156,7 +209,29 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
   });
 }
 
-/** Unknown, foreign and malformed ids are all the same to the caller. */
+function listFilter(
+  query: Omit<z.output<typeof listQuery>, 'target_id'> & { target_id?: string | undefined },
+): JobFilter {
+  return {
+    statuses: withHeld(query.status ?? (query.hold_kind && statusesOfHold[query.hold_kind]), query.held),
+    holdKind: query.hold_kind,
+    type: query.type,
+    queue: query.queue,
+    targetId: query.target_id,
+    priority: query.priority,
+    createdAfter: query.created_after,
+    createdBefore: query.created_before,
+  };
+}
+
+const heldStatuses: readonly Status[] = ['PAUSED', 'ERROR'];
+
+function withHeld(given: readonly Status[] | undefined, held: boolean | undefined): readonly Status[] | undefined {
+  if (held === undefined) return given;
+  return (given ?? statuses).filter((status) => heldStatuses.includes(status) === held);
+}
+
+/** NOT_FOUND for unknown and malformed ids alike, and for jobs of other targets. */
 export async function mustReadJob(db: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<Job> {
   const job = isUuid(jobId) ? await findJob(db, tenant.schema, jobId) : undefined;
   if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) {

@@ -15,10 +15,12 @@ import type { JobFilter } from '../../jobs/read/filter.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor, pageQuery } from '../paging.ts';
+
+import { paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
+import { present } from '../present.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { auditFields } from './job-actions.ts';
-import { operationFilter } from './job-query.ts';
+import { operationFilter } from './jobs.ts';
 
 export interface OperationDependencies {
   db: Database;
@@ -107,18 +109,14 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
     summary: 'List bulk operations, newest first',
     access: 'read',
     query: z.strictObject(pageQuery()),
-    answers: { 200: z.strictObject({ operations: z.array(operationSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('operations', operationSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
-      const list = `operations:${tenant.id}`;
-      const [before = lastId] = query.cursor?.position(list, ['uuid']) ?? [];
-      const found = await listOperations(db, tenant.schema, { before, limit: query.limit + 1 });
-      const page = found.slice(0, query.limit);
-      const last = found.length > page.length ? page.at(-1) : undefined;
-      return {
-        operations: page.map(operationToApi),
-        next_cursor: last === undefined ? null : encodeCursor(list, [last.id]),
-      };
+      const list = { name: `operations:${tenant.id}`, position: ['uuid'] } as const;
+      const page = await paged(list, query, async ([before = lastId], limit) =>
+        pageOf(await listOperations(db, tenant.schema, { before, limit: limit + 1 }), limit, (last) => [last.id]),
+      );
+      return { operations: page.rows.map(operationToApi), next_cursor: page.next_cursor };
     },
   });
 }
@@ -139,27 +137,10 @@ function toFilter(given: z.output<typeof operationFilter>): JobFilter {
 function operationToApi(operation: Operation): z.input<typeof operationSchema> {
   const { filter, matched, done, failed } = operation;
   const share = matched === 0 ? 1 : Math.min(1, (done + failed) / matched);
-  return {
-    id: operation.id,
-    action: operation.action,
-    filter: {
-      ...(filter.statuses && { status: statuses.filter((status) => filter.statuses?.includes(status)) }),
-      ...(filter.holdKind !== undefined && { hold_kind: filter.holdKind }),
-      ...(filter.type !== undefined && { type: filter.type }),
-      ...(filter.queue !== undefined && { queue: filter.queue }),
-      ...(filter.targetId !== undefined && { target_id: filter.targetId }),
-      ...(filter.priority !== undefined && { priority: filter.priority }),
-      ...(filter.createdAfter !== undefined && { created_after: filter.createdAfter }),
-      ...(filter.createdBefore !== undefined && { created_before: filter.createdBefore }),
-    },
-    status: operation.status,
-    author: operation.author,
-    reason: operation.reason,
-    matched,
-    done,
-    failed,
+  return present(operationSchema, operation, {
+    filter: present(operationFilter, filter, {
+      status: filter.statuses && statuses.filter((status) => filter.statuses?.includes(status)),
+    }),
     progress: operation.status === 'finished' ? 100 : Math.floor(share * 100),
-    created_at: operation.createdAt,
-    finished_at: operation.finishedAt,
-  };
+  });
 }

@@ -1,12 +1,13 @@
-// /api/schedules: jobs that are enqueued by the clock.
+// /api/schedules: jobs that are enqueued at given times.
 import { z } from 'zod';
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
-import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
 import { Problem } from '../../kernel/errors.ts';
+import { nameField } from '../../kernel/fields.ts';
 import { Pace } from '../../kernel/pace.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import {
@@ -18,19 +19,19 @@ import {
 } from '../../schedules/change-schedule.ts';
 import { findCronError, nextTimes } from '../../schedules/cron.ts';
 import { runScheduleNow } from '../../schedules/fire-schedules.ts';
-import { databaseNow, getSchedule, listSchedules, type Schedule, type ScheduledJob } from '../../schedules/schedule.ts';
+import {
+  databaseNow,
+  getSchedule,
+  listSchedules,
+  missedPolicies,
+  type Schedule,
+  type ScheduledJob,
+} from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { encodeCursor, pageQuery } from '../paging.ts';
+import { paged, pageQuery, pageSchema } from '../paging.ts';
+import { present } from '../present.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { jobSchema, jobToApi } from './job-schema.ts';
-import {
-  createScheduleBody,
-  previewBody,
-  scheduleSchema,
-  scheduleToApi,
-  shownRuns,
-  updateScheduleBody,
-} from './schedule-schemas.ts';
 
 export interface ScheduleDependencies {
   db: Database;
@@ -40,6 +41,59 @@ export interface ScheduleDependencies {
   onChange?(tenant: Tenant): void;
   onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
 }
+
+const time = z.iso.datetime({ offset: true });
+const cron = z.string().min(1).max(200).describe('Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`.');
+const timezone = z.string().min(1).max(100).describe('e.g. `Europe/Berlin`; clock changes are taken into account.');
+const missed = z
+  .enum(missedPolicies)
+  .describe('What to do about runs that no daemon was there for: none, the latest one, or all (at most 100).');
+
+/** The enqueue request of each firing. Times and idempotency are the schedule's business. */
+const scheduledJob = jobRequest.omit({ run_at: true, client_request_id: true }).meta({ id: 'ScheduledJob' });
+
+const previewBody = z.strictObject({ cron, timezone: timezone.default('UTC') });
+
+const createScheduleBody = z.strictObject({
+  name: nameField(),
+  cron,
+  timezone: timezone.default('UTC'),
+  job: scheduledJob,
+  missed: missed.default('latest'),
+  author: nameField().optional(),
+});
+
+const updateScheduleBody = z.strictObject({
+  name: nameField().optional(),
+  cron: cron.optional(),
+  timezone: timezone.optional(),
+  job: scheduledJob.optional(),
+  missed: missed.optional(),
+});
+
+const scheduleSchema = z
+  .strictObject({
+    id: z.string(),
+    name: z.string(),
+    cron: z.string(),
+    timezone: z.string(),
+    job: z.record(z.string(), z.unknown()),
+    missed,
+    paused: z.boolean(),
+    paused_at: time.nullable(),
+    paused_by: z.string().nullable(),
+    next_at: time.nullable().describe('When it fires next; null while it is paused.'),
+    next_runs: z.array(time).describe('The next five times, from now.'),
+    last_fired_at: time.nullable(),
+    last_job_id: z.string().nullable(),
+    author: z.string().nullable(),
+    created_at: time,
+    updated_at: time,
+  })
+  .meta({ id: 'Schedule' });
+
+/** How many coming times are shown. */
+const shownRuns = 5;
 
 const params = z.strictObject({ id: z.string().max(100) });
 const answers = { 200: scheduleSchema };
@@ -59,21 +113,23 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     summary: 'List schedules by name',
     access: 'read',
     query: z.strictObject(pageQuery()),
-    answers: { 200: z.strictObject({ schedules: z.array(scheduleSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('schedules', scheduleSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
-      const list = `schedules:${tenant.id}`;
-      const [after = ''] = query.cursor?.position(list, ['text']) ?? [];
-      const page = await listSchedules(db, tenant.schema, { after, limit: query.limit });
+      const list = { name: `schedules:${tenant.id}`, position: ['text'] } as const;
+      const page = await paged(list, query, async ([after = ''], limit) => {
+        const { schedules, next } = await listSchedules(db, tenant.schema, { after, limit });
+        return { rows: schedules, next: next === undefined ? undefined : [next] };
+      });
       const now = await databaseNow(db);
       const pace = new Pace();
       const schedules: ReturnType<typeof scheduleToApi>[] = [];
-      // Their next times take milliseconds each to find.
-      for (const schedule of page.schedules) {
+      // Computing the next times of a schedule takes milliseconds.
+      for (const schedule of page.rows) {
         schedules.push(scheduleToApi(schedule, now));
         await pace.pause();
       }
-      return { schedules, next_cursor: page.next === undefined ? null : encodeCursor(list, [page.next]) };
+      return { schedules, next_cursor: page.next_cursor };
     },
   });
   group.route({
@@ -94,8 +150,8 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     body: previewBody,
     answers: { 200: z.strictObject({ next_runs: z.array(z.iso.datetime({ offset: true })) }) },
     handle: async ({ body: { cron, timezone } }) => {
-      const fault = findCronError(cron, timezone);
-      if (fault) throw invalidFields([fault]);
+      const error = findCronError(cron, timezone);
+      if (error) throw invalidFields([error]);
       return { next_runs: nextTimes(cron, timezone, await databaseNow(db), shownRuns) };
     },
   });
@@ -186,11 +242,20 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
   });
 }
 
+function scheduleToApi(schedule: Schedule, now: string): z.input<typeof scheduleSchema> {
+  const paused = schedule.pausedAt !== null;
+  return present(scheduleSchema, schedule, {
+    paused,
+    next_at: paused ? null : schedule.nextAt,
+    next_runs: nextTimes(schedule.cron, schedule.timezone, now, shownRuns),
+  });
+}
+
 async function show(db: Database, schedule: Schedule) {
   return scheduleToApi(schedule, await databaseNow(db));
 }
 
-/** Refuses now what every firing would be refused for; fields are named from the schedule's body. */
+/** Refuses a job that every firing would refuse. Fields are named as in the schedule's body. */
 async function checkJob({ db, jobTypes }: ScheduleDependencies, tenant: Tenant, job: ScheduledJob): Promise<void> {
   try {
     await toNewJob(job, { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) });

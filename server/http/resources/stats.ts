@@ -1,4 +1,4 @@
-// Statistics over HTTP: how a tenant stands, how it went, and what was lost. All from rollups.
+// Statistics over HTTP, read from rollups: present counts, time series, attempts whose lease expired.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { statuses } from '../../jobs/model/states.ts';
@@ -6,7 +6,8 @@ import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '..
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
-import { encodeCursor, integerQuery, pageQuery } from '../paging.ts';
+import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
+import { present } from '../present.ts';
 import { RouteGroup } from '../route.ts';
 
 const count = z.int().min(0);
@@ -91,21 +92,16 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     summary: 'Jobs by queue and status',
     access: 'read',
     query: z.strictObject(pageQuery()),
-    answers: {
-      200: z.strictObject({
-        queues: z.array(z.strictObject({ queue: z.string(), counts: countsSchema })),
-        next_cursor: z.string().nullable(),
-      }),
-    },
+    answers: { 200: pageSchema('queues', z.strictObject({ queue: z.string(), counts: countsSchema })) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       await rollUpNow(db, tenant.schema);
-      const list = `queues:${tenant.id}`;
-      const [after] = query.cursor?.position(list, ['text']) ?? [];
-      const rows = await readQueueCounts(db, tenant.schema, { limit: query.limit + 1, ...(after && { after }) });
-      const queues = rows.slice(0, query.limit);
-      const last = rows.length > queues.length ? queues.at(-1) : undefined;
-      return { queues, next_cursor: last ? encodeCursor(list, [last.queue]) : null };
+      const list = { name: `queues:${tenant.id}`, position: ['text'] } as const;
+      const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
+        const counts = await readQueueCounts(db, tenant.schema, { limit: limit + 1, ...(after && { after }) });
+        return pageOf(counts, limit, (last) => [last.queue]);
+      });
+      return { queues: rows, next_cursor };
     },
   });
   group.route({
@@ -123,13 +119,5 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
 }
 
 function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
-  return {
-    job_id: zombie.jobId,
-    target_id: zombie.targetId,
-    at: zombie.at,
-    attempt: zombie.attempt,
-    lease_id: zombie.leaseId,
-    owner: zombie.owner,
-    became_of: zombie.outcome,
-  };
+  return present(zombieSchema, zombie, { became_of: zombie.outcome });
 }

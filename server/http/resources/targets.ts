@@ -1,7 +1,15 @@
-// /api/targets: lanes as people see them. List, look, label, pause and resume.
+// /api/targets: targets and their lanes. List, read, label, pause and resume.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { readHeads, readLane } from '../../jobs/lanes/read-lane.ts';
+import {
+  holdOfLaneJob,
+  isHold,
+  type Lane,
+  type LaneJob,
+  maxCounted,
+  readHeads,
+  readLane,
+} from '../../jobs/lanes/read-lane.ts';
 import {
   changeLabels,
   labelTarget,
@@ -11,15 +19,18 @@ import {
   resumeTarget,
   type Target,
 } from '../../jobs/lanes/target.ts';
+import { describeHold, type Hold } from '../../jobs/model/hold.ts';
+import { priorities, withoutTrace } from '../../jobs/model/job.ts';
+import { statuses } from '../../jobs/model/states.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isTargetId, nameField, timeField } from '../../kernel/fields.ts';
 import { invalidFields } from '../../kernel/parse.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { booleanQuery, encodeCursor, pageQuery } from '../paging.ts';
+import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
 import { RouteGroup } from '../route.ts';
 import { auditFields } from './job-actions.ts';
+import { jobErrorSchema, jobHoldSchema } from './job-schema.ts';
 import { targetParams } from './jobs.ts';
-import { targetLaneSchema, targetLaneToApi, targetSchema, targetToApi } from './target-schemas.ts';
 
 interface TargetDependencies {
   db: Database;
@@ -32,6 +43,58 @@ const tooManyLabels = `must be at most ${maxLabels} labels`;
 const labels = z
   .record(nameField(100), z.string().max(500))
   .refine((given) => Object.keys(given).length <= maxLabels, tooManyLabels);
+
+const time = z.iso.datetime({ offset: true });
+
+const laneJobSchema = z
+  .strictObject({
+    id: z.uuid(),
+    type: z.string(),
+    status: z.enum(statuses),
+    priority: z.enum(priorities),
+    created_at: time,
+    run_at: time,
+    held_since: time.nullable(),
+    lease_owner: z.string().nullable(),
+    error: jobErrorSchema.nullable(),
+    hold: jobHoldSchema.nullable(),
+  })
+  .meta({ id: 'LaneJob' });
+
+const holdSchema = z
+  .strictObject({
+    by: z.enum(['job', 'pause']),
+    detail: z.string(),
+    since: time.nullable(),
+    job_id: z.uuid().nullable(),
+    kind: jobHoldSchema.shape.kind,
+    reason: z.string().nullable(),
+    author: z.string().nullable(),
+  })
+  .meta({ id: 'Hold' });
+
+const targetSchema = z
+  .strictObject({
+    id: z.string(),
+    labels: z.record(z.string(), z.string()),
+    paused: z.boolean(),
+    paused_at: time.nullable(),
+    paused_by: z.string().nullable(),
+    pause_reason: z.string().nullable(),
+    paused_until: time.nullable(),
+    created_at: time,
+    head: laneJobSchema.nullable().describe('The job that runs, may run next, or holds the lane.'),
+    hold: holdSchema.nullable().describe('Why nothing starts here, if so.'),
+  })
+  .meta({ id: 'Target' });
+
+const targetLaneSchema = targetSchema
+  .extend({
+    waiting: z.int().describe(`Jobs in line behind the head; ${maxCounted} when there are at least as many.`),
+    waiting_exact: z.boolean(),
+    next: z.array(laneJobSchema).describe('The next in line, in the order in which they will run.'),
+  })
+  .meta({ id: 'TargetLane' });
 
 export function targetRoutes(deps: TargetDependencies): RouteGroup {
   const group = new RouteGroup('Targets');
@@ -48,23 +111,17 @@ function addReads(group: RouteGroup, { db }: TargetDependencies): void {
     summary: 'List targets by id, each with the head of its lane',
     access: 'read',
     query: z.strictObject({ ...pageQuery(), paused: booleanQuery().optional() }),
-    answers: { 200: z.strictObject({ targets: z.array(targetSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('targets', targetSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
-      const list = `targets:${tenant.id}`;
-      const [after = ''] = query.cursor?.position(list, ['text']) ?? [];
-      const found = await listTargets(db, tenant.schema, { after, limit: query.limit + 1, paused: query.paused });
-      const page = found.slice(0, query.limit);
-      const heads = await readHeads(
-        db,
-        tenant.schema,
-        page.map((target) => target.id),
-      );
-      const last = found.length > page.length ? page.at(-1) : undefined;
-      return {
-        targets: page.map((target) => targetToApi(target, heads.get(target.id))),
-        next_cursor: last === undefined ? null : encodeCursor(list, [last.id]),
-      };
+      const list = { name: `targets:${tenant.id}`, position: ['text'] } as const;
+      const { rows, next_cursor } = await paged(list, query, async ([after = ''], limit) => {
+        const found = await listTargets(db, tenant.schema, { after, limit: limit + 1, paused: query.paused });
+        return pageOf(found, limit, (last) => [last.id]);
+      });
+      const ids = rows.map((target) => target.id);
+      const heads = await readHeads(db, tenant.schema, ids);
+      return { targets: rows.map((target) => targetToApi(target, heads.get(target.id))), next_cursor };
     },
   });
   group.route({
@@ -156,4 +213,59 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
 function writableId(targetId: string): string {
   if (isTargetId(targetId)) return targetId;
   throw invalidFields([{ field: 'target_id', message: 'must be 1 to 200 printable characters, not . or ..' }]);
+}
+
+function targetToApi(target: Target, head: LaneJob | undefined): z.input<typeof targetSchema> {
+  return {
+    ...target,
+    paused: target.paused_at !== null,
+    head: head === undefined ? null : laneJobToApi(head),
+    hold: holdOf(target, head),
+  };
+}
+
+function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
+  return {
+    ...targetToApi(target, lane.head),
+    waiting: Math.min(lane.waiting, maxCounted),
+    waiting_exact: lane.waiting <= maxCounted,
+    next: lane.next.map(laneJobToApi),
+  };
+}
+
+function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
+  return {
+    id: job.id,
+    type: job.type,
+    status: job.status,
+    priority: priorities[job.priority] ?? 'NORMAL',
+    created_at: job.created_at,
+    run_at: job.run_at,
+    held_since: job.held_since,
+    lease_owner: job.lease_owner,
+    error: job.error && withoutTrace(job.error),
+    hold: holdOfLaneJob(job) ?? null,
+  };
+}
+
+function holdOf(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
+  const hold = head && holdOfLaneJob(head);
+  if (head !== undefined && hold !== undefined && (isHold(head) || hold.kind === 'handler')) return jobHold(head, hold);
+  if (target.paused_at === null) return null;
+  const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
+  return {
+    by: 'pause',
+    detail: `Paused by ${target.paused_by}${why}`,
+    since: target.paused_at,
+    job_id: null,
+    kind: 'user',
+    reason: target.pause_reason,
+    author: target.paused_by,
+  };
+}
+
+function jobHold(head: LaneJob, hold: Hold): z.input<typeof holdSchema> {
+  const { kind, reason, author, since } = hold;
+  const detail = `Job ${head.id} is ${head.status}: ${describeHold(hold)}`;
+  return { by: 'job', detail, since, job_id: head.id, kind, reason, author };
 }

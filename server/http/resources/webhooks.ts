@@ -1,4 +1,4 @@
-// Webhooks over HTTP: what was sent and what became of it, sending again, and the secrets that sign.
+// Webhooks over HTTP: deliveries and their outcome, sending one again, the signing secrets.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -12,7 +12,7 @@ import {
   listJobDeliveries,
 } from '../../webhooks/delivery.ts';
 import { enableAddress, resendDelivery } from '../../webhooks/resend-delivery.ts';
-import { encodeCursor, pageQuery } from '../paging.ts';
+import { paged, pageQuery, pageSchema } from '../paging.ts';
 import { present } from '../present.ts';
 import { audit } from '../request-log.ts';
 import { RouteGroup } from '../route.ts';
@@ -44,7 +44,7 @@ const deliverySchema = z
   .meta({ id: 'WebhookDelivery' });
 const oneDelivery = z.strictObject({ delivery: deliverySchema });
 const secretsSchema = z.strictObject({ secrets: z.array(z.string()).describe('Newest first; all of them sign.') });
-// No job has more events than this that anybody subscribes to in earnest.
+// More than the events of one job that a tenant subscribes to in practice.
 const maxPerJob = 1000;
 
 export function webhookRoutes(deps: WebhookDependencies): RouteGroup {
@@ -63,16 +63,15 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     description: 'With a filter a page may be short, even empty, and still have a next one.',
     access: 'read',
     query: z.strictObject({ ...pageQuery(), state: z.enum(deliveryStates).optional() }),
-    answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('deliveries', deliverySchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
-      const list = `deliveries:${tenant.id}`;
-      const [before] = query.cursor?.position(list, ['uuid']) ?? [];
-      const page = await listDeliveries(db, tenant.schema, { before, limit: query.limit, state: query.state });
-      return {
-        deliveries: page.deliveries.map(toApi),
-        next_cursor: page.next === undefined ? null : encodeCursor(list, [page.next]),
-      };
+      const list = { name: `deliveries:${tenant.id}`, position: ['uuid'] } as const;
+      const { rows, next_cursor } = await paged(list, query, async ([before], limit) => {
+        const { deliveries, next } = await listDeliveries(db, tenant.schema, { before, limit, state: query.state });
+        return { rows: deliveries, next: next === undefined ? undefined : [next] };
+      });
+      return { deliveries: rows.map(deliveryToApi), next_cursor };
     },
   });
   group.route({
@@ -86,7 +85,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     handle: async ({ tenant, params }) => {
       const delivery = await findDelivery(db, tenant.schema, params.id);
       if (delivery === undefined) throw noDelivery();
-      return { delivery: toApi(delivery) };
+      return { delivery: deliveryToApi(delivery) };
     },
   });
   group.route({
@@ -97,7 +96,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     params: idParams,
     answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
     handle: async ({ tenant, params }) => ({
-      deliveries: (await listJobDeliveries(db, tenant.schema, params.id, maxPerJob)).map(toApi),
+      deliveries: (await listJobDeliveries(db, tenant.schema, params.id, maxPerJob)).map(deliveryToApi),
     }),
   });
   group.route({
@@ -110,7 +109,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     problems: ['NOT_FOUND'],
     handle: async ({ tenant, params }) => {
       const job = await mustReadJob(db, tenant, params.job_id, params.target_id);
-      return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, maxPerJob)).map(toApi) };
+      return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, maxPerJob)).map(deliveryToApi) };
     },
   });
 }
@@ -130,7 +129,7 @@ function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
       if (delivery === undefined) throw noDelivery();
       audit(context, 'webhook resent', { tenant: tenant.slug, deliveryId: delivery.id });
       wake(tenant.slug);
-      return { delivery: toApi(delivery) };
+      return { delivery: deliveryToApi(delivery) };
     },
   });
   group.route({
@@ -178,7 +177,7 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
   });
 }
 
-function toApi(delivery: Delivery): z.input<typeof deliverySchema> {
+function deliveryToApi(delivery: Delivery): z.input<typeof deliverySchema> {
   return present(deliverySchema, delivery, {
     event_id: delivery.eventSeq,
     next_at: delivery.state === 'pending' ? delivery.nextAt : null,

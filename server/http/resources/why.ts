@@ -8,6 +8,7 @@ import { statuses } from '../../jobs/model/states.ts';
 import type { Config } from '../../kernel/config.ts';
 import { readCapacities } from '../../scheduler/capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { present } from '../present.ts';
 import { RouteGroup } from '../route.ts';
 import { jobHoldSchema } from './job-schema.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
@@ -19,6 +20,21 @@ interface WhyDependencies {
 
 const time = z.iso.datetime({ offset: true });
 
+const reasonSchema = z.strictObject({
+  code: z.enum(reasonCodes),
+  detail: z.string(),
+  job_id: z.uuid().optional().describe('The other job that the reason is about.'),
+  since: time.nullable().optional(),
+  hold: jobHoldSchema.optional().describe('Who and what holds it.'),
+  release: z.strictObject({
+    detail: z.string(),
+    at: time.nullable().describe('When it ends by itself, if that is known.'),
+    actions: z
+      .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH']), path: z.string() }))
+      .describe('What a person can do; one of them is enough.'),
+  }),
+});
+
 const whySchema = z
   .strictObject({
     job_id: z.uuid(),
@@ -26,22 +42,7 @@ const whySchema = z
     running: z.boolean(),
     claimable: z.boolean().describe('The next claim takes it.'),
     position: z.int().nullable().describe('Place in the lane: 1 is the head. Not counted beyond 1,002.'),
-    reasons: z.array(
-      z.strictObject({
-        code: z.enum(reasonCodes),
-        detail: z.string(),
-        job_id: z.uuid().optional().describe('The other job that the reason is about.'),
-        since: time.nullable().optional(),
-        hold: jobHoldSchema.optional().describe('Who and what holds it.'),
-        release: z.strictObject({
-          detail: z.string(),
-          at: time.nullable().describe('When it ends by itself, if that is known.'),
-          actions: z
-            .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH']), path: z.string() }))
-            .describe('What a person can do; one of them is enough.'),
-        }),
-      }),
-    ),
+    reasons: z.array(reasonSchema),
   })
   .meta({ id: 'Why' });
 type WhyBody = z.input<typeof whySchema>;
@@ -98,13 +99,5 @@ function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Pr
 }
 
 function reasonToApi(reason: Reason): WhyBody['reasons'][number] {
-  const { code, detail, jobId, since, hold, release } = reason;
-  return {
-    code,
-    detail,
-    ...(jobId !== undefined && { job_id: jobId }),
-    ...(since !== undefined && { since }),
-    ...(hold !== undefined && { hold }),
-    release,
-  };
+  return present(reasonSchema, reason);
 }

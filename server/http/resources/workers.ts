@@ -1,4 +1,4 @@
-// /api/admin/workers: the daemons that work on this database, and those that fell silent.
+// /api/admin/workers: the daemons of this database, alive, draining or lost.
 import { z } from 'zod';
 import { listDaemons } from '../../daemons/list-daemons.ts';
 import type { Database } from '../../database/database.ts';

@@ -2,8 +2,8 @@
 import { describe, expect, it } from 'vitest';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
 import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
-import { schedulerRoutes } from '../../../server/http/resources/scheduler.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
+import { schedulerRoutes } from '../../../server/http/routes.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';

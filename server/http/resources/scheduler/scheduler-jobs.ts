@@ -16,7 +16,7 @@ import { getSchedulerJob, listSchedulerJobs, noSuchJob, readJobEvents } from '..
 import { reportStatus } from '../../../scheduler/status.ts';
 import { submitJob } from '../../../scheduler/submit.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { encodeCursor, pageQuery } from '../../paging.ts';
+import { paged, pageQuery, pageSchema } from '../../paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import {
   claimBody,
@@ -169,7 +169,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     handle: async ({ params, body, tenant, actor }) => {
       const jobId = requireUuid(params.job_id);
       await cancelJob(db, tenant.schema, { jobId, actor, reason: body.reason ?? undefined });
-      // The lane may have moved on.
+      // The next job of its lane may be claimable now.
       waiters.wake(tenant.schema);
       wake?.(tenant);
       return { job: toJobIntent(await getSchedulerJob(db, tenant.schema, jobId)) };
@@ -190,19 +190,21 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
       created_after: timeQuery.optional(),
       created_before: timeQuery.optional(),
     }),
-    answers: { 200: z.strictObject({ jobs: z.array(jobIntentSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('jobs', jobIntentSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ query, tenant }) => {
-      const list = `scheduler-jobs:${tenant.id}`;
-      const after = query.cursor?.position(list, ['uuid'])[0];
+      const list = { name: `scheduler-jobs:${tenant.id}`, position: ['uuid'] } as const;
       const filter = {
         state: query.state,
         queue: query.addon_id,
         createdAfter: query.created_after,
         createdBefore: query.created_before,
       };
-      const { jobs, next } = await listSchedulerJobs(db, tenant.schema, filter, query.limit, after);
-      return { jobs: jobs.map(toJobIntent), next_cursor: next === undefined ? null : encodeCursor(list, [next]) };
+      const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
+        const { jobs, next } = await listSchedulerJobs(db, tenant.schema, filter, limit, after);
+        return { rows: jobs, next: next === undefined ? undefined : [next] };
+      });
+      return { jobs: rows.map(toJobIntent), next_cursor };
     },
   });
   group.route({
@@ -225,19 +227,21 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     access: 'read',
     params: jobParams,
     query: z.strictObject(pageQuery({ defaultLimit: 200, maxLimit: 1000 })),
-    answers: { 200: z.strictObject({ events: z.array(eventSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('events', eventSchema) },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
     handle: async ({ params, query, tenant }) => {
       const job = await getSchedulerJob(db, tenant.schema, requireUuid(params.job_id));
-      const list = `scheduler-events:${job.id}`;
-      const after = query.cursor?.position(list, ['integer'])[0];
-      const { events, lastSeq } = await readJobEvents(db, tenant.schema, job, query.limit, after);
-      return { events, next_cursor: lastSeq === undefined ? null : encodeCursor(list, [lastSeq]) };
+      const list = { name: `scheduler-events:${job.id}`, position: ['integer'] } as const;
+      const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
+        const { events, lastSeq } = await readJobEvents(db, tenant.schema, job, limit, after);
+        return { rows: events, next: lastSeq === undefined ? undefined : [lastSeq] };
+      });
+      return { events: rows, next_cursor };
     },
   });
 }
 
-/** Nothing has an id that is no uuid. */
+/** An id that is not a uuid belongs to no job. */
 function requireUuid(jobId: string): string {
   if (!isUuid(jobId)) throw noSuchJob();
   return jobId;

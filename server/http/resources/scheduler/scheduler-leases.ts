@@ -1,4 +1,4 @@
-// /api/scheduler/lease: permission to do the work, kept alive by heartbeats, ended by a release.
+// /api/scheduler/lease: leases of remote workers. Request, renew by heartbeat, release with the outcome.
 import { z } from 'zod';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/document-limit.ts';
 import type { JobError } from '../../../jobs/model/job.ts';
@@ -26,9 +26,9 @@ const base = '/api/scheduler/lease';
 const leaseParams = idParams('lease_id');
 // A release carries a result and its envelope.
 const envelopeBytes = 65_536;
-const longestName = 200;
-const longestStack = 6144;
-const largestErrorBytes = 32_768;
+const maxNameLength = 200;
+const maxStackLength = 6144;
+const maxErrorBytes = 32_768;
 
 export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
   const group = new RouteGroup('Scheduler');
@@ -141,7 +141,7 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
         tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
       });
       if (body.status === 'FAILED' || body.status === 'TIMEOUT') logFailure(logger, tenant.slug, job, body.worker_id);
-      // The lane moved on, or capacity is free again.
+      // The next job of the lane may be claimable, or capacity is free again.
       waiters.wake(tenant.schema);
       wake?.(tenant);
       return { lease: toLeaseView(lease), job: toJobIntent(job), result: toJobResult(job) };
@@ -155,7 +155,7 @@ function logFailure(logger: Logger, tenant: string, job: SchedulerJob, workerId:
   logger.warn({ tenant, jobId: id, type, targetId, attempt, leaseId, workerId, error }, 'attempt failed');
 }
 
-/** Never refused for its size: a failure must be reported. What is too large is cut or left out. */
+/** An error is never refused for its size, so that a failure is always recorded. What is too large is cut or left out. */
 function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
   if (given === null || given === undefined) return undefined;
   if (typeof given === 'string') return { code: 'HANDLER_ERROR', message: given };
@@ -163,14 +163,14 @@ function toError(given: z.output<typeof releaseBody>['error']): JobError | undef
   const error: JobError = {
     code: given.code ?? 'HANDLER_ERROR',
     message: given.message ?? 'The worker gave no message.',
-    ...(name !== undefined && { name: name.slice(0, longestName) }),
-    ...(stack !== undefined && { stack: stack.slice(0, longestStack).toWellFormed() }),
+    ...(name !== undefined && { name: name.slice(0, maxNameLength) }),
+    ...(stack !== undefined && { stack: stack.slice(0, maxStackLength).toWellFormed() }),
   };
   const whole: JobError = { ...details, ...error };
-  return Buffer.byteLength(JSON.stringify(whole)) <= largestErrorBytes ? whole : error;
+  return Buffer.byteLength(JSON.stringify(whole)) <= maxErrorBytes ? whole : error;
 }
 
-/** Nothing has an id that is no uuid. */
+/** An id that is not a uuid belongs to no lease. */
 function requireUuid(leaseId: string): string {
   if (!isUuid(leaseId)) throw noSuchLease();
   return leaseId;

@@ -1,4 +1,4 @@
-// How jobs, leases and results look in the scheduler API, and what its requests may say.
+// The schemas of the scheduler API: jobs, leases, results, and the bodies of its requests.
 import { z } from 'zod';
 import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';

@@ -1,4 +1,4 @@
-// /api/scheduler/stats: the numbers of this moment, and how they came about.
+// /api/scheduler/stats: capacity, present counts and time series for remote workers.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { readCapacitySnapshot } from '../../../scheduler/snapshot.ts';
