@@ -1,15 +1,15 @@
 // Leasehold as an adapter of the comparison harness: one file, the same seven methods as its peers.
 // Runs the built daemon (dist/) at its defaults: durable, events on, history kept.
 import { randomBytes } from 'node:crypto';
-import { Daemon } from '../../dist/daemon.js';
+import { Daemon } from '../../dist/daemon/daemon.js';
 import { Database } from '../../dist/database/database.js';
 import { migrateControl } from '../../dist/database/migrate.js';
-import { enqueue } from '../../dist/jobs/enqueue.js';
-import { EnqueueGroup } from '../../dist/jobs/enqueue-group.js';
+import { enqueue } from '../../dist/jobs/enqueue/enqueue.js';
+import { EnqueueGroupCommit } from '../../dist/jobs/enqueue/group-commit.js';
 import { loadConfig } from '../../dist/kernel/config.js';
 import { createLogger } from '../../dist/kernel/logger.js';
 import { createTenant } from '../../dist/tenants/provision.js';
-import { HandlerRegistry } from '../../dist/worker/handlers.js';
+import { HandlerRegistry } from '../../dist/worker/handlers/handler-registry.js';
 
 const url = process.env.BENCH_URL ?? `postgres://postgres:x@127.0.0.1:54400/${process.env.BENCH_DB ?? 'postgres'}`;
 
@@ -27,7 +27,7 @@ export async function open(variant, { schema = 'bench', shared = {} } = {}) {
   const logger = createLogger(process.env.BENCH_LOG ?? 'silent');
   const connect = () => new Database({ url, poolMax: 10, logger });
   shared.db ??= connect();
-  shared.group ??= new EnqueueGroup(shared.db);
+  shared.group ??= new EnqueueGroupCommit(shared.db);
   shared.open = (shared.open ?? 0) + 1;
   const { db } = shared;
   let tenant;

@@ -1,4 +1,4 @@
-// How large a payload, a result or another JSON value of a job may be, whoever sends it.
+// Size limits for payloads, results and other JSON values of a job, for every route and worker.
 import { problem } from '../../kernel/errors.ts';
 
 export const payloadLimitBytes = 1_048_576;

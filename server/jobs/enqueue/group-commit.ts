@@ -1,69 +1,69 @@
-// Callers that wait at the same time share one commit: while one insert is on its way to the disk,
-// the next ones gather. A request that Postgres refuses fails alone, and one whose lane is locked waits alone.
+// Group commit: while one insert is being committed, later requests of the tenant gather and share the next commit. A
+// request that Postgres refuses fails alone, and one whose lane is locked waits alone.
 import { type Database, isConnectionError, isLockTimeout } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { findLockedLanes } from '../lanes/lane.ts';
 import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
 import { ParkedRequests, targetsOf, type Waiting } from './parked-requests.ts';
 
-interface Line {
+interface TenantQueue {
   waiting: Waiting[];
   active: number;
   /** Requests of lanes that another transaction has locked. */
   parked: ParkedRequests;
 }
 
-// One commit at a time: those who come meanwhile share the next. A second would only halve the groups.
+// One commit at a time: requests that arrive meanwhile share the next. A second would only halve the groups.
 const parallelPerTenant = 1;
 const maxGroupSize = 500;
-// A lane is locked for a few milliseconds at a time. Who holds it for longer may be frozen: the others go ahead.
+// A lane is locked for a few milliseconds at a time. A longer lock may belong to a frozen process: others go first.
 const groupLockTimeoutMs = 300;
-// The server frees the locks of a silent client within 3 s. What takes longer is a transaction at work, by somebody else.
-const longestLockMs = 10_000;
+// The server frees the locks of a silent client within 3 s. A longer lock belongs to an active transaction of another program.
+const maxLockMs = 10_000;
 
 /** One per daemon. `group.enqueue()` is `enqueue()` with the commit shared; it resolves after that commit. */
 export class EnqueueGroupCommit {
   #db: Database;
-  #longestLockMs: number;
-  #tenants = new Map<Schema, Line>();
+  #maxLockMs: number;
+  #tenants = new Map<Schema, TenantQueue>();
 
-  constructor(db: Database, options: { longestLockMs?: number } = {}) {
+  constructor(db: Database, options: { maxLockMs?: number } = {}) {
     this.#db = db;
-    this.#longestLockMs = options.longestLockMs ?? longestLockMs;
+    this.#maxLockMs = options.maxLockMs ?? maxLockMs;
   }
 
   enqueue(schema: Schema, jobs: NewJob[], actor: string, reserve?: Reserve): Promise<Enqueued[]> {
     return new Promise((resolve, reject) => {
-      const line = this.#lineOf(schema);
+      const queue = this.#queueOf(schema);
       const request = { jobs, actor, reserve, resolve, reject };
-      if (line.parked.mustWait(request)) return line.parked.add([request]);
-      line.waiting.push(request);
-      if (line.waiting.length === 1) setImmediate(() => this.#pump(schema));
+      if (queue.parked.mustWait(request)) return queue.parked.add([request]);
+      queue.waiting.push(request);
+      if (queue.waiting.length === 1) setImmediate(() => this.#pump(schema));
     });
   }
 
-  #lineOf(schema: Schema): Line {
+  #queueOf(schema: Schema): TenantQueue {
     const known = this.#tenants.get(schema);
     if (known !== undefined) return known;
     const parked = new ParkedRequests({
-      longestWaitMs: this.#longestLockMs,
+      maxWaitMs: this.#maxLockMs,
       findLocked: (targetIds) => findLockedLanes(this.#db, schema, targetIds),
       retry: (requests) => this.#retry(schema, requests),
       onEmpty: () => this.#forgetIfIdle(schema),
     });
-    const line = { waiting: [], active: 0, parked };
-    this.#tenants.set(schema, line);
-    return line;
+    const queue = { waiting: [], active: 0, parked };
+    this.#tenants.set(schema, queue);
+    return queue;
   }
 
   #pump(schema: Schema): void {
-    const line = this.#tenants.get(schema);
-    if (line === undefined) return;
-    while (line.active < parallelPerTenant && line.waiting.length > 0) {
-      const group = takeGroup(line.waiting);
-      line.active += 1;
-      void this.#insert(schema, line, group).finally(() => {
-        line.active -= 1;
+    const queue = this.#tenants.get(schema);
+    if (queue === undefined) return;
+    while (queue.active < parallelPerTenant && queue.waiting.length > 0) {
+      const group = takeGroup(queue.waiting);
+      queue.active += 1;
+      void this.#insert(schema, queue, group).finally(() => {
+        queue.active -= 1;
         this.#pump(schema);
         this.#forgetIfIdle(schema);
       });
@@ -71,12 +71,12 @@ export class EnqueueGroupCommit {
   }
 
   #forgetIfIdle(schema: Schema): void {
-    const line = this.#tenants.get(schema);
-    if (line?.active === 0 && line.waiting.length === 0 && line.parked.isEmpty) this.#tenants.delete(schema);
+    const queue = this.#tenants.get(schema);
+    if (queue?.active === 0 && queue.waiting.length === 0 && queue.parked.isEmpty) this.#tenants.delete(schema);
   }
 
-  async #insert(schema: Schema, line: Line, group: Waiting[]): Promise<void> {
-    line.parked.add(await this.#insertAll(schema, group));
+  async #insert(schema: Schema, queue: TenantQueue, group: Waiting[]): Promise<void> {
+    queue.parked.add(await this.#insertAll(schema, group));
   }
 
   async #retry(schema: Schema, requests: Waiting[]): Promise<Waiting[]> {
@@ -86,14 +86,14 @@ export class EnqueueGroupCommit {
     return held;
   }
 
-  /** Inserts what can be inserted now; returns the requests that met a lock, for which nothing was done. */
+  /** Inserts what can be inserted now; returns the requests that waited for a lock in vain. Nothing of those is stored. */
   async #insertAll(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
     try {
       await this.#insertTogether(schema, group);
       return [];
     } catch (error) {
       if (isLockTimeout(error)) return this.#insertAround(schema, group);
-      // Whether a cut connection took the jobs in is unknown to all of them alike.
+      // After a lost connection it is unknown, for all of them alike, whether the jobs were stored.
       if (group.length === 1 || isConnectionError(error)) for (const waiting of group) waiting.reject(error);
       else return this.#insertSingly(schema, group);
       return [];
@@ -116,13 +116,13 @@ export class EnqueueGroupCommit {
     }
   }
 
-  /** One of the lanes is locked: the requests of all others go ahead. */
+  /** One of the lanes is locked: the requests of the others are inserted without it. */
   async #insertAround(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
     const locked = await findLockedLanes(this.#db, schema, targetIds).catch(() => new Set<string>());
     const held = group.filter((request) => targetsOf(request).some((id) => locked.has(id)));
-    // No lane can be seen to be locked: the lock is free again, or on a target or key that is not committed yet.
+    // No lane is visibly locked: the lock is free again, or on a target or key that is not committed yet.
     if (held.length === 0) return this.#insertSingly(schema, group);
     const others = group.filter((request) => !held.includes(request));
     return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, others))];
@@ -135,7 +135,7 @@ export class EnqueueGroupCommit {
   }
 }
 
-/** The longest run of requests by one actor: events of a statement name one. */
+/** As many requests of one actor as fit: the events of a statement have one actor. */
 function takeGroup(waiting: Waiting[]): Waiting[] {
   const actor = waiting[0]?.actor;
   let jobs = 0;

@@ -44,9 +44,9 @@ export interface Reservation {
   leaseId: string;
   owner: string;
   leaseSeconds: number;
-  /** They are RUNNING under that lease. */
+  /** Called when the jobs are RUNNING under that lease. */
   started(jobs: Job[]): void;
-  /** They are not, or nobody knows. */
+  /** They are not, or it is unknown. */
   failed(error: unknown): void;
 }
 

@@ -1,5 +1,5 @@
-// What the rest of the product knows about job types: the worker's registry is one, a remote-only
-// daemon's is empty. Those who put jobs in (API, schedules, handlers) check and fill them here.
+// What enqueueing needs to know about job types. The worker's registry of handlers implements it; that of a daemon for
+// remote workers only is empty. API, schedules and handlers check payloads and take defaults from it.
 import type { RetryPolicy } from '../model/job.ts';
 
 export interface TypeDefaults {
@@ -15,8 +15,8 @@ export type CheckedPayload = { ok: true; payload: unknown } | { ok: false; field
 export interface JobTypes {
   types(): string[];
   has(type: string): boolean;
-  /** The payload as given, or what is wrong with it. A type without a handler takes anything. */
+  /** The payload as the type's schema parsed it, or its first error. A type without a handler accepts any payload. */
   checkPayload(type: string, payload: unknown): CheckedPayload;
-  /** What the type's definition says where the request is silent. */
+  /** What the definition of the type has for fields that the request leaves out. */
   defaults(type: string): TypeDefaults;
 }

@@ -1,5 +1,5 @@
 // Requests to enqueue whose lane another transaction has locked for longer than a commit takes. They wait here, without
-// a connection, until the lane is free; requests of other lanes pass them. Those of one lane keep their order.
+// a connection, until the lane is free, while requests of other lanes go first. Those of one lane keep their order.
 import { problem } from '../../kernel/errors.ts';
 import type { Enqueued, NewJob, Reserve } from './enqueue.ts';
 
@@ -13,20 +13,20 @@ export interface Waiting {
 
 export interface ParkedOptions {
   /** After this time they are refused. */
-  longestWaitMs: number;
+  maxWaitMs: number;
   /** Which of these lanes are locked now. */
   findLocked(targetIds: string[]): Promise<Set<string>>;
-  /** Tries them again, and settles them; returns those that met a lock once more. */
+  /** Tries them again, and resolves or rejects them; returns those whose lane was locked again. */
   retry(requests: Waiting[]): Promise<Waiting[]>;
   onEmpty(): void;
 }
 
-const lookEveryMs = 100;
+const retryEveryMs = 100;
 
 export class ParkedRequests {
   readonly #options: ParkedOptions;
   #parked: { request: Waiting; until: number }[] = [];
-  /** What new requests must not pass: locked lanes, and idempotency keys whose first request is parked. */
+  /** What new requests must wait for: locked lanes, and idempotency keys whose first request is parked. */
   #blocked = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
 
@@ -43,7 +43,7 @@ export class ParkedRequests {
   }
 
   add(requests: Waiting[]): void {
-    const until = performance.now() + this.#options.longestWaitMs;
+    const until = performance.now() + this.#options.maxWaitMs;
     for (const request of requests) {
       this.#parked.push({ request, until });
       for (const name of namesOf(request)) this.#blocked.add(name);
@@ -53,24 +53,24 @@ export class ParkedRequests {
 
   #schedule(): void {
     if (this.isEmpty) return;
-    this.#timer ??= setTimeout(() => void this.#look().finally(() => this.#looked()), lookEveryMs);
+    this.#timer ??= setTimeout(() => void this.#retryFree().finally(() => this.#afterRetry()), retryEveryMs);
   }
 
-  #looked(): void {
+  #afterRetry(): void {
     this.#timer = undefined;
     if (this.isEmpty) this.#options.onEmpty();
     else this.#schedule();
   }
 
-  async #look(): Promise<void> {
-    this.#giveUp();
+  async #retryFree(): Promise<void> {
+    this.#rejectExpired();
     const requests = this.#parked.map(({ request }) => request);
     const targetIds = [...new Set(requests.flatMap(targetsOf))];
     let ready: Waiting[];
     try {
       const locked = await this.#options.findLocked(targetIds);
       ready = requests.filter((request) => !targetsOf(request).some((id) => locked.has(id)));
-      // Those that came meanwhile have not been looked at.
+      // Requests that were parked meanwhile have not been checked.
       const fresh = this.#parked.map(({ request }) => request).filter((request) => !requests.includes(request));
       this.#blocked = new Set([
         ...[...locked].map(laneName),
@@ -78,17 +78,17 @@ export class ParkedRequests {
         ...[...ready, ...fresh].flatMap(namesOf),
       ]);
     } catch {
-      // The database is away for a moment; until the requests run out of time it is asked again.
+      // The database is away for a moment; the next timer tries again until the requests expire.
       return;
     }
     if (ready.length === 0) return;
     const held = new Set(await this.#options.retry(ready));
-    const settled = new Set(ready.filter((request) => !held.has(request)));
-    this.#parked = this.#parked.filter(({ request }) => !settled.has(request));
+    const done = new Set(ready.filter((request) => !held.has(request)));
+    this.#parked = this.#parked.filter(({ request }) => !done.has(request));
     if (this.isEmpty) this.#blocked.clear();
   }
 
-  #giveUp(): void {
+  #rejectExpired(): void {
     const now = performance.now();
     const late = this.#parked.filter(({ until }) => until <= now);
     if (late.length === 0) return;

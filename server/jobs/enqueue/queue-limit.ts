@@ -1,5 +1,5 @@
-// `max_queued`: how many jobs of a tenant may wait at once, whoever enqueues them: requests, schedules,
-// handlers. One instance per daemon counts at most once a second, so that a limit costs an enqueue
+// `max_queued`: how many jobs of a tenant may wait at once, whether requests, schedules or handlers enqueue
+// them. One instance per daemon counts at most once a second, so that a limit costs an enqueue
 // nothing; a burst through several daemons may pass it by what they accept within that second.
 import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -25,26 +25,26 @@ export class QueueLimit {
   }
 
   /**
-   * Refuses jobs beyond the tenant's limit; replays of jobs that are in already are let through.
+   * Refuses jobs beyond the tenant's limit; replays of jobs that exist already are admitted.
    * A caller in a transaction passes it as `db`: a second connection may never come free.
    */
   async admit(tenant: Tenant, jobs: readonly NewJob[], db = this.#db): Promise<void> {
-    const most = tenant.settings.max_queued;
-    if (most === undefined) return;
-    const count = this.#countOf(tenant, most, db);
+    const max = tenant.settings.max_queued;
+    if (max === undefined) return;
+    const count = this.#countOf(tenant, max, db);
     const waiting = (await count.waiting) + count.added;
-    if (waiting + jobs.length > most && waiting + (await countNew(db, tenant, jobs)) > most) {
-      throw problem('QUEUE_FULL', `The tenant has ${waiting} waiting jobs; its limit (max_queued) is ${most}.`, {
-        max_queued: most,
+    if (waiting + jobs.length > max && waiting + (await countNew(db, tenant, jobs)) > max) {
+      throw problem('QUEUE_FULL', `The tenant has ${waiting} waiting jobs; its limit (max_queued) is ${max}.`, {
+        max_queued: max,
       });
     }
     count.added += jobs.length;
   }
 
-  #countOf(tenant: Tenant, most: number, db: Queryable): Count {
+  #countOf(tenant: Tenant, max: number, db: Queryable): Count {
     const known = this.#counts.get(tenant.id);
     if (known !== undefined && known.until > performance.now()) return known;
-    const count = { waiting: countWaiting(db, tenant, most), added: 0, until: performance.now() + countForMs };
+    const count = { waiting: countWaiting(db, tenant, max), added: 0, until: performance.now() + countForMs };
     // A failed count is the failure of the requests that wait for it, not of the next ones.
     count.waiting.catch(() => this.#counts.delete(tenant.id));
     this.#counts.set(tenant.id, count);
@@ -52,15 +52,15 @@ export class QueueLimit {
   }
 }
 
-async function countWaiting(db: Queryable, { schema }: Tenant, most: number): Promise<number> {
+async function countWaiting(db: Queryable, { schema }: Tenant, max: number): Promise<number> {
   const [row] = await db.query<{ count: number }>(
     `select count(*)::int as count from (${unfinishedIds(schema, ['QUEUED', 'PENDING'], '$1')}) w`,
-    [most + 1],
+    [max + 1],
   );
   return row?.count ?? 0;
 }
 
-/** How many of them are not in yet. */
+/** How many of them do not exist yet. */
 async function countNew(db: Queryable, { schema }: Tenant, jobs: readonly NewJob[]): Promise<number> {
   const keys = jobs.flatMap((job) => job.clientRequestId ?? []);
   if (keys.length === 0) return jobs.length;

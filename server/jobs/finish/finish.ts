@@ -1,5 +1,5 @@
-// How an attempt ends: the holder's (or the sweeper's) outcome, fenced by job, lease and status.
-// Many outcomes of a tenant are settled in one transaction; zero rows for a job means it was lost.
+// Ends attempts with the outcomes of their holder, or of the sweeper, fenced by job, lease and status. Many outcomes of
+// a tenant are written in one transaction; a job that is not accepted was lost to another holder.
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { BoundStatement } from '../../database/sql.ts';
@@ -19,19 +19,19 @@ export interface FinishedAttempt {
 }
 
 export interface FinishResult {
-  /** Job ids whose outcome was accepted. All others were no longer ours. */
+  /** Job ids whose outcome was accepted. The lease no longer owned the others. */
   accepted: Set<string>;
-  /** The next jobs of the lanes that moved on, if they were asked for. */
+  /** The next jobs of the lanes that advanced, if `claimNext` was given. */
   claimed: Claimed | undefined;
-  /** A lane moved on or a job went back: there may be something to claim. */
+  /** A lane advanced or a job was requeued: there may be something to claim. */
   runnable: boolean;
 }
 
 export interface FinishOptions {
   actor: string;
-  /** Leases of which the caller has nothing left to settle: released in the same transaction, unless a RUNNING job refers to them. */
+  /** Leases without further attempts: released in the same transaction, unless a RUNNING job refers to them. */
   endedLeases?: string[];
-  /** Takes the next jobs of the lanes that move on, in the same transaction. */
+  /** Claims the next jobs of the lanes that advance, in the same transaction. */
   claimNext?: NamedClaim | undefined;
 }
 
@@ -42,15 +42,15 @@ export async function finishAttempts(
   options: FinishOptions,
 ): Promise<FinishResult> {
   const kind = items[0]?.outcome.kind;
-  // Without lanes and with one kind of outcome there is nothing to hold together: one statement.
+  // Without lanes and with one kind of outcome, one statement does it.
   if (items.every((item) => item.targetId === null && item.outcome.kind === kind)) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = supersededByStopRequest(items, written);
     if (left.length === 0) return toFinishResult(items, written);
-    const asked = await retryConflicts(() => db.transaction((tx) => finishAsRequested(tx, schema, left, options)));
-    return toFinishResult(items, merge([written, asked]));
+    const requested = await retryConflicts(() => db.transaction((tx) => finishAsRequested(tx, schema, left, options)));
+    return toFinishResult(items, merge([written, requested]));
   }
-  // Where no outcome can be overruled, no answer decides what is sent next.
+  // Where no stop request can supersede an outcome, no answer decides what is sent next.
   if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined)) {
     return toFinishResult(
       items,
@@ -95,7 +95,7 @@ function toFinishResult(items: FinishedAttempt[], { accepted, claimed, promoted 
   return { accepted, claimed, runnable: promoted || items.some(isRequeued) };
 }
 
-/** All outcomes, and how their lanes go on. Everything is sent before the first answer comes. */
+/** Writes all outcomes and advances their lanes. Everything is sent before the first answer arrives. */
 async function write(
   tx: Queryable,
   schema: Schema,
@@ -105,7 +105,7 @@ async function write(
   const targets = distinctTargets(items);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
   // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
-  // What cannot be said is found out before anything is sent.
+  // Values that cannot be encoded fail before anything is sent.
   const statements = groups.map(([kind, group], n) =>
     bindFinish(schema, kind, group, {
       actor: options.actor,
@@ -122,13 +122,13 @@ async function write(
   return merge(parts);
 }
 
-/** Outcomes that may have been refused because people had asked for another end. */
+/** Outcomes that may have been refused because a person requested a pause or cancel. */
 function supersededByStopRequest(items: FinishedAttempt[], { accepted }: Written): FinishedAttempt[] {
   if (accepted.size === items.length) return [];
   return items.filter((item) => stopRequestGuard[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
 }
 
-/** Ends those attempts the way people asked. */
+/** Ends those attempts as requested. */
 async function finishAsRequested(
   tx: Queryable,
   schema: Schema,
@@ -141,14 +141,14 @@ async function finishAsRequested(
     [items.map((item) => item.jobId)],
   );
   const byId = new Map(rows.map((row) => [row.id, row]));
-  const asked = items.flatMap((item): FinishedAttempt[] => {
+  const requested = items.flatMap((item): FinishedAttempt[] => {
     const row = byId.get(item.jobId);
     if (row?.lease_id !== item.leaseId) return [];
     const kind = row.intent === 'pause' ? 'stopPaused' : 'stopCanceled';
     const { handler } = item.outcome;
     return [{ ...item, outcome: { kind, message: stoppedByUser[row.intent], by: row.detail ?? undefined, handler } }];
   });
-  return write(tx, schema, asked, { actor, endedLeases });
+  return write(tx, schema, requested, { actor, endedLeases });
 }
 
 function isRequeued(item: FinishedAttempt): boolean {

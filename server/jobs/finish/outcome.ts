@@ -2,7 +2,7 @@
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
 
-/** `handler`: it did not stop when it was told to. */
+/** `handler`: it did not stop when its signal was aborted. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
 
 type AttemptEnd =

@@ -1,4 +1,4 @@
-// What a target's lane looks like: its head, who holds it, how many wait. Every read is bounded.
+// Reads of a target's lane: its head, its hold, the jobs in line. Every read is bounded.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { hasNoLease } from '../claim/lease.ts';
@@ -31,11 +31,11 @@ export interface Lane {
   head: LaneJob | undefined;
   /** Next in line, in the order in which they will run. */
   next: LaneJob[];
-  /** Never above `mostWaiting` + 1. */
+  /** Never above `maxCounted` + 1. */
   waiting: number;
 }
 
-// "More than a thousand" is all that anybody wants to know; counting a million is not.
+// Counting a million rows is expensive, and "more than a thousand" says enough.
 export const maxCounted = 1000;
 
 export async function readLane(db: Queryable, schema: Schema, targetId: string, show = 20): Promise<Lane> {

@@ -24,7 +24,7 @@ export interface TargetRequest {
   reason?: string | undefined;
 }
 
-/** Stops the lane: what runs goes on, nothing starts. Makes the target if it is new. */
+/** Stops the lane: a running job continues, nothing starts. Inserts the target if it is new. */
 export async function pauseTarget(
   db: Database,
   schema: Schema,
@@ -74,7 +74,7 @@ export async function resumeTarget(db: Database, schema: Schema, request: Target
   );
 }
 
-/** Ends pauses whose `until` has come. Returns the targets. */
+/** Ends pauses whose `until` has passed. Returns the targets. */
 export async function resumeDueTargets(db: Database, schema: Schema, actor: string, limit = 100): Promise<string[]> {
   const due = await db.query<{ id: string }>(
     `select id from ${schema}.targets where paused_until is not null and paused_until <= now() order by paused_until limit $1`,
@@ -98,13 +98,13 @@ export async function labelTarget(
   return rows[0] as Target;
 }
 
-/** Merges labels; null removes one. Undefined: there is no such target, or it would have more than `most`. */
+/** Merges labels; null removes one. Undefined: there is no such target, or it would have more than `max`. */
 export async function changeLabels(
   db: Queryable,
   schema: Schema,
   id: string,
   labels: Record<string, string | null>,
-  most: number,
+  max: number,
 ): Promise<Target | undefined> {
   const removed = Object.keys(labels).filter((name) => labels[name] === null);
   const [target] = await db.query<Target>(
@@ -113,7 +113,7 @@ export async function changeLabels(
      update ${schema}.targets t set labels = m.labels from merged m
       where t.id = m.id and (select count(*) from jsonb_object_keys(m.labels)) <= $4
      returning t.id, t.labels, t.paused_at, t.paused_by, t.pause_reason, t.paused_until, t.created_at`,
-    [id, JSON.stringify(labels), removed, most],
+    [id, JSON.stringify(labels), removed, max],
   );
   return target;
 }

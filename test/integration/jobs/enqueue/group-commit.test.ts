@@ -58,7 +58,7 @@ test('requests of other lanes are acknowledged while one lane is locked; those o
 
 test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {
   await addJob(context, on('stuck'));
-  const group = new EnqueueGroupCommit(context.db, { longestLockMs: 500 });
+  const group = new EnqueueGroupCommit(context.db, { maxLockMs: 500 });
   await lockLane('stuck');
   const refused = group.enqueue(context.schema, [on('stuck')], 'test');
   await expect(refused).rejects.toMatchObject({ code: 'TARGET_LOCKED' });
