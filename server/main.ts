@@ -1,119 +1,6 @@
 #!/usr/bin/env node
-// The process: settings, the embedded Postgres if none is named, the daemon, signals, exit.
+// The program `leaseholdd`: its arguments. The daemon is loaded only to be run, so that --version and --help are quick.
 import { readArguments } from './daemon/arguments.ts';
-import { Daemon } from './daemon/daemon.ts';
-import { findLauncher, onStopRequest, type StopRequest } from './daemon/stop-requests.ts';
-import { isOutage } from './database/availability.ts';
-import { explainDatabaseError } from './database/explain-error.ts';
-import { prepareDemo } from './demo/demo-tenant.ts';
-import { demoHandlers } from './demo/handlers.ts';
-import { sampleJob } from './demo/sample-job.ts';
-import { EmbeddedPostgresError } from './embedded-postgres/embedded-postgres-error.ts';
-import { type EmbeddedPostgres, startEmbeddedPostgres } from './embedded-postgres/start.ts';
-import { type Config, ConfigError, loadConfig } from './kernel/config.ts';
-import { loadEnvFile, packageVersion } from './kernel/environment.ts';
-import { errorMessage, StartError } from './kernel/errors.ts';
-import { createLogger, type Logger } from './kernel/logger.ts';
-import type { DrainResult } from './stats/metrics.ts';
-import { HandlerRegistry } from './worker/handlers/handler-registry.ts';
-import { loadHandlers } from './worker/handlers/load-handlers.ts';
-import { ThreadPool } from './worker/threads/thread-pool.ts';
-
-// After the drain and its last writes; whatever still holds the process then is not worth waiting for.
-const exitMarginMs = 5000;
-
-/** What a supervisor or a deploy script reads: whether the drain interrupted jobs, and whether handlers were cut off. */
-const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced: 4 };
-
-async function main(): Promise<void> {
-  const launcher = findLauncher();
-  // Stacks of failed jobs and of our own errors name the lines that people wrote.
-  process.setSourceMapsEnabled(true);
-  loadEnvFile();
-  const config = loadConfig();
-  const logger = createLogger(config.logLevel, isOutage);
-  guardAgainstStrayErrors(logger);
-  const version = packageVersion();
-  const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });
-  const definitions = config.handlers === '' ? demoHandlers : await loadHandlers(config.handlers);
-  const handlers = new HandlerRegistry(definitions, threads);
-  const embedded =
-    config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
-  const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });
-  onStopRequest(launcher, (request) => stop(request, daemon, embedded, config, logger));
-  try {
-    await daemon.start();
-  } catch (error) {
-    await daemon.stop(0);
-    await embedded?.stop();
-    throw error;
-  }
-  await announce(daemon, config, embedded !== undefined, handlers);
-}
-
-/** What a person needs to begin: where, with which key, and one line to paste. */
-async function announce(daemon: Daemon, config: Config, embedded: boolean, handlers: HandlerRegistry): Promise<void> {
-  const lines = ['', `  Leasehold is running at ${daemon.url}`];
-  if (daemon.adminKey !== undefined) {
-    lines.push('', `  Admin key (shown once, keep it): ${daemon.adminKey.text}`);
-  }
-  if (config.demoTenant === 'always' || (config.demoTenant === 'auto' && embedded)) {
-    const key = await prepareDemo(daemon.db, config.dataDir);
-    await daemon.registry.refresh();
-    lines.push('', `  Key of tenant "demo": ${key}`);
-    const sample = sampleJob(handlers);
-    if (sample !== undefined) {
-      const { type, payload, missing } = sample;
-      const body = JSON.stringify({ type, payload }).replaceAll("'", "'\\''");
-      lines.push(
-        '',
-        missing === undefined ? '  Run a job:' : `  Run a job (fill in its payload first; ${missing}):`,
-        `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '${body}'`,
-      );
-    }
-    lines.push('', '  See what became of it:', `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`);
-  }
-  process.stdout.write(`${lines.join('\n')}\n\n`);
-}
-
-function stop(
-  { cause, count }: StopRequest,
-  daemon: Daemon,
-  embedded: EmbeddedPostgres | undefined,
-  config: Config,
-  logger: Logger,
-): void {
-  logger.info({ cause, requests: count }, count === 1 ? 'shutting down' : 'shutting down at once');
-  const stopped = daemon.stop();
-  if (count > 1) return;
-  const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
-  setTimeout(() => {
-    logger.error('shutdown took too long; leaving');
-    process.exit(1);
-  }, graceMs + exitMarginMs).unref();
-  void stopped
-    .then(() => embedded?.stop())
-    .then(
-      () => process.exit(exitCodes[daemon.drainResult ?? 'clean']),
-      (error) => {
-        logger.error({ err: error }, 'shutdown failed');
-        process.exit(1);
-      },
-    );
-}
-
-/** A handler that throws from a timer, or rejects unseen, must not take everybody's jobs down. */
-function guardAgainstStrayErrors(logger: Logger): void {
-  process.on('uncaughtException', (error) => logger.error({ err: error }, 'uncaught exception'));
-  process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
-}
-
-/** Plain words for what a person can mend; the stack for what only we can. */
-function wordsFor(error: unknown): string {
-  const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
-  if (expected) return errorMessage(error);
-  return explainDatabaseError(error) ?? (error as Error)?.stack ?? String(error);
-}
 
 const given = readArguments(process.argv.slice(2));
 if (given.kind === 'print') process.stdout.write(given.text);
@@ -121,8 +8,9 @@ else if (given.kind === 'refuse') {
   process.stderr.write(given.text);
   process.exitCode = 2;
 } else {
-  main().catch((error: unknown) => {
-    process.stderr.write(`leasehold: ${wordsFor(error)}\n`);
+  const { runDaemon, explainStartError } = await import('./daemon/run-daemon.ts');
+  await runDaemon().catch((error: unknown) => {
+    process.stderr.write(`leasehold: ${explainStartError(error)}\n`);
     process.exit(1);
   });
 }

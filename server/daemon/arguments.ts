@@ -1,4 +1,4 @@
-// What `leaseholdd` may be asked on its command line. Everything else is a setting.
+// The command line of `leaseholdd`. Everything else is a setting.
 import { packageVersion } from '../kernel/environment.ts';
 
 export type Arguments = { kind: 'start' } | { kind: 'print'; text: string } | { kind: 'refuse'; text: string };

@@ -1,7 +1,40 @@
-// The daemons that are alive, as their registry shows them.
+// Reads the table of daemons. For people, and to say who could run a job: which daemon owns a job is decided by leases,
+// never by this table. Each daemon writes its own row (registration.ts).
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { lostAfterSeconds } from './list-daemons.ts';
+
+/** A daemon is live if its row was written within this time: three heartbeats of an idle daemon. */
+export const liveSeconds = 30;
+
+export interface DaemonRow {
+  id: string;
+  incarnation: string;
+  host: string;
+  pid: number;
+  version: string;
+  started_at: string;
+  last_beat_at: string;
+  seconds_since_beat: number;
+  /** `lost`: it crashed, or it cannot reach the database. */
+  state: 'alive' | 'draining' | 'lost';
+  running: number;
+  job_types: string[];
+}
+
+export async function listDaemons(db: Queryable): Promise<DaemonRow[]> {
+  return db.query<DaemonRow>(
+    `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types,
+            extract(epoch from now() - last_beat_at)::float8 as seconds_since_beat,
+            case
+              when last_beat_at < now() - $1::float8 * interval '1 second' then 'lost'
+              when draining then 'draining'
+              else 'alive'
+            end as state
+       from ${controlSchema}.daemons
+      order by id`,
+    [liveSeconds],
+  );
+}
 
 export interface LiveDaemon {
   id: string;
@@ -11,10 +44,12 @@ export interface LiveDaemon {
 }
 
 export async function readLiveDaemons(db: Queryable): Promise<LiveDaemon[]> {
-  const rows = await db.query<{ id: string; draining: boolean; running: number; job_types: string[] }>(
-    `select id, draining, running, job_types from ${controlSchema}.daemons
-      where last_beat_at > now() - $1 * interval '1 second' order by id`,
-    [lostAfterSeconds],
+  const rows = await db.query<Pick<LiveDaemon, 'id' | 'draining' | 'running'> & { job_types: string[] }>(
+    `select id, draining, running, job_types
+       from ${controlSchema}.daemons
+      where last_beat_at > now() - $1::float8 * interval '1 second'
+      order by id`,
+    [liveSeconds],
   );
-  return rows.map((row) => ({ id: row.id, draining: row.draining, running: row.running, jobTypes: row.job_types }));
+  return rows.map(({ job_types, ...row }) => ({ ...row, jobTypes: job_types }));
 }

@@ -1,5 +1,5 @@
-// This daemon's row in the registry: that it is alive, what it can run, whether it is shutting down.
-// Others read it to say who could take a job. The row of a daemon that died is removed after a day.
+// This daemon's row in the table of daemons: that it is live, what it can run, whether it is draining. The row of a
+// daemon that died is removed after a day.
 
 import { hostname } from 'node:os';
 import { v4 as uuidv4 } from 'uuid';
@@ -8,7 +8,7 @@ import { controlSchema } from '../database/identifiers.ts';
 import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { lostAfterSeconds } from './list-daemons.ts';
+import { liveSeconds } from './live-daemons.ts';
 
 export interface RegistrationOptions {
   db: Queryable;
@@ -22,8 +22,8 @@ export interface RegistrationOptions {
   onPeers?(hasPeers: boolean): void;
 }
 
-// Readers take a daemon for dead after half a minute: some beats may be lost. While there is nothing
-// new to tell, every other one is left out.
+// A daemon counts as lost after `liveSeconds`, so some heartbeats may fail. While nothing changes, every other one is
+// left out.
 const beatMs = 5_000;
 const quietBeatMs = 9_000;
 
@@ -33,7 +33,7 @@ export class DaemonRegistration implements Service {
   #interval: Interval;
   #lastReported = '';
   #lastReportedAt = Number.NEGATIVE_INFINITY;
-  /** A daemon restarted under its old name is another one. The last one to register keeps the row. */
+  /** Tells a restarted daemon from its predecessor of the same name. The last one to register keeps the row. */
   #incarnation = uuidv4();
 
   constructor(options: RegistrationOptions) {
@@ -46,7 +46,7 @@ export class DaemonRegistration implements Service {
     await this.#interval.start();
   }
 
-  /** Tell the others now, e.g. that a drain has begun. */
+  /** Writes the row soon, e.g. because a drain has begun. */
   wake(): void {
     this.#interval.wake();
   }
@@ -65,7 +65,7 @@ export class DaemonRegistration implements Service {
 
   /**
    * Registering takes the row from an earlier process of the same name. A later beat writes only its own row, or one
-   * whose process fell silent: no clock but the database's decides which of two processes is the current one.
+   * whose process is lost: no clock but the database's decides which of two processes is the current one.
    */
   async #write(mode: 'takeOver' | 'keep'): Promise<void> {
     const { db, workerId, version } = this.#options;
@@ -74,15 +74,30 @@ export class DaemonRegistration implements Service {
       `with registered as (
          insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
          values ($1, $2, $3, $4, $5, $6, $7, $8)
-         on conflict (id) do update set incarnation = excluded.incarnation, host = excluded.host, pid = excluded.pid,
-           version = excluded.version, draining = excluded.draining, running = excluded.running,
-           job_types = excluded.job_types, last_beat_at = excluded.last_beat_at,
-           started_at = case when daemons.incarnation = excluded.incarnation then daemons.started_at else excluded.started_at end
-         where $9::boolean or daemons.incarnation = excluded.incarnation
+         on conflict (id) do update set
+           incarnation = excluded.incarnation,
+           host = excluded.host,
+           pid = excluded.pid,
+           version = excluded.version,
+           draining = excluded.draining,
+           running = excluded.running,
+           job_types = excluded.job_types,
+           last_beat_at = excluded.last_beat_at,
+           started_at = case
+             when daemons.incarnation = excluded.incarnation then daemons.started_at
+             else excluded.started_at
+           end
+         where $9::boolean
+            or daemons.incarnation = excluded.incarnation
             or daemons.last_beat_at < now() - $10::float8 * interval '1 second'),
-       gone as (delete from ${controlSchema}.daemons where id <> $1 and last_beat_at < now() - interval '1 day')
-       select count(*)::int as others from ${controlSchema}.daemons
-        where id <> $1 and last_beat_at > now() - interval '1 minute'`,
+       gone as (
+         delete from ${controlSchema}.daemons
+          where id <> $1
+            and last_beat_at < now() - interval '1 day')
+       select count(*)::int as others
+         from ${controlSchema}.daemons
+        where id <> $1
+          and last_beat_at > now() - $10::float8 * interval '1 second'`,
       [
         workerId,
         this.#incarnation,
@@ -93,7 +108,7 @@ export class DaemonRegistration implements Service {
         state.running,
         state.types,
         mode === 'takeOver',
-        lostAfterSeconds,
+        liveSeconds,
       ],
     );
     this.#options.onPeers?.(row?.others !== 0);

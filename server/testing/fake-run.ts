@@ -1,19 +1,19 @@
-// Runs a definition, or one of its phases, without a database: the same checks of payload and
-// result, the same retries of phases and the same errors, against effects that remember.
+// Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. What the
+// handler reports is kept in memory.
 import { v7 as uuidv7 } from 'uuid';
+import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { Job, JobError } from '../jobs/model/job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
-import type { ContextParts } from '../worker/attempt/context.ts';
-import type { HandlerEnd, HandlerRun } from '../worker/attempt/handler-run.ts';
-import { invokeHere, parseCheckpoint, parsePayload } from '../worker/attempt/invoke.ts';
+import type { Effects } from '../worker/attempt/effects.ts';
+import type { HandlerRun } from '../worker/attempt/handler-run.ts';
+import { invokeHere } from '../worker/attempt/invoke.ts';
+import { createParts, runHandler as runAttempt } from '../worker/attempt/run-handler.ts';
 import { type PhaseEnd, runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
-import { overallEnd } from '../worker/attempt/run-phases.ts';
+import type { PhaseStore, StoredPhase } from '../worker/attempt/run-phases.ts';
 import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
-import { toStorable } from '../worker/attempt/storable.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
-import { isRecoverable, toJobError } from '../worker/handlers/job-error.ts';
 import { type Remembered, remember } from './remembered-effects.ts';
 
 export interface TestOptions {
@@ -42,111 +42,82 @@ export interface TestRun extends Remembered {
 
 /** The whole job: its `run`, or all its phases in order. */
 export async function runHandler(definition: JobDefinition, options: TestOptions = {}): Promise<TestRun> {
-  const fake = fakeRun(definition, options);
-  const phases: TestRun['phases'] = {};
-  const end = await runAll(definition, options, fake, phases).catch(
-    (error): HandlerEnd => ({
-      kind: 'failed',
-      error: toJobError(error),
-      recoverable: isRecoverable(error, fake.run.job, definition.retry),
-    }),
-  );
-  const stoppedBy = stopReasonOf(fake.run.signal);
+  const { run, effects, remembered } = fakeRun(definition, options);
+  const phases = new PhasesInMemory(options.phaseResults ?? {});
+  const end = await runAttempt(definition, run, { effects, phases });
+  const stoppedBy = stopReasonOf(run.signal);
   const isStopped = end.kind === 'failed' && stoppedBy !== undefined;
   return {
-    ...fake.remembered,
+    ...remembered,
     status: isStopped ? 'stopped' : end.kind,
     result: end.kind === 'failed' ? undefined : end.result,
     error: end.kind === 'completed' ? undefined : end.error,
     recoverable: end.kind === 'failed' && !isStopped && end.recoverable,
     stoppedBy,
-    phases,
+    phases: phases.statuses(),
   };
 }
 
 /** One phase, with the results of those before it from `phaseResults`. */
 export async function runPhase(definition: JobDefinition, name: string, options: TestOptions = {}): Promise<TestRun> {
-  const fake = fakeRun(definition, options);
-  const end = await onePhase(definition, name, fake, { ...options.phaseResults });
-  return {
-    ...fake.remembered,
-    status: end.status === 'lost' ? 'stopped' : end.status,
-    result: 'result' in end ? end.result : undefined,
-    error: end.status === 'failed' ? end.error : undefined,
-    recoverable: end.status === 'failed' && end.recoverable,
-    stoppedBy: stopReasonOf(fake.run.signal),
-    phases: { [name]: end.status },
-  };
-}
-
-interface FakeRun {
-  run: HandlerRun;
-  parts: ContextParts;
-  remembered: Remembered;
-}
-
-async function runAll(
-  definition: JobDefinition,
-  options: TestOptions,
-  fake: FakeRun,
-  statuses: TestRun['phases'],
-): Promise<HandlerEnd> {
-  if (definition.phases === undefined) return runWhole(definition, fake);
-  const results: Record<string, unknown> = { ...options.phaseResults };
-  const ends = new Map<string, Exclude<PhaseEnd, { status: 'stopped' | 'lost' }>>();
-  for (const { name, when, tolerateFailure } of definition.phases) {
-    let end: PhaseEnd;
-    if (name in results) end = { status: 'completed', result: results[name] };
-    else if (
-      when !== undefined &&
-      !(await when({ payload: fake.parts.payload, phaseResults: () => ({ ...results }) }))
-    ) {
-      end = { status: 'skipped', message: 'Its condition was false' };
-    } else end = await onePhase(definition, name, fake, results);
-    statuses[name] = end.status;
-    if (end.status === 'stopped' || end.status === 'lost') throw new Error('stopped');
-    ends.set(name, end);
-    if (end.status === 'completed' || end.status === 'partial') results[name] = end.result;
-    if (end.status === 'failed' && !tolerateFailure) {
-      return { kind: 'failed', error: { ...end.error, phase: name }, recoverable: end.recoverable };
-    }
-  }
-  return overallEnd(ends, results);
-}
-
-async function runWhole(definition: JobDefinition, { run, parts }: FakeRun): Promise<HandlerEnd> {
-  let partial: string | undefined;
-  const onPartial = (reason: string) => {
-    partial = reason;
-  };
-  const stored = toStorable(
-    await invokeHere(definition, { ...parts, onPartial }),
-    run.config.resultLimitBytes,
-    'The result',
-  );
-  if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
-  if (partial === undefined) return { kind: 'completed', result: stored.value };
-  return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: partial } };
-}
-
-async function onePhase(
-  definition: JobDefinition,
-  name: string,
-  { run, parts }: FakeRun,
-  results: Record<string, unknown>,
-): Promise<PhaseEnd> {
+  const { run, effects, remembered } = fakeRun(definition, options);
   const phases = definition.phases ?? [];
   const index = phases.findIndex((phase) => phase.name === name);
   const phase = phases[index];
   if (phase === undefined) throw new Error(`job "${definition.type}" has no phase "${name}"`);
-  return runOnePhase({
+  const scope = { name, index, count: phases.length };
+  const end = await runOnePhase({
     phase,
     run,
-    parts: { ...parts, phase: { name, index, count: phases.length }, results },
+    parts: { ...createParts(definition, run, () => effects), phase: scope, results: { ...options.phaseResults } },
     invoke: (given) => invokeHere(definition, given),
     isolated: false,
     begin: async () => true,
   });
+  return {
+    ...remembered,
+    status: end.status === 'lost' ? 'stopped' : end.status,
+    result: 'result' in end ? end.result : undefined,
+    error: end.status === 'failed' ? end.error : undefined,
+    recoverable: end.status === 'failed' && end.recoverable,
+    stoppedBy: stopReasonOf(run.signal),
+    phases: { [name]: end.status },
+  };
+}
+
+class PhasesInMemory implements PhaseStore {
+  readonly #rows = new Map<string, StoredPhase>();
+
+  constructor(results: Record<string, unknown>) {
+    for (const [name, result] of Object.entries(results)) {
+      this.#rows.set(name, { name, status: 'completed', result, message: null });
+    }
+  }
+
+  async open(names: readonly string[]): Promise<StoredPhase[]> {
+    return names.flatMap((name) => this.#rows.get(name) ?? []);
+  }
+
+  async save(changes: PhaseChange[]): Promise<boolean> {
+    for (const { name, status, result, message } of changes) {
+      this.#rows.set(name, { name, status, result, message: message ?? null });
+    }
+    return true;
+  }
+
+  /** A phase that still runs when the job has ended was stopped. */
+  statuses(): TestRun['phases'] {
+    const rows = [...this.#rows.values()];
+    return Object.fromEntries(
+      rows.map(({ name, status }) => [name, status === 'running' ? 'stopped' : (status as PhaseEnd['status'])]),
+    );
+  }
+}
+
+interface FakeRun {
+  run: HandlerRun;
+  effects: Effects;
+  remembered: Remembered;
 }
 
 function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
@@ -187,17 +158,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     stop,
     jobTypes: new HandlerRegistry([definition]),
     leaseId: uuidv7(),
+    tenant: { slug: 'test', settings: {} },
   } as unknown as HandlerRun;
-  const parts: ContextParts = {
-    job: { ...job, tenant: 'test' },
-    leaseId: run.leaseId,
-    stored: job,
-    payload: parsePayload(definition, job.payload),
-    stopping: controller,
-    lastCheckpoint: parseCheckpoint(definition, job.checkpoint),
-    results: {},
-    effects: () => effects,
-    onPartial: () => {},
-  };
-  return { run, parts, remembered };
+  return { run, effects, remembered };
 }

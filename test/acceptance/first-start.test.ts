@@ -92,7 +92,7 @@ function npmStart(dataDir: string) {
   const screen = () =>
     eventually(
       () => {
-        expect(text).toMatch(/See what became of it:\n.*\n/);
+        expect(text).toMatch(/See its status:\n.*\n/);
         return text;
       },
       { timeoutMs: 120_000 },

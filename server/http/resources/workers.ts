@@ -1,6 +1,6 @@
 // /api/admin/workers: the daemons of this database, alive, draining or lost.
 import { z } from 'zod';
-import { listDaemons } from '../../daemons/list-daemons.ts';
+import { listDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { RouteGroup } from '../route.ts';
 

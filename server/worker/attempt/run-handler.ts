@@ -1,5 +1,5 @@
-// One attempt: runs the definition's code against a context and says how it ended. Never throws,
-// and resolves only when the code has really ended and everything it reported is stored.
+// Runs the code of one attempt against a context and returns how it ended. Never rejects, and resolves only when the
+// code has returned and everything it reported is stored.
 
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
@@ -9,14 +9,20 @@ import type { Effects } from './effects.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './invoke.ts';
 import type { Invoke } from './run-phase.ts';
-import { runPhases } from './run-phases.ts';
+import { databasePhaseStore, type PhaseStore, runPhases } from './run-phases.ts';
 import { toStorable } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
 
-/** One function and few objects: thousands of jobs a second pass here. */
-export async function runHandler(definition: JobDefinition, run: HandlerRun): Promise<HandlerEnd> {
-  let effects: Effects | undefined;
+/** Where an attempt reports to. The test kit keeps it in memory. */
+export interface Reports {
+  effects: Effects;
+  phases: PhaseStore;
+}
+
+/** One function and few objects: thousands of jobs a second run through it. */
+export async function runHandler(definition: JobDefinition, run: HandlerRun, reports?: Reports): Promise<HandlerEnd> {
+  let effects = reports?.effects;
   let end: HandlerEnd;
   try {
     const parts = createParts(definition, run, () => {
@@ -29,7 +35,14 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun): Pr
     end =
       phases === undefined
         ? endOf(await invoke(parts, run), parts, run)
-        : await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke });
+        : await runPhases({
+            phases,
+            run,
+            parts,
+            isolated: isolate !== undefined,
+            invoke,
+            store: reports?.phases ?? databasePhaseStore(run),
+          });
   } catch (error) {
     end = { kind: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, definition.retry) };
   }
@@ -45,11 +58,11 @@ function endOf(result: unknown, parts: Parts, run: HandlerRun): HandlerEnd {
 }
 
 interface Parts extends ContextParts {
-  /** Why only a part was done, if the handler said so. */
+  /** Why the result is partial, if the handler said so. */
   partial: string | undefined;
 }
 
-function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Parts {
+export function createParts(definition: JobDefinition, run: HandlerRun, effects: () => Effects): Parts {
   const { job, tenant, leaseId } = run;
   const parts: Parts = {
     job: {

@@ -1,5 +1,5 @@
-// A job of ordered phases. Each is stored when it ends; an attempt starts with the first that is
-// not done. The ends of all of them make the job's own.
+// A job of ordered phases. Each is stored when it ends; an attempt starts with the first phase that is not done. The
+// ends of all phases make the end of the job.
 
 import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
@@ -16,10 +16,21 @@ export interface PhasedJob {
   phases: readonly PhaseDefinition[];
   run: HandlerRun;
   parts: ContextParts;
-  /** In a thread, which can be ended alone. */
+  /** In a thread, which can be terminated alone. */
   isolated: boolean;
   invoke: Invoke;
+  store: PhaseStore;
 }
+
+/** Where the phases of a job are kept: in the database, or in the memory of a test. */
+export interface PhaseStore {
+  /** The phases of the job in their order; undefined if the lease is lost. */
+  open(names: readonly string[]): Promise<readonly StoredPhase[] | undefined>;
+  /** False if the lease is lost. */
+  save(changes: PhaseChange[], progress: number | undefined): Promise<boolean>;
+}
+
+export type StoredPhase = Pick<Phase, 'name' | 'status' | 'result' | 'message'>;
 
 type StoredEnd = Exclude<PhaseEnd, { status: 'stopped' | 'lost' }>;
 
@@ -33,7 +44,7 @@ export async function runPhases(job: PhasedJob): Promise<HandlerEnd> {
 class PhaseRunner {
   readonly #job: PhasedJob;
   readonly #run: HandlerRun;
-  #rows = new Map<string, Phase>();
+  #rows = new Map<string, StoredPhase>();
   #ends = new Map<string, StoredEnd>();
   #results: Record<string, unknown> = {};
   /** Marked as running together with the end of the phase before it. */
@@ -47,13 +58,13 @@ class PhaseRunner {
   async run(): Promise<HandlerEnd> {
     const { phases, run } = this.#job;
     const names = phases.map((phase) => phase.name);
-    const rows = await openPhases(run.db, run.tenant.schema, this.#held, names);
+    const rows = await this.#job.store.open(names);
     if (rows === undefined) return this.#lost();
     this.#rows = new Map(rows.map((row) => [row.name, row]));
 
     for (const [index, phase] of phases.entries()) {
       if (this.#isDone(phase)) {
-        this.#recall(phase);
+        this.#restore(phase);
         continue;
       }
       if (run.signal.aborted) return this.#stopped();
@@ -73,8 +84,8 @@ class PhaseRunner {
     return status !== undefined && doneStatuses.includes(status);
   }
 
-  #recall({ name }: PhaseDefinition): void {
-    const row = this.#rows.get(name) as Phase;
+  #restore({ name }: PhaseDefinition): void {
+    const row = this.#rows.get(name) as StoredPhase;
     this.#remember(name, { status: row.status, result: row.result, message: row.message ?? undefined } as StoredEnd);
   }
 
@@ -98,7 +109,7 @@ class PhaseRunner {
   /** The end of one phase and the start of the next are one write, unless there is something to decide between. */
   async #store(phase: PhaseDefinition, scope: PhaseScope, end: StoredEnd): Promise<boolean> {
     this.#remember(phase.name, end);
-    // Progress that is still on its way belongs to the running phase.
+    // Progress in flight belongs to the running phase.
     await this.#job.parts.effects().flush();
     if (end.status === 'failed' && !phase.tolerateFailure) return this.#save([toChange(phase.name, end)], undefined);
     const next = this.#job.phases[scope.index + 1];
@@ -108,15 +119,8 @@ class PhaseRunner {
     return this.#save(changes, overallProgress(100, scope));
   }
 
-  async #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
-    const { db, tenant, job } = this.#run;
-    const write = () => savePhases(db, tenant.schema, this.#held, changes, progress, `worker:${job.leaseOwner}`);
-    // A fenced write can miss a row that is there while its tenant moves between nodes: look again.
-    return (await write()) || ((await isHeld(db, tenant.schema, this.#held)) && (await write()));
-  }
-
-  get #held() {
-    return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
+  #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
+    return this.#job.store.save(changes, progress);
   }
 
   #lost(): HandlerEnd {
@@ -124,10 +128,23 @@ class PhaseRunner {
     return stoppedBy({ kind: 'leaseLost' });
   }
 
-  /** What became of the phase that ran is written with the outcome: pending, failed or cancelled. */
+  /** The status of the phase that ran is written with the outcome: pending, failed or cancelled. */
   #stopped(): HandlerEnd {
     return stoppedBy(stopReasonOf(this.#run.signal) ?? { kind: 'canceled' });
   }
+}
+
+/** Every write is fenced by the lease of the attempt. */
+export function databasePhaseStore({ db, tenant, job, leaseId }: HandlerRun): PhaseStore {
+  const held = { jobId: job.id, leaseId };
+  return {
+    open: (names) => openPhases(db, tenant.schema, held, names),
+    async save(changes, progress) {
+      const write = () => savePhases(db, tenant.schema, held, changes, progress, `worker:${job.leaseOwner}`);
+      // A fenced write can miss a row that exists while its tenant moves between nodes: check, and write again.
+      return (await write()) || ((await isHeld(db, tenant.schema, held)) && (await write()));
+    },
+  };
 }
 
 function stoppedBy(reason: StopReason): HandlerEnd {
@@ -151,18 +168,18 @@ function toChange(name: string, end: StoredEnd): PhaseChange {
 }
 
 /** All completed or skipped: SUCCESS. Some failed, some not: PARTIAL. None completed: ERROR. */
-export function overallEnd(ends: Map<string, StoredEnd>, results: Record<string, unknown>): HandlerEnd {
-  const faults: Record<string, JobError> = {};
+function overallEnd(ends: Map<string, StoredEnd>, results: Record<string, unknown>): HandlerEnd {
+  const errors: Record<string, JobError> = {};
   let completed = 0;
   for (const [name, end] of ends) {
     if (end.status === 'completed' || end.status === 'partial') completed += 1;
-    if (end.status === 'partial') faults[name] = { code: 'PARTIAL', message: end.message ?? 'It ended partially' };
-    // Where it comes from is kept with the phase.
-    if (end.status === 'failed') faults[name] = withoutTrace(end.error);
+    if (end.status === 'partial') errors[name] = { code: 'PARTIAL', message: end.message ?? 'It ended partially' };
+    // The stack trace is kept with the phase.
+    if (end.status === 'failed') errors[name] = withoutTrace(end.error);
   }
-  const names = Object.keys(faults);
+  const names = Object.keys(errors);
   if (names.length === 0) return { kind: 'completed', result: results };
-  const told = names.map((name) => `${name} (${faults[name]?.message})`).join(', ');
-  const error = { code: 'PHASES_FAILED', message: `Not all phases completed: ${told}`, phases: faults };
+  const details = names.map((name) => `${name} (${errors[name]?.message})`).join(', ');
+  const error = { code: 'PHASES_FAILED', message: `Not all phases completed: ${details}`, phases: errors };
   return completed > 0 ? { kind: 'partial', result: results, error } : { kind: 'failed', error, recoverable: false };
 }

@@ -1,5 +1,5 @@
-// The heartbeat's own thread: its own connection, its own event loop. Renews every lease that the
-// main thread holds, one statement per tenant per beat, for as long as the main loop is alive.
+// The heartbeat thread, with a connection and an event loop of its own. Renews every lease that the main thread holds,
+// one statement per tenant and interval, for as long as the main event loop is not blocked.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
 import { clientOf, Servers } from '../../database/servers.ts';
@@ -22,7 +22,7 @@ const Client = clientOf(servers);
 let client: pg.Client | undefined;
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
-let beating = false;
+let renewing = false;
 
 port.on('message', (message: ToThread) => {
   switch (message.kind) {
@@ -30,7 +30,7 @@ port.on('message', (message: ToThread) => {
       if (held.size === 0) pulseSeenAt = performance.now();
       const leases = held.get(message.schema) ?? new Set<string>();
       held.set(message.schema, leases.add(message.leaseId));
-      if (timer === undefined && !beating) schedule();
+      if (timer === undefined && !renewing) schedule();
       break;
     }
     case 'drop': {
@@ -39,10 +39,6 @@ port.on('message', (message: ToThread) => {
       if (leases?.size === 0) held.delete(message.schema);
       break;
     }
-    case 'beat':
-      clearTimeout(timer);
-      void beat();
-      break;
     case 'reconnect':
       void disconnect();
       break;
@@ -54,28 +50,28 @@ port.on('message', (message: ToThread) => {
   }
 });
 
-/** Without leases there is nothing to renew: the thread sleeps until it is told of one. */
+/** Without leases there is nothing to renew: the thread sleeps until it gets one. */
 function schedule(): void {
   clearTimeout(timer);
   timer = undefined;
   if (stopped || held.size === 0) return;
-  timer = setTimeout(() => void beat(), options.intervalMs * (0.9 + Math.random() * 0.1));
+  timer = setTimeout(() => void renewAll(), options.intervalMs * (0.9 + Math.random() * 0.1));
 }
 
-async function beat(): Promise<void> {
-  if (beating) return;
-  beating = true;
+async function renewAll(): Promise<void> {
+  if (renewing) return;
+  renewing = true;
   try {
-    if (mainLoopIsDead()) tell({ kind: 'stalled' });
+    if (mainLoopIsBlocked()) post({ kind: 'stalled' });
     else for (const [schema, leases] of [...held]) await renew(schema, leases);
   } finally {
-    beating = false;
+    renewing = false;
     schedule();
   }
 }
 
-/** A process whose event loop no longer turns must lose its leases: nobody can stop its handlers. */
-function mainLoopIsDead(): boolean {
+/** A process whose event loop is blocked must lose its leases: its handlers cannot be stopped. */
+function mainLoopIsBlocked(): boolean {
   const now = performance.now();
   const current = Atomics.load(pulse, 0);
   // Without leases the main thread does not pulse, and there is nothing to lose.
@@ -93,10 +89,10 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
   try {
     const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
     const rows = await query<LiveRow>(text, values);
-    tell({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
+    post({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
   } catch (error) {
-    // Unknown, not lost: the main thread trusts its lease until the last good renewal runs out.
-    tell({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
+    // Unknown, not lost: the main thread trusts the lease until the last successful renewal expires.
+    post({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
     await disconnect();
   }
 }
@@ -104,7 +100,7 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
 async function query<R extends object>(text: string, values: unknown[]): Promise<R[]> {
   client ??= await connect();
   const using = client;
-  // A connection that answers nothing is destroyed while there is still time for another try.
+  // A connection that does not answer is destroyed while there is still time for another attempt.
   const timeout = setTimeout(
     () => (using as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy(),
     options.timeoutMs,
@@ -141,6 +137,6 @@ async function disconnect(): Promise<void> {
   await old?.end().catch(() => {});
 }
 
-function tell(message: FromThread): void {
+function post(message: FromThread): void {
   options.inbox.postMessage(message);
 }

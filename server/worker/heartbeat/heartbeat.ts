@@ -1,5 +1,5 @@
-// The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust
-// each, and who is to be told when one is lost or a person asked for a stop.
+// The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust each, and whom to
+// notify when one is lost or a stop was requested.
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../../database/identifiers.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
@@ -20,7 +20,6 @@ export interface HeartbeatOptions {
 export type ToThread =
   | { kind: 'hold'; schema: string; leaseId: string }
   | { kind: 'drop'; schema: string; leaseId: string }
-  | { kind: 'beat' }
   | { kind: 'reconnect' }
   | { kind: 'stop' };
 
@@ -29,26 +28,26 @@ export type FromThread =
   | { kind: 'failed'; schema: string; message: string }
   | { kind: 'stalled' };
 
-/** The jobs of one claim, as their executor knows them. */
+/** The jobs of one lease, as the worker loop knows them. */
 export interface HeldLease {
   readonly schema: Schema;
   readonly leaseId: string;
   readonly jobIds: string[];
-  /** The lease no longer owns the job: stop it and write nothing more. */
+  /** The lease no longer owns the job: stop the handler and write nothing more. */
   onLost(jobId: string): void;
-  /** A person asked for a stop. Called with every beat until the job is gone. */
+  /** A pause or cancel was requested. Called with every renewal until the job has ended. */
   onStopRequested(job: LiveJob): void;
 }
 
 export interface HeartbeatListeners {
   renewed?(schema: string, leases: number): void;
-  /** Called with every beat until the job is gone. */
-  stopAsked?(job: LiveJob): void;
+  /** Called with every renewal until the job has ended. */
+  stopRequested?(job: LiveJob): void;
   lost?(jobs: number): void;
   failed?(): void;
 }
 
-// Often enough that a busy but living loop is never taken for a dead one.
+// Often enough that a busy event loop is never taken for a blocked one.
 const pulseMs = 100;
 
 export class Heartbeat implements Service {
@@ -80,7 +79,7 @@ export class Heartbeat implements Service {
     this.#url = options.url;
     this.#intervalMs = options.heartbeatSeconds * 1000;
     this.#leaseMs = options.leaseSeconds * 1000;
-    // The handler must have stopped before anybody else may claim: a beat, but never half the lease.
+    // The handler must have stopped before another daemon may claim: one interval, but at most a quarter of the lease.
     this.#marginMs = Math.min(this.#intervalMs, this.#leaseMs / 4);
     this.#stallMs = options.stallSeconds * 1000;
     this.#logger = options.logger;
@@ -102,7 +101,7 @@ export class Heartbeat implements Service {
     if (thread === undefined) return;
     const gone = new Promise<void>((resolve) => thread.once('exit', () => resolve()));
     thread.postMessage({ kind: 'stop' } satisfies ToThread);
-    // A thread that hangs in a dead connection is not waited for.
+    // A thread that hangs in a dead connection is terminated.
     const timer = setTimeout(() => void thread.terminate(), 2000);
     await gone;
     clearTimeout(timer);
@@ -121,11 +120,11 @@ export class Heartbeat implements Service {
     this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
   }
 
-  /** False: the lease has run out, e.g. while the process stood still, and nothing may be started under it. */
+  /** False: the lease has expired, e.g. while the process was suspended, and nothing may be started under it. */
   isTrusted(leaseId: string): boolean {
     const entry = this.#leases.get(leaseId);
     if (entry !== undefined && entry.trustedUntil > monotonicMs()) return true;
-    // A renewal may lie in the inbox.
+    // A renewal may be waiting in the inbox.
     return this.trustedForMs(leaseId) > 0;
   }
 
@@ -136,17 +135,12 @@ export class Heartbeat implements Service {
     return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
   }
 
-  /** Beats now: tests and drains do not wait for the interval. */
-  beat(): void {
-    this.#post({ kind: 'beat' });
-  }
-
-  /** Renews through the server that is used now. */
+  /** Reconnects to the server that is used now. */
   reconnect(): void {
     this.#post({ kind: 'reconnect' });
   }
 
-  /** Only while there is something to lose: an idle daemon sleeps. */
+  /** Only while leases are held: an idle daemon has no timer. */
   #beginPulse(): void {
     if (this.#timer !== undefined || this.#stopping) return;
     Atomics.add(this.#pulse, 0, 1);
@@ -182,7 +176,7 @@ export class Heartbeat implements Service {
 
   #exited(thread: Worker): void {
     if (this.#stopping || this.#thread !== thread) return;
-    this.#logger.error('heartbeat thread ended; starting another');
+    this.#logger.error('heartbeat thread exited; starting another');
     this.#thread = undefined;
     setTimeout(() => {
       if (!this.#stopping) this.#spawn();
@@ -201,16 +195,16 @@ export class Heartbeat implements Service {
     this.#timer = undefined;
   }
 
-  /** Gives up what ran out: a process that stood still must not do anything before it knows. */
+  /** Gives up expired leases: a process that was suspended must not act before it knows. */
   check(): void {
-    // After a blocked loop the good news may still lie in the inbox: read it before judging.
+    // After a blocked event loop a renewal may still wait in the inbox.
     this.#receive();
     const now = monotonicMs();
     for (const [leaseId, entry] of this.#leases) {
       if (entry.trustedUntil > now) continue;
       this.#leases.delete(leaseId);
       this.#post({ kind: 'drop', schema: entry.lease.schema, leaseId });
-      this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease ran out without a renewal');
+      this.#logger.warn({ leaseId, jobs: entry.lease.jobIds.length }, 'lease expired without a renewal');
       this.#listeners.lost?.(entry.lease.jobIds.length);
       for (const jobId of [...entry.lease.jobIds]) entry.lease.onLost(jobId);
     }
@@ -240,10 +234,10 @@ export class Heartbeat implements Service {
     }
   }
 
-  /** One line when renewals begin to fail, one when they work again. */
+  /** One line when renewals start to fail, one when they succeed again. */
   #renewalFailed({ schema, message }: Extract<FromThread, { kind: 'failed' }>): void {
     this.#failures += 1;
-    if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; trying again');
+    if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; retrying');
   }
 
   #renewed({ schema, leaseIds, live, sentAt }: Extract<FromThread, { kind: 'renewed' }>): void {
@@ -257,10 +251,10 @@ export class Heartbeat implements Service {
       entry.trustedUntil = Math.max(entry.trustedUntil, this.#trust(sentAt));
       for (const jobId of [...entry.lease.jobIds]) {
         const job = byId.get(jobId);
-        // Another lease of this daemon may own it by now.
+        // Another lease of this daemon may own the job by now.
         if (job?.leaseId !== leaseId) entry.lease.onLost(jobId);
         else if (job.cancelIntent !== null) {
-          this.#listeners.stopAsked?.(job);
+          this.#listeners.stopRequested?.(job);
           entry.lease.onStopRequested(job);
         }
       }

@@ -88,7 +88,7 @@ export function observeHeartbeat(metrics: Metrics, logger: Logger): HeartbeatLis
       metrics.renewals.add('', 'renewed', leases);
       logger.debug({ schema, leases }, 'leases renewed');
     },
-    stopAsked: ({ jobId, leaseId, cancelIntent, cancelDetail }) =>
+    stopRequested: ({ jobId, leaseId, cancelIntent, cancelDetail }) =>
       logger.debug({ jobId, leaseId, intent: cancelIntent, detail: cancelDetail }, 'stop requested'),
     failed: () => metrics.renewals.add('', 'error'),
     lost: (jobs) => metrics.lostLeases.add('', jobs),

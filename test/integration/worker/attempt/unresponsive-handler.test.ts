@@ -287,6 +287,8 @@ test('a drain ends with the process: what a deaf handler held is written last, a
     hold: { kind: 'drain', handler: 'running' },
   });
   expect(await reread(context, requeued!)).toMatchObject({ status: 'QUEUED', attempt: 0 });
+  // It would run in the daemon of the next test.
+  await cancelJob(context.db, context.schema, by(requeued!));
   await checkInvariants(context);
 });
 

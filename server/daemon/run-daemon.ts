@@ -1,0 +1,116 @@
+// The process of a daemon: settings, the embedded Postgres if DATABASE_URL is not set, the daemon, signals, exit code.
+
+import { isOutage } from '../database/availability.ts';
+import { explainDatabaseError } from '../database/explain-error.ts';
+import { demoHandlers } from '../demo/handlers.ts';
+import { sampleJob } from '../demo/sample-job.ts';
+import { prepareDemo } from '../demo/demo-tenant.ts';
+import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
+import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
+import { type Config, ConfigError, loadConfig } from '../kernel/config.ts';
+import { loadEnvFile, packageVersion } from '../kernel/environment.ts';
+import { errorMessage, StartError } from '../kernel/errors.ts';
+import { createLogger, type Logger } from '../kernel/logger.ts';
+import type { DrainResult } from '../stats/metrics.ts';
+import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
+import { loadHandlers } from '../worker/handlers/load-handlers.ts';
+import { ThreadPool } from '../worker/threads/thread-pool.ts';
+import { Daemon } from './daemon.ts';
+import { findLauncher, onStopRequest, type StopRequest } from './stop-requests.ts';
+
+// After the drain and its last writes the process exits, whatever still keeps it alive.
+const exitMarginMs = 5000;
+
+/** For supervisors and deploy scripts: whether the drain interrupted jobs, and whether handlers were cut off. */
+const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced: 4 };
+
+/** Runs until a stop is requested; resolves when the daemon is running. */
+export async function runDaemon(): Promise<void> {
+  const launcher = findLauncher();
+  // Stacks of failed jobs and of our own errors name source lines.
+  process.setSourceMapsEnabled(true);
+  loadEnvFile();
+  const config = loadConfig();
+  const logger = createLogger(config.logLevel, isOutage);
+  guardAgainstStrayErrors(logger);
+  const version = packageVersion();
+  const threads = new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger });
+  const definitions = config.handlers === '' ? demoHandlers : await loadHandlers(config.handlers);
+  const handlers = new HandlerRegistry(definitions, threads);
+  const embedded =
+    config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
+  const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });
+  onStopRequest(launcher, (request) => stop(request, daemon, embedded, config, logger));
+  try {
+    await daemon.start();
+  } catch (error) {
+    await daemon.stop(0);
+    await embedded?.stop();
+    throw error;
+  }
+  await announce(daemon, config, embedded !== undefined, handlers);
+}
+
+/** Prints the address, the keys, and one command to paste. */
+async function announce(daemon: Daemon, config: Config, embedded: boolean, handlers: HandlerRegistry): Promise<void> {
+  const lines = ['', `  Leasehold is running at ${daemon.url}`];
+  if (daemon.adminKey !== undefined) {
+    lines.push('', `  Admin key (shown once, keep it): ${daemon.adminKey.text}`);
+  }
+  if (config.demoTenant === 'always' || (config.demoTenant === 'auto' && embedded)) {
+    const key = await prepareDemo(daemon.db, config.dataDir);
+    await daemon.registry.refresh();
+    lines.push('', `  Key of tenant "demo": ${key}`);
+    const sample = sampleJob(handlers);
+    if (sample !== undefined) {
+      const { type, payload, missing } = sample;
+      const body = JSON.stringify({ type, payload }).replaceAll("'", "'\\''");
+      lines.push(
+        '',
+        missing === undefined ? '  Run a job:' : `  Run a job (fill in its payload first; ${missing}):`,
+        `  curl -X POST ${daemon.url}/api/targets/machine-1/jobs -H 'Authorization: Bearer ${key}' -H 'Content-Type: application/json' -d '${body}'`,
+      );
+    }
+    lines.push('', '  See its status:', `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`);
+  }
+  process.stdout.write(`${lines.join('\n')}\n\n`);
+}
+
+function stop(
+  { cause, count }: StopRequest,
+  daemon: Daemon,
+  embedded: EmbeddedPostgres | undefined,
+  config: Config,
+  logger: Logger,
+): void {
+  logger.info({ cause, requests: count }, count === 1 ? 'shutting down' : 'shutting down at once');
+  const stopped = daemon.stop();
+  if (count > 1) return;
+  const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
+  setTimeout(() => {
+    logger.error('shutdown took too long; exiting');
+    process.exit(1);
+  }, graceMs + exitMarginMs).unref();
+  void stopped
+    .then(() => embedded?.stop())
+    .then(
+      () => process.exit(exitCodes[daemon.drainResult ?? 'clean']),
+      (error) => {
+        logger.error({ err: error }, 'shutdown failed');
+        process.exit(1);
+      },
+    );
+}
+
+/** A handler that throws from a timer, or rejects unhandled, must not end the jobs of all tenants. */
+function guardAgainstStrayErrors(logger: Logger): void {
+  process.on('uncaughtException', (error) => logger.error({ err: error }, 'uncaught exception'));
+  process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
+}
+
+/** A plain message for what the operator can fix; the stack for a defect. */
+export function explainStartError(error: unknown): string {
+  const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
+  if (expected) return errorMessage(error);
+  return explainDatabaseError(error) ?? (error as Error)?.stack ?? String(error);
+}
