@@ -1,5 +1,5 @@
 // The signals after a commit, for tasks that know the tenant by its slug.
-import type { DaemonContext } from './context.ts';
+import type { DaemonContext } from './daemon-context.ts';
 
 export function announceWork({ registry, signals }: DaemonContext, slug: string): void {
   const tenant = registry.bySlug(slug);

@@ -15,7 +15,7 @@ import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
-import { createContext, type DaemonContext, type DaemonOptions } from './context.ts';
+import { createContext, type DaemonContext, type DaemonOptions } from './daemon-context.ts';
 import { Lifecycle } from './lifecycle.ts';
 import { untilDatabaseAnswers } from './prepare-database.ts';
 import { createServices, type Services } from './services.ts';

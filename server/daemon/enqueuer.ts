@@ -5,7 +5,7 @@ import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
 import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
-import type { DaemonContext } from './context.ts';
+import type { DaemonContext } from './daemon-context.ts';
 
 export class Enqueuer {
   readonly #group: EnqueueGroupCommit;

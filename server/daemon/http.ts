@@ -18,7 +18,7 @@ import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
-import type { DaemonContext } from './context.ts';
+import type { DaemonContext } from './daemon-context.ts';
 import type { Enqueuer } from './enqueuer.ts';
 import type { Lifecycle } from './lifecycle.ts';
 

@@ -16,7 +16,7 @@ import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { announceWork } from './announce-work.ts';
-import type { DaemonContext } from './context.ts';
+import type { DaemonContext } from './daemon-context.ts';
 import { Enqueuer } from './enqueuer.ts';
 import { createHttp } from './http.ts';
 import type { Lifecycle } from './lifecycle.ts';

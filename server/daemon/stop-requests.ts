@@ -1,5 +1,4 @@
-// Who asks the process to stop: signals, and the end of the launcher (npm, npx and the shell between) that
-// started it. Counts requests: the first one drains, the second one ends the grace.
+// Requests to stop the process: signals, and the exit of the launcher (npm, npx and the shell between) that started it. Counts requests: the first one drains, the second one ends the grace.
 
 export interface StopRequest {
   /** A signal, or `launcher gone`. */
@@ -27,18 +26,18 @@ export function onStopRequest(launcher: number | undefined, listener: (request: 
   const timer = setInterval(() => {
     if (process.ppid === launcher) return;
     clearInterval(timer);
-    // A launcher that ends while the drain runs has passed its signal on; it does not ask for haste.
+    // A launcher that exits during the drain has forwarded its signal: that is not a second request.
     if (count === 0) request('launcher gone');
   }, launcherCheckMs).unref();
 }
 
 /**
- * The process that started this one, if an npm script or npx did: they die of a signal without a word to us,
- * or are killed. Undefined for a daemon that was started directly, and for one in a process group of its own
+ * The process that started this one, if an npm script or npx did: a signal may end them before they
+ * forward it. Undefined for a daemon that was started directly, and for one in a process group of its own
  * (setsid, a job of an interactive shell): it may outlive its parent on purpose.
  */
 export function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
-  // Left by scripts/bootstrap.mjs, which began before it installed and built.
+  // Set by scripts/bootstrap.mjs, which starts before it installs and builds.
   const remembered = Number(env.LEASEHOLD_LAUNCHER_PID);
   delete env.LEASEHOLD_LAUNCHER_PID;
   if (env.npm_lifecycle_event === undefined || leadsItsGroup()) return undefined;
@@ -47,7 +46,7 @@ export function findLauncher(env: NodeJS.ProcessEnv = process.env): number | und
 
 function leadsItsGroup(): boolean {
   try {
-    // A group has the number of the process that leads it.
+    // The id of a group is that of the process that leads it.
     return process.kill(-process.pid, 0);
   } catch {
     return false;

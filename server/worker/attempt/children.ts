@@ -1,5 +1,5 @@
-// Jobs that a handler puts in. In the same tenant, known by parent and place, so that a retry finds
-// the child of the attempt before instead of making another.
+// Jobs that a handler enqueues in its own tenant. A child is identified by its parent and its key, so that a retry
+// finds the child of an earlier attempt instead of creating another.
 
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import { retryConflicts } from '../../database/database.ts';
@@ -25,7 +25,7 @@ const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
 
-/** Undefined: the parent's lease is lost, and nothing was put in. */
+/** Undefined: the parent's lease is lost, and nothing was enqueued. */
 export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);
@@ -34,7 +34,7 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
     const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
         const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
-        // Last, because whoever ends the parent locks its lane before its row.
+        // Last: finishing the parent locks its lane before its row.
         const held = await tx.query(
           `select id from ${tenant.schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING' for share`,
           [job.id, leaseId],
@@ -51,7 +51,7 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
   }
 }
 
-/** A full queue is no fault of the parent: it may be tried again, or catch the error and wait. */
+/** A full queue is not the parent's error: it is retried, unless its handler catches the error and waits. */
 async function admit(run: HandlerRun, child: NewJob): Promise<void> {
   try {
     await run.admit([child]);

@@ -1,5 +1,5 @@
-// Many values in a short time become one write: the first is written at once, later ones at most
-// once per interval, the last is never lost. A failed write is tried again with what came meanwhile.
+// Turns many values in a short time into one write: the first is written at once, later ones at most once per interval,
+// the last is never lost. A failed write is retried with the values that arrived since.
 
 export interface Coalesced<T> {
   write(value: T): Promise<void>;

@@ -1,5 +1,5 @@
-// What a handler is given. Everything behind it, its functions too, is made when it is asked for: a
-// job that uses nothing pays nothing. They may be taken apart: `({ payload, progress, sleep }) => …`.
+// The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
+// nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
 import type { Effects, PhaseScope } from './effects.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
@@ -7,10 +7,10 @@ import { JobStopped, stopReasonOf } from './stop-reason.ts';
 export interface ContextParts {
   job: JobInfo;
   leaseId: string;
-  /** As the database has them, for code that runs elsewhere and reads them there. */
+  /** As stored, for a thread that parses them itself. */
   stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
-  /** Its signal is aborted with a StopReason, and is not made before somebody looks at it. */
+  /** Its signal is aborted with a StopReason, and is created when it is first read. */
   stopping: Stopping;
   lastCheckpoint: unknown;
   phase?: PhaseScope | undefined;
@@ -22,7 +22,7 @@ export interface ContextParts {
 
 export interface Stopping {
   readonly signal: AbortSignal;
-  /** Aborts it now if the lease has run out, e.g. while the process stood still. */
+  /** Aborts it now if the lease has expired, e.g. while the process was suspended. */
   check?(): void;
 }
 
@@ -121,7 +121,7 @@ export class Context implements JobContext {
   }
 }
 
-/** The same signal, with an Error for a reason: what fetch and friends then reject with can be read. */
+/** The same signal, with an Error as its reason, so that fetch and others reject with a readable error. */
 function withErrorReason(signal: AbortSignal): AbortSignal {
   const controller = new AbortController();
   const abort = () => controller.abort(stopped(signal));
@@ -155,7 +155,7 @@ function wait(ms: number, stopping: Stopping): Promise<void> {
       reject(stopped(signal));
     };
     const timer = setTimeout(() => {
-      // This timer may be the first thing that runs after the process stood still.
+      // This timer may be the first code that runs after the process was suspended.
       stopping.check?.();
       signal.removeEventListener('abort', stop);
       resolve();

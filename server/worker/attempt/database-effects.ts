@@ -8,7 +8,6 @@ import { errorMessage } from '../../kernel/errors.ts';
 import { monotonicMs } from '../../kernel/monotonic.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
-import { tokenLimitOf } from './budget.ts';
 import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
 import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './effects.ts';
@@ -17,7 +16,7 @@ import { LogWriter } from './log-writer.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
 import { storableText, toStorable } from './storable.ts';
 
-// Often enough for a person who watches, seldom enough for the database.
+// Often enough for a person who follows the progress, rarely enough for the database.
 const reportEveryMs = 250;
 const maxProgressMessageLength = 1000;
 
@@ -77,7 +76,7 @@ export class DatabaseEffects implements Effects {
         this.#lose();
         throw new JobStopped({ kind: 'leaseLost' });
       }
-      // The answer may have lain in the socket while the process stood still. Then it tells nothing: ask again.
+      // The answer may have waited in the socket while the process was suspended: then it proves nothing, so ask again.
       if (monotonicMs() < sentAt + leftMs) return { validUntilMs: sentAt + leftMs };
     }
   }
@@ -128,12 +127,12 @@ export class DatabaseEffects implements Effects {
   async #fenced(write: () => Promise<boolean>): Promise<void> {
     if (this.#lost) return;
     if (await write()) return;
-    // While a tenant moves between nodes a fenced write can miss a row that is there: look again.
+    // While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again.
     if ((await isHeld(this.#run.db, this.#run.tenant.schema, this.#held)) && (await write())) return;
     this.#lose();
   }
 
-  /** What the lease's holder is told counts only while the lease is trusted by the process's own clock. */
+  /** An assertion holds only while the process's own clock trusts the lease. */
   #throwIfRunOut(): void {
     this.#run.check?.();
     if (stopReasonOf(this.#run.signal)?.kind === 'leaseLost') throw new JobStopped({ kind: 'leaseLost' });
@@ -143,4 +142,9 @@ export class DatabaseEffects implements Effects {
     this.#lost = true;
     this.#run.stop({ kind: 'leaseLost' });
   }
+}
+
+/** How many tokens the job may use: its own limit, else its tenant's, else the daemon's; 0 means no limit. */
+function tokenLimitOf({ job, tenant, config }: HandlerRun): number {
+  return job.tokenLimit ?? tenant.settings.token_limit ?? config.tokenLimit;
 }

@@ -1,4 +1,4 @@
-// From how the handler ended and why it was told to stop, to the outcome of the attempt. Pure.
+// Decides the outcome of an attempt from how its handler ended and why it was asked to stop. Pure.
 
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { tokenLimitMessage } from '../../jobs/finish/recover.ts';
@@ -10,7 +10,7 @@ import type { StopReason } from './stop-reason.ts';
 
 /**
  * Undefined: the lease is lost and there is nothing to write. A handler that ended before it was
- * told to stop counts as it ended; after that, the reason decides, however it ended.
+ * asked to stop counts as it ended; after that, the reason decides, however it ended.
  */
 export function decideOutcome(
   job: Job,
@@ -61,8 +61,8 @@ function drainedBy(owner: string | null): CancelDetail {
 
 /** Fatal unless the handler says otherwise, or the job lists the code as recoverable. */
 function outcomeOfFailure(job: Job, error: JobError, recoverable: boolean, random: number): Outcome {
-  const again = recoverable || (job.retry?.codes?.includes(error.code) ?? false);
-  if (!again || !attemptsLeft(job)) return { kind: 'fail', error };
+  const isRetried = recoverable || (job.retry?.codes?.includes(error.code) ?? false);
+  if (!isRetried || !attemptsLeft(job)) return { kind: 'fail', error };
   const delayMs = backoffMs(job.retry ?? defaultBackoff, job.attempt - job.attemptFloor, random);
   return { kind: 'retry', error, delayMs };
 }

@@ -1,5 +1,5 @@
-// What a handler does to the world through its context, in one attempt. The real one writes to the
-// tenant's schema; the test kit brings one that remembers.
+// What a handler does through its context in one attempt. A daemon writes it to the tenant's schema; the test kit keeps
+// it in memory.
 import type { ChildOptions } from '../handlers/define-job.ts';
 
 export type LogLevel = 'info' | 'warn' | 'error';
@@ -18,10 +18,10 @@ export interface LeaseAssertion {
 
 export interface Effects {
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
-  /** The signal is aborted when this is over and the job has passed its limit. */
+  /** Aborts the signal if the job has exceeded its limit. */
   addUsage(tokens: number): void | Promise<void>;
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
-  /** Throws if the lease is gone. */
+  /** Rejects if the lease is lost. */
   assertLease(): Promise<LeaseAssertion>;
   /** `key` tells the child from its siblings over all attempts. */
   enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }>;

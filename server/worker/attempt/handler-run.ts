@@ -1,4 +1,4 @@
-// What one attempt is given, and how it ends: the contract between the executor and the handlers.
+// The contract between an attempt and the code that runs its handler: what it is given, and how it ends.
 import type { Database } from '../../database/database.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
@@ -22,16 +22,16 @@ export interface HandlerRun {
   config: Config;
   /** Aborted with a StopReason when the handler must stop. */
   signal: AbortSignal;
-  /** Aborted when waiting is over: a thread is ended; code in this process is left behind. */
+  /** Aborted when the grace is over: a thread is terminated; code in this process is left running. */
   kill: AbortSignal;
-  /** For children: checks their payloads and fills in what their types say. */
+  /** For children: checks their payloads and fills in the defaults of their types. */
   jobTypes: JobTypes;
-  /** Refuses children beyond what may wait in the tenant. */
+  /** Refuses children beyond the tenant's queue limit. */
   admit(children: NewJob[]): Promise<void>;
-  /** Told of children that were put in, so that somebody wakes up for them. */
+  /** Children were enqueued: wakes the workers. */
   onEnqueued?(enqueued: Enqueued): void;
-  /** Aborts the signal now if the lease has run out, e.g. while the process stood still. */
+  /** Aborts the signal now if the lease has expired, e.g. while the process was suspended. */
   check?(): void;
-  /** Asks the executor to stop this attempt. */
+  /** Stops this attempt. */
   stop(reason: StopReason): void;
 }

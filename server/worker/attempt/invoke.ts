@@ -11,7 +11,7 @@ export function invokeHere(definition: JobDefinition, parts: ContextParts): unkn
   return definition.phases?.find((one) => one.name === phase.name)?.run(context);
 }
 
-/** Checked at enqueue; the schema may have changed since, and its output is made here. */
+/** Was checked at enqueue; the schema may have changed since, and its output is produced here. */
 export function parsePayload(definition: JobDefinition, payload: unknown): unknown {
   if (definition.payload === undefined) return payload;
   const parsed = definition.payload.safeParse(payload);
@@ -21,7 +21,7 @@ export function parsePayload(definition: JobDefinition, payload: unknown): unkno
   throw new Fatal(`${field}: ${issue?.message ?? 'is not valid'}`, { code: 'INVALID_PAYLOAD' });
 }
 
-/** A state that no longer fits its schema is as good as none. */
+/** A state that no longer fits its schema is ignored. */
 export function parseCheckpoint(definition: JobDefinition, stored: unknown): unknown {
   if (stored === null || stored === undefined) return undefined;
   if (definition.checkpoint === undefined) return stored;

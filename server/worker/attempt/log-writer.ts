@@ -1,5 +1,5 @@
-// Gathers a job's log lines and writes them in batches. A handler that logs faster than the
-// database takes it loses its oldest unwritten lines, and the log says how many.
+// Buffers a job's log lines and writes them in batches. A handler that logs faster than the database writes loses its
+// oldest unwritten lines, and the log says how many.
 import type { NewLogLine } from '../../jobs/attempt/logs.ts';
 import { Coalescer } from './coalesce.ts';
 import type { LogLevel } from './effects.ts';

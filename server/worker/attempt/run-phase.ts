@@ -1,4 +1,4 @@
-// One phase: its tries, its time limit, and what became of it.
+// One phase: its attempts, its time limit, and its end.
 import type { JobError } from '../../jobs/model/job.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
@@ -12,13 +12,13 @@ export type PhaseEnd =
   | { status: 'completed' | 'partial'; result: unknown; message?: string | undefined }
   | { status: 'skipped'; message: string }
   | { status: 'failed'; error: JobError; recoverable: boolean }
-  /** The attempt was told to stop; the executor knows why. */
+  /** The attempt was asked to stop; its signal has the reason. */
   | { status: 'stopped' }
   | { status: 'lost' };
 
 /**
  * Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. The
- * kill signal is looked up when it is needed: one that nobody looks at is never made.
+ * kill signal is read only when it is needed, because reading it creates it.
  */
 export type Invoke = (parts: ContextParts, killer: { readonly kill: AbortSignal }) => unknown;
 
@@ -39,7 +39,7 @@ export async function runPhase(phaseRun: PhaseRun): Promise<PhaseEnd> {
     const end = await tryPhase(phaseRun);
     if (end.status !== 'failed' || !end.recoverable || attempt >= attempts) return end;
     const delayMs = backoffMs({ ...defaultBackoff, ...phase.retry }, attempt, Math.random());
-    phaseRun.parts.effects().log('warn', `phase ${phase.name} failed and is tried again`, {
+    phaseRun.parts.effects().log('warn', `phase ${phase.name} failed and is retried`, {
       attempt,
       delay_ms: delayMs,
       error: end.error,
@@ -62,7 +62,7 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
     };
     const stopping = { signal: limit.signal, check: () => run.check?.() };
     const value = await invoke({ ...parts, stopping, onPartial }, limit);
-    const error = resultFault(phase, value);
+    const error = findResultError(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };
     const stored = toStorable(value, run.config.resultLimitBytes, `The result of phase ${phase.name}`);
     if (!stored.ok) return { status: 'failed', error: stored.error, recoverable: false };
@@ -77,7 +77,7 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
   }
 }
 
-function resultFault(phase: PhaseDefinition, value: unknown): JobError | undefined {
+function findResultError(phase: PhaseDefinition, value: unknown): JobError | undefined {
   const issue = phase.result?.safeParse(value).error?.issues[0];
   if (issue === undefined) return undefined;
   const path = ['result', ...issue.path].join('.');
@@ -89,7 +89,7 @@ function resultFault(phase: PhaseDefinition, value: unknown): JobError | undefin
 
 const maxTimerMs = 2 ** 31 - 1;
 
-/** A phase's own time: first its signal, then, for code that does not listen, the end of waiting. */
+/** The time limit of a phase: aborts its signal, then gives up on code that does not observe the signal. */
 class TimeLimit {
   readonly signal: AbortSignal;
   readonly kill: AbortSignal;
@@ -114,7 +114,7 @@ class TimeLimit {
     const reason = { kind: 'timedOut' as const, afterSeconds: seconds, phase: phase.name };
     const giveUp = () => {
       kill.abort(reason);
-      // Code in this process cannot be ended: the executor fences it off. A thread is gone by then.
+      // Code in this process cannot be terminated: its job is fenced off. A thread has exited by then.
       if (!isolated) run.stop(reason);
     };
     this.#timer = setTimeout(

@@ -1,9 +1,9 @@
-// Why an attempt must stop. The executor aborts the attempt's signal with one of these; what a
-// handler sees is a JobStopped error that carries it.
+// Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
+// that carries it.
 
 import type { CancelDetail } from '../../jobs/model/job.ts';
 
-/** `by` is what the request on the flag said: who, why, when. */
+/** `by` is what the stop request says: who, why, when. */
 export type StopReason =
   | { kind: 'paused'; by?: CancelDetail | undefined }
   | { kind: 'canceled'; by?: CancelDetail | undefined }

@@ -3,11 +3,11 @@ import type { JobError } from '../../jobs/model/job.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
-const longestText = 4000;
+const maxTextLength = 4000;
 
 /** Text as Postgres can hold it. */
-export function storableText(text: string, longest = longestText): string {
-  const cut = text.length > longest ? `${text.slice(0, longest)}…` : text;
+export function storableText(text: string, maxLength = maxTextLength): string {
+  const cut = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
   return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
 }
 
@@ -29,8 +29,8 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
     return { ok: false, error: { code: 'RESULT_TOO_LARGE', message, bytes, limit: limitBytes } };
   }
   const copy: unknown = JSON.parse(text);
-  const fault = findJsonViolation(copy);
-  if (fault) return notJson(what, `${fault.field === '' ? '' : `at ${fault.field} `}${fault.message}`);
+  const reason = findJsonViolation(copy);
+  if (reason) return notJson(what, `${reason.field === '' ? '' : `at ${reason.field} `}${reason.message}`);
   return { ok: true, value: copy };
 }
 
@@ -40,8 +40,7 @@ function notJson(what: string, reason: string): Storable {
   return { ok: false, error: { code: 'RESULT_NOT_JSON', message: `${what} cannot be stored as JSON: it ${reason}.` } };
 }
 
-// What JSON.stringify would drop or turn into something else without a word. A property that is
-// undefined is left out, as everybody expects.
+// What JSON.stringify would drop or change silently. A property that is undefined is left out, as usual.
 function refuse(this: unknown, key: string, value: unknown): unknown {
   const at = key === '' ? '' : ` at ${JSON.stringify(key)}`;
   switch (typeof value) {

@@ -7,7 +7,7 @@ import type { BackoffPolicy } from '../../kernel/backoff.ts';
 export interface RetryOptions extends Partial<BackoffPolicy> {
   /** Attempts in all, the first included. */
   attempts?: number;
-  /** Which errors are tried again beside `Recoverable`: none, all but `Fatal`, or those with these codes. */
+  /** Which errors are retried besides `Recoverable`: none, all but `Fatal`, or those with these codes. */
   on?: 'recoverable' | 'any' | readonly string[];
 }
 
@@ -37,7 +37,7 @@ export interface ChildOptions {
   /** ISO time. */
   runAt?: string;
   maxAttempts?: number;
-  /** Tells this child from the others of the same job; by default its place in the order of calls. */
+  /** Identifies this child among those of the same job; by default its position in the order of calls. */
   key?: string;
 }
 
@@ -65,11 +65,11 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   addUsage(usage: { tokens: number }): Promise<void>;
   /** Rejects with `JobStopped` when the handler must stop. */
   sleep(ms: number): Promise<void>;
-  /** Puts a child job into the same tenant; a retry that asks again gets the same child. */
+  /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
   /** Stores a state that the next attempt finds in `lastCheckpoint`. */
   checkpoint(state: C): Promise<void>;
-  /** The work goes on but is not whole: the phase ends as partial, and the job as PARTIAL. */
+  /** Marks the result as incomplete: the phase ends as partial, and the job as PARTIAL. */
   markPartial(reason: string): void;
 }
 
@@ -95,13 +95,13 @@ export interface JobOptions<P = unknown, C = unknown> {
   retry?: RetryOptions;
   /** Of one attempt; 0 for no limit. Default: the tenant's, else `JOB_TIMEOUT_SECONDS`. */
   timeoutSeconds?: number;
-  /** `thread`: the handler runs in a worker thread, which is ended if it does not stop. */
+  /** `thread`: the handler runs in a worker thread, which is terminated if it does not stop. */
   isolation?: 'none' | 'thread';
-  /** What a failure does to the lane: `block` (default) holds it, `continue` lets the next job go. */
+  /** What a failure does to the lane: `block` (default) holds it, `continue` lets the next job run. */
   onError?: 'block' | 'continue';
 }
 
-/** What the engine works with; made by `defineJob` only. */
+/** A checked definition; created by `defineJob` only. */
 export interface JobDefinition extends JobOptions {
   readonly leasehold: typeof definitionMark;
   // biome-ignore lint/suspicious/noExplicitAny: the payload's type is checked by its schema before it gets here.
@@ -114,7 +114,7 @@ export interface JobDefinition extends JobOptions {
   isolate?: Isolate;
 }
 
-/** Takes the parts of a context and the signal that ends all waiting. */
+/** Gets the parts of a context and the signal that ends the grace. */
 // biome-ignore lint/suspicious/noExplicitAny: the parts belong to the worker; naming their type here would go in circles.
 export type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
 
@@ -161,8 +161,8 @@ export function defineJob<P = unknown>(
 ): JobDefinition;
 export function defineJob(options: object): JobDefinition {
   const definition = { ...options, leasehold: definitionMark } as JobDefinition;
-  const fault = findDefinitionFault(definition);
-  if (fault) throw new TypeError(fault);
+  const problem = findDefinitionError(definition);
+  if (problem) throw new TypeError(problem);
   return definition;
 }
 
@@ -171,7 +171,7 @@ export function isDefinition(value: unknown): value is JobDefinition {
 }
 
 /** Why this is no job definition; undefined if it is one. */
-export function findDefinitionFault(d: JobDefinition): string | undefined {
+export function findDefinitionError(d: JobDefinition): string | undefined {
   if (typeof d.type !== 'string' || !typePattern.test(d.type)) {
     return `type must match ${typePattern.source}, not ${JSON.stringify(d.type)}`;
   }

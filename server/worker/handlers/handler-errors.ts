@@ -1,4 +1,4 @@
-// How a handler says what kind of failure it met. Told apart by a registered symbol, not by class:
+// The errors by which a handler classifies a failure. Recognized by a registered symbol, not by class:
 // a handler module may load its own copy of this file (TypeScript loader, worker thread).
 
 const disposition = Symbol.for('leasehold.disposition');
@@ -22,19 +22,19 @@ class HandlerError extends Error {
   }
 }
 
-/** May go better next time: the job is tried again while it has attempts left. */
+/** May succeed next time: the job is retried while it has attempts left. */
 export class Recoverable extends HandlerError {
   override name = 'Recoverable';
   readonly [disposition]: Disposition = 'recoverable';
 }
 
-/** Trying again is no use, whatever the retry policy says. */
+/** Not retried, whatever the retry policy says. */
 export class Fatal extends HandlerError {
   override name = 'Fatal';
   readonly [disposition]: Disposition = 'fatal';
 }
 
-/** Thrown in a phase: it is skipped, and the job goes on with the next one. */
+/** Thrown in a phase: the phase is skipped, and the job continues with the next one. */
 export class SkipPhase extends HandlerError {
   override name = 'SkipPhase';
   readonly [disposition]: Disposition = 'skipPhase';

@@ -11,7 +11,7 @@ export class HandlerRegistry implements JobTypes {
 
   readonly threads: ThreadPool | undefined;
 
-  /** Without `threads` every handler runs in this thread, whatever it says of isolation. */
+  /** Without `threads` every handler runs in this thread, whatever its isolation. */
   constructor(definitions: Iterable<JobDefinition>, threads?: ThreadPool) {
     this.threads = threads;
     for (const given of definitions) {
@@ -42,7 +42,7 @@ export class HandlerRegistry implements JobTypes {
     const schema = this.#definitions.get(type)?.payload;
     if (schema === undefined) return { ok: true, payload };
     const parsed = schema.safeParse(payload);
-    // Stored as it was given: the schema's output (dates, say) need not be JSON, and is made when the job runs.
+    // Stored as given: the schema's output (dates, for example) need not be JSON, and is produced when the job runs.
     if (parsed.success) return { ok: true, payload };
     const issue = parsed.error.issues[0];
     const field = formatPath(['payload', ...(issue?.path ?? [])]);

@@ -1,4 +1,4 @@
-// Turns whatever a handler threw into the error that is stored with the job.
+// Converts a thrown value into the error that is stored with the job.
 import type { Job, JobError } from '../../jobs/model/job.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 import { storableText } from '../attempt/storable.ts';
@@ -39,7 +39,7 @@ function storableDetails(details: unknown): object | undefined {
   }
 }
 
-/** Whether a failure may go better next time: what the error says of itself, then the job's policy, then the type's. */
+/** Whether a failure is retried: by the error's own class, then the job's policy, then the type's. */
 export function isRecoverable(error: unknown, job: Pick<Job, 'retry'>, retry: RetryOptions | undefined): boolean {
   const says = dispositionOf(error);
   if (says !== undefined) return says === 'recoverable';

@@ -1,5 +1,5 @@
-// Finds the handlers that HANDLERS names: one module, or every module of a directory. Anything wrong
-// stops the boot with the file and the reason.
+// Loads the handlers that HANDLERS names: one module, or every module of a directory. An invalid module fails the boot
+// with the file and the reason.
 import { readdir, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { ConfigError } from '../../kernel/config.ts';

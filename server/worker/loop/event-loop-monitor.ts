@@ -1,6 +1,6 @@
-// Notices when a handler blocks the event loop of the daemon, says so with the types that were
-// running, and counts it. Such a handler belongs into a thread: `isolation: 'thread'`. It watches
-// while jobs run and for a while after anything was asked of the daemon: an idle one sleeps.
+// Detects that a handler blocks the event loop of the daemon, logs the types that were running, and counts it. Such a
+// handler belongs in a thread: `isolation: 'thread'`. Measures while jobs run and for a while after a claim or request:
+// an idle daemon has no timer.
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 
@@ -9,25 +9,25 @@ export interface EventLoopMonitorOptions {
   /** Job types that run in this thread now. */
   runningTypes(): string[];
   onBlocked(seconds: number): void;
-  /** How late the loop was, every time it was looked at. */
+  /** How late the event loop was, at every measurement. */
   onDelay?(ms: number): void;
-  /** Whether any job runs here. */
+  /** Whether any job runs in this daemon. */
   isRunning(): boolean;
   warnAfterMs?: number;
   sleepAfterMs?: number;
 }
 
 const everyMs = 100;
-const restAfterMs = 5000;
+const sleepAfterMs = 5000;
 
 export class EventLoopMonitor implements Service {
-  readonly name = 'event loop watch';
+  readonly name = 'event-loop-monitor';
   readonly #options: EventLoopMonitorOptions;
   #timer: NodeJS.Timeout | undefined;
   #dueAt = 0;
   #wokenAt = Number.NEGATIVE_INFINITY;
   #stopped = true;
-  /** Types that ran at the last look, or began after it: a handler that blocked the loop has mostly ended by now. */
+  /** Types that ran at the last measurement or started since: a handler that blocked the loop has mostly ended by now. */
   #ranTypes = new Set<string>();
 
   constructor(options: EventLoopMonitorOptions) {
@@ -44,7 +44,7 @@ export class EventLoopMonitor implements Service {
     this.#sleep();
   }
 
-  /** Something begins that might block the loop. Cheap enough for every claim and request. */
+  /** Something starts that might block the event loop. Cheap enough for every claim and request. */
   wake(): void {
     this.#wokenAt = performance.now();
     if (this.#stopped || this.#timer !== undefined) return;
@@ -53,7 +53,7 @@ export class EventLoopMonitor implements Service {
     this.#timer.unref();
   }
 
-  /** A handler of this type begins. */
+  /** A handler of this type starts. */
   began(type: string): void {
     if (this.#timer !== undefined) this.#ranTypes.add(type);
   }
@@ -74,13 +74,13 @@ export class EventLoopMonitor implements Service {
     this.#options.onDelay?.(lateMs);
     const ranTypes = this.#ranTypes;
     this.#ranTypes = new Set(this.#options.runningTypes());
-    if (now - this.#wokenAt > (this.#options.sleepAfterMs ?? restAfterMs) && !this.#options.isRunning()) this.#sleep();
+    if (now - this.#wokenAt > (this.#options.sleepAfterMs ?? sleepAfterMs) && !this.#options.isRunning()) this.#sleep();
     // Half a second is beyond garbage collection and short bursts of work.
     if (lateMs < (this.#options.warnAfterMs ?? 500)) return;
     this.#options.onBlocked(lateMs / 1000);
     this.#options.logger.warn(
       { blockedMs: Math.round(lateMs), runningTypes: [...new Set([...ranTypes, ...this.#ranTypes])].slice(0, 20) },
-      'event loop was blocked; a handler that computes for long belongs into a thread',
+      'event loop was blocked; a handler that computes for long belongs in a thread',
     );
   }
 }

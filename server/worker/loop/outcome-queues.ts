@@ -64,7 +64,7 @@ export class OutcomeQueues<T extends FinishedAttempt> {
 
   #choose(max: number): OutcomeQueue<T> {
     if (this.#first.load < loadPerQueue) return this.#first;
-    return this.#all.slice(0, max).reduce((least, queue) => (queue.load < least.load ? queue : least));
+    return this.#all.slice(0, max).reduce((shortest, queue) => (queue.load < shortest.load ? queue : shortest));
   }
 }
 

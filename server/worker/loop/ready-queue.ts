@@ -1,9 +1,9 @@
-// Jobs that were claimed ahead of their slots, so that quick ones share statements and commits. They
-// are leased and kept alive like any other; what has not begun in time goes back to the others.
+// Attempts that were claimed ahead of their slots, so that short jobs share statements and commits. Their leases are
+// renewed like any other; an attempt that does not start in time is requeued.
 import { priorityRank } from '../../jobs/model/job.ts';
 import type { Attempt } from '../attempt/attempt.ts';
 
-// How much work may lie ready, in time and in number.
+// How much work may be claimed ahead, in time and in number.
 const aheadMs = 100;
 const maxAhead = 4500;
 const requeueAfterMs = 1000;
@@ -11,20 +11,20 @@ const requeueAfterMs = 1000;
 export class ReadyQueue {
   #attempts: Attempt[] = [];
   #timer: NodeJS.Timeout | undefined;
-  /** How long an attempt takes of late; unknown means long. */
+  /** Moving average of how long an attempt takes; unknown means long. */
   #averageMs = Number.POSITIVE_INFINITY;
 
   get size(): number {
     return this.#attempts.length;
   }
 
-  /** How many jobs `slots` slots will begin within the next moment, beyond those that are free. */
+  /** How many jobs `slots` slots will start within `aheadMs`, beyond those that are free. */
   ahead(slots: number): number {
     if (this.#averageMs > aheadMs) return 0;
     return Math.min(maxAhead, Math.floor((slots * aheadMs) / Math.max(1, this.#averageMs)));
   }
 
-  /** An attempt took so long. */
+  /** Records how long an attempt took. */
   observe(ms: number): void {
     this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
   }
@@ -32,13 +32,13 @@ export class ReadyQueue {
   add(attempts: readonly Attempt[]): void {
     const waiting = this.#attempts.length > 0;
     for (const attempt of attempts) this.#attempts.push(attempt);
-    // An urgent job does not wait behind what was claimed before it.
+    // An urgent job starts before what was claimed earlier.
     if (waiting) this.#attempts.sort((a, b) => priorityRank(a.job.priority) - priorityRank(b.job.priority));
   }
 
-  /** The next ones to begin. What stays is returned if it has to wait for long. */
+  /** The next attempts to start. Those that stay are requeued if they wait too long. */
   take(count: number): Attempt[] {
-    // One that was stopped while it waited has ended already and must not take a slot.
+    // An attempt that was stopped while it waited has ended and must not take a slot.
     this.#attempts = this.#attempts.filter((attempt) => !attempt.finished);
     const taken = this.#attempts.splice(0, count);
     if (this.#attempts.length > 0) this.#timer ??= setTimeout(() => this.#requeueOld(), requeueAfterMs);
@@ -51,14 +51,14 @@ export class ReadyQueue {
     for (const attempt of this.#attempts.splice(0)) attempt.requeue(reason);
   }
 
-  /** Slots did not come free as expected: others may run these jobs. */
+  /** Slots did not become free as expected: other daemons may run these jobs. */
   #requeueOld(): void {
     this.#timer = undefined;
     const tooOld = performance.now() - requeueAfterMs / 2;
     const old = this.#attempts.filter((attempt) => attempt.claimedAt < tooOld);
     this.#attempts = this.#attempts.filter((attempt) => attempt.claimedAt >= tooOld);
     for (const attempt of old) attempt.requeue('not started in time');
-    // What runs now is not quick: claiming ahead again would only pass the same jobs to and fro.
+    // The running jobs are not short: claiming ahead again would claim and requeue the same jobs.
     if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;
     if (this.#attempts.length > 0) this.#timer = setTimeout(() => this.#requeueOld(), requeueAfterMs / 2);
   }

@@ -1,10 +1,10 @@
-// The daemon's slots, shared fairly: while others are hungry nobody takes more than its share, and
-// a freed slot goes first to the tenant that runs least. The last free slots are reserved for tenants
-// that run nothing, one for each: jobs of hours cannot keep another tenant's first job waiting. No I/O here.
+// The daemon's slots, shared fairly: while other tenants wait, none takes more than its share, and a freed slot goes
+// first to the tenant with the fewest running jobs. The last free slots are reserved for tenants that run nothing, one
+// each, so that jobs of hours do not keep another tenant's first job waiting. No I/O here.
 
 export interface SlotWaiter {
   readonly key: string;
-  /** Called when it may ask again. */
+  /** Called when a slot may be free. */
   onSlotFree(): void;
 }
 
@@ -27,7 +27,7 @@ export class Slots {
     this.#reserved = total > 1 ? Math.ceil(total * reservedShare) : 0;
   }
 
-  /** Tenants that this daemon works for. What none of them could claim is not kept free. */
+  /** How many tenants this daemon works for: no more slots than that are reserved. */
   set tenants(count: number) {
     const fewer = count < this.#tenants;
     this.#tenants = count;
@@ -47,7 +47,7 @@ export class Slots {
     return this.#waiters.size - (this.#waiters.has(key) ? 1 : 0);
   }
 
-  /** How many the tenant could take now, to have `tenantLimit` in all at most. */
+  /** How many slots the tenant may take now without exceeding `tenantLimit`. */
   freeFor(key: string, tenantLimit: number): number {
     const free = this.total - this.#used;
     const running = this.runningOf(key);
@@ -75,7 +75,7 @@ export class Slots {
     return granted;
   }
 
-  /** It has something to claim and no slot for it. */
+  /** The tenant has work and no slot for it. */
   wait(tenant: SlotWaiter): void {
     this.#waiters.set(tenant.key, tenant);
   }
@@ -89,14 +89,14 @@ export class Slots {
     this.#notifyWaiters();
   }
 
-  /** A tenant that has nothing to claim, or is stopped, is no rival. */
+  /** The tenant has nothing to claim, or is stopped: it does not compete for slots. */
   forget(key: string): void {
     this.#waiters.delete(key);
   }
 
   #notifyWaiters(): void {
     if (this.#waiters.size === 0) return;
-    const byLeast = [...this.#waiters.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
-    for (const tenant of byLeast) tenant.onSlotFree();
+    const fewestFirst = [...this.#waiters.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
+    for (const tenant of fewestFirst) tenant.onSlotFree();
   }
 }

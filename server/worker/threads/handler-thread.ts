@@ -1,5 +1,5 @@
-// The inside of a thread that runs isolated handlers, one at a time. Talks to the daemon by messages
-// only: it has no database, and can be ended at any moment.
+// Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
+// database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import { monotonicMs } from '../../kernel/monotonic.ts';
 import type { Effects, LeaseAssertion } from '../attempt/effects.ts';
@@ -56,7 +56,7 @@ class HandlerThread {
         effects: () => this.#effects,
         onPartial: (reason) => this.#send({ kind: 'partial', reason }),
       });
-      // The daemon checks the size; what a message cannot carry must not get that far.
+      // The daemon checks the size; a value that a message cannot carry is refused here.
       const stored = toStorable(value, Number.POSITIVE_INFINITY, 'The result');
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
       this.#send({ kind: 'done', result: stored.value, health: health() });
@@ -113,7 +113,7 @@ class HandlerThread {
   }
 }
 
-/** Data as a message can carry it; what JSON cannot hold is said instead. */
+/** Data as a message can carry it; a note replaces what JSON cannot hold. */
 function plain<T>(value: T): T {
   const stored = toStorable(value, Number.POSITIVE_INFINITY, 'data');
   return (stored.ok ? stored.value : { not_stored: stored.error.message }) as T;
@@ -124,6 +124,6 @@ function health(): ThreadHealth {
   return { heapUsedBytes: process.memoryUsage().heapUsed, leftovers };
 }
 
-// Of each thread by itself: stacks name the lines that people wrote.
+// A setting of each thread: stacks name source lines.
 process.setSourceMapsEnabled(true);
 if (parentPort !== null) new HandlerThread(parentPort);

@@ -1,5 +1,5 @@
-// The daemon's side of one job in a thread: hands it over, serves its effects, passes the stop on,
-// and learns how it ended, by a message, by a crash, or by being killed.
+// The daemon's side of one job in a thread: sends the job, serves its effects, forwards the stop, and returns how it
+// ended: by a message, by a crash, or killed.
 import type { Worker } from 'node:worker_threads';
 import { assertNever } from '../../kernel/errors.ts';
 import type { ContextParts } from '../attempt/context.ts';
@@ -13,7 +13,7 @@ export interface ThreadEnd {
   result(): unknown;
 }
 
-/** Rejects if the thread is gone: crashed, out of memory, left by process.exit, or killed. */
+/** Rejects if the thread has exited: by a crash, out of memory, process.exit, or killed. */
 export function callThread(
   thread: Worker,
   target: { file: string; type: string },
@@ -55,15 +55,15 @@ export function callThread(
     const onStop = () => post({ kind: 'stop', reason: stopReasonOf(parts.stopping.signal) ?? { kind: 'canceled' } });
     const onKill = () =>
       end(async () => {
-        // Only when the thread is gone has the handler really ended.
+        // The handler has ended only when the thread has exited.
         await thread.terminate().catch(() => {});
         reject(Object.assign(new Error('The handler did not stop and was ended.'), { code: 'HANDLER_KILLED' }));
       });
-    const end = (settle: () => void) => {
+    const end = (finish: () => void) => {
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
       parts.stopping.signal.removeEventListener('abort', onStop);
       kill.removeEventListener('abort', onKill);
-      settle();
+      finish();
     };
 
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);

@@ -1,4 +1,4 @@
-// How an error crosses the border of a thread and is the same on the other side.
+// Converts errors to messages between threads and back.
 
 import { JobStopped } from '../attempt/stop-reason.ts';
 import { traceOf } from '../handlers/error-trace.ts';

@@ -1,4 +1,4 @@
-// What the daemon and the thread of an isolated handler say to each other. Everything is plain data.
+// The messages between the daemon and the thread of an isolated handler. Plain data only.
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { LogLevel, PhaseScope } from '../attempt/effects.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
@@ -29,7 +29,7 @@ export type FromHandler =
   | { kind: 'done'; result: unknown; health: ThreadHealth }
   | { kind: 'failed'; error: SentError; health: ThreadHealth };
 
-/** Effects that answer. */
+/** Effects that return a value. */
 export type HandlerCall =
   | { effect: 'addUsage'; tokens: number }
   | { effect: 'assertLease' }
@@ -39,7 +39,7 @@ export type HandlerCall =
 /** Whether the thread can take another job. */
 export interface ThreadHealth {
   heapUsedBytes: number;
-  /** Timers that the handler left behind: whatever they do would be blamed on the next job. */
+  /** Timers that the handler left running: their errors would be attributed to the next job. */
   leftovers: number;
 }
 

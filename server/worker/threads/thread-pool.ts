@@ -1,5 +1,5 @@
 // Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
-// memory. A thread that crashes, leaks or does not stop is ended; the daemon and its other jobs go on.
+// memory. A thread that crashes, leaks or does not stop is terminated; the daemon and its other jobs are not affected.
 import type { Worker } from 'node:worker_threads';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
@@ -23,11 +23,11 @@ interface Waiting {
 
 // Long enough to bridge the gaps of steady work, short enough to give the memory back.
 const idleMs = 60_000;
-// Above this share of its memory a thread is replaced before the next job has to pay for the last one's leak.
+// Above this share of its memory a thread is replaced, so that the next job does not fail from the last one's leak.
 const leakShare = 0.5;
 
 export class ThreadPool implements Service {
-  readonly name = 'handler threads';
+  readonly name = 'handler-threads';
   readonly #options: ThreadPoolOptions;
   #idle: { thread: Worker; timer: NodeJS.Timeout }[] = [];
   #busy = new Set<Worker>();
@@ -92,7 +92,7 @@ export class ThreadPool implements Service {
       resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMb },
     });
     this.#busy.add(thread);
-    // Those who run a job hear of it too; without this listener an idle thread's error would end the daemon.
+    // A running job gets the error as well; without this listener an idle thread's error would end the daemon.
     thread.on('error', (error) => this.#options.logger.error({ err: error }, 'handler thread crashed'));
     thread.on('exit', () => this.#forget(thread));
     return thread;

@@ -33,8 +33,8 @@ test('many progress reports become few writes, and the last one is stored', asyn
   const { job, end } = await runJob(context, definition);
   expect(end).toEqual({ kind: 'completed', result: null });
   expect(await reread(context, job)).toMatchObject({ progress: 97, progressMessage: 'step 97' });
-  const told = await eventsOf(job.id, 'job.progress');
-  expect(told.map((data) => data.progress)).toEqual([1, 97]);
+  const notified = await eventsOf(job.id, 'job.progress');
+  expect(notified.map((data) => data.progress)).toEqual([1, 97]);
 });
 
 /** The attempt failed, and the next one may start. */

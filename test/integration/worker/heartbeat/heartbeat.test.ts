@@ -77,7 +77,7 @@ async function nextBeat(leaseId: string | null): Promise<void> {
 }
 
 test('a wish to stop arrives with the next beat', async () => {
-  const held = await holdJob();
+  const held = await holdJob({ leaseSeconds: 3600 });
   await pauseJob(context.db, context.schema, { jobId: held.job.id, actor: 'user:ann', author: 'ann' });
   await eventually(
     () => expect(held.asked[0]).toMatchObject({ cancelIntent: 'pause', cancelDetail: { author: 'ann' } }),

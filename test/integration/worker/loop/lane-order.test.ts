@@ -24,7 +24,7 @@ async function unfinished(): Promise<number> {
 }
 
 /** A handler that ends when the test says so: one job after the other, then all. */
-function createGate(leastMs = 0) {
+function createGate(minMs = 0) {
   const begun: string[] = [];
   const open: (() => void)[] = [];
   let free = false;
@@ -33,7 +33,7 @@ function createGate(leastMs = 0) {
     async run({ job }) {
       begun.push(job.id);
       if (free) return;
-      if (leastMs > 0) await delay(leastMs);
+      if (minMs > 0) await delay(minMs);
       await new Promise<void>((resolve) => open.push(resolve));
     },
   });
@@ -111,14 +111,14 @@ test('an urgent job of another lane does not wait until the lanes that run are e
 test('two daemons on many lanes of short jobs keep every order, and run nothing twice', async () => {
   const running = new Map<string, number>();
   const begun: string[] = [];
-  let most = 0;
+  let max = 0;
   const short = defineJob({
     type: 'short',
     async run({ job }) {
       const targetId = job.targetId as string;
       const now = (running.get(targetId) ?? 0) + 1;
       running.set(targetId, now);
-      most = Math.max(most, now);
+      max = Math.max(max, now);
       begun.push(job.id);
       await new Promise((resolve) => setImmediate(resolve));
       running.set(targetId, now - 1);
@@ -133,7 +133,7 @@ test('two daemons on many lanes of short jobs keep every order, and run nothing 
   const env = { WORKER_CONCURRENCY: '5', TENANT_CONCURRENCY: '5' };
   await Promise.all([1, 2].map(() => startDaemon(context, { handlers: [short], env })));
   await eventually(async () => expect(await unfinished()).toBe(0), patient);
-  expect(most).toBe(1);
+  expect(max).toBe(1);
   for (const targetId of lanes) {
     const expected = jobs.filter((job) => job.targetId === targetId).map((job) => job.id);
     expect(begun.filter((id) => expected.includes(id))).toEqual(expected);

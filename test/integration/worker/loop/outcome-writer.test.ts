@@ -33,17 +33,17 @@ const badResult = `result = '"bad"'::jsonb`;
 const anyEndOf = (type: string) => `type = '${type}' and status in ('SUCCESS', 'ERROR')`;
 
 interface Written {
-  settler: OutcomePump;
+  pump: OutcomePump;
   /** Job ids, in the order they were reported; those of outcomes that were not accepted begin with `-`. */
   reported: string[];
   /** Called while a batch is written. */
   meanwhile: (() => void)[];
 }
 
-function createSettler(): Written {
+function createPump(): Written {
   const reported: string[] = [];
   const meanwhile: (() => void)[] = [];
-  return { settler: new OutcomePump(pumpOptions(reported, meanwhile)), reported, meanwhile };
+  return { pump: new OutcomePump(pumpOptions(reported, meanwhile)), reported, meanwhile };
 }
 
 function pumpOptions(reported: string[], meanwhile: (() => void)[]): PumpOptions {
@@ -84,9 +84,9 @@ test.each([
     [0, 1, 2, 3].map((n) => (lane === undefined ? {} : { targetId: `${lane}-${n}` })),
   );
   const { jobs } = await claim(context);
-  const { settler, reported } = createSettler();
-  for (const [n, job] of jobs.entries()) settler.add(ending(job, complete(n === 1 ? 'bad' : n)), n === 3);
-  await settler.idle();
+  const { pump, reported } = createPump();
+  for (const [n, job] of jobs.entries()) pump.add(ending(job, complete(n === 1 ? 'bad' : n)), n === 3);
+  await pump.idle();
   expect(reported).toEqual(jobs.map((job) => job.id));
   for (const [n, job] of added.entries()) {
     const expected =
@@ -100,11 +100,11 @@ test('a retry and a pause that are refused become errors too', async () => {
   await refuse(`error ->> 'message' = 'bad'`);
   const added = await addJobs(context, [{ maxAttempts: 2 }, {}, {}]);
   const { jobs } = await claim(context);
-  const { settler } = createSettler();
-  settler.add(ending(jobs[0]!, { kind: 'retry', error: { code: 'X', message: 'bad' }, delayMs: 0 }), false);
-  settler.add(ending(jobs[1]!, { kind: 'stopPaused', message: 'bad' }), false);
-  settler.add(ending(jobs[2]!, complete('good')), true);
-  await settler.idle();
+  const { pump } = createPump();
+  pump.add(ending(jobs[0]!, { kind: 'retry', error: { code: 'X', message: 'bad' }, delayMs: 0 }), false);
+  pump.add(ending(jobs[1]!, { kind: 'stopPaused', message: 'bad' }), false);
+  pump.add(ending(jobs[2]!, complete('good')), true);
+  await pump.idle();
   for (const job of added.slice(0, 2)) {
     expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'RESULT_REFUSED' } });
   }
@@ -118,16 +118,16 @@ test.each(['with it', 'while it is written', 'after it'])(
     const lift = await refuse(anyEndOf('cursed'));
     const [cursed, other] = await addJobs(context, [{ type: 'cursed', maxAttempts: 2, targetId: 'cursed' }, {}]);
     const { jobs, leaseId } = await claim(context);
-    const { settler, reported, meanwhile } = createSettler();
+    const { pump, reported, meanwhile } = createPump();
     const held = jobs.find((job) => job.id === cursed!.id)!;
     const last = jobs.find((job) => job.id === other!.id)!;
-    const endLast = () => settler.add(ending(last, complete(1)), true);
+    const endLast = () => pump.add(ending(last, complete(1)), true);
     if (when === 'while it is written') meanwhile.push(endLast);
-    settler.add(ending(held, complete(1)), false);
+    pump.add(ending(held, complete(1)), false);
     if (when === 'with it') endLast();
-    await settler.idle();
+    await pump.idle();
     if (when === 'after it') endLast();
-    await settler.idle();
+    await pump.idle();
     expect(reported.sort()).toEqual([`-${held.id}`, last.id].sort());
     expect(await reread(context, other!)).toMatchObject({ status: 'SUCCESS' });
     expect(await reread(context, cursed!)).toMatchObject({ status: 'RUNNING', leaseId });
@@ -138,8 +138,8 @@ test.each(['with it', 'while it is written', 'after it'])(
     expect(await recoverLease(context.db, context.schema, lease!, sweep)).toEqual({ jobs: 1, failed: 0 });
     expect(await reread(context, cursed!)).toMatchObject({ status: 'QUEUED', attempt: 1 });
     const again = await claim(context);
-    settler.add(ending(again.jobs[0]!, complete(2)), true);
-    await settler.idle();
+    pump.add(ending(again.jobs[0]!, complete(2)), true);
+    await pump.idle();
     expect(await reread(context, cursed!)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
     // A lease of which everything was written ends as usual.
     expect(await leaseIsLeft(again.leaseId)).toBe(false);
@@ -157,7 +157,7 @@ test.each([
     [1, 2, 3].map((n) => ({ targetId: targetId && `${targetId}-${n}` })),
   );
   const reported: string[] = [];
-  const settlers = new OutcomePump(pumpOptions(reported, []));
+  const pump = new OutcomePump(pumpOptions(reported, []));
   await db.transaction(async (tx) => {
     const claims = [];
     for (const _ of added) claims.push(await claim(context, { limit: 1 }));
@@ -170,33 +170,33 @@ test.each([
         targetId: jobs[0]!.targetId,
         outcome: complete(null),
       }));
-      for (const item of lost) settlers.add(item, false);
-      settlers.add(ending(jobs[0]!, complete(1)), true);
+      for (const item of lost) pump.add(item, false);
+      pump.add(ending(jobs[0]!, complete(1)), true);
     }
     const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
     await eventually(async () => expect(await db.query(waiting)).toHaveLength(connections));
-    expect(settlers.pending).toBe((3 - connections) * 101);
+    expect(pump.pending).toBe((3 - connections) * 101);
   });
-  await settlers.idle();
+  await pump.idle();
   expect(reported.filter((id) => !id.startsWith('-')).sort()).toEqual(added.map((job) => job.id).sort());
 });
 
-test('two settlers are idle when what one of them took has gone back through the other', async () => {
+test('the queues are idle when what came along with one of them was requeued through another', async () => {
   const { db, schema } = context;
   const [, next] = await addJobs(context, [{ targetId: 'two' }, { targetId: 'two' }]);
   const { jobs } = await claim(context);
   const reported: string[] = [];
-  const settlers: OutcomePump = new OutcomePump({
+  const pump: OutcomePump = new OutcomePump({
     ...pumpOptions(reported, []),
     nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
     // As when a drain has begun meanwhile.
     onClaimed: ({ jobs: taken }) => {
-      for (const job of taken) settlers.add(ending(job, { kind: 'requeue', reason: 'drained' }), true);
+      for (const job of taken) pump.add(ending(job, { kind: 'requeue', reason: 'drained' }), true);
     },
   });
   let idle: Promise<void> | undefined;
   await db.transaction(async (tx) => {
-    // The second settler waits for this lock; the first has enough to do to need it, and ends before it.
+    // The second queue waits for this lock; the first has enough to do to need it, and ends before it.
     await tx.query(`select id from ${schema}.targets where id = 'two' for update`);
     const leaseId = uuidv7();
     const lost = Array.from({ length: 100 }, () => ({
@@ -205,10 +205,10 @@ test('two settlers are idle when what one of them took has gone back through the
       targetId: null,
       outcome: complete(null),
     }));
-    for (const [n, item] of lost.entries()) settlers.add(item, n === 99);
-    settlers.add(ending(jobs[0]!, complete(1)), true);
+    for (const [n, item] of lost.entries()) pump.add(item, n === 99);
+    pump.add(ending(jobs[0]!, complete(1)), true);
     await eventually(() => expect(reported).toHaveLength(100));
-    idle = settlers.idle();
+    idle = pump.idle();
   });
   await idle;
   expect(await reread(context, next!)).toMatchObject({
@@ -223,9 +223,9 @@ test('two settlers are idle when what one of them took has gone back through the
 
 test('a daemon that cannot write the end of a job leaves it to the sweeper, and it runs again', async () => {
   const lift = await refuse(anyEndOf('unwritable'));
-  let goOn = () => {};
+  let proceed = () => {};
   const lifted = new Promise<void>((resolve) => {
-    goOn = resolve;
+    proceed = resolve;
   });
   const unwritable = defineJob({
     type: 'unwritable',
@@ -240,7 +240,7 @@ test('a daemon that cannot write the end of a job leaves it to the sweeper, and 
   await eventually(async () => expect(await reread(context, job)).toMatchObject({ attempt: 2 }), patient);
   expect(await eventTypes(context, job)).toEqual(['job.enqueued', 'job.started', 'job.lease_expired', 'job.started']);
   await lift();
-  goOn();
+  proceed();
   await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'), patient);
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
   await checkInvariants(context);

@@ -19,22 +19,22 @@ afterEach(() => checkInvariants(context));
 const leaseId = () => crypto.randomUUID();
 
 function createReservation(lease = leaseId()) {
-  const told: { started: Job[]; failed: unknown[] } = { started: [], failed: [] };
+  const recorded: { started: Job[]; failed: unknown[] } = { started: [], failed: [] };
   const reservation: Reservation = {
     leaseId: lease,
     owner: 'w1',
     leaseSeconds: 15,
-    started: (jobs) => told.started.push(...jobs),
-    failed: (error) => told.failed.push(error),
+    started: (jobs) => recorded.started.push(...jobs),
+    failed: (error) => recorded.failed.push(error),
   };
-  return { reservation, told };
+  return { reservation, recorded };
 }
 
 const echo = (given: Partial<NewJob> = {}): NewJob => ({ type: 'demo.echo', payload: {}, ...given });
 
 test('is enqueued and started in one transaction, with its lease and both events', async () => {
   const { db, schema } = context;
-  const { reservation, told } = createReservation();
+  const { reservation, recorded } = createReservation();
   const given = [echo({ payload: { at: new Date(0) }, maxAttempts: 3, author: 'ann' }), echo({ priority: 'HIGH' })];
   const enqueued = await enqueue(db, schema, given, 'test', { reserve: () => reservation });
 
@@ -42,8 +42,8 @@ test('is enqueued and started in one transaction, with its lease and both events
     { kind: 'created', started: true, job: { status: 'QUEUED', attempt: 0, leaseId: null } },
     { kind: 'created', started: true, job: { status: 'QUEUED' } },
   ]);
-  expect(told.started.map((job) => job.id)).toEqual(enqueued.map(({ job }) => job.id));
-  for (const job of told.started) {
+  expect(recorded.started.map((job) => job.id)).toEqual(enqueued.map(({ job }) => job.id));
+  for (const job of recorded.started) {
     const stored = await reread(context, job);
     expect(stored).toMatchObject({ status: 'RUNNING', attempt: 1, leaseId: reservation.leaseId, leaseOwner: 'w1' });
     expect(stored.startedAt).toBe(stored.createdAt);
@@ -83,12 +83,12 @@ test('is enqueued and started in one transaction, with its lease and both events
       },
     ]);
   }
-  expect(await reread(context, told.started[0]!)).toMatchObject({ payload: { at: '1970-01-01T00:00:00.000Z' } });
+  expect(await reread(context, recorded.started[0]!)).toMatchObject({ payload: { at: '1970-01-01T00:00:00.000Z' } });
   const leases = await db.query(`select kind, owner, job_ids from ${schema}.leases where id = $1`, [
     reservation.leaseId,
   ]);
-  expect(leases).toEqual([{ kind: 'local', owner: 'w1', job_ids: told.started.map((job) => job.id) }]);
-  for (const job of told.started) expect((await finish(context, job)).accepted.size).toBe(1);
+  expect(leases).toEqual([{ kind: 'local', owner: 'w1', job_ids: recorded.started.map((job) => job.id) }]);
+  for (const job of recorded.started) expect((await finish(context, job)).accepted.size).toBe(1);
 });
 
 test.each<[string, Partial<NewJob>]>([
@@ -106,10 +106,10 @@ test.each<[string, Partial<NewJob>]>([
 
 test('a refused insert leaves nothing behind and gives the slots back', async () => {
   const { db, schema } = context;
-  const { reservation, told } = createReservation();
+  const { reservation, recorded } = createReservation();
   const bad = [echo(), echo({ maxAttempts: 0 })];
   await expect(enqueue(db, schema, bad, 'test', { reserve: () => reservation })).rejects.toThrow(/check constraint/);
-  expect(told).toMatchObject({ started: [], failed: [expect.anything()] });
+  expect(recorded).toMatchObject({ started: [], failed: [expect.anything()] });
   expect(await db.query(`select id from ${schema}.leases where id = $1`, [reservation.leaseId])).toEqual([]);
 });
 

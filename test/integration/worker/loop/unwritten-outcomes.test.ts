@@ -29,12 +29,12 @@ function ending(job: Job): FinishedAttempt {
   return { jobId: job.id, leaseId: job.leaseId as string, targetId: job.targetId, outcome };
 }
 
-/** A settler whose leases nobody trusts any more, over a connection of its own. */
-function createSettler(url: string): { settler: OutcomePump; accepted: Map<string, boolean> } {
+/** A pump whose leases nobody trusts any more, over a connection of its own. */
+function createPump(url: string): { pump: OutcomePump; accepted: Map<string, boolean> } {
   const db = new Database({ url, poolMax: 2, logger: createLogger('silent'), statementTimeoutMs: 300 });
   onTestFinished(() => db.close());
   const accepted = new Map<string, boolean>();
-  const settler = new OutcomePump({
+  const pump = new OutcomePump({
     db,
     schema: context.schema,
     actor: 'worker:w1',
@@ -42,7 +42,7 @@ function createSettler(url: string): { settler: OutcomePump; accepted: Map<strin
     trustedForMs: () => 0,
     onFinished: ({ jobId }, isAccepted) => void accepted.set(jobId, isAccepted),
   });
-  return { settler, accepted };
+  return { pump, accepted };
 }
 
 async function recoverAll(): Promise<void> {
@@ -82,10 +82,10 @@ test.each(['the connection is gone', 'the statement takes too long'])(
     const first = jobs.find((job) => job.targetId === lane)!;
     const second = jobs.find((job) => job.targetId === null)!;
     const proxy = await startDelayingProxy(context.url);
-    const { settler, accepted } = createSettler(proxy.url);
+    const { pump, accepted } = createPump(proxy.url);
     const giveUp = async () => {
-      settler.add(ending(first), false);
-      await settler.idle();
+      pump.add(ending(first), false);
+      await pump.idle();
     };
     if (lane === 'gone') {
       proxy.refuse();
@@ -102,8 +102,8 @@ test.each(['the connection is gone', 'the statement takes too long'])(
       });
     }
     expect(accepted.get(first.id)).toBe(false);
-    settler.add(ending(second), true);
-    await settler.idle();
+    pump.add(ending(second), true);
+    await pump.idle();
     expect(accepted.get(second.id)).toBe(true);
     await expectLeaseRunsOut(first, second, leaseId);
   },

@@ -47,13 +47,13 @@ test('an enqueue that races the finish of the last job of its lane is never left
 test('lanes stay serial and in order although the loop claims ahead', async () => {
   const running = new Map<string, number>();
   const order: string[] = [];
-  let most = 0;
+  let max = 0;
   const quick = defineJob({
     type: 'quick',
     run: async ({ job }) => {
       const lane = job.targetId as string;
       running.set(lane, (running.get(lane) ?? 0) + 1);
-      most = Math.max(most, running.get(lane) as number);
+      max = Math.max(max, running.get(lane) as number);
       order.push(job.id);
       await new Promise((resolve) => setImmediate(resolve));
       running.set(lane, (running.get(lane) as number) - 1);
@@ -64,7 +64,7 @@ test('lanes stay serial and in order although the loop claims ahead', async () =
   await startDaemon(context, { handlers: [quick] });
   await startDaemon(context, { handlers: [quick] });
   await eventually(async () => expect(await unfinished()).toBe(0), patient);
-  expect(most).toBe(1);
+  expect(max).toBe(1);
   for (const lane of [0, 1, 2]) {
     const expected = jobs.filter((_job, n) => n % 3 === lane).map((job) => job.id);
     expect(order.filter((id) => expected.includes(id))).toEqual(expected);

@@ -15,8 +15,8 @@ interface Sent {
 /** Plays the part of the loop: sends while claims may be sent and there is room. */
 function setUp(room = () => 10) {
   const sent: Sent[] = [];
-  const told = { noRoom: 0, failed: [] as number[], claimed: [] as number[] };
-  const settled = () => new Promise<void>((resolve) => setImmediate(resolve));
+  const seen = { noRoom: 0, failed: [] as number[], claimed: [] as number[] };
+  const flushed = () => new Promise<void>((resolve) => setImmediate(resolve));
   const claims = new Claimer({
     db: {} as Database,
     workerId: 'w',
@@ -28,11 +28,11 @@ function setUp(room = () => 10) {
           request,
           answer: (jobs) => {
             resolve({ leaseId: request.leaseId, jobs: Array.from({ length: jobs }, () => ({})) as Claimed['jobs'] });
-            return settled();
+            return flushed();
           },
           fail: (error) => {
             reject(error);
-            return settled();
+            return flushed();
           },
         });
       }),
@@ -40,8 +40,8 @@ function setUp(room = () => 10) {
   const tenant = { slug: 'acme', schema: '"acme"', settings: {} } as unknown as Tenant;
   const claim = async (limit: number) => {
     const answer = await claims.next(tenant, limit);
-    if (answer.kind === 'claimed') told.claimed.push(answer.claimed.jobs.length);
-    else told.failed.push(answer.retryInMs);
+    if (answer.kind === 'claimed') seen.claimed.push(answer.claimed.jobs.length);
+    else seen.failed.push(answer.retryInMs);
     if (answer.kind === 'claimed') sendAll();
   };
   const sendAll = () => {
@@ -53,18 +53,18 @@ function setUp(room = () => 10) {
       }
       if (claims.isBusy) return;
       claims.setFull();
-      told.noRoom += 1;
+      seen.noRoom += 1;
       return;
     }
   };
   const send = () => {
     sendAll();
-    return settled();
+    return flushed();
   };
   return {
     claims,
     sent,
-    told,
+    seen,
     send,
     wake() {
       claims.wake();
@@ -91,12 +91,12 @@ describe('one at a time', () => {
   });
 
   test('a claim that came out short ends it, and nothing waits then', async () => {
-    const { claims, sent, wake, told } = setUp();
+    const { claims, sent, wake, seen } = setUp();
     await wake();
     await sent[0]!.answer(9);
     expect(sent).toHaveLength(1);
     expect(claims).toMatchObject({ isBusy: false, requested: 0, mayHaveWork: false, isDrained: true });
-    expect(told.claimed).toEqual([9]);
+    expect(seen.claimed).toEqual([9]);
   });
 
   test('what was announced while a claim was under way is looked for behind it', async () => {
@@ -149,23 +149,23 @@ describe('two at a time', () => {
 
 test('a short answer to a claim that was sent before a full one came does not end the line', async () => {
   let room = 10;
-  const { claims, sent, wake, told } = setUp(() => room);
+  const { claims, sent, wake, seen } = setUp(() => room);
   await wake();
   await sent[0]!.answer(10);
   room = 0;
   await sent[1]!.answer(10);
   await sent[2]!.answer(0);
   expect(claims).toMatchObject({ isBusy: false, mayHaveWork: true, isDrained: false });
-  expect(told.noRoom).toBe(1);
+  expect(seen.noRoom).toBe(1);
 });
 
 describe('without room', () => {
   test('it is said that something waits', async () => {
     let room = 0;
-    const { claims, sent, send, wake, told } = setUp(() => room);
+    const { claims, sent, send, wake, seen } = setUp(() => room);
     await wake();
     expect(sent).toEqual([]);
-    expect(told.noRoom).toBe(1);
+    expect(seen.noRoom).toBe(1);
     expect(claims).toMatchObject({ mayHaveWork: true, isDrained: false });
     room = 5;
     void send();
@@ -174,26 +174,26 @@ describe('without room', () => {
 
   test('beside a claim under way it is not: its answer makes room', async () => {
     let room = 5;
-    const { sent, wake, told } = setUp(() => room);
+    const { sent, wake, seen } = setUp(() => room);
     await wake();
     room = 0;
     await sent[0]!.answer(5);
-    expect(told.noRoom).toBe(1);
+    expect(seen.noRoom).toBe(1);
     room = 5;
     await wake();
     room = 0;
     await wake();
-    expect(told.noRoom).toBe(1);
+    expect(seen.noRoom).toBe(1);
   });
 });
 
 test('a claim that fails is tried again after a delay, not at once', async () => {
-  const { claims, sent, send, wake, told } = setUp();
+  const { claims, sent, send, wake, seen } = setUp();
   await wake();
   await sent[0]!.fail(new Error('refused'));
-  expect(told).toMatchObject({ claimed: [] });
-  expect(told.failed).toHaveLength(1);
-  expect(told.failed[0]).toBeGreaterThan(0);
+  expect(seen).toMatchObject({ claimed: [] });
+  expect(seen.failed).toHaveLength(1);
+  expect(seen.failed[0]).toBeGreaterThan(0);
   await send();
   expect(sent).toHaveLength(1);
   expect(claims).toMatchObject({ isBusy: false, requested: 0, isDrained: false });

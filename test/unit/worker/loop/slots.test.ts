@@ -2,9 +2,9 @@
 import { expect, test } from 'vitest';
 import { Slots, type SlotWaiter } from '../../../../server/worker/loop/slots.ts';
 
-/** A tenant that notes when it was told to ask again. */
-function tenant(key: string, told: string[] = []): SlotWaiter {
-  return { key, onSlotFree: () => told.push(key) };
+/** A tenant that notes when it was notified to ask again. */
+function tenant(key: string, notified: string[] = []): SlotWaiter {
+  return { key, onSlotFree: () => notified.push(key) };
 }
 
 test('a tenant alone takes all there is, up to its own limit', () => {
@@ -54,37 +54,37 @@ test('nobody is a rival of itself', () => {
   expect([slots.otherWaiters('a'), slots.otherWaiters('b')]).toEqual([0, 1]);
 });
 
-test('a freed slot is told to all that wait, first to the one that runs least', () => {
+test('a freed slot is notified to all that wait, first to the one that runs least', () => {
   const slots = new Slots(6);
-  const told: string[] = [];
+  const notified: string[] = [];
   slots.take(tenant('busy'), 3);
   slots.take(tenant('calm'), 1);
   slots.take(tenant('rest'), 2);
-  for (const key of ['busy', 'calm', 'idle']) expect(slots.take(tenant(key, told), 100)).toBe(0);
-  expect(told).toEqual([]);
+  for (const key of ['busy', 'calm', 'idle']) expect(slots.take(tenant(key, notified), 100)).toBe(0);
+  expect(notified).toEqual([]);
   slots.release('rest', 1);
-  expect(told).toEqual(['idle', 'calm', 'busy']);
+  expect(notified).toEqual(['idle', 'calm', 'busy']);
   slots.forget('calm');
   slots.release('rest', 1);
-  expect(told.slice(3)).toEqual(['idle', 'busy']);
+  expect(notified.slice(3)).toEqual(['idle', 'busy']);
 });
 
-test('who has what it asked for is not told', () => {
+test('who has what it asked for is not notified', () => {
   const slots = new Slots(2);
-  const told: string[] = [];
-  slots.take(tenant('a', told), 1);
-  slots.take(tenant('b', told), 1);
+  const notified: string[] = [];
+  slots.take(tenant('a', notified), 1);
+  slots.take(tenant('b', notified), 1);
   slots.release('a', 1);
-  expect(told).toEqual([]);
+  expect(notified).toEqual([]);
 });
 
 test('a release of nothing tells nobody', () => {
   const slots = new Slots(1);
-  const told: string[] = [];
+  const notified: string[] = [];
   slots.take(tenant('a'), 1);
-  slots.take(tenant('b', told), 1);
+  slots.take(tenant('b', notified), 1);
   slots.release('a', 0);
-  expect([told, slots.used]).toEqual([[], 1]);
+  expect([notified, slots.used]).toEqual([[], 1]);
 });
 
 test('to ask what is free changes nothing', () => {
@@ -155,15 +155,15 @@ test('nothing is kept free for tenants that are not there', () => {
   expect([slots.freeFor('a', 100), slots.freeFor('b', 100), slots.freeFor('c', 100)]).toEqual([0, 0, 1]);
 });
 
-test('a tenant that left no longer has a slot kept for it, and those that wait are told', () => {
+test('a tenant that left no longer has a slot kept for it, and those that wait are notified', () => {
   const slots = new Slots(4, { reservedShare: 0.5 });
-  const told: string[] = [];
+  const notified: string[] = [];
   slots.tenants = 2;
-  const a = tenant('a', told);
+  const a = tenant('a', notified);
   expect(slots.take(a, 100)).toBe(3);
   expect(slots.take(a, 100)).toBe(0);
   slots.tenants = 1;
-  expect(told).toEqual(['a']);
+  expect(notified).toEqual(['a']);
   expect(slots.take(a, 100)).toBe(1);
 });
 
