@@ -2,9 +2,9 @@
 
 import { isOutage } from '../database/availability.ts';
 import { explainDatabaseError } from '../database/explain-error.ts';
+import { prepareDemo } from '../demo/demo-tenant.ts';
 import { demoHandlers } from '../demo/handlers.ts';
 import { sampleJob } from '../demo/sample-job.ts';
-import { prepareDemo } from '../demo/demo-tenant.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { type Config, ConfigError, loadConfig } from '../kernel/config.ts';

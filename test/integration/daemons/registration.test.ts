@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { listDaemons } from '../../../server/daemons/live-daemons.ts';
-import { readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
+import { listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
 import { DaemonRegistration } from '../../../server/daemons/registration.ts';
 import { adminWorkerRoutes } from '../../../server/http/resources/workers.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
