@@ -1,5 +1,5 @@
 #!/usr/bin/env node
-// The `leasehold` command. Everything it does goes through the same functions as the HTTP API.
+// The `leasehold` command. It calls the same functions as the HTTP API.
 import { loadEnvFile } from '../kernel/environment.ts';
 import { runCli } from './program.ts';
 

@@ -1,4 +1,4 @@
-// The commands, and what every one of them shares: `--json`, words for errors, exit codes.
+// The commands, and what they share: `--json`, error texts, exit codes.
 import { Command, CommanderError } from 'commander';
 import { sqlState } from '../database/database.ts';
 import { explainDatabaseError } from '../database/explain-error.ts';
@@ -41,26 +41,26 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   }
 }
 
-/** Subcommands do not inherit by themselves; and `--json` may stand before or behind them. */
+/** Subcommands do not inherit settings by themselves, and `--json` may stand before or after them. */
 function inherit(program: Command): void {
-  const visit = (command: Command) => {
+  const addTo = (command: Command) => {
     for (const child of command.commands) {
       child.copyInheritedSettings(command);
       child
         .option('--json', 'print JSON instead of text')
         .on('option:json', () => program.setOptionValue('json', true));
-      visit(child);
+      addTo(child);
     }
   };
-  visit(program);
+  addTo(program);
 }
 
 function explain(error: unknown, terminal: Terminal, json: boolean): ExitCode {
-  // commander has said what it has to say.
+  // commander has already printed its message.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
-  const [code, name, words] = diagnose(error);
-  terminal.err(json ? `${JSON.stringify({ code: name, detail: words })}\n` : `error: ${words}\n`);
-  return code;
+  const [exitCode, code, detail] = diagnose(error);
+  terminal.err(json ? `${JSON.stringify({ code, detail })}\n` : `error: ${detail}\n`);
+  return exitCode;
 }
 
 function diagnose(error: unknown): [ExitCode, string, string] {
@@ -68,8 +68,8 @@ function diagnose(error: unknown): [ExitCode, string, string] {
   if (error instanceof ConfigError) return [2, 'CONFIG', error.message];
   if (error instanceof EmbeddedPostgresError) return [3, 'DATABASE_UNAVAILABLE', error.message];
   const state = sqlState(error);
-  const words = explainDatabaseError(error);
-  if (words !== undefined) return state === '42501' ? [1, 'FORBIDDEN', words] : [3, 'DATABASE_UNAVAILABLE', words];
+  const detail = explainDatabaseError(error);
+  if (detail !== undefined) return state === '42501' ? [1, 'FORBIDDEN', detail] : [3, 'DATABASE_UNAVAILABLE', detail];
   // 42P01: no such table, 3F000: no such schema.
   if (state === '42P01' || state === '3F000') {
     return [1, 'NOT_MIGRATED', 'the database has not been migrated; run `leasehold migrate` first'];

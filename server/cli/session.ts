@@ -1,5 +1,5 @@
-// What a command works with: the settings, a database that is opened when first needed, a way to
-// print. Without DATABASE_URL it is the embedded Postgres: the running daemon's, or started meanwhile.
+// What a command uses: the settings, a database that is opened when first needed, and printing. Without DATABASE_URL it
+// is the embedded Postgres: that of a running daemon, or one started for the command.
 import { pino } from 'pino';
 import { Database } from '../database/database.ts';
 import { findRunningPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
@@ -25,7 +25,7 @@ export class Session {
   constructor(terminal: Terminal, json: () => boolean) {
     this.terminal = terminal;
     this.#json = json;
-    // Standard output is for the result alone.
+    // Standard output has the result only.
     this.logger = pino({ level: 'warn' }, { write: (line: string) => terminal.err(line) });
   }
 
@@ -46,7 +46,7 @@ export class Session {
     return this.#database;
   }
 
-  /** The value as JSON, or the text for people. */
+  /** Prints the value as JSON with `--json`, else the text. */
   print(value: unknown, text: string): void {
     this.terminal.out(this.json ? `${JSON.stringify(value, null, 2)}\n` : `${text}\n`);
   }

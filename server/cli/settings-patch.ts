@@ -1,4 +1,4 @@
-// Makes one JSON merge patch of `--set name=value`, `--unset name` and `--merge json`.
+// One JSON merge patch from `--set name=value`, `--unset name` and `--merge json`.
 import { invalidFields } from '../kernel/parse.ts';
 
 export interface PatchSources {
@@ -22,7 +22,7 @@ function parseObject(text: string): Record<string, unknown> {
     const value: unknown = JSON.parse(text);
     if (typeof value === 'object' && value !== null && !Array.isArray(value)) return value as Record<string, unknown>;
   } catch {
-    // Not JSON: the words below.
+    // Not JSON: refused below.
   }
   throw invalidFields([{ field: '--merge', message: 'must be a JSON object' }]);
 }
@@ -33,7 +33,7 @@ function split(assignment: string): [string, string] {
   return [assignment.slice(0, at), assignment.slice(at + 1)];
 }
 
-/** JSON if it is JSON, otherwise the text: `5`, `["a"]`, `pause`. */
+/** Parsed if it is JSON, else the text itself: `5`, `["a"]`, `pause`. */
 function readValue(text: string): unknown {
   try {
     return JSON.parse(text);

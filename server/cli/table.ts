@@ -1,4 +1,4 @@
-// Rows as aligned columns, for people.
+// Text output: rows as aligned columns.
 
 export function table(headings: readonly string[], rows: readonly (readonly string[])[]): string {
   const all = [headings, ...rows];
@@ -13,7 +13,7 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
     .join('\n');
 }
 
-/** `name  value` lines of one thing. */
+/** One `name  value` line for each field. */
 export function facts(pairs: Record<string, string>): string {
   const width = Math.max(...Object.keys(pairs).map((name) => name.length));
   return Object.entries(pairs)

@@ -1,5 +1,5 @@
-// The Express app: what every request passes, then the routes, then the answers to what matched none.
-import express, { type Express, type RequestHandler, type Router } from 'express';
+// The Express app: middleware for every request, the routes, then the answers for what matched none.
+import express, { type Express, type RequestHandler } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
@@ -9,7 +9,7 @@ import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import { createAuthenticate } from './authenticate.ts';
 import { ByteBudget } from './body-budget.ts';
-import { answerNotFound, answerProblem } from './errors.ts';
+import { answerNotFound, answerProblem } from './error-responses.ts';
 import { mountRoutes } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
 import { logRequests } from './request-log.ts';
@@ -26,12 +26,10 @@ export interface AppDependencies {
   registry: TenantRegistry;
   keys: KeyVerifier;
   metricsRegistry: MetricsRegistry;
-  /** What only the daemon knows: migrations, drain, further checks. */
+  /** State of the daemon: migrations, drain, further checks. */
   readiness(): ReadinessState;
   /** The routes of the other modules: jobs, scheduler, events… */
   routes?: readonly RouteGroup[];
-  /** What is no API (the dashboard): plain routers, mounted without authentication. */
-  pages?: readonly Router[];
   version?: string;
 }
 
@@ -42,7 +40,6 @@ export function createApp(deps: AppDependencies): Express {
   app.set('case sensitive routing', true);
   app.use(logRequests(deps.logger));
   app.use(helmet(headers));
-  for (const page of deps.pages ?? []) app.use(page);
   app.use(refuseCaching);
   const groups = [
     healthRoutes(deps),
@@ -83,13 +80,13 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
   return group;
 }
 
-// Answers hold tenants' data and keys: no cache between here and the client may keep them.
+// Answers contain tenants' data and keys: no cache on the way to the client may keep them.
 const refuseCaching: RequestHandler = (_request, response, next) => {
   response.set('Cache-Control', 'no-store');
   next();
 };
 
-// TLS ends in front of the daemon, if anywhere: it must not tell browsers to insist on it.
+// TLS is terminated in front of the daemon, if at all: it must not make browsers require it.
 const headers: Parameters<typeof helmet>[0] = {
   strictTransportSecurity: false,
   contentSecurityPolicy: {

@@ -1,4 +1,4 @@
-// Who calls, and whether they may. The tenant comes from the key's row, never from the request.
+// Authenticates a caller by API key and checks its scope. The tenant comes from the key's row, never from the request.
 import type { Request, RequestHandler, Response } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { problem } from '../kernel/errors.ts';
@@ -20,9 +20,9 @@ interface AuthenticateDependencies {
   registry: Pick<TenantRegistry, 'byId' | 'refresh'>;
 }
 
-// Enough for a fleet of misconfigured clients behind one address, too little for guessing.
+// Enough for many misconfigured clients behind one address, too few for guessing.
 const failuresPerMinute = 120;
-// Longer texts are no keys; they are not worth hashing.
+// A longer text is not a key, and is not hashed.
 const maxKeyLength = 512;
 
 export function createAuthenticate(deps: AuthenticateDependencies): Authenticate {
@@ -55,7 +55,7 @@ export function callerOf(response: Response): Caller | undefined {
   return response.locals.caller as Caller | undefined;
 }
 
-/** Refuses a caller who lacks the route's scope, or whose tenant is suspended and who wants to write. */
+/** Refuses a caller without the route's scope, and writes of a suspended tenant. */
 export function authorize(definition: Pick<RouteDefinition, 'access' | 'method' | 'allowSuspended'>): RequestHandler {
   return (_request, response, next) => {
     const caller = callerOf(response);
@@ -74,7 +74,7 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
   if (!key) return undefined;
   if (key.tenantId === null) return { key, tenant: undefined };
   const known = deps.registry.byId(key.tenantId);
-  // A valid key of an unknown or half-made tenant: another daemon finished it a moment ago.
+  // A valid key of an unknown or unfinished tenant: another daemon may just have created it.
   if (known && known.status !== 'PROVISIONING') return { key, tenant: known };
   await deps.registry.refresh();
   const tenant = deps.registry.byId(key.tenantId);
@@ -104,7 +104,7 @@ function requireService(tenant: Tenant, definition: Pick<RouteDefinition, 'metho
   throw problem('TENANT_SUSPENDED', `The tenant is ${tenant.status}.`, { status: tenant.status });
 }
 
-// One text for a missing, unknown, revoked or expired key: the answer tells a stranger nothing.
+// One text for missing, unknown, revoked and expired keys: the answer reveals nothing about a key.
 function unauthorized() {
   return problem('UNAUTHORIZED', 'Send a valid API key as `Authorization: Bearer <key>` or as `X-API-Key`.');
 }

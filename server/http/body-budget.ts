@@ -1,5 +1,5 @@
-// How many bytes of large bodies and answers one daemon holds at once, over all requests. Beyond it a request
-// is refused before its body is read. One tenant gets half at most, so that it cannot shut the others out.
+// Bounds the bytes of large request bodies that one daemon holds at once, over all requests. Beyond it a request is
+// refused before its body is read. One tenant gets half at most, so that it cannot block the others.
 import type { Request, Response } from 'express';
 import { problem } from '../kernel/errors.ts';
 
@@ -19,7 +19,7 @@ export class ByteBudget {
     return this.#used;
   }
 
-  /** Takes the bytes until the response is closed, or throws. */
+  /** Reserves the bytes until the response is closed, or throws. */
   reserve(response: Response, tenantId: string, bytes: number): void {
     if (bytes < countedFrom) return;
     const own = this.#byTenant.get(tenantId) ?? 0;
@@ -42,7 +42,7 @@ export class ByteBudget {
   }
 }
 
-/** What the body will take; all that is allowed if the client does not say or sends it compressed. */
+/** The announced size of the body; the limit if the client does not announce it or sends it compressed. */
 export function announcedBytes(request: Request, limitBytes: number): number {
   const given = request.headers['content-length'];
   const encoding = request.headers['content-encoding'] ?? 'identity';

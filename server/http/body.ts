@@ -1,5 +1,5 @@
-// Reads a JSON body within its limit, or says plainly what is wrong with it. No step of it takes long: a body
-// of many megabytes is looked over in slices and parsed part by part.
+// Reads a JSON body within its limit, or reports what is wrong with it. No step blocks the event loop for long: a body of
+// many megabytes is scanned in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { type Problem, problem } from '../kernel/errors.ts';
@@ -21,15 +21,15 @@ export interface BodyOptions {
 /** One element of a list in a large body, checked by itself: `read()` gives its value or throws its problem. */
 export class JsonPart {
   #value: unknown;
-  #fault: Problem | undefined;
+  #problem: Problem | undefined;
 
-  constructor(value: unknown, fault?: Problem) {
+  constructor(value: unknown, problem?: Problem) {
     this.#value = value;
-    this.#fault = fault;
+    this.#problem = problem;
   }
 
   read(): unknown {
-    if (this.#fault) throw this.#fault;
+    if (this.#problem) throw this.#problem;
     return this.#value;
   }
 }
@@ -64,7 +64,7 @@ async function parseBody(request: Request, _response: Response, next: NextFuncti
 }
 
 async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {
-  // A decoder would replace broken bytes without a word, and store what nobody sent.
+  // A decoder would silently replace invalid bytes, and data would be stored that was never sent.
   if (!isUtf8(bytes)) throw problem('INVALID_JSON', 'The body is not valid UTF-8.');
   const pace = new Pace();
   const scan = scanJson(bytes, partLimitBytes !== undefined);
@@ -112,8 +112,8 @@ function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limitBytes
   }
   if (excess) return new JsonPart(undefined, invalidFields([{ field: '', message: tooMany(excess) }]));
   const value = parseText(bytes.toString('utf8', start, end));
-  const fault = findJsonViolation(value);
-  return new JsonPart(value, fault && invalidFields([fault]));
+  const violation = findJsonViolation(value);
+  return new JsonPart(value, violation && invalidFields([violation]));
 }
 
 function tooMany(excess: JsonExcess): string {

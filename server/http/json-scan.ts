@@ -1,6 +1,6 @@
-// Looks over the bytes of a JSON body before anything is made of them: how many fields and values it has, and
-// where the elements of its lists begin and end. Parsing is what costs, in time and memory; a body with too
-// much in it is refused here. Yields between slices, so that others have their turn.
+// Scans the bytes of a JSON body before it is parsed: how many fields and values it has, and where the elements of its
+// lists begin and end. Parsing costs time and memory, so a body with too many of them is refused here. Yields between
+// slices, so that other requests are served meanwhile.
 
 import { maxJsonDepth } from '../kernel/json.ts';
 

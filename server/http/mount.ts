@@ -1,5 +1,5 @@
-// Turns route definitions into Express handlers: authenticate, authorize, read the body, validate,
-// call, answer. In this order, so that a stranger's body is never even read.
+// Turns route definitions into Express handlers: authenticate, authorize, read the body, validate, call, answer. In this
+// order, so that the body of an unauthenticated request is never read.
 import type { Express, IRoute, NextFunction, Request, RequestHandler, Response } from 'express';
 import { problem } from '../kernel/errors.ts';
 import { type Authenticate, authorize, callerOf } from './authenticate.ts';
@@ -63,7 +63,7 @@ async function answer(
       const holder = context.tenant?.id ?? operator;
       const turn = turns.take(definition.turns === 'renewal' ? `${holder} renewals` : holder);
       leave = typeof turn === 'function' ? turn : await turn;
-      // It went away while it waited.
+      // The client disconnected while it waited.
       if (response.destroyed) return;
     }
     const value = await definition.handle(context as Parameters<RouteDefinition['handle']>[0]);
@@ -82,7 +82,7 @@ async function answer(
   }
 }
 
-/** Whose turns the requests of operators are. */
+/** Requests of operators share the turns of this id. */
 const operator = '';
 
 function contextOf(definition: RouteDefinition, turns: Turns, request: Request, response: Response): RouteContext {

@@ -1,6 +1,6 @@
-// One definition makes the Express handler, its checks and its OpenAPI entry. A module of routes is
-// a function of its own dependencies that returns a RouteGroup; the composition root hands it to
-// createApp, which mounts it. Routes only parse, call and answer.
+// One definition yields the Express handler, its checks and its OpenAPI entry. A module of routes is a function of its
+// dependencies that returns a RouteGroup; the composition root passes it to createApp, which mounts it. Routes only
+// parse, call and answer.
 //
 //   export function targetRoutes(deps: { db: Database }): RouteGroup {
 //     const group = new RouteGroup('Targets');
@@ -78,12 +78,12 @@ export interface RouteDefinition<
   bodyLimitBytes?: number;
   /** For large bodies: the elements of lists in the body are read one by one and come as JsonParts, of this many bytes at most. */
   partLimitBytes?: number;
-  /** Writes of a suspended tenant are refused, unless they only bring running work to its end. */
+  /** Writes of a suspended tenant are refused, except those that only finish running work. */
   allowSuspended?: boolean;
   /**
    * A request takes one of its tenant's turns at the database. `own`: the handler waits for long, or shares its
-   * statements with other requests, and takes a turn where it needs one. `renewal`: it keeps a lease alive, and must
-   * not wait behind the tenant's other requests.
+   * statements with other requests, and takes a turn where it needs one. `renewal`: it renews a lease, and must not
+   * wait behind the tenant's other requests.
    */
   turns?: 'own' | 'renewal';
   /** Status → schema of the body, or null. The first is what a plain return value is sent with. */

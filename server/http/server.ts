@@ -1,5 +1,5 @@
-// The listening socket as a Service: explicit timeouts against slow clients, a clear word about a
-// taken port, and a stop that lets requests under way finish.
+// The listening socket as a Service: explicit timeouts against slow clients, a clear error for a port in use, and a stop
+// that lets requests in flight finish.
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Express } from 'express';
@@ -10,15 +10,14 @@ import type { Service } from '../kernel/service.ts';
 export interface HttpServerOptions {
   host: string;
   port: number;
-  /** How long requests under way may take once the server stops. */
+  /** How long requests in flight may take once the server stops. */
   stopGraceMs?: number;
   /** How long a client may take to send its headers. */
   headersTimeoutMs?: number;
   onRequest?(): void;
 }
 
-// Slow-header clients are cut off; bodies are at most a few megabytes. Streams are not concerned:
-// these limits are for receiving a request, not for answering it.
+// Bounds the time to receive a request, not to answer it: streams are not affected.
 const defaultHeadersTimeoutMs = 10_000;
 const requestTimeoutMs = 60_000;
 // Longer than the idle timeout of common load balancers (60 s), or they would reuse a closed connection.
@@ -43,7 +42,7 @@ export class HttpServer implements Service {
     if (this.#server) return;
     const headersTimeout = this.#options.headersTimeoutMs ?? defaultHeadersTimeoutMs;
     const server = createServer(
-      // Node looks for late clients this often; a fifth keeps the limit what it says.
+      // How often Node checks for late clients; a fifth keeps the limit accurate.
       { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
       (request, response) => this.#answer(request, response),
     );
@@ -64,7 +63,7 @@ export class HttpServer implements Service {
     try {
       this.#app ??= this.#createApp();
     } catch (error) {
-      this.#logger.error({ err: error }, 'the HTTP API could not be made');
+      this.#logger.error({ err: error }, 'creating the HTTP API failed');
       response.writeHead(500).end();
       return;
     }
@@ -84,11 +83,11 @@ export class HttpServer implements Service {
     if (!server) return;
     this.#server = undefined;
     const closed = new Promise((resolve) => server.close(resolve));
-    // Connections that fall idle while the last requests finish would stay open for their keep-alive.
+    // Connections that become idle while the last requests finish would stay open for their keep-alive time.
     const idle = setInterval(() => server.closeIdleConnections(), 50);
     const force = setTimeout(() => server.closeAllConnections(), this.#options.stopGraceMs ?? 10_000);
     server.closeIdleConnections();
-    // Opened ahead by a client and never used: to Node these are not idle, and would last the whole grace.
+    // Connections that a client opened and never used: Node does not count these as idle, and they would last the whole grace.
     for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     await closed;
     clearInterval(idle);
@@ -111,7 +110,9 @@ function explain(error: NodeJS.ErrnoException, host: string, port: number): Erro
     case 'EADDRINUSE':
       return new StartError(`port ${port} on ${host} is in use: stop the other process or set PORT to a free one`);
     case 'EACCES':
-      return new StartError(`port ${port} on ${host} may not be opened by this user: set PORT to one above 1023`);
+      return new StartError(
+        `port ${port} on ${host} needs privileges that this user lacks: set PORT to one above 1023`,
+      );
     case 'EADDRNOTAVAIL':
     case 'ENOTFOUND':
       return new StartError(`HOST ${host} is not an address of this machine`);

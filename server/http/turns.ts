@@ -1,5 +1,5 @@
-// Who may use the database now. Requests take turns before they take connections, so that requests of one tenant
-// that all wait for the same lock leave connections for everybody else and for the daemon's own work.
+// Admission of requests to the database. A request takes a turn before it takes a connection, so that requests of one
+// tenant that all wait for the same lock leave connections for other tenants and for the daemon's own work.
 import { problem } from '../kernel/errors.ts';
 
 export interface TurnsOptions {
@@ -20,20 +20,20 @@ interface Line {
   waiting: { begin(leave: Leave): void; timer: NodeJS.Timeout }[];
 }
 
-// For claims, outcomes, sweeps and the keys of those who ask.
+// Connections kept for claims, outcomes, sweeps and key lookups.
 const ownConnections = 2;
-// The last turns are for tenants that have none.
+// The last turns are kept for tenants that have none.
 const reservedShare = 1 / 4;
 // As long as the pool lets a caller wait for a connection.
 const defaultWaitMs = 10_000;
-// Per tenant; who comes behind these would not be served in time.
-const mostWaiting = 1000;
+// Per tenant; later requests would not be served in time.
+const maxWaiting = 1000;
 
 export class Turns {
   readonly #total: number;
   readonly #options: TurnsOptions;
   readonly #lines = new Map<string, Line>();
-  /** Those in which somebody waits. */
+  /** Lines with waiting requests. */
   readonly #waiting = new Set<Line>();
   #used = 0;
 
@@ -46,11 +46,11 @@ export class Turns {
     return this.#used;
   }
 
-  /** A turn, at once if there is one; rejects if there is none in time. What it returns ends the turn. */
+  /** A turn, at once if one is free; rejects if none is free in time. Call the result to end the turn. */
   take(tenantId: string): Leave | Promise<Leave> {
     const line = this.#lineOf(tenantId);
     if (line.waiting.length === 0 && this.#mayBegin(line)) return this.#begin(line);
-    if (line.waiting.length >= mostWaiting) throw this.#refused(line);
+    if (line.waiting.length >= maxWaiting) throw this.#refused(line);
     return new Promise((resolve, reject) => {
       const refuse = () => {
         line.waiting = line.waiting.filter((one) => one !== waiting);
@@ -91,7 +91,7 @@ export class Turns {
     };
   }
 
-  /** Of those that wait, the tenant that has least; of those the one that has waited longest in its place. */
+  /** Starts the waiting request of the tenant with the fewest turns; between equals, of the one that has waited longest. */
   #beginNext(): void {
     for (;;) {
       let next: Line | undefined;
@@ -100,7 +100,7 @@ export class Turns {
       }
       const first = next?.waiting.shift();
       if (next === undefined || first === undefined) return;
-      // Behind the others that wait.
+      // To the end of the waiting lines.
       this.#waiting.delete(next);
       if (next.waiting.length > 0) this.#waiting.add(next);
       clearTimeout(first.timer);
@@ -113,15 +113,15 @@ export class Turns {
     if (free <= 0) return false;
     if (line.held === 0) return true;
     const { tenants, tenantShare } = this.#options;
-    const most = tenants() > 1 ? Math.ceil(this.#total * tenantShare) : this.#total;
-    return line.held < most && free > Math.ceil(this.#total * reservedShare);
+    const max = tenants() > 1 ? Math.ceil(this.#total * tenantShare) : this.#total;
+    return line.held < max && free > Math.ceil(this.#total * reservedShare);
   }
 
   #refused(line: Line) {
     if (line.held === 0) return problem('OVERLOADED', 'The database is busy with other requests; try again soon.');
     return problem(
       'TOO_MANY_REQUESTS',
-      `The tenant has ${line.held} requests at the database and ${line.waiting.length} that wait; let some of them end.`,
+      `The tenant has ${line.held} requests in the database and ${line.waiting.length} waiting; wait until some have finished.`,
       { scope: 'tenant' },
     );
   }

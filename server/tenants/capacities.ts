@@ -1,10 +1,10 @@
-// Mirrors the capacity settings into the tenant's own table, where a row lock makes admission
-// atomic. Queue '' stands for the whole tenant.
+// Copies the capacity settings into the tenant's own table, where a row lock makes admission atomic. Queue '' is the whole
+// tenant.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { TenantSettings } from './tenant.ts';
 
-/** Whether anything limits what may be leased at once. */
+/** Whether the settings limit the cost units that may be leased at once. */
 export function hasCapacities(settings: TenantSettings): boolean {
   return settings.capacity_units !== undefined || Object.keys(settings.queue_capacity_units ?? {}).length > 0;
 }
@@ -13,7 +13,7 @@ export function hasCapacities(settings: TenantSettings): boolean {
 export async function mirrorCapacities(tx: Queryable, schema: Schema, settings: TenantSettings): Promise<void> {
   const totals = new Map<string, number>(Object.entries(settings.queue_capacity_units ?? {}));
   if (settings.capacity_units !== undefined) totals.set('', settings.capacity_units);
-  // One order everywhere: two changes at once must not lock each other out.
+  // Locked in one order everywhere, so that concurrent changes do not deadlock.
   const queues = [...totals.keys()].sort();
   await tx.query(`delete from ${schema}.capacities where not (queue = any($1::text[]))`, [queues]);
   if (queues.length === 0) return;

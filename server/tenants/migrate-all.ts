@@ -1,5 +1,5 @@
-// Brings the control schema and every tenant's schema to the version of this code. Runs at boot and
-// as a command; any number of processes may do it at once.
+// Migrates the control schema and every tenant's schema to the version of this code: at boot and by `leasehold migrate`.
+// Safe to run in any number of processes at once.
 import type { Database } from '../database/database.ts';
 import { migrateControl } from '../database/migrate.ts';
 import { type MigrateAllReport, migrateAllTenants } from '../database/migrate-tenants.ts';
@@ -17,7 +17,7 @@ export async function migrateEverything(
 ): Promise<MigrateEverythingReport> {
   const control = await migrateControl(db, options.logger);
   const tenants = await readAllTenants(db);
-  // Not those that are being deleted: migrating would make their schema again after it was dropped.
+  // Not those that are being deleted: migrating would create their schema again after it was dropped.
   const schemaNames = tenants.filter(({ status }) => status !== 'DELETING').map(({ schemaName }) => schemaName);
   return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
 }

@@ -1,6 +1,6 @@
-// Makes a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations,
-// capacities, then ACTIVE together with its first key. A creation that died half-way is finished
-// by calling it again; the row's status decides who of several callers made the tenant.
+// Creates a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations, capacities, then ACTIVE
+// together with its first key. Calling it again finishes an interrupted creation; of several concurrent callers, the one
+// that changes the row's status created the tenant.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, sqlState } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
@@ -29,25 +29,25 @@ export async function createTenant(db: Database, input: CreateTenantInput): Prom
   if (!isSlug(input.slug)) throw invalidFields([{ field: 'slug', message: `must be ${slugRule}` }]);
   const settings = parseFields(tenantSettings, input.settings ?? {}, 'settings');
   const reserved = await reserve(db, input.slug, settings);
-  // Finishing a half-made tenant without new settings keeps those of the first call.
+  // Finishing an interrupted creation without new settings keeps those of the first call.
   const wanted = input.settings === undefined ? reserved.settings : settings;
-  await makeSchema(db, reserved);
+  await createSchema(db, reserved);
   await db.transaction((tx) => mirrorCapacities(tx, reserved.schema, wanted));
   const created = await activate(db, reserved, wanted);
   await announceTenants(db);
   return created;
 }
 
-/** The tenant's row, PROVISIONING: a new one, or that of a creation that did not come to its end. */
+/** The tenant's row, PROVISIONING: a new one, or that of an interrupted creation. */
 async function reserve(db: Database, slug: string, settings: TenantSettings): Promise<Tenant> {
   const existing = await findTenant(db, slug);
-  if (existing) return halfMade(existing);
+  if (existing) return unfinished(existing);
   const schemaName = tenantSchemaName(slug);
   const [found] = await db.query<{ taken: boolean }>(
     'select exists (select from pg_namespace where nspname = $1) as taken',
     [schemaName],
   );
-  if (found?.taken) throw notOurs(schemaName);
+  if (found?.taken) throw foreignSchema(schemaName);
   try {
     const [row] = await db.query<TenantRow>(
       `insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)
@@ -57,19 +57,19 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
     return toTenant(row as TenantRow);
   } catch (error) {
     if (sqlState(error) !== '23505') throw error;
-    // Somebody was faster; from here on the row's status decides.
+    // A concurrent call inserted it first; from here on the row's status decides.
     const winner = await findTenant(db, slug);
     if (!winner) throw exists(slug);
-    return halfMade(winner);
+    return unfinished(winner);
   }
 }
 
-function halfMade(tenant: Tenant): Tenant {
+function unfinished(tenant: Tenant): Tenant {
   if (tenant.status !== 'PROVISIONING') throw exists(tenant.slug);
   return tenant;
 }
 
-async function makeSchema(db: Database, tenant: Tenant): Promise<void> {
+async function createSchema(db: Database, tenant: Tenant): Promise<void> {
   try {
     await migrateTenant(db, tenant.schemaName);
   } catch (error) {
@@ -95,7 +95,7 @@ function exists(slug: string) {
   return problem('ALREADY_EXISTS', `The tenant ${slug} exists already.`, { field: 'slug' });
 }
 
-function notOurs(schemaName: string) {
+function foreignSchema(schemaName: string) {
   return problem(
     'CONFLICT',
     `The schema ${schemaName} exists in the database but belongs to no tenant; it was left untouched.`,

@@ -1,5 +1,5 @@
-// All tenants in memory. A wake-up, or whoever asks the database anyway, tells that one changed; only
-// then are the rows read again. A database that is away leaves the last known state in place.
+// All tenants in memory. The rows are read again only when a notification or a poll reports that one changed. While the
+// database cannot be reached, the last known state stays.
 import type { Queryable } from '../database/database.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import { Interval } from '../kernel/interval.ts';
@@ -8,8 +8,8 @@ import type { Service } from '../kernel/service.ts';
 import type { Tenant } from './tenant.ts';
 import { readTenantsAndFingerprint, readTenantsFingerprint } from './tenant-store.ts';
 
-// A tenant made through one daemon must be served by all within a second or two: by a wake-up, or,
-// while none can arrive, by asking every second.
+// A tenant created on one daemon must be served by all within a second or two: through a notification or, while none can
+// arrive, by reading every second.
 const refreshMs = 1000;
 const refreshWhenNotifiedMs = 15_000;
 
@@ -39,7 +39,7 @@ export class TenantRegistry implements Service {
     this.#interval = new Interval(this.name, period, () => this.#tick(), logger);
   }
 
-  /** Has read the tenants once, unless the database is away; then goes on trying. */
+  /** Reads the tenants once, then keeps refreshing. Does not fail if the database cannot be reached. */
   async start(): Promise<void> {
     await this.#tick();
     await this.#interval.start();
@@ -66,15 +66,15 @@ export class TenantRegistry implements Service {
     return this.#byId.get(id);
   }
 
-  /** Calls back after every change; returns how to stop that. */
+  /** Calls `listener` after every change. Returns how to unsubscribe. */
   onChange(listener: TenantsListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Reads what is committed now; rejects if the database is away. */
+  /** Reads what is committed now; rejects if the database cannot be reached. */
   async refresh(): Promise<void> {
-    // A read under way may have begun before the caller's commit: wait for it, then read again.
+    // A read in flight may have begun before the caller's commit: wait for it, then read again.
     await this.#reading?.catch(() => {});
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
@@ -82,7 +82,7 @@ export class TenantRegistry implements Service {
     return this.#reading;
   }
 
-  /** Somebody read the tenants' fingerprint along with something else. */
+  /** A poll read the tenants' fingerprint along with other values. */
   onFingerprint(fingerprint: string): void {
     this.#readAt = performance.now();
     if (fingerprint !== this.#fingerprint) void this.#tryRefresh();
@@ -107,7 +107,7 @@ export class TenantRegistry implements Service {
     } catch (error) {
       // Once per outage: this runs every second.
       if (!this.#failing)
-        this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, the last state is kept');
+        this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, keeping the last state');
       this.#failing = true;
     }
   }
@@ -133,7 +133,7 @@ export class TenantRegistry implements Service {
       try {
         listener(this.#tenants);
       } catch (error) {
-        this.#logger.error({ err: error }, 'a listener for tenants failed');
+        this.#logger.error({ err: error }, 'a listener for tenant changes failed');
       }
     }
   }

@@ -1,5 +1,5 @@
-// The secrets that sign a tenant's webhooks. All of them sign, so that receivers can change over
-// one by one: rotate, give the new one to every receiver, and the old one ends with the next rotation.
+// The secrets that sign a tenant's webhooks. All of them sign, so that receivers can be changed over one by one: rotate,
+// give the new secret to every receiver, and the old one is dropped by the next rotation.
 
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
@@ -9,7 +9,7 @@ import { announceTenants } from './tenant-store.ts';
 // The new one and the one before.
 const maxSecrets = 2;
 
-/** Newest first. Makes the first one if there is none. */
+/** Newest first. Creates the first one if there is none. */
 export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Promise<string[]> {
   await db.query(
     `update ${controlSchema}.tenants set webhook_secrets = array[$2::text], updated_at = now()
@@ -23,7 +23,7 @@ export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Pro
   return row?.webhook_secrets ?? [];
 }
 
-/** A new secret in front; the one before goes on signing, unless it is to end at once. */
+/** Puts a new secret first; the previous one keeps signing unless `keepPrevious` is false. */
 export async function rotateWebhookSecrets(
   db: Queryable,
   tenantId: string,

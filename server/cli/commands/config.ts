@@ -1,4 +1,4 @@
-// leasehold config: every setting with its value, default and meaning; secrets stay hidden.
+// leasehold config: every setting with its value, default and meaning. Secrets are hidden.
 import type { Command } from 'commander';
 import { describeSettings } from '../../kernel/config.ts';
 import type { Session } from '../session.ts';

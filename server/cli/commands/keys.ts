@@ -1,4 +1,4 @@
-// leasehold keys …: create, list, revoke, rotate, of a tenant or (--operator) of the operator.
+// leasehold keys …: create, list, revoke and rotate keys of a tenant or (--operator) of the operator.
 import type { Command } from 'commander';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
@@ -99,7 +99,7 @@ function printNew(session: Session, key: NewApiKey): void {
   );
 }
 
-// For people only: whether a key is valid is for the database's clock to say.
+// For display only: the database's clock decides whether a key is valid.
 function stateOf(key: ApiKey, now: Date): string {
   if (key.revokedAt) return 'revoked';
   if (key.expiresAt === null) return 'valid';

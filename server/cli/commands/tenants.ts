@@ -124,7 +124,7 @@ function describe(tenant: Tenant): string {
   });
 }
 
-/** Without the webhook secrets, which `show` must not put on a screen. */
+/** Without the webhook secrets, which must not be printed. */
 function toRow(tenant: Tenant) {
   const { id, slug, schemaName: schema, status, settings, createdAt, updatedAt } = tenant;
   return { id, slug, schema, status, settings, created_at: createdAt, updated_at: updatedAt };

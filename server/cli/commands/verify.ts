@@ -1,4 +1,4 @@
-// leasehold verify: replays the event log and names every row that is not as it must be. Exit code 1 on faults.
+// leasehold verify: replays the event log and reports every row that contradicts it. Exit code 1 on violations.
 import { type Command, InvalidArgumentError } from 'commander';
 import { problem } from '../../kernel/errors.ts';
 import { getTenant, readAllTenants } from '../../tenants/tenant-store.ts';
@@ -29,8 +29,8 @@ export function addVerifyCommand(program: Command, session: Session): void {
         results.map(({ text: _, ...result }) => result),
         results.map((result) => result.text).join('\n') || 'no tenants',
       );
-      const faults = results.reduce((sum, result) => sum + result.fault_count, 0);
-      if (faults > 0) throw problem('CONFLICT', `${faults} fault${faults === 1 ? '' : 's'} found`);
+      const count = results.reduce((sum, result) => sum + result.fault_count, 0);
+      if (count > 0) throw problem('CONFLICT', `${count} fault${count === 1 ? '' : 's'} found`);
     });
 }
 
@@ -64,13 +64,13 @@ function toApi({ seals, jobs, lanes, setAside, violations: faults, violationCoun
       : null,
     anchor: seals.end ? `${seals.end.number}:${seals.end.hash}` : null,
     fault_count: faultCount,
-    faults: faults.map((fault) => ({
-      kind: fault.kind,
-      event: fault.event ?? null,
-      seal: fault.seal ?? null,
-      job_id: fault.jobId ?? null,
-      target_id: fault.targetId ?? null,
-      detail: fault.detail,
+    faults: faults.map((violation) => ({
+      kind: violation.kind,
+      event: violation.event ?? null,
+      seal: violation.seal ?? null,
+      job_id: violation.jobId ?? null,
+      target_id: violation.targetId ?? null,
+      detail: violation.detail,
     })),
   };
 }
@@ -89,7 +89,7 @@ function describe(slug: string, found: Verification): string {
   }
   if (seals.end) lines.push(`  anchor ${seals.end.number}:${seals.end.hash}`);
   for (const [follower, count] of Object.entries(setAside)) lines.push(`  ${follower} set ${count} events aside`);
-  for (const fault of faults) lines.push(`  ${name(fault)}: ${fault.detail}`);
+  for (const violation of faults) lines.push(`  ${name(violation)}: ${violation.detail}`);
   if (faultCount > faults.length) lines.push(`  and ${faultCount - faults.length} more`);
   return lines.join('\n');
 }
@@ -105,13 +105,13 @@ function toTime(microseconds: string): string {
   return new Date(Number(BigInt(microseconds) / 1000n)).toISOString();
 }
 
-function name(fault: Violation): string {
+function name(violation: Violation): string {
   const parts = [
-    fault.kind,
-    fault.event && `event ${fault.event}`,
-    fault.seal && `seal ${fault.seal}`,
-    fault.jobId && `job ${fault.jobId}`,
-    fault.targetId && `target ${fault.targetId}`,
+    violation.kind,
+    violation.event && `event ${violation.event}`,
+    violation.seal && `seal ${violation.seal}`,
+    violation.jobId && `job ${violation.jobId}`,
+    violation.targetId && `target ${violation.targetId}`,
   ];
   return parts.filter(Boolean).join(' ');
 }

@@ -1,4 +1,4 @@
-// For orchestrators and scrapers: is the process alive, may it get traffic, what does it measure.
+// For orchestrators and scrapers: liveness, readiness and metrics.
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
@@ -11,7 +11,7 @@ export interface Check {
   detail?: string;
 }
 
-/** What the daemon contributes to /readyz; called on every request, so it must not wait. */
+/** What the daemon contributes to /readyz. Called on every request, so it must not block. */
 export interface ReadinessState {
   /** All schemas are at the version of this code. */
   migrated: boolean;

@@ -1,5 +1,5 @@
-// What a person does to one job: pause (also called interrupt), cancel, resume, resolve, skip. The
-// same under /api/jobs/{job_id} and /api/targets/{target_id}/jobs/{job_id}.
+// Actions on one job: pause (also called interrupt), cancel, resume, resolve, skip. The same under /api/jobs/{job_id} and
+// /api/targets/{target_id}/jobs/{job_id}.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { ActionRequest, ActionResult } from '../../jobs/actions/job-action.ts';
@@ -18,7 +18,7 @@ import { jobParams, targetJobParams } from './jobs.ts';
 interface JobActionDependencies {
   db: Database;
   jobTypes: JobTypes;
-  /** A hint that a lane may have moved on. */
+  /** A hint that the next job of a lane may be claimable. */
   wake?(tenant: Tenant): void;
 }
 
@@ -41,7 +41,7 @@ interface Action {
   summary: string;
   body: z.ZodObject;
   act: Act;
-  /** A running job is only asked. */
+  /** A running job is only asked to stop. */
   mayRun?: boolean;
 }
 

@@ -14,6 +14,7 @@ import { statuses } from '../../jobs/model/states.ts';
 import type { JobFilter } from '../../jobs/read/filter.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid } from '../../kernel/fields.ts';
+import { lastUuid } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
 import { paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
@@ -48,7 +49,6 @@ const operationSchema = z
   .meta({ id: 'Operation' });
 
 const dryRunSchema = z.strictObject({ dry_run: z.literal(true), action: z.enum(operationActions), matched: z.int() });
-const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 export function operationRoutes(deps: OperationDependencies): RouteGroup {
   const group = new RouteGroup('Operations');
@@ -113,7 +113,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
       const list = { name: `operations:${tenant.id}`, position: ['uuid'] } as const;
-      const page = await paged(list, query, async ([before = lastId], limit) =>
+      const page = await paged(list, query, async ([before = lastUuid], limit) =>
         pageOf(await listOperations(db, tenant.schema, { before, limit: limit + 1 }), limit, (last) => [last.id]),
       );
       return { operations: page.rows.map(operationToApi), next_cursor: page.next_cursor };

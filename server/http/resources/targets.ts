@@ -34,7 +34,7 @@ import { targetParams } from './jobs.ts';
 
 interface TargetDependencies {
   db: Database;
-  /** A hint that a lane may have moved on. */
+  /** A hint that the next job of a lane may be claimable. */
   wake?(tenant: Tenant): void;
 }
 

@@ -1,6 +1,6 @@
-// Which jobs a list or a bulk operation is about, and how the few that are alive are found without
-// walking the history. There is deliberately no index on status: it would be rewritten with every
-// step of every job. What lives is reached through the partial indexes that the engine has anyway.
+// The filter of job lists and bulk operations, and how unfinished jobs are found without scanning the history. There is
+// no index on status, because every change of a job would rewrite it: unfinished jobs are found through the partial
+// indexes that the engine needs anyway.
 import type { Schema } from '../../database/identifiers.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
@@ -26,7 +26,7 @@ export interface Conditions {
   values: unknown[];
 }
 
-/** Everything but the target, which chooses the index. Parameters are numbered from `first`. */
+/** All conditions of the filter. Parameters are numbered from `first`. */
 export function conditionsOf(filter: JobFilter, first: number): Conditions {
   const values: unknown[] = [];
   const parts: string[] = [];
@@ -48,18 +48,15 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
   return { text: parts.join(''), values };
 }
 
-const live: readonly Status[] = ['PENDING', 'QUEUED', ...ownedStatuses, 'PAUSED', 'ERROR'];
+const unfinished: readonly Status[] = ['PENDING', 'QUEUED', ...ownedStatuses, 'PAUSED', 'ERROR'];
 
 export function areUnfinished(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
-  return statuses?.every((status) => live.includes(status)) ?? false;
+  return statuses?.every((status) => unfinished.includes(status)) ?? false;
 }
 
-/**
- * `select id …` of all jobs in these live statuses (and perhaps a few more), through partial indexes
- * only; each part stops after `most` rows.
- */
-export function unfinishedIds(schema: Schema, statuses: readonly Status[], most: string): string {
-  const from = (where: string) => `(select id from ${schema}.jobs where ${where} limit ${most})`;
+/** `select id …` of all jobs in these unfinished statuses (and perhaps a few more), through partial indexes only. Each part stops after `max` rows. */
+export function unfinishedIds(schema: Schema, statuses: readonly Status[], max: string): string {
+  const from = (where: string) => `(select id from ${schema}.jobs where ${where} limit ${max})`;
   const parts: string[] = [];
   if (statuses.includes('QUEUED')) {
     parts.push(from(`status = 'QUEUED' and lane_head and not remote`));
@@ -71,7 +68,7 @@ export function unfinishedIds(schema: Schema, statuses: readonly Status[], most:
   if (statuses.includes('ERROR')) parts.push(from(`status = 'ERROR'`));
   if (statuses.some((status) => ownedStatuses.includes(status))) {
     // Owned jobs are named by the active leases, which are few.
-    parts.push(`(select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' limit ${most})`);
+    parts.push(`(select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' limit ${max})`);
   }
   return parts.join(' union all ');
 }

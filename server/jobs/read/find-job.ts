@@ -1,4 +1,4 @@
-// Reading jobs: one, or the stored outcome of an attempt. Lists are in list.ts.
+// Reads one job with the times of its lease. Lists are in list-jobs.ts.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Job, type JobRow, toJob } from '../model/job.ts';

@@ -1,9 +1,10 @@
-// Lists of jobs, newest first (ids are uuid v7), by keyset: a page costs what it shows, not what
-// lies before it. A rare kind of job in a long history is searched in bounded slices; a page may then
-// be short, or empty, and still have a next one.
+// Lists of jobs, newest first (ids are uuid v7), by keyset: the cost of a page depends on its rows, not on the rows before
+// it. Rare jobs in a long history are searched in bounded slices; a page may then be short, or empty, and still have a
+// next one.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
+import { firstUuid, lastUuid } from '../../kernel/limits.ts';
 import { columnList, jobColumns } from '../model/columns.ts';
 import { type Job, type JobRow, toJob } from '../model/job.ts';
 import type { Status } from '../model/states.ts';
@@ -12,7 +13,7 @@ import { jobSource, leaseColumns } from './find-job.ts';
 
 export interface JobPage {
   jobs: Job[];
-  /** Where the next page begins: jobs with a smaller id. Undefined: this was the last. */
+  /** The next page has smaller ids than this. Undefined: this is the last page. */
   next: string | undefined;
 }
 
@@ -24,18 +25,16 @@ export interface PageRequest {
   withDocuments?: boolean | undefined;
 }
 
-// Up to this many live jobs are sorted on the spot; more, and the newest are soon found by id.
+// Up to this many unfinished jobs are sorted in memory. With more of them, the newest are soon found by id.
 const maxUnfinished = 5_000;
-// Up to this many jobs in line behind one target are sorted on the spot: some 60 ms.
-const maxLineLength = 100_000;
-// A slice takes 10 to 20 ms on a machine that is not busy. Looking further for one page is a person's
-// patience and a connection's time.
+// Up to this many waiting jobs of one target are sorted in memory: about 60 ms.
+const maxWaiting = 100_000;
+// A slice takes 10 to 20 ms on an idle machine. The search for one page ends after `searchMs`, because a person waits for
+// it and it holds a connection.
 const sliceRows = 10_000;
 const searchMs = 250;
-// A job's id carries its maker's clock, which may be hours off the database's, whose `created_at` decides.
+// A job's id has the time of the daemon that enqueued it, which may be hours off the database's `created_at`.
 const clockSlackMs = 24 * 3_600_000;
-const firstId = '00000000-0000-0000-0000-000000000000';
-const lastId = 'ffffffff-ffff-ffff-ffff-ffffffffffff';
 
 /** Without the documents (they can be large) and what only idempotent requests compare. */
 export const summaryColumns = columnList(
@@ -63,7 +62,7 @@ export function idsWithinBytes(schema: Schema, documents: readonly string[]): st
   return `array(select id from (${withinBytes(sized, 'id desc')}) as fitting)`;
 }
 
-/** A page that ended early goes on behind its last job. */
+/** A page that ended early continues behind its last job. */
 export function nextOf(ids: string[], rows: readonly JobRow[], next: string | undefined): string | undefined {
   const last = rows.at(-1)?.id as string | undefined;
   return last === undefined || last === ids.at(-1) ? next : last;
@@ -74,7 +73,7 @@ export interface IdPage {
   next: string | undefined;
 }
 
-/** The ids alone, for those who go through many. */
+/** The ids alone, for readers of many jobs. */
 export async function pageOfIds(
   db: Queryable,
   schema: Schema,
@@ -82,25 +81,25 @@ export async function pageOfIds(
   page: Pick<PageRequest, 'limit' | 'before'>,
 ): Promise<IdPage> {
   if (filter.statuses?.length === 0) return { ids: [], next: undefined };
-  const before = page.before ?? lastId;
+  const before = page.before ?? lastUuid;
   if (filter.targetId === undefined && areUnfinished(filter.statuses)) {
     const few = await pageOfUnfinished(db, schema, filter, filter.statuses, page.limit, before);
     if (few !== undefined) return few;
   }
-  const walk = orderedScan(schema, filter, await hasLongLine(db, schema, filter.targetId));
-  return inSlices(page.limit, before, (from) => readSlice(db, walk, filter, page.limit, from));
+  const scan = orderedScan(schema, filter, await hasLongLane(db, schema, filter.targetId));
+  return inSlices(page.limit, before, (from) => readSlice(db, scan, filter, page.limit, from));
 }
 
-async function hasLongLine(db: Queryable, schema: Schema, targetId: string | undefined): Promise<boolean> {
+async function hasLongLane(db: Queryable, schema: Schema, targetId: string | undefined): Promise<boolean> {
   if (targetId === undefined) return false;
   const rows = await db.query(
     `select 1 from ${schema}.jobs where target_id = $1 and lane_rank is not null offset $2 limit 1`,
-    [targetId, maxLineLength],
+    [targetId, maxWaiting],
   );
   return rows.length > 0;
 }
 
-/** Undefined if there are too many to sort. */
+/** Undefined if there are too many to sort in memory. */
 async function pageOfUnfinished(
   db: Queryable,
   schema: Schema,
@@ -121,7 +120,7 @@ async function pageOfUnfinished(
 
 interface Slice {
   rows: { id: string }[];
-  /** The last id looked at, if the slice ended before the jobs did. */
+  /** The last id read, if there are jobs behind the slice. */
   reached: string | undefined;
 }
 
@@ -145,22 +144,22 @@ function takePage(rows: { id: string }[], limit: number): IdPage {
 
 async function readSlice(
   db: Queryable,
-  walk: IndexScan,
+  scan: IndexScan,
   filter: JobFilter,
   limit: number,
   from: string,
 ): Promise<Slice> {
-  const { text, values } = conditionsOf(filter, 4 + walk.values.length);
+  const { text, values } = conditionsOf(filter, 4 + scan.values.length);
   const rows = await db.query<{ id: string }>(
-    `select j.id from (${walk.text}) j where true${text} order by j.id desc limit $3`,
-    [from, sliceRows, limit + 1, ...walk.values, ...values],
+    `select j.id from (${scan.text}) j where true${text} order by j.id desc limit $3`,
+    [from, sliceRows, limit + 1, ...scan.values, ...values],
   );
   if (rows.length > limit) return { rows, reached: undefined };
-  const [last] = await db.query<{ id: string }>(`select id from (${walk.text}) j order by id desc offset $3 limit 1`, [
+  const [last] = await db.query<{ id: string }>(`select id from (${scan.text}) j order by id desc offset $3 limit 1`, [
     from,
     sliceRows,
     sliceRows - 1,
-    ...walk.values,
+    ...scan.values,
   ]);
   return { rows, reached: last?.id };
 }
@@ -170,17 +169,17 @@ interface IndexScan {
   values: unknown[];
 }
 
-// What the conditions of a filter look at.
+// The columns that the conditions of a filter use.
 const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error, hold';
 
 /** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
-function orderedScan(schema: Schema, filter: JobFilter, longLine: boolean): IndexScan {
+function orderedScan(schema: Schema, filter: JobFilter, longLane: boolean): IndexScan {
   const ordered = (where: string) =>
     `select ${filterColumns} from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
   const combineScans = (...parts: string[]) =>
     `select * from (${parts.map((part) => `(${part})`).join(' union all ')}) h order by id desc limit $2`;
-  if (filter.targetId !== undefined && !longLine) {
-    // The line is in the order of the lane: all of it is read, and sorted, before anything else is considered.
+  if (filter.targetId !== undefined && !longLane) {
+    // The index of waiting jobs is in lane order: all of them are read and sorted by id first.
     const line = `select ${filterColumns} from ${schema}.jobs where target_id = $4 and lane_rank is not null offset 0`;
     const text = combineScans(
       // jobs_target_id_id
@@ -199,8 +198,8 @@ function orderedScan(schema: Schema, filter: JobFilter, longLine: boolean): Inde
   return {
     text: ordered('id >= $4::uuid and id < $5::uuid'),
     values: [
-      filter.createdAfter === undefined ? firstId : idAt(filter.createdAfter, -clockSlackMs),
-      filter.createdBefore === undefined ? lastId : idAt(filter.createdBefore, clockSlackMs),
+      filter.createdAfter === undefined ? firstUuid : idAt(filter.createdAfter, -clockSlackMs),
+      filter.createdBefore === undefined ? lastUuid : idAt(filter.createdBefore, clockSlackMs),
     ],
   };
 }

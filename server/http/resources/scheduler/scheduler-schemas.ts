@@ -2,9 +2,9 @@
 import { z } from 'zod';
 import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
+import { maxInt4 } from '../../../kernel/limits.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/dialect.ts';
 
-const maxInt4 = 2_147_483_647;
 const isoTime = z.iso.datetime({ offset: true });
 const name = nameField();
 const workerId = name.describe('Who works: the same in every call about a job.');

@@ -1,5 +1,5 @@
 // Every error that leaves over HTTP: RFC 9457 problem fields plus `code`, from the one catalogue.
-// What is not a Problem is logged in full and answered without its text.
+// Other errors are logged in full and answered without their text.
 import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { isConnectionError, isLockTimeout, sqlState } from '../database/database.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -12,7 +12,7 @@ export function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>
   return async (error, request, response, next) => {
     const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
     if (found.httpStatus >= 500) logFailure(request.log, error, found);
-    // The answer is under way: all that is left is to cut it, so that the client notices.
+    // The answer has begun: the connection is closed, so that the client notices.
     if (response.headersSent) return next(error);
     if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
     response.status(found.httpStatus).type('application/problem+json');
@@ -31,13 +31,13 @@ export function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>
   };
 }
 
-/** What we refuse on purpose needs no stack. */
+/** A deliberate refusal needs no stack. */
 function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
   if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
   else log.error({ err: error, code }, 'request failed');
 }
 
-/** A table is missing because its tenant was deleted while the request was under way. */
+/** A table is missing because its tenant was deleted during the request. */
 async function fromDeletedTenant(
   error: unknown,
   tenant: Tenant | undefined,
@@ -51,7 +51,7 @@ async function fromDeletedTenant(
   return problem('TENANT_SUSPENDED', 'The tenant is being deleted.', { status });
 }
 
-/** RFC 9457 keeps `status` for the number; a job's or tenant's own goes by another name. */
+/** RFC 9457 reserves `status` for the HTTP status; the status of a job or tenant gets another name. */
 function withoutStatus({ status, ...extra }: Record<string, unknown>): Record<string, unknown> {
   return status === undefined ? extra : { ...extra, current_status: status };
 }
@@ -69,7 +69,7 @@ export function toProblem(error: unknown): Problem {
   );
 }
 
-/** body-parser and Express mark the client's faults with a `type` or a 4xx `status`. */
+/** body-parser and Express mark client errors with a `type` or a 4xx `status`. */
 function fromBodyParser(error: unknown): Problem | undefined {
   if (!(error instanceof Error) || !('status' in error) || typeof error.status !== 'number') return undefined;
   if (error.status < 400 || error.status > 499) return undefined;
