@@ -1,11 +1,22 @@
-// `npm run check`, what CI runs: every step even after one has failed, the tests last, because
-// their count closes the output. Fails if any step failed.
+// `npm run check`, what CI runs. Runs every step even after one has failed, and the tests last, because their count
+// closes the output. Fails if any step failed. The tests run once, with coverage; `npm test` runs them without.
 import { spawnSync } from 'node:child_process';
 
-const steps = ['typecheck', 'lint', 'unused', 'layers', 'lock:check', 'migrations:check', 'test'];
+const steps = [
+  'typecheck',
+  'lint',
+  'names',
+  'unused',
+  'duplicates',
+  'layers',
+  'docs:check',
+  'lock:check',
+  'migrations:check',
+  'test:coverage',
+];
 const failed = [];
 for (const step of steps) {
-  if (step === 'test' && failed.length > 0) console.error(`\nFailed before the tests: ${failed.join(', ')}`);
+  if (step === steps.at(-1) && failed.length > 0) console.error(`\nFailed before the tests: ${failed.join(', ')}`);
   console.log(`\n── ${step}`);
   const npm = process.env.npm_execpath;
   const { status } = npm?.endsWith('.js')

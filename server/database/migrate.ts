@@ -31,18 +31,6 @@ export async function migrateTenant(db: Database, schemaName: string, options: M
   return migrateSchema(db, tenantOnly(schemaName), options.directory ?? migrationsDirectory('tenant'), options.logger);
 }
 
-/** The files that a schema still lacks, in order; throws when its journal and our files disagree. */
-export async function pendingMigrations(
-  db: Queryable,
-  schemaName: string,
-  options: MigrateOptions = {},
-): Promise<string[]> {
-  const schema = quoteSchema(schemaName);
-  const set = schema === controlSchema ? 'control' : 'tenant';
-  const files = await readMigrations(options.directory ?? migrationsDirectory(set));
-  return pendingOf(schema, files, await readJournal(db, schema)).map((file) => file.name);
-}
-
 // Planning time grows with the number of tables in a statement.
 const journalsAtOnce = 50;
 

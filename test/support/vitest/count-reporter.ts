@@ -18,7 +18,7 @@ export default class CountReporter implements Reporter {
         if (state === 'failed') failed++;
       }
     }
-    // After the default reporter's own summary, so that this line closes the output.
-    setImmediate(() => process.stdout.write(`\n${passed} passed, ${failed} failed\n`));
+    // After the summaries of results and coverage, so that this line closes the output.
+    process.once('exit', () => process.stdout.write(`\n${passed} passed, ${failed} failed\n`));
   }
 }
