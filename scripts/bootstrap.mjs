@@ -125,10 +125,10 @@ async function buildWhenStale() {
 /** Two commands in a fresh clone at once must not install and build over each other. */
 async function alone(work) {
   const lock = join(root, '.leasehold-bootstrap.lock');
-  for (let told = false; !tryLock(lock); told = true) {
+  for (let isReported = false; !tryLock(lock); isReported = true) {
     const owner = Number(readOr(lock));
     if (owner > 0 && !isAlive(owner)) rmSync(lock, { force: true });
-    if (!told) console.log('Waiting for another command that installs or builds');
+    if (!isReported) console.log('Waiting for another command that installs or builds');
     await new Promise((resolve) => setTimeout(resolve, 200));
   }
   // process.exit in the middle must not leave the lock behind.

@@ -50,10 +50,10 @@ function isOtherPlatform(entry) {
 
 function hashOf(name, version) {
   try {
-    const told = execFileSync('npm', ['view', `${name}@${version}`, 'dist.integrity'], {
+    const output = execFileSync('npm', ['view', `${name}@${version}`, 'dist.integrity'], {
       stdio: ['ignore', 'pipe', 'ignore'],
     });
-    return /^sha512-\S+$/m.exec(told.toString())?.[0];
+    return /^sha512-\S+$/m.exec(output.toString())?.[0];
   } catch {
     return undefined;
   }

@@ -99,10 +99,10 @@ export class LeaseholdWorker {
   drain(): void {
     if (this.#draining.signal.aborted) return;
     this.#draining.abort();
-    const giveBack = () => {
+    const requeue = () => {
       for (const held of this.#running) held.stop.abort(new Stopped('drain'));
     };
-    setTimeout(giveBack, (this.#options.drainSeconds ?? 60) * 1000).unref();
+    setTimeout(requeue, (this.#options.drainSeconds ?? 60) * 1000).unref();
   }
 
   async #slot(): Promise<void> {

@@ -60,23 +60,23 @@ async function seesCancel(stage: Stage): Promise<void> {
 }
 
 async function stopsWithoutLease(stage: Stage): Promise<void> {
-  await stopsWhenTold(stage);
+  await stopsWhenRequested(stage);
   await stopsUntold(stage);
 }
 
 /** The server says 409 to a heartbeat: somebody else may have the job already. */
-async function stopsWhenTold(stage: Stage): Promise<void> {
+async function stopsWhenRequested(stage: Stage): Promise<void> {
   const jobId = await stage.submit(120);
   await stage.working(jobId);
-  let toldAt: number | undefined;
+  let requestedAt: number | undefined;
   stage.proxy.intercept = (exchange) => {
     if (!/\/heartbeat$/.test(exchange.path) || exchange.body?.job_id !== jobId) return undefined;
-    toldAt ??= performance.now();
+    requestedAt ??= performance.now();
     return { status: 409, body: { code: 'LEASE_LOST', detail: 'The lease is EXPIRED.' } };
   };
-  await stage.until(() => toldAt !== undefined, ttlOf(stage, jobId), 'no heartbeat came within the ttl');
+  await stage.until(() => requestedAt !== undefined, ttlOf(stage, jobId), 'no heartbeat came within the ttl');
   await wait(1000 + underWayMs);
-  const since = (toldAt ?? 0) + underWayMs;
+  const since = (requestedAt ?? 0) + underWayMs;
   if (stage.effects.of(jobId).some((trace) => trace.at > since + 500))
     throw stage.failed('the worker went on after a heartbeat was answered with 409');
   if (leaseWrites(stage, jobId).some((exchange) => exchange.at > since))
@@ -107,8 +107,8 @@ async function drains(stage: Stage): Promise<void> {
   await stage.working(running);
   const waiting = await stage.submit(2);
   stage.signal('SIGTERM');
-  const toldAt = performance.now();
-  const claims = () => stage.proxy.find(/\/jobs\/claim$/).filter((e) => e.at > toldAt + underWayMs);
+  const requestedAt = performance.now();
+  const claims = () => stage.proxy.find(/\/jobs\/claim$/).filter((e) => e.at > requestedAt + underWayMs);
   const limitMs = 20_000;
   await stage.until(
     () => stage.exit !== undefined || claims().length > 0,
@@ -150,8 +150,8 @@ async function keepsToCapacity(stage: Stage): Promise<void> {
   );
   if (withoutLease()) throw stage.failed('the worker worked without a granted lease');
   if (early.length > 0) throw stage.failed('the worker asked again before retry_after_sec was over');
-  const most = mostLeasesAtOnce(stage, jobs);
-  if (most > 2) throw stage.failed(`the worker held ${most} leases at once; it may hold 2`);
+  const max = maxLeasesAtOnce(stage, jobs);
+  if (max > 2) throw stage.failed(`the worker held ${max} leases at once; it may hold 2`);
 }
 
 async function survivesRestart(stage: Stage): Promise<void> {
@@ -184,7 +184,7 @@ function ttlOf(stage: Stage, jobId: string): number {
   return ttl * 1000;
 }
 
-function mostLeasesAtOnce(stage: Stage, jobs: readonly string[]): number {
+function maxLeasesAtOnce(stage: Stage, jobs: readonly string[]): number {
   const changes = jobs.flatMap((jobId) => {
     const granted = grantOf(stage, jobId)?.at;
     const released = leaseWrites(stage, jobId).find((e) => e.path.endsWith('/release'))?.at ?? Infinity;
@@ -196,10 +196,10 @@ function mostLeasesAtOnce(stage: Stage, jobs: readonly string[]): number {
         ];
   });
   let now = 0;
-  let most = 0;
+  let max = 0;
   for (const change of changes.sort((a, b) => a.at - b.at)) {
     now += change.by;
-    most = Math.max(most, now);
+    max = Math.max(max, now);
   }
-  return most;
+  return max;
 }

@@ -182,18 +182,18 @@ export function loadConfig(env: Record<string, string | undefined> = process.env
 }
 
 function contradictions(config: Config): string[] {
-  const faults: string[] = [];
+  const violations: string[] = [];
   if (config.leaseSeconds < 2 * config.heartbeatIntervalSeconds) {
-    faults.push(
+    violations.push(
       `LEASE_SECONDS=${config.leaseSeconds} is not allowed: at least twice HEARTBEAT_INTERVAL_SECONDS (${config.heartbeatIntervalSeconds})`,
     );
   }
   if (config.adminApiKey !== '' && isGuessable(config.adminApiKey)) {
-    faults.push(
+    violations.push(
       'ADMIN_API_KEY is not allowed: at least 32 characters that cannot be guessed, e.g. from `openssl rand -hex 24`',
     );
   }
-  return faults;
+  return violations;
 }
 
 /** Short, of few different characters, or the same piece again and again. */

@@ -10,8 +10,8 @@ import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
-import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
+import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Release extends LeaseHolder {
   status: FinalStatus;
@@ -60,12 +60,12 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
   const item = { jobId: job.id, leaseId: release.leaseId, targetId: job.targetId, outcome: outcomeOf(job, release) };
-  const settled = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
-  if (!settled.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
+  const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
+  if (!finished.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
   return {
     lease: await getLease(tx, schema, release.leaseId),
     job: await getSchedulerJob(tx, schema, job.id),
-    runnable: settled.runnable,
+    runnable: finished.runnable,
   };
 }
 

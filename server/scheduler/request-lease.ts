@@ -9,9 +9,9 @@ import { Problem, problem } from '../kernel/errors.ts';
 import { monotonicMs } from '../kernel/monotonic.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
-import { findLease, insertRemoteLease } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
 import { extendClaim, lost, notYours } from './status.ts';
+import { findLease, insertRemoteLease } from './worker-lease.ts';
 
 export interface LeaseRequest {
   jobId: string;

@@ -34,9 +34,9 @@ export async function actOnJob(
 ): Promise<ActionResult> {
   for (let i = 0; i < tries; i++) {
     const job = await requireJob(db, schema, request);
-    const acted = await retryConflicts(() => attempt(job));
-    if (acted === 'changed') return { job: await requireJob(db, schema, request), done: true };
-    if (acted !== undefined) return acted;
+    const answer = await retryConflicts(() => attempt(job));
+    if (answer === 'changed') return { job: await requireJob(db, schema, request), done: true };
+    if (answer !== undefined) return answer;
   }
   throw problem('CONFLICT', 'The job kept changing; look at it and try again.');
 }

@@ -70,11 +70,11 @@ describe('a claim', () => {
       outcome: { kind: 'complete' as const, result: null },
     }));
     const claimNext = { ...request, leaseId: crypto.randomUUID() };
-    const settled = await finishAttempts(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
-    expect(settled.claimed?.jobs.length).toBeGreaterThan(0);
-    expect(settled.claimed?.jobs.length).toBeLessThan(many);
-    expect(settled.runnable).toBe(true);
-    let taken = settled.claimed?.jobs.length ?? 0;
+    const finished = await finishAttempts(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
+    expect(finished.claimed?.jobs.length).toBeGreaterThan(0);
+    expect(finished.claimed?.jobs.length).toBeLessThan(many);
+    expect(finished.runnable).toBe(true);
+    let taken = finished.claimed?.jobs.length ?? 0;
     for (let rest = 1; rest > 0; taken += rest) {
       rest = (await claimJobs(control.db, control.schema, request)).jobs.length;
     }

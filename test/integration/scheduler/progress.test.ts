@@ -22,8 +22,8 @@ test('a running job takes reports of its worker, by lease or by name', async () 
   });
   expect((await api.get(`/jobs/${job.job_id}`)).body.job).toMatchObject({ progress: 0.5, note: 'step 1' });
   const { body } = await api.get(`/jobs/${job.job_id}/events`);
-  const told = body.events.filter((event: { type: string }) => event.type === 'JOB_PROGRESS');
-  expect(told.map((event: { data: object }) => event.data)).toMatchObject([
+  const reported = body.events.filter((event: { type: string }) => event.type === 'JOB_PROGRESS');
+  expect(reported.map((event: { data: object }) => event.data)).toMatchObject([
     { progress: 7, message: 'step 1' },
     { progress: 50, message: 'step 1' },
   ]);

@@ -63,11 +63,11 @@ test('a paused schedule does not fire, and a job that can no longer be made is t
   await fireDueSchedules(firing(), context.tenant);
   expect(await jobsOf(paused.id)).toEqual([]);
   expect(await jobsOf(broken.id)).toEqual([]);
-  const told = await context.db.query<{ data: object }>(
+  const reported = await context.db.query<{ data: object }>(
     `select data from ${context.schema}.events where type = 'schedule.failed' and data ->> 'schedule_id' = $1`,
     [broken.id],
   );
-  expect(told).toMatchObject([{ data: { code: 'UNKNOWN_JOB_TYPE' } }]);
+  expect(reported).toMatchObject([{ data: { code: 'UNKNOWN_JOB_TYPE' } }]);
 });
 
 test('schedules over HTTP: create, read, change, run now, pause, resume, delete', async () => {

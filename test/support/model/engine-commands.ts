@@ -115,7 +115,7 @@ const end = command('end', fc.tuple(pick, fc.constantFrom(...kinds)), async ([n,
   const attempt = pickFrom(model.attempts, n);
   if (attempt === undefined) return;
   const { job, lease } = attempt;
-  await settleOne(job, lease, wanted, model, real);
+  await finishOne(job, lease, wanted, model, real);
 });
 
 const endRunning = command('finish', fc.tuple(pick, fc.constantFrom(...kinds)), async ([n, wanted], model, real) => {
@@ -123,7 +123,7 @@ const endRunning = command('finish', fc.tuple(pick, fc.constantFrom(...kinds)), 
     model.attempts.filter(({ job, lease }) => model.owns(lease, job)),
     n,
   );
-  if (attempt) await settleOne(attempt.job, attempt.lease, wanted, model, real);
+  if (attempt) await finishOne(attempt.job, attempt.lease, wanted, model, real);
 });
 
 /**
@@ -160,7 +160,7 @@ const endAndTake = command(
     const { accepted, claimed } = await finishAttempts(db, schema, items, { actor: 'worker:test', claimNext: request });
     if (real.racing) return void (claimed && model.adopt(claimed));
     // Each kind of outcome is one statement; what the model does one by one leads to the same lanes.
-    for (const [job, { lease, kind }] of chosen) expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
+    for (const [job, { lease, kind }] of chosen) expect(accepted.has(job.id)).toBe(model.complete(lease, job, kind));
     const next = [...heads].flatMap(([target, before]) => {
       const head = model.startable(target);
       const freed = head !== undefined && head !== before && !chosen.has(head);
@@ -178,7 +178,7 @@ function possible(wanted: Kind, job: ModelJob, model: EngineModel, real: EngineD
   return wanted === 'retry' && (real.racing || !model.hasAttemptsLeft(job)) ? 'fail' : wanted;
 }
 
-async function settleOne(
+async function finishOne(
   job: ModelJob,
   lease: ModelLease,
   wanted: Kind,
@@ -189,7 +189,7 @@ async function settleOne(
   const item = { jobId: job.id, leaseId: lease.id, targetId: job.target, outcome: outcomes[kind] };
   const { accepted } = await finishAttempts(real.context.db, real.context.schema, [item], { actor: 'worker:test' });
   if (real.racing) return;
-  expect(accepted.has(job.id)).toBe(model.settle(lease, job, kind));
+  expect(accepted.has(job.id)).toBe(model.complete(lease, job, kind));
 }
 
 const outcomes: Record<Kind, Outcome> = {
@@ -238,8 +238,10 @@ const person = (act: Act) =>
   command(act, pick, async (n, model, real) => {
     const job = pickFrom(model.jobs, n);
     if (job === undefined) return;
-    const told = await real.told((by) => acts[act](real.context.db, real.context.schema, { jobId: job.id, ...by }));
-    if (!real.racing) expect(told).toBe(model[act](job));
+    const reported = await real.reported((by) =>
+      acts[act](real.context.db, real.context.schema, { jobId: job.id, ...by }),
+    );
+    if (!real.racing) expect(reported).toBe(model[act](job));
   });
 
 /** A wish that comes in just before the attempt ends by itself. */
@@ -253,9 +255,11 @@ const askLate = command(
     );
     if (attempt === undefined) return;
     const { job, lease } = attempt;
-    const told = await real.told((by) => acts[act](real.context.db, real.context.schema, { jobId: job.id, ...by }));
-    if (!real.racing) expect(told).toBe(model[act](job));
-    await settleOne(job, lease, wanted, model, real);
+    const reported = await real.reported((by) =>
+      acts[act](real.context.db, real.context.schema, { jobId: job.id, ...by }),
+    );
+    if (!real.racing) expect(reported).toBe(model[act](job));
+    await finishOne(job, lease, wanted, model, real);
   },
 );
 
@@ -264,7 +268,7 @@ const stopTarget = command('pauseTarget', pickTarget, async (targetId, model, re
   model.pauseTarget(targetId);
 });
 
-const goOn = command('resumeTarget', pickTarget, async (targetId, model, real) => {
+const proceed = command('resumeTarget', pickTarget, async (targetId, model, real) => {
   if (!model.isKnown(targetId)) return;
   await resumeTarget(real.context.db, real.context.schema, { targetId, actor: 'user:ann' });
   model.resumeTarget(targetId);
@@ -298,6 +302,6 @@ export const engineCommands: fc.Arbitrary<Command>[] = [
   person('resume'),
   person('resolve'),
   stopTarget,
-  goOn,
-  goOn,
+  proceed,
+  proceed,
 ];

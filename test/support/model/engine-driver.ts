@@ -9,7 +9,7 @@ import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/rec
 import { resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import { Problem } from '../../../server/kernel/errors.ts';
 import type { TenantContext } from '../postgres/database.ts';
-import type { EngineModel, Told } from './engine-model.ts';
+import type { ActionOutcome, EngineModel } from './engine-model.ts';
 
 const firstId = '00000000-0000-0000-0000-000000000000';
 const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
@@ -25,7 +25,7 @@ export class EngineDriver {
   }
 
   /** Says what a person was told; anything but a refusal is a failure of the test. */
-  async told(act: (by: { actor: string; author: string }) => Promise<{ done: boolean }>): Promise<Told> {
+  async reported(act: (by: { actor: string; author: string }) => Promise<{ done: boolean }>): Promise<ActionOutcome> {
     try {
       return (await act({ actor: 'user:ann', author: 'ann' })).done ? 'done' : 'asked';
     } catch (error) {

@@ -36,7 +36,7 @@ export type NewModelJob = Pick<ModelJob, 'id' | 'target' | 'priority' | 'maxAtte
 };
 
 /** What a person is told: it is done, whoever runs it was asked, or it cannot be. */
-export type Told = 'done' | 'asked' | 'refused';
+export type ActionOutcome = 'done' | 'asked' | 'refused';
 
 export class EngineModel {
   readonly jobs: ModelJob[] = [];
@@ -98,9 +98,9 @@ export class EngineModel {
   }
 
   /** False: refused, because the lease no longer owns the job. */
-  settle(lease: ModelLease, job: ModelJob, kind: Outcome['kind']): boolean {
+  complete(lease: ModelLease, job: ModelJob, kind: Outcome['kind']): boolean {
     if (!this.owns(lease, job)) return false;
-    this.#end(job, this.#overruled(job, kind));
+    this.#end(job, this.#superseded(job, kind));
     return true;
   }
 
@@ -115,9 +115,9 @@ export class EngineModel {
     for (const job of lease.jobs) {
       if (!this.owns(lease, job)) continue;
       // What a person asked for is what becomes of it, whether it had attempts left or not.
-      if (job.intent !== null) this.settle(lease, job, job.intent === 'pause' ? 'stopPaused' : 'stopCanceled');
-      else if (!this.hasAttemptsLeft(job)) this.settle(lease, job, 'fail');
-      else this.settle(lease, job, job.backsOff ? 'recoverLater' : 'recover');
+      if (job.intent !== null) this.complete(lease, job, job.intent === 'pause' ? 'stopPaused' : 'stopCanceled');
+      else if (!this.hasAttemptsLeft(job)) this.complete(lease, job, 'fail');
+      else this.complete(lease, job, job.backsOff ? 'recoverLater' : 'recover');
     }
   }
 
@@ -131,7 +131,7 @@ export class EngineModel {
     this.#promote(job.target);
   }
 
-  pause(job: ModelJob): Told {
+  pause(job: ModelJob): ActionOutcome {
     if (job.status === 'PAUSED') return 'done';
     if (job.status === 'RUNNING') return this.#ask(job, 'pause');
     if (job.status !== 'PENDING' && job.status !== 'QUEUED') return 'refused';
@@ -140,7 +140,7 @@ export class EngineModel {
     return 'done';
   }
 
-  cancel(job: ModelJob): Told {
+  cancel(job: ModelJob): ActionOutcome {
     if (job.status === 'CANCELED') return 'done';
     if (job.status === 'RUNNING') return this.#ask(job, 'cancel');
     if (isTerminal(job.status)) return 'refused';
@@ -148,7 +148,7 @@ export class EngineModel {
     return 'done';
   }
 
-  skip(job: ModelJob): Told {
+  skip(job: ModelJob): ActionOutcome {
     if (job.status === 'CANCELED') return 'done';
     const holds = job.status === 'PAUSED' || (job.status === 'ERROR' && job.blocks);
     if (job.target === null || !holds) return 'refused';
@@ -156,7 +156,7 @@ export class EngineModel {
     return 'done';
   }
 
-  resume(job: ModelJob): Told {
+  resume(job: ModelJob): ActionOutcome {
     if (job.status !== 'PAUSED' && job.status !== 'ERROR') {
       return job.hold === 'resumed' && !isTerminal(job.status) ? 'done' : 'refused';
     }
@@ -168,7 +168,7 @@ export class EngineModel {
     return 'done';
   }
 
-  resolve(job: ModelJob): Told {
+  resolve(job: ModelJob): ActionOutcome {
     if (job.status !== 'PAUSED' && job.status !== 'ERROR') return job.hold === 'resolved' ? 'done' : 'refused';
     this.#leave(job, 'SUCCESS');
     job.hold = 'resolved';
@@ -207,7 +207,7 @@ export class EngineModel {
     return this.#lanes.has(target);
   }
 
-  #overruled(job: ModelJob, kind: Outcome['kind']): Outcome['kind'] {
+  #superseded(job: ModelJob, kind: Outcome['kind']): Outcome['kind'] {
     if (kind === 'complete' || kind === 'completePartly' || job.intent === null) return kind;
     if (job.intent === 'cancel') return 'stopCanceled';
     return kind === 'fail' || kind === 'stopCanceled' ? kind : 'stopPaused';
@@ -254,7 +254,7 @@ export class EngineModel {
     this.#promote(job.target);
   }
 
-  #ask(job: ModelJob, intent: StopIntent): Told {
+  #ask(job: ModelJob, intent: StopIntent): ActionOutcome {
     if (job.intent === 'cancel' && intent === 'pause') return 'refused';
     job.intent = intent;
     return 'asked';

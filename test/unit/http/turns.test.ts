@@ -24,14 +24,14 @@ function taker(turns: Turns) {
   onTestFinished(async () => {
     for (let leave = leaves.pop(); leave !== undefined; leave = leaves.pop()) {
       leave();
-      await settled();
+      await finished();
     }
     expect(turns.used).toBe(0);
   });
   return { begun, leaves, take };
 }
 
-const settled = () => new Promise((resolve) => setImmediate(resolve));
+const finished = () => new Promise((resolve) => setImmediate(resolve));
 
 test('a tenant has half of the turns, and the last ones are for tenants that have none', async () => {
   const turns = create();
@@ -46,10 +46,10 @@ test('a tenant has half of the turns, and the last ones are for tenants that hav
   expect(begun.slice(6)).toEqual(['c', 'd']);
   // A turn that ends goes to who has none, then to who has least.
   leaves[0]!();
-  await settled();
+  await finished();
   expect(begun.slice(8)).toEqual(['e']);
   for (const leave of leaves.splice(6)) leave();
-  await settled();
+  await finished();
   expect(begun.slice(9)).toEqual(['b']);
   expect(turns.used).toBe(6);
 });
@@ -61,7 +61,7 @@ test('all are served in the end, each tenant in its order, and every turn comes 
     Array.from({ length: 50 }, (_, i) =>
       turns.within(tenant, async () => {
         order.push(`${tenant}${i}`);
-        await settled();
+        await finished();
       }),
     ),
   );

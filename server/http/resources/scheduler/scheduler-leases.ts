@@ -5,10 +5,10 @@ import type { JobError } from '../../../jobs/model/job.ts';
 import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
 import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../../scheduler/dialect.ts';
-import { heartbeat } from '../../../scheduler/heartbeat.ts';
-import { noSuchLease, readLease } from '../../../scheduler/lease.ts';
 import { releaseLease } from '../../../scheduler/release.ts';
 import { requestLease } from '../../../scheduler/request-lease.ts';
+import { heartbeat } from '../../../scheduler/worker-heartbeat.ts';
+import { noSuchLease, readLease } from '../../../scheduler/worker-lease.ts';
 import { RouteGroup } from '../../route.ts';
 import type { SchedulerDependencies } from './scheduler-jobs.ts';
 import {

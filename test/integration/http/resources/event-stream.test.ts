@@ -265,9 +265,9 @@ describe('a stream that begins with a snapshot', () => {
       reader.close();
       const [first, ...rest] = reader.events;
       const shown: string[] = first?.data.jobs.map((job: { id: string }) => job.id);
-      const told = rest.map((message) => message.data.job_id as string);
+      const reported = rest.map((message) => message.data.job_id as string);
       // Together they are a beginning of all jobs, each once.
-      const all = [...[...shown].reverse(), ...told];
+      const all = [...[...shown].reverse(), ...reported];
       expect(new Set(all).size).toBe(all.length);
       await eventually(() => expect(all).toEqual(added.slice(0, all.length)));
       for (const id of all) known.set(id, 'seen');

@@ -283,8 +283,8 @@ describe('idempotency', () => {
     expect(strip(malformed)).toEqual(strip(unknown));
     expect(unknown.status).toBe(404);
     for (const verb of ['cancel', 'pause', 'resume', 'resolve', 'skip', 'interrupt']) {
-      const acted = await control.app.request('POST', `/api/jobs/${mine.body.id}/${verb}`, { key: otherKey });
-      expect(strip(acted)).toEqual(strip(unknown));
+      const answer = await control.app.request('POST', `/api/jobs/${mine.body.id}/${verb}`, { key: otherKey });
+      expect(strip(answer)).toEqual(strip(unknown));
     }
     expect((await control.get(`/api/targets/elsewhere/jobs/${mine.body.id}`)).status).toBe(404);
   });

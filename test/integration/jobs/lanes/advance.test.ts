@@ -68,14 +68,14 @@ afterEach(() => checkInvariants(context));
 test('the next in line starts with the end of the one before, under the lease of the request', async () => {
   const { targetId, jobs } = await startLane({}, {});
   const leaseId = uuidv7();
-  const settled = await finishAndTake([jobs[0]!], { next: { leaseId, types: ['demo.echo'] } });
-  expect(settled.accepted).toEqual(new Set([jobs[0]!.id]));
-  expect(settled.claimed).toMatchObject({
+  const finished = await finishAndTake([jobs[0]!], { next: { leaseId, types: ['demo.echo'] } });
+  expect(finished.accepted).toEqual(new Set([jobs[0]!.id]));
+  expect(finished.claimed).toMatchObject({
     leaseId,
     jobs: [{ id: jobs[1]!.id, status: 'RUNNING', attempt: 1, leaseId, leaseOwner: 'w2', targetId, type: 'demo.echo' }],
   });
   // Nothing was left to claim: its lane is taken.
-  expect(settled.runnable).toBe(false);
+  expect(finished.runnable).toBe(false);
   expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'SUCCESS', laneHead: false });
   const next = await reread(context, jobs[1]!);
   expect(next).toMatchObject({ status: 'RUNNING', laneHead: true, laneRank: null, attempt: 1, leaseId });
@@ -123,9 +123,9 @@ test('the next in line is found however far behind the one before it came in', a
   const gone = Array.from({ length: 8 }, () => ({}));
   const { jobs } = await startLane(...gone, {}, { priority: 'LOW' });
   for (const job of jobs.slice(1, 9)) await cancelJob(context.db, context.schema, { jobId: job.id, actor: 'user:ann' });
-  const settled = await finishAndTake([jobs[0]!]);
-  expect(taken(settled)).toEqual([jobs[9]!.id]);
-  expect(taken(await finishAndTake(settled.claimed?.jobs ?? []))).toEqual([jobs[10]!.id]);
+  const finished = await finishAndTake([jobs[0]!]);
+  expect(taken(finished)).toEqual([jobs[9]!.id]);
+  expect(taken(await finishAndTake(finished.claimed?.jobs ?? []))).toEqual([jobs[10]!.id]);
 });
 
 test('in the log the end of one comes before the start of the next', async () => {
@@ -149,10 +149,13 @@ test('outcomes of several kinds free their lanes together; the most of a kind ta
     ...settlements([third!], { kind: 'fail', error }),
     ...settlements([fourth!], { kind: 'stopCanceled', message: 'canceled' }),
   ];
-  const settled = await finishAttempts(context.db, context.schema, items, { actor: 'worker:w1', claimNext: request() });
-  expect(settled.accepted.size).toBe(4);
-  expect(settled.runnable).toBe(true);
-  expect(taken(settled)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
+  const finished = await finishAttempts(context.db, context.schema, items, {
+    actor: 'worker:w1',
+    claimNext: request(),
+  });
+  expect(finished.accepted.size).toBe(4);
+  expect(finished.runnable).toBe(true);
+  expect(taken(finished)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
   for (const { jobs } of lanes.slice(2)) {
     expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, laneRank: null });
   }
@@ -177,10 +180,10 @@ test('a job that is put in while an outcome waits for the lane is the next of it
 
 test('several lanes go on at once, and share the lease', async () => {
   const lanes = [await startLane({}), await startLane({}), await startLane()];
-  const settled = await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
-  expect(taken(settled)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
+  const finished = await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
+  expect(taken(finished)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
   for (const { jobs } of lanes.slice(0, 2)) {
-    expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'RUNNING', leaseId: settled.claimed?.leaseId });
+    expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'RUNNING', leaseId: finished.claimed?.leaseId });
   }
   const [lease] = await leasesOf(lanes[0]!.jobs[1]!);
   expect(await leasesOf(lanes[1]!.jobs[1]!)).toEqual([lease]);
@@ -188,12 +191,12 @@ test('several lanes go on at once, and share the lease', async () => {
 
 test('no more start than were asked for; the others become heads, for anybody to claim', async () => {
   const lanes = [await startLane({}, {}), await startLane({}, {}), await startLane({}, {})];
-  const settled = await finishAndTake(
+  const finished = await finishAndTake(
     lanes.map(({ jobs }) => jobs[0]!),
     { next: { limit: 2 } },
   );
-  expect(settled.claimed?.jobs).toHaveLength(2);
-  expect(settled.runnable).toBe(true);
+  expect(finished.claimed?.jobs).toHaveLength(2);
+  expect(finished.runnable).toBe(true);
   const nexts = await Promise.all(lanes.map(({ jobs }) => reread(context, jobs[1]!)));
   expect(nexts.map((job) => job.status).sort()).toEqual(['QUEUED', 'RUNNING', 'RUNNING']);
   const left = nexts.find((job) => job.status === 'QUEUED')!;
@@ -204,8 +207,8 @@ test('no more start than were asked for; the others become heads, for anybody to
 
 test('a job of a type that is not handled is left to others, as the head of its lane', async () => {
   const { jobs } = await startLane({ type: 'elsewhere' }, {});
-  const settled = await finishAndTake([jobs[0]!], { next: { types: ['demo.echo', 'demo.sleep'] } });
-  expect([taken(settled), settled.runnable]).toEqual([[], true]);
+  const finished = await finishAndTake([jobs[0]!], { next: { types: ['demo.echo', 'demo.sleep'] } });
+  expect([taken(finished), finished.runnable]).toEqual([[], true]);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: true, laneRank: null });
   // Nor is one behind it taken in its place.
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
@@ -222,8 +225,8 @@ test('a job for remote workers is left to them, as the head of its lane', async 
 test('a paused target starts nothing more', async () => {
   const { targetId, jobs } = await startLane({});
   await pauseTarget(context.db, context.schema, { targetId, actor: 'user:ann' });
-  const settled = await finishAndTake([jobs[0]!]);
-  expect([taken(settled), settled.runnable]).toEqual([[], false]);
+  const finished = await finishAndTake([jobs[0]!]);
+  expect([taken(finished), finished.runnable]).toEqual([[], false]);
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false, attempt: 0 });
 });
 
@@ -279,8 +282,8 @@ test('a failure that holds nothing lets the next one start', async () => {
 
 test('an outcome that is no longer ours starts nothing', async () => {
   const { jobs } = await startLane({});
-  const settled = await finishAndTake([{ ...jobs[0]!, leaseId: uuidv7() }]);
-  expect([settled.accepted.size, taken(settled)]).toEqual([0, []]);
+  const finished = await finishAndTake([{ ...jobs[0]!, leaseId: uuidv7() }]);
+  expect([finished.accepted.size, taken(finished)]).toEqual([0, []]);
   expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'RUNNING', laneHead: true });
   expect(await reread(context, jobs[1]!)).toMatchObject({ status: 'QUEUED', laneHead: false });
 });
@@ -314,8 +317,8 @@ test('a crash after the claim and before the commit leaves everything as it was'
   const before = await everything();
   const crashed = context.db.transaction(async (tx) => {
     const options = { actor: 'worker:w1', endedLeases: [jobs[0]!.leaseId as string], claimNext: request() };
-    const settled = await finishAttemptsIn(tx, context.schema, settlements([jobs[0]!], complete), options);
-    expect(taken(settled)).toEqual([jobs[1]!.id]);
+    const finished = await finishAttemptsIn(tx, context.schema, settlements([jobs[0]!], complete), options);
+    expect(taken(finished)).toEqual([jobs[1]!.id]);
     throw new Error('crash');
   });
   await expect(crashed).rejects.toThrow('crash');
@@ -402,8 +405,8 @@ test('what is given back meets a deadlock, and is given back all the same', asyn
     return new; end $$`);
   await db.query(`create trigger once before update on ${schema}.jobs for each row execute function ${schema}.once()`);
   onTestFinished(() => db.query(`drop function ${schema}.once() cascade`).then(() => {}));
-  const settled = await finishAndTake([jobs[0]!], { outcome: { kind: 'requeue', reason: 'drained' } });
-  expect(settled.accepted).toEqual(new Set([jobs[0]!.id]));
+  const finished = await finishAndTake([jobs[0]!], { outcome: { kind: 'requeue', reason: 'drained' } });
+  expect(finished.accepted).toEqual(new Set([jobs[0]!.id]));
   expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'QUEUED', laneHead: true, attempt: 0 });
   expect(await db.query(`select last_value::int as tries from ${schema}.tries`)).toEqual([{ tries: 2 }]);
 });

@@ -129,8 +129,8 @@ test('jobs of several leases, with and without results, are settled in one call'
     targetId: null,
     outcome: { kind: 'complete' as const, result: null },
   }));
-  const settled = await finishAttempts(context.db, context.schema, items, { actor: 'worker:w1' });
-  expect([...settled.accepted].sort()).toEqual(jobs.map((job) => job.id).sort());
+  const finished = await finishAttempts(context.db, context.schema, items, { actor: 'worker:w1' });
+  expect([...finished.accepted].sort()).toEqual(jobs.map((job) => job.id).sort());
   // The same again under swapped leases: each job counts only under its own.
   const more = await addJobs(context, [{}, {}]);
   const [a, b] = [await claim(context, { limit: 1 }), await claim(context, { limit: 1 })];

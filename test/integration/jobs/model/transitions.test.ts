@@ -16,12 +16,12 @@ const long = 3600;
 
 async function expectRefusal(name: keyof typeof verbs, status: Status): Promise<void> {
   const job = await jobIn(status);
-  const told = await eventTypes(context, job);
+  const reported = await eventTypes(context, job);
   const answer = await verbs[name](job).catch((refusal: { code?: string }) => ({ refusal }));
   expect([name, (await reread(context, job)).status]).toEqual([name, status]);
   // A report that repeats what is known is told, and changes nothing.
   if (status === transitions[name].to) return;
-  const changes = (await eventTypes(context, job)).slice(told.length).filter((type) => !/_requested$/.test(type));
+  const changes = (await eventTypes(context, job)).slice(reported.length).filter((type) => !/_requested$/.test(type));
   expect([name, status, changes]).toEqual([name, status, []]);
   if (answer !== null && typeof answer === 'object' && 'refusal' in answer) {
     expect((answer.refusal as { code?: string }).code).toMatch(/INVALID_TRANSITION|LEASE_LOST|CONFLICT/);
@@ -55,11 +55,11 @@ describe.each(names)('%s', (name) => {
       expect(successor?.leaseId).not.toBe(job.leaseId);
     } else await cancelJob(context.db, context.schema, by(job.id));
     const before = await reread(context, job);
-    const told = await eventTypes(context, job);
+    const reported = await eventTypes(context, job);
     const answer = await verbs[name](job).catch(() => undefined);
     const after = await reread(context, job);
     expect([after.status, after.leaseId, after.attempt]).toEqual([before.status, before.leaseId, before.attempt]);
-    expect(await eventTypes(context, job)).toEqual(told);
+    expect(await eventTypes(context, job)).toEqual(reported);
     // A cancel of a canceled job answers with what is.
     if (name !== 'cancel') expect(answer).toBeFalsy();
   });

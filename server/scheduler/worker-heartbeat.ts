@@ -4,8 +4,8 @@ import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
 import { type Lease, type SchedulerJob, toPercent } from './dialect.ts';
-import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './lease.ts';
 import { getSchedulerJob } from './read.ts';
+import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Heartbeat extends LeaseHolder {
   /** 0 to 1. */
