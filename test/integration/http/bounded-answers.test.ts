@@ -45,13 +45,14 @@ async function pages(path: string, list: string): Promise<{ id?: string; job_id?
 
 describe('a claim', () => {
   it('takes fewer jobs when their payloads are large, and says that there are more', async () => {
-    for (let n = 0; n < many; n++) await addJob(control, { payload: large, queue: 'local' });
-    const first = await claimJobs(control.db, control.schema, request);
+    const ofType = { ...request, types: ['free'] };
+    for (let n = 0; n < many; n++) await addJob(control, { type: 'free', payload: large });
+    const first = await claimJobs(control.db, control.schema, ofType);
     expect(first.jobs.length).toBeLessThan(many);
     expect(first.isCut).toBe(true);
     const ids = new Set(first.jobs.map((job) => job.id));
     for (let rest = first; rest.isCut; ) {
-      rest = await claimJobs(control.db, control.schema, request);
+      rest = await claimJobs(control.db, control.schema, ofType);
       for (const job of rest.jobs) ids.add(job.id);
     }
     expect(ids.size).toBe(many);
@@ -59,24 +60,25 @@ describe('a claim', () => {
 
   it('that continues lanes takes fewer too, and leaves the others to the next', async () => {
     const lanes = Array.from({ length: many }, (_, n) => `lane-${n}`);
-    for (const targetId of lanes) await addJob(control, { targetId });
-    for (const targetId of lanes) await addJob(control, { targetId, payload: large });
-    const { jobs, leaseId } = await claimJobs(control.db, control.schema, request);
+    const ofType = { ...request, types: ['laned'] };
+    for (const targetId of lanes) await addJob(control, { type: 'laned', targetId });
+    for (const targetId of lanes) await addJob(control, { type: 'laned', targetId, payload: large });
+    const { jobs, leaseId } = await claimJobs(control.db, control.schema, ofType);
     expect(jobs).toHaveLength(many);
-    const settlements = jobs.map((job) => ({
+    const attempts = jobs.map((job) => ({
       jobId: job.id,
       leaseId,
       targetId: job.targetId,
       outcome: { kind: 'complete' as const, result: null },
     }));
-    const claimNext = { ...request, leaseId: crypto.randomUUID() };
-    const finished = await finishAttempts(control.db, control.schema, settlements, { actor: 'worker:w', claimNext });
+    const claimNext = { ...ofType, leaseId: crypto.randomUUID() };
+    const finished = await finishAttempts(control.db, control.schema, attempts, { actor: 'worker:w', claimNext });
     expect(finished.claimed?.jobs.length).toBeGreaterThan(0);
     expect(finished.claimed?.jobs.length).toBeLessThan(many);
     expect(finished.runnable).toBe(true);
     let taken = finished.claimed?.jobs.length ?? 0;
     for (let rest = 1; rest > 0; taken += rest) {
-      rest = (await claimJobs(control.db, control.schema, request)).jobs.length;
+      rest = (await claimJobs(control.db, control.schema, ofType)).jobs.length;
     }
     expect(taken).toBe(many);
   });
