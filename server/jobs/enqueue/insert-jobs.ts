@@ -189,7 +189,10 @@ interface CreatedRow {
 
 function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   const job: Job = { ...blankJob };
-  for (const column of insertedColumns) setColumn(job, column, placed[column as keyof PlacedJob] ?? null);
+  const columns = job as unknown as Record<string, unknown>;
+  for (const column in placed) {
+    if (column !== 'expiresInSeconds') columns[column] = placed[column as keyof PlacedJob] ?? null;
+  }
   job.priority = priorities[placed.priority] as Job['priority'];
   job.payload = created.payload ?? placed.payload;
   job.createdAt = created.created_at;
@@ -197,8 +200,4 @@ function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   job.runAt = created.run_at;
   job.expiresAt = created.expires_at;
   return job;
-}
-
-function setColumn(job: Job, column: JobColumn, value: unknown): void {
-  (job as unknown as Record<JobColumn, unknown>)[column] = value;
 }
