@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
-import { isTerminal, ownedStatuses } from '../jobs/model/states.ts';
+import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
 import { laneReasons } from './lane-reasons.ts';
 import { jobAction, type Reason } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
@@ -44,7 +44,7 @@ function finished(job: Job): Reason {
 }
 
 function ownReasons(job: Job): Reason[] {
-  if (job.status === 'PAUSED' || job.status === 'ERROR') return [held(job)];
+  if (isOnHold(job.status)) return [held(job)];
   if (job.status === 'PENDING') return [waiting(job)];
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }

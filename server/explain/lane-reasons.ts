@@ -1,5 +1,6 @@
 // The reasons that lie in a job's lane: a paused target, a hold, the jobs ahead of it. Bounded: a
 // lane of a million is looked at no further than a person would read.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { firstByPriority } from '../jobs/lanes/lane.ts';
@@ -7,6 +8,7 @@ import { holdOfLaneJob, isHold, type LaneJob, laneColumns, maxCounted, readHeads
 import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
+import { isOnHold } from '../jobs/model/states.ts';
 import { jobAction, type Reason } from './reason.ts';
 
 const maxShown = 25;
@@ -39,7 +41,7 @@ interface Place {
 /** Where the job stands, or where it will stand once it is resumed or due: a head too, while its target is paused. */
 function placeInLine(job: Job): Place {
   if (job.laneHead) return { rank: 1, seq: job.laneSeq };
-  if (job.status === 'PAUSED' || job.status === 'ERROR') return { rank: 1, seq: job.laneSeq };
+  if (isOnHold(job.status)) return { rank: 1, seq: job.laneSeq };
   if (job.laneRank !== null) return { rank: job.laneRank, seq: job.laneSeq };
   return { rank: firstByPriority + priorityRank(job.priority), seq: lastSeq };
 }

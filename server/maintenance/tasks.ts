@@ -11,11 +11,13 @@
 //
 // Per-tenant tasks (`createPerTenantTasks`) run only for tenants that were woken, by a polled task or by a commit.
 // Timers that do not look at tenants (registry, keys, registration, heartbeat) belong to their own services.
+
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import { statusIn, waitingStatuses } from '../jobs/model/states.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/timeout.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
@@ -214,8 +216,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
           `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
                     where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
                       and ${isTimedOutSql(String(defaultTimeout(tenant, config.jobTimeoutSeconds)))})`,
-        expires_ms: (s) =>
-          oldest(s, 'jobs', 'expires_at', `expires_at is not null and status in ('PENDING', 'QUEUED')`),
+        expires_ms: (s) => oldest(s, 'jobs', 'expires_at', `expires_at is not null and ${statusIn(waitingStatuses)}`),
         resumes_ms: (s) => oldest(s, 'targets', 'paused_until', 'paused_until is not null'),
       },
       // Never while there is a lease: one can expire at any time without an event.

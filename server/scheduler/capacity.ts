@@ -2,8 +2,10 @@
 // it happens under the rows' locks, and looks at the leases in a later statement than the lock.
 // A request that does not fit reserves its row: nothing of equal or lower priority may then take
 // the room it waits for, so a stream of small jobs cannot starve a big one.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
 
 export interface CapacityDemand {
   jobId: string;
@@ -145,7 +147,7 @@ export async function readCapacities(tx: Queryable, schema: Schema, queues: stri
     `select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
        from ${schema}.capacities c
        left join ${schema}.jobs r on r.id = c.reserved_job_id and c.reserved_until > now()
-        and r.status in ('QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING')
+        and ${statusIn(['QUEUED', ...claimedStatuses], 'r.status')}
       where $1::text[] is null or c.queue = any($1::text[]) order by c.queue`,
     [queues],
   );

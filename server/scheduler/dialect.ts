@@ -1,6 +1,8 @@
 // The scheduler API's words for the one state machine: made here, at the edge, and never stored.
+
 import type { Job, JobError } from '../jobs/model/job.ts';
-import type { Status } from '../jobs/model/states.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import { isClaimed, type Status } from '../jobs/model/states.ts';
 
 export const jobStates = [
   'QUEUED',
@@ -22,7 +24,7 @@ export const finalStatuses = ['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'] as c
 export type FinalStatus = (typeof finalStatuses)[number];
 
 /** Failures that this API calls TIMEOUT: nobody reported in time. */
-export const timeoutCodes: readonly string[] = ['LEASE_EXPIRED', 'TIMEOUT'];
+export const timeoutCodes: readonly string[] = ['LEASE_EXPIRED', 'TIMEOUT'] satisfies JobErrorCode[];
 
 /** A job together with the lease or claim that its `lease_id` names. */
 export interface SchedulerJob extends Job {
@@ -83,7 +85,7 @@ export function toPercent(share: number): number {
 }
 
 export function toJobIntent(job: SchedulerJob) {
-  const claimed = job.status === 'CLAIMED' || job.status === 'PREPARING' || job.status === 'LEASE_PENDING';
+  const claimed = isClaimed(job.status);
   // A claim is no lease, and a job that waits again has none, whatever the row remembers.
   const leased =
     job.status === 'RUNNING' || (job.finishedAt !== null && (job.leaseKind === 'remote' || job.leaseKind === 'local'));

@@ -1,5 +1,6 @@
 // The end of a remote lease: the worker's outcome settles the job, the lease row keeps how it went.
 // A replay answers with what the first call did; after expiry nothing of the worker's is accepted.
+
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
@@ -7,6 +8,7 @@ import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
+import { hasCode, jobError } from '../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
@@ -72,7 +74,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
 /** What the worker reports, unless the token limit or a person's wish comes first. Done is done. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   const lost = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
-  if (lost.kind === 'fail' && lost.error.code === 'TOKEN_LIMIT') return lost;
+  if (lost.kind === 'fail' && hasCode(lost.error, 'TOKEN_LIMIT')) return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
   // The same rules as for a holder that went silent: what people asked comes first.
   if (job.cancelIntent !== null) return lost;
@@ -82,7 +84,10 @@ function outcomeOf(job: SchedulerJob, release: Release): Outcome {
         ? { kind: 'requeue', reason: release.error?.message ?? 'the worker stops' }
         : { kind: 'stopCanceled', message: release.error?.message ?? 'Canceled by its worker' };
     case 'TIMEOUT':
-      return { kind: 'fail', error: { message: 'The worker ran out of time.', ...release.error, code: 'TIMEOUT' } };
+      return {
+        kind: 'fail',
+        error: { ...jobError('TIMEOUT', 'The worker ran out of time.'), ...release.error, code: 'TIMEOUT' },
+      };
     case 'FAILED':
       return failure(job, release);
     default:
@@ -91,7 +96,7 @@ function outcomeOf(job: SchedulerJob, release: Release): Outcome {
 }
 
 function failure(job: SchedulerJob, release: Release): Outcome {
-  const error = release.error ?? { code: 'HANDLER_ERROR', message: 'The worker reported a failure without a reason.' };
+  const error = release.error ?? jobError('HANDLER_ERROR', 'The worker reported a failure without a reason.');
   if (!release.recoverable || !attemptsLeft(job)) return { kind: 'fail', error };
   const delayMs = backoffMs(job.retry ?? defaultBackoff, job.attempt - job.attemptFloor, Math.random());
   return { kind: 'retry', error, delayMs };

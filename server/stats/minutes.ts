@@ -1,7 +1,9 @@
 // The rows of `stat_minutes`: what a group of events adds to them, and how they are stored. Only the
 // follower writes them, one daemon at a time, so reading, adding and writing back is safe.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { succeededStatuses } from '../jobs/model/states.ts';
 import { addHistogram, emptyHistogram, type Histogram } from './histogram.ts';
 
 /** The whole tenant, beside its queues: a tenant's chart must not read a thousand queues. */
@@ -77,7 +79,7 @@ function addTo(row: Minute, group: Group): void {
   }
   if (from === 'RUNNING') row.leases_ended += count;
   if (group.expired) row.leases_expired += count;
-  if (to === 'SUCCESS' || to === 'PARTIAL') row.succeeded += count;
+  if ((succeededStatuses as readonly (string | null)[]).includes(to)) row.succeeded += count;
   if (to === 'ERROR') row.failed += count;
   if (to === 'CANCELED') row.canceled += count;
   if (group.wait !== null) row.wait_buckets[group.wait] = (row.wait_buckets[group.wait] ?? 0) + count;

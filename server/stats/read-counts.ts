@@ -1,7 +1,7 @@
 // How a tenant stands now, from the rollups: a handful of rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Status, statuses } from '../jobs/model/states.ts';
+import { type Status, statuses, waitingStatuses } from '../jobs/model/states.ts';
 import { allQueues, currentCountsKey } from './minutes.ts';
 
 export type StatusCounts = Record<Status, number>;
@@ -12,7 +12,6 @@ export interface StatsSnapshot {
 }
 
 /** Waiting to run: now, or at its time, or after a backoff. */
-export const waitingStatuses: readonly Status[] = ['PENDING', 'QUEUED'];
 
 /** What seed 002 calls a snapshot, without the capacity, which the scheduler knows. */
 export async function readSnapshot(db: Queryable, schema: Schema, queue = allQueues): Promise<StatsSnapshot> {

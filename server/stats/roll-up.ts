@@ -1,9 +1,11 @@
 // The statistics follower: turns changes of status into counts per queue and minute, and keeps the
 // present number of jobs in each status. The events are grouped where they lie; only groups travel.
+
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { FollowResult } from '../events/log/follower.ts';
 import { followSelection } from '../events/log/follower.ts';
+import { hasCodeSql } from '../jobs/model/job-errors.ts';
 import { Problem } from '../kernel/errors.ts';
 import { boundsSeconds } from './histogram.ts';
 import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';
@@ -47,7 +49,7 @@ function groupEvents(schema: Schema): string {
      told as (
        select date_trunc('minute', c.at) as minute, coalesce(j.queue, c.data ->> 'queue', 'default') as queue,
               c.type, c.from_status, c.to_status,
-              coalesce(c.type = 'job.lease_expired' or c.data -> 'error' ->> 'code' = 'LEASE_EXPIRED', false) as expired,
+              coalesce(c.type = 'job.lease_expired' or ${hasCodeSql('LEASE_EXPIRED', `c.data -> 'error'`)}, false) as expired,
               case when c.to_status = 'RUNNING' and j.run_at <= c.at
                    then width_bucket(extract(epoch from c.at - j.run_at)::float8, $9::float8[]) end as wait,
               case when c.from_status = 'RUNNING' and j.started_at <= c.at

@@ -2,11 +2,10 @@
 // clock says where the last bucket lies.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { Status } from '../jobs/model/states.ts';
+import { type Status, waitingStatuses } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
 import { allQueues, type CounterName, currentCountsKey } from './minutes.ts';
-import { waitingStatuses } from './read-counts.ts';
 
 export const metricNames = [
   'queued',

@@ -1,9 +1,11 @@
 // Zombies: attempts whose holder went silent until the lease ran out. The rollups know the minutes
 // in which there were any; only those are looked at in the log.
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
+import { hasCode } from '../jobs/model/job-errors.ts';
 import { allQueues } from './minutes.ts';
 
 export interface Zombie {
@@ -40,7 +42,7 @@ export async function readZombies(db: Queryable, schema: Schema, limit: number):
 
 function toZombie(event: Event): Zombie[] {
   const error = event.data?.error as { code?: string; owner?: string } | undefined;
-  const lost = event.type === 'job.lease_expired' || error?.code === 'LEASE_EXPIRED';
+  const lost = event.type === 'job.lease_expired' || hasCode(error, 'LEASE_EXPIRED');
   if (!lost || event.jobId === null) return [];
   return [
     {

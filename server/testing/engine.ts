@@ -1,5 +1,6 @@
 // A whole engine for a test: a real daemon with one tenant, on a Postgres of its own (embedded, or
 // the one that is named), with short times.
+
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -11,6 +12,7 @@ import { cancelJob, pauseJob } from '../jobs/actions/stop.ts';
 import { listPhases, type Phase } from '../jobs/attempt/phases.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { Job } from '../jobs/model/job.ts';
+import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
 import { findJob } from '../jobs/read/find-job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
@@ -51,7 +53,7 @@ const settings = {
   // Nobody needs it; it only must not be made and kept in the database.
   ADMIN_API_KEY: randomBytes(24).toString('hex'),
 };
-const restingStatuses = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'PAUSED'];
+const stoppedStatuses: readonly string[] = [...terminalStatuses, ...heldStatuses];
 const maxWaitMs = 60_000;
 
 export async function startEngine(options: EngineOptions): Promise<Engine> {
@@ -90,7 +92,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
         return enqueued.job;
       },
       job,
-      async wait(id, wanted = ({ status }) => restingStatuses.includes(status)) {
+      async wait(id, wanted = ({ status }) => stoppedStatuses.includes(status)) {
         const deadline = performance.now() + maxWaitMs;
         for (;;) {
           const now = await job(id);

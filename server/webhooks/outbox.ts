@@ -1,10 +1,12 @@
 // The webhooks' follower: makes one delivery for each event that somebody wants to hear of. The
 // event log is the outbox; a delivery appears in the transaction that moves the follower on.
+
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../database/database.ts';
 import type { FollowResult } from '../events/log/follower.ts';
 import { followSelection } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
+import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
@@ -78,7 +80,7 @@ async function insertDeliveries(
                   'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
                   'author', j.author, 'client_request_id', j.client_request_id,
                   'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message'))
-                  || case when e.to_status in ('SUCCESS', 'PARTIAL') then jsonb_build_object('result', j.result) else '{}' end) as body
+                  || case when ${statusIn(succeededStatuses, 'e.to_status')} then jsonb_build_object('result', j.result) else '{}' end) as body
            from given g join ${schema}.events e on e.xid = g.xid and e.seq = g.seq
            left join ${schema}.jobs j on j.id = e.job_id
            left join closed c on c.url = g.url)

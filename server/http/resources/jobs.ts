@@ -5,7 +5,7 @@ import { readPhases } from '../../jobs/attempt/phases.ts';
 import { jobRequest } from '../../jobs/enqueue/job-request.ts';
 import { statusesOfHold } from '../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities } from '../../jobs/model/job.ts';
-import { type Status, statuses } from '../../jobs/model/states.ts';
+import { isOnHold, type Status, statuses } from '../../jobs/model/states.ts';
 import type { JobFilter } from '../../jobs/read/filter.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { listJobs } from '../../jobs/read/list-jobs.ts';
@@ -224,11 +224,9 @@ function listFilter(
   };
 }
 
-const heldStatuses: readonly Status[] = ['PAUSED', 'ERROR'];
-
 function withHeld(given: readonly Status[] | undefined, held: boolean | undefined): readonly Status[] | undefined {
   if (held === undefined) return given;
-  return (given ?? statuses).filter((status) => heldStatuses.includes(status) === held);
+  return (given ?? statuses).filter((status) => isOnHold(status) === held);
 }
 
 /** NOT_FOUND for unknown and malformed ids alike, and for jobs of other targets. */

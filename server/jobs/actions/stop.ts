@@ -1,11 +1,13 @@
 // Pause, cancel and skip. A job that does not run changes at once. A running one is flagged: its owner reads the flag
 // with the next heartbeat and stops the handler.
+
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
 import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
+import { jobError } from '../model/job-errors.ts';
 import { allows, heldStatuses, statusIn } from '../model/states.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
@@ -24,7 +26,7 @@ export async function pauseJob(db: Database, schema: Schema, request: ActionRequ
               error = :error::jsonb,
               hold = :hold::jsonb`,
         values: {
-          error: JSON.stringify({ code: 'PAUSED', message: stoppedByUser.pause }),
+          error: JSON.stringify(jobError('PAUSED', stoppedByUser.pause)),
           hold: JSON.stringify({ kind: 'user', reason: request.reason, author: request.author ?? request.actor }),
         },
         actor: request.actor,

@@ -1,9 +1,11 @@
 // `max_queued`: how many jobs of a tenant may wait at once, whether requests, schedules or handlers enqueue
 // them. One instance per daemon counts at most once a second, so that a limit costs an enqueue
 // nothing; a burst through several daemons may pass it by what they accept within that second.
+
 import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { waitingStatuses } from '../model/states.ts';
 import { unfinishedIds } from '../read/filter.ts';
 import type { NewJob } from './enqueue.ts';
 
@@ -54,7 +56,7 @@ export class QueueLimit {
 
 async function countWaiting(db: Queryable, { schema }: Tenant, max: number): Promise<number> {
   const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from (${unfinishedIds(schema, ['QUEUED', 'PENDING'], '$1')}) w`,
+    `select count(*)::int as count from (${unfinishedIds(schema, waitingStatuses, '$1')}) w`,
     [max + 1],
   );
   return row?.count ?? 0;

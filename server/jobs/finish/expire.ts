@@ -1,9 +1,11 @@
 // Jobs that waited too long: past `expires_in_seconds`, or left behind without anything that would start them.
 // A job on hold (PAUSED, ERROR) is neither: its deadlines stand still.
+
 import { type Database, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
 import type { Job, JobError } from '../model/job.ts';
+import { jobError } from '../model/job-errors.ts';
 import { applyTransition, transition } from '../transition.ts';
 import { queueDueJobs } from './due.ts';
 
@@ -20,7 +22,7 @@ export async function expireWaitingJobs(db: Database, schema: Schema, actor: str
       limit $1`,
     [limit],
   );
-  const error = { code: 'EXPIRED', message: 'The job was not started before it expired.' };
+  const error = jobError('EXPIRED', 'The job was not started before it expired.');
   return failJobs(db, schema, overdue, 'j.expires_at < now()', error, actor);
 }
 
@@ -60,7 +62,7 @@ export async function repairOrphans(
     [options.from, slice, options.afterSeconds],
   );
   const { rows, last, waiting, unleased } = scanned ?? { rows: 0, last: null, waiting: [], unleased: [] };
-  const error = { code: 'ORPHANED', message: 'Job timed out or was orphaned.' };
+  const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.
   if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
   const orphans = await failJobs(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);

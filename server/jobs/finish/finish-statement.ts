@@ -1,6 +1,7 @@
 // The statement that ends attempts: outcomes of one kind, fenced, with their phases, leases and events, and the next
 // job of each lane, which starts in the same statement if the caller has room. Promoting it first and claiming it
 // later would write it twice.
+
 import { jsonBytes } from '../../database/json-bytes.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
@@ -8,6 +9,7 @@ import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
 import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
+import { hasCodeSql } from '../model/job-errors.ts';
 import { transition } from '../transition.ts';
 import type { OutcomeKind } from './outcome.ts';
 
@@ -104,7 +106,7 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   recoverLater: noStopRequest,
   requeue: noStopRequest,
   stopPaused: noCancelRequest,
-  fail: `(${noCancelRequest} or ${entry} -> 'error' ->> 'code' = 'TOKEN_LIMIT')`,
+  fail: `(${noCancelRequest} or ${hasCodeSql('TOKEN_LIMIT', `${entry} -> 'error'`)})`,
 };
 
 const completed = `finished_at = now(),

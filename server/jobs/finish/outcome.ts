@@ -1,6 +1,8 @@
 // The ways in which an attempt ends, and what each of them stores.
+
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
+import { hasCode, jobError } from '../model/job-errors.ts';
 
 /** `handler`: it did not stop when its signal was aborted. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
@@ -45,8 +47,8 @@ export function entryOf(outcome: Outcome): Entry {
   };
 }
 
-function failureKind({ code }: JobError): HoldKind {
-  return code === 'TOKEN_LIMIT' ? 'budget' : 'error';
+function failureKind(error: JobError): HoldKind {
+  return hasCode(error, 'TOKEN_LIMIT') ? 'budget' : 'error';
 }
 
 function entryOfEnd(outcome: AttemptEnd): Entry {
@@ -67,11 +69,11 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
       const { message, by } = outcome;
       const kind = by?.kind ?? 'user';
       const hold = { kind, reason: by?.reason, author: by?.author ?? by?.actor };
-      return { error: { code: 'PAUSED', message }, hold, eventData: { ...by, kind, message } };
+      return { error: jobError('PAUSED', message), hold, eventData: { ...by, kind, message } };
     }
     case 'stopCanceled':
       return {
-        error: { code: 'CANCELED', message: outcome.message },
+        error: jobError('CANCELED', outcome.message),
         eventData: { ...outcome.by, message: outcome.message },
       };
     case 'requeue':

@@ -1,10 +1,12 @@
 // Ends leases and claims whose holder is gone. Each lease is handled in a transaction of its own and checked again under
 // its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten.
+
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
+import { hasCode, jobError, timeoutError, tokenLimitError } from '../model/job-errors.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
 import { isTimedOutSql } from '../model/timeout.ts';
 import { applyTransition } from '../transition.ts';
@@ -166,8 +168,8 @@ async function finishLost(
 function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSeconds: number): Outcome {
   const outcome = outcomeOfLostLease(job, owner, tokenLimit);
   if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
-  if (outcome.error.code !== 'LEASE_EXPIRED') return outcome;
-  const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${job.timeoutSeconds ?? defaultSeconds} s.` };
+  if (!hasCode(outcome.error, 'LEASE_EXPIRED')) return outcome;
+  const error = timeoutError(job.timeoutSeconds ?? defaultSeconds);
   const again = job.retry?.codes?.includes(error.code) ?? false;
   return again ? { ...outcome, error } : { kind: 'fail', error };
 }
@@ -178,24 +180,17 @@ export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number):
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
   const limit = job.tokenLimit ?? tokenLimit;
   if (limit > 0 && job.tokensUsed > limit) {
-    return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(job.tokensUsed, limit) } };
+    return { kind: 'fail', error: tokenLimitError(job.tokensUsed, limit) };
   }
   if (job.cancelIntent === 'pause')
     return { kind: 'stopPaused', message: stoppedByUser.pause, by: job.cancelDetail ?? undefined };
   if (job.cancelIntent === 'cancel')
     return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: job.cancelDetail ?? undefined };
-  const error = {
-    code: 'LEASE_EXPIRED',
-    message: `The lease of ${owner} expired: attempt ${job.attempt} was lost.`,
-    owner,
-  };
+  const message = `The lease of ${owner} expired: attempt ${job.attempt} was lost.`;
+  const error = jobError('LEASE_EXPIRED', message, { owner });
   if (!attemptsLeft(job)) return { kind: 'fail', error };
   if (job.retry === null) return { kind: 'recover', error };
   return { kind: 'recoverLater', error, delayMs: backoffMs(job.retry, job.attempt - job.attemptFloor, Math.random()) };
-}
-
-export function tokenLimitMessage(used: number, limit: number): string {
-  return `Token limit exceeded: used ${used} of ${limit} allowed.`;
 }
 
 /**

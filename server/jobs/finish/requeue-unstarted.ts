@@ -1,9 +1,11 @@
 // Attempts whose lease expired before they began: their daemon was frozen between the claim and the start, and a sweeper
 // recovered the jobs as lost. When the daemon continues it knows that nothing was done, so the job is queued again and
 // the attempt is not counted.
+
 import { type Database, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Job } from '../model/job.ts';
+import { hasCodeSql } from '../model/job-errors.ts';
 import { applyTransition } from '../transition.ts';
 
 export interface UnstartedJobs {
@@ -27,7 +29,7 @@ export async function requeueUnstarted(
           name: 'requeueUnstarted',
           jobs: [job],
           leaseId,
-          extraGuard: `j.error ->> 'code' = 'LEASE_EXPIRED' and j.lane_head`,
+          extraGuard: `${hasCodeSql('LEASE_EXPIRED')} and j.lane_head`,
           set: `held_since = null,
               hold = null,
               finished_at = null,

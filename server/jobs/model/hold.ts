@@ -1,7 +1,9 @@
 // Why a job holds its lane: what kind of hold, who made it and why. A pause stores it; the hold of a failed job
 // follows from its error; a RUNNING job has one while the handler that was told to stop still runs.
+
 import type { HandlerState, HoldKind, Job, JobError, StoredHold } from './job.ts';
-import type { Status } from './states.ts';
+import { hasCode, hasCodeSql } from './job-errors.ts';
+import { heldStatuses, isOnHold, type Status, statusIn } from './states.ts';
 
 export interface Hold {
   kind: HoldKind;
@@ -17,7 +19,7 @@ type Held = Pick<Job, 'status' | 'heldSince'> & { error: JobError | null; hold: 
 export function holdOf(job: Held): Hold | undefined {
   const { hold } = job;
   if (job.status === 'RUNNING' && hold?.kind === 'handler') return toHold(hold, hold.reason, hold.since);
-  if (job.status !== 'PAUSED' && job.status !== 'ERROR') return undefined;
+  if (!isOnHold(job.status)) return undefined;
   const stored = hold ?? { kind: kindOf(job) };
   return toHold(stored, stored.reason ?? (job.status === 'ERROR' ? job.error?.message : undefined), job.heldSince);
 }
@@ -30,7 +32,7 @@ function toHold(hold: StoredHold, reason: string | undefined, since: string | nu
 /** Of a hold that stored no kind: a failure, or a pause by a version that did not store one. */
 function kindOf({ status, error }: Held): HoldKind {
   if (status === 'PAUSED') return 'user';
-  return error?.code === 'TOKEN_LIMIT' ? 'budget' : 'error';
+  return hasCode(error, 'TOKEN_LIMIT') ? 'budget' : 'error';
 }
 
 /** The statuses in which a hold of each kind is found. */
@@ -45,10 +47,10 @@ export const statusesOfHold: Record<HoldKind, readonly Status[]> = {
 /** The kind as `holdOf` has it, in SQL, over `j`; null for jobs without a hold. */
 export const holdKindSql = `case
   when j.status = 'RUNNING' then j.hold ->> 'kind'
-  when j.status not in ('PAUSED', 'ERROR') then null
+  when not (${statusIn(heldStatuses, 'j.status')}) then null
   when j.hold is not null then j.hold ->> 'kind'
   when j.status = 'PAUSED' then 'user'
-  when j.error ->> 'code' = 'TOKEN_LIMIT' then 'budget'
+  when ${hasCodeSql('TOKEN_LIMIT')} then 'budget'
   else 'error' end`;
 
 /** `paused by ann (worker:w1): reason`, for people. */

@@ -200,6 +200,10 @@ export function isTerminal(status: Status): boolean {
   return includes(terminalStatuses, status);
 }
 
+export function isClaimed(status: Status): boolean {
+  return includes(claimedStatuses, status);
+}
+
 export function isOnHold(status: Status): boolean {
   return includes(heldStatuses, status);
 }

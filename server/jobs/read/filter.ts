@@ -4,7 +4,7 @@
 import type { Schema } from '../../database/identifiers.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
-import { ownedStatuses, type Status } from '../model/states.ts';
+import { heldStatuses, ownedStatuses, type Status, waitingStatuses } from '../model/states.ts';
 
 export interface JobFilter {
   statuses?: readonly Status[] | undefined;
@@ -48,7 +48,7 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
   return { text: parts.join(''), values };
 }
 
-const unfinished: readonly Status[] = ['PENDING', 'QUEUED', ...ownedStatuses, 'PAUSED', 'ERROR'];
+const unfinished: readonly Status[] = [...waitingStatuses, ...ownedStatuses, ...heldStatuses];
 
 export function areUnfinished(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
   return statuses?.every((status) => unfinished.includes(status)) ?? false;

@@ -7,7 +7,7 @@ import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
 import { firstUuid, lastUuid } from '../../kernel/limits.ts';
 import { columnList, jobColumns } from '../model/columns.ts';
 import { type Job, type JobRow, toJob } from '../model/job.ts';
-import type { Status } from '../model/states.ts';
+import { isOnHold, type Status } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from './filter.ts';
 import { jobSource, leaseColumns } from './find-job.ts';
 
@@ -189,7 +189,7 @@ function orderedScan(schema: Schema, filter: JobFilter, longLane: boolean): Inde
     );
     return { text, values: [filter.targetId] };
   }
-  const held = filter.statuses?.filter((status) => status === 'PAUSED' || status === 'ERROR') ?? [];
+  const held = filter.statuses?.filter(isOnHold) ?? [];
   // jobs_held_status_id, once per status: only within one status are its entries in id order.
   if (filter.targetId === undefined && held.length > 0 && held.length === filter.statuses?.length) {
     return { text: combineScans(...held.map((status) => ordered(`status = '${status}'`))), values: [] };

@@ -1,11 +1,13 @@
 // Deletes jobs that have been stale for long enough. Only finished jobs: one that runs, waits or holds a lane is never
 // deleted, however old.
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
+import { statusIn, terminalStatuses } from '../model/states.ts';
 
 // SQL. A job in ERROR is finished only if it does not hold a lane.
-export const isFinishedSql = `(status in ('SUCCESS','PARTIAL','CANCELED') or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
+export const isFinishedSql = `(${statusIn(terminalStatuses)} or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
 /** Deletes up to `limit` jobs with their phases and logs; returns how many. */
 export async function deleteStaleJobs(

@@ -1,12 +1,14 @@
 // Marks finished jobs as stale. An index on `finished_at` would cost every job that finishes; the event log has the
 // ends in order, so this follower reads it with a delay of the time that jobs stay fresh. Once a week it scans all jobs
 // for those that the log does not show: after a restore, or a change made directly in SQL.
+
 import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
+import { statusIn, terminalStatuses } from '../model/states.ts';
 import { isFinishedSql } from './delete-stale.ts';
 
 export interface MarkStaleOptions {
@@ -145,7 +147,7 @@ async function readEvents(
             e.at < now() - $3::float8 * interval '1 second'
               -- Written while a clock was wrong: waiting for such a time would stop the follower.
               or e.at > now() + interval '1 day' as due,
-            coalesce(to_status in ('SUCCESS','PARTIAL','CANCELED','ERROR'), false) as ended
+            coalesce(${statusIn([...terminalStatuses, 'ERROR'], 'to_status')}, false) as ended
        from ${schema}.events e
       where (e.xid, e.seq) > ($1::text::xid8, $2::bigint)
         and e.xid < $5::text::xid8

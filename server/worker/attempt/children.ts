@@ -6,6 +6,7 @@ import { retryConflicts } from '../../database/database.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
@@ -57,7 +58,7 @@ async function admit(run: HandlerRun, child: NewJob): Promise<void> {
     await run.admit([child]);
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== 'QUEUE_FULL') throw error;
-    throw new Recoverable(error.message, { code: error.code, details: error.extra });
+    throw new Recoverable(error.message, { code: 'QUEUE_FULL' satisfies JobErrorCode, details: error.extra });
   }
 }
 
@@ -67,7 +68,7 @@ async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> 
   if (request.key.length > maxKeyLength)
     throw new RangeError(`the key of a child has at most ${maxKeyLength} characters`);
   const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
-  if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' });
+  if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' satisfies JobErrorCode });
   const child = await toNewJob(
     {
       type,

@@ -1,8 +1,8 @@
 // Decides the outcome of an attempt from how its handler ended and why it was asked to stop. Pure.
 
 import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { tokenLimitMessage } from '../../jobs/finish/recover.ts';
 import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
+import { timeoutError, tokenLimitError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
@@ -37,9 +37,9 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'leaseLost':
       return undefined;
     case 'budgetSpent':
-      return { kind: 'fail', error: { code: 'TOKEN_LIMIT', message: tokenLimitMessage(reason.used, reason.limit) } };
+      return { kind: 'fail', error: tokenLimitError(reason.used, reason.limit) };
     case 'timedOut': {
-      const error = { code: 'TIMEOUT', message: `The attempt ran longer than ${reason.afterSeconds} s.` };
+      const error = timeoutError(reason.afterSeconds);
       return outcomeOfFailure(job, error, false, random);
     }
     case 'paused':

@@ -1,5 +1,6 @@
 // Runs a definition's code in this thread: the job's `run`, or the phase that the parts name.
 
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import { Context, type ContextParts } from './context.ts';
@@ -18,7 +19,7 @@ export function parsePayload(definition: JobDefinition, payload: unknown): unkno
   if (parsed.success) return parsed.data;
   const issue = parsed.error.issues[0];
   const field = ['payload', ...(issue?.path ?? [])].join('.');
-  throw new Fatal(`${field}: ${issue?.message ?? 'is not valid'}`, { code: 'INVALID_PAYLOAD' });
+  throw new Fatal(`${field}: ${issue?.message ?? 'is not valid'}`, { code: 'INVALID_PAYLOAD' satisfies JobErrorCode });
 }
 
 /** A state that no longer fits its schema is ignored. */

@@ -1,6 +1,7 @@
 // Runs the code of one attempt against a context and returns how it ended. Never rejects, and resolves only when the
 // code has returned and everything it reported is stored.
 
+import { jobError } from '../../jobs/model/job-errors.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
@@ -54,7 +55,7 @@ function endOf(result: unknown, parts: Parts, run: HandlerRun): HandlerEnd {
   const stored = toStorable(result, run.config.resultLimitBytes, 'The result');
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
   if (parts.partial === undefined) return { kind: 'completed', result: stored.value };
-  return { kind: 'partial', result: stored.value, error: { code: 'PARTIAL', message: parts.partial } };
+  return { kind: 'partial', result: stored.value, error: jobError('PARTIAL', parts.partial) };
 }
 
 interface Parts extends ContextParts {

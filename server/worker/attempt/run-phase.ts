@@ -1,5 +1,7 @@
 // One phase: its attempts, its time limit, and its end.
+
 import type { JobError } from '../../jobs/model/job.ts';
+import { jobError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { dispositionOf } from '../handlers/handler-errors.ts';
@@ -81,10 +83,7 @@ function findResultError(phase: PhaseDefinition, value: unknown): JobError | und
   const issue = phase.result?.safeParse(value).error?.issues[0];
   if (issue === undefined) return undefined;
   const path = ['result', ...issue.path].join('.');
-  return {
-    code: 'INVALID_RESULT',
-    message: `Phase ${phase.name} returned what its schema refuses: ${path}: ${issue.message}`,
-  };
+  return jobError('INVALID_RESULT', `Phase ${phase.name} returned what its schema refuses: ${path}: ${issue.message}`);
 }
 
 const maxTimerMs = 2 ** 31 - 1;
@@ -129,7 +128,7 @@ class TimeLimit {
 
   get error(): JobError {
     const { name, timeoutSeconds } = this.#phase;
-    return { code: 'TIMEOUT', message: `Phase ${name} ran longer than ${timeoutSeconds} s.` };
+    return jobError('TIMEOUT', `Phase ${name} ran longer than ${timeoutSeconds} s.`);
   }
 
   get isRecoverable(): boolean {

@@ -4,6 +4,7 @@
 import { openPhases, type Phase, type PhaseChange, type PhaseStatus, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
+import { jobError } from '../../jobs/model/job-errors.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
@@ -173,13 +174,13 @@ function overallEnd(ends: Map<string, StoredEnd>, results: Record<string, unknow
   let completed = 0;
   for (const [name, end] of ends) {
     if (end.status === 'completed' || end.status === 'partial') completed += 1;
-    if (end.status === 'partial') errors[name] = { code: 'PARTIAL', message: end.message ?? 'It ended partially' };
+    if (end.status === 'partial') errors[name] = jobError('PARTIAL', end.message ?? 'It ended partially');
     // The stack trace is kept with the phase.
     if (end.status === 'failed') errors[name] = withoutTrace(end.error);
   }
   const names = Object.keys(errors);
   if (names.length === 0) return { kind: 'completed', result: results };
   const details = names.map((name) => `${name} (${errors[name]?.message})`).join(', ');
-  const error = { code: 'PHASES_FAILED', message: `Not all phases completed: ${details}`, phases: errors };
+  const error = jobError('PHASES_FAILED', `Not all phases completed: ${details}`, { phases: errors });
   return completed > 0 ? { kind: 'partial', result: results, error } : { kind: 'failed', error, recoverable: false };
 }

@@ -1,5 +1,7 @@
 // Whether JSON and jsonb can hold what a handler returned, and the copy that is stored.
+
 import type { JobError } from '../../jobs/model/job.ts';
+import { jobError } from '../../jobs/model/job-errors.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
@@ -26,7 +28,7 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
   const bytes = Buffer.byteLength(text);
   if (bytes > limitBytes) {
     const message = `${what} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
-    return { ok: false, error: { code: 'RESULT_TOO_LARGE', message, bytes, limit: limitBytes } };
+    return { ok: false, error: jobError('RESULT_TOO_LARGE', message, { bytes, limit: limitBytes }) };
   }
   const copy: unknown = JSON.parse(text);
   const reason = findJsonViolation(copy);
@@ -37,7 +39,7 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
 class NotJson extends Error {}
 
 function notJson(what: string, reason: string): Storable {
-  return { ok: false, error: { code: 'RESULT_NOT_JSON', message: `${what} cannot be stored as JSON: it ${reason}.` } };
+  return { ok: false, error: jobError('RESULT_NOT_JSON', `${what} cannot be stored as JSON: it ${reason}.`) };
 }
 
 // What JSON.stringify would drop or change silently. A property that is undefined is left out, as usual.

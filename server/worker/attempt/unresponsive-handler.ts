@@ -1,5 +1,6 @@
 // One handler that was asked to stop and still runs. Its job is fenced off and held under a lease of its own until the
 // handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
+
 import { v7 as uuidv7 } from 'uuid';
 import { isConnectionError, isTransient } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -7,6 +8,7 @@ import { fenceOff } from '../../jobs/finish/fence-off.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
@@ -49,7 +51,7 @@ export class UnresponsiveHandler implements HeldLease {
     const maxMs = context.config.unresponsiveHandlerMaxSeconds * 1000;
     this.#expiry = setTimeout(() => this.giveUp('expired'), Math.min(maxMs, maxTimerMs));
     void end.handlerEnd.then((ended) => {
-      this.#terminated = ended.kind === 'failed' && ended.error.code === 'HANDLER_KILLED';
+      this.#terminated = ended.kind === 'failed' && ended.error.code === ('HANDLER_KILLED' satisfies JobErrorCode);
       this.giveUp('ended');
     });
   }

@@ -1,5 +1,7 @@
 // Converts a thrown value into the error that is stored with the job.
+
 import type { Job, JobError } from '../../jobs/model/job.ts';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 import { storableText } from '../attempt/storable.ts';
 import type { RetryOptions } from './define-job.ts';
@@ -10,7 +12,10 @@ const codePattern = /^[A-Z][A-Z0-9_]{0,63}$/;
 
 export function toJobError(error: unknown): JobError {
   const given = (typeof error === 'object' && error !== null ? error : {}) as Record<string, unknown>;
-  const code = typeof given.code === 'string' && codePattern.test(given.code) ? given.code : 'HANDLER_ERROR';
+  const code =
+    typeof given.code === 'string' && codePattern.test(given.code)
+      ? given.code
+      : ('HANDLER_ERROR' satisfies JobErrorCode);
   const details = storableDetails(given.details);
   return { code, message: messageOf(error, given), ...(details !== undefined && { details }), ...traceOf(error) };
 }

@@ -1,9 +1,11 @@
 // Writes a batch of outcomes in one transaction. Retries while the database is unavailable and the lease can be
 // trusted; returns which outcomes were accepted, and the next jobs of the lanes that advanced.
+
 import { type Database, isConnectionError, isTransient, sqlState } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import { type FinishedAttempt, type FinishResult, finishAttempts } from '../../jobs/finish/finish.ts';
+import { jobError } from '../../jobs/model/job-errors.ts';
 import { transitions } from '../../jobs/model/states.ts';
 import { findJob } from '../../jobs/read/find-job.ts';
 import { errorMessage } from '../../kernel/errors.ts';
@@ -112,10 +114,8 @@ export class OutcomeWriter<T extends FinishedAttempt> {
     if (first === undefined) return refuse([]);
     this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
     if (first.outcome.kind === 'fail') return refuse([first]);
-    const refusal = {
-      code: 'RESULT_REFUSED',
-      message: `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500),
-    };
+    const message = `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500);
+    const refusal = jobError('RESULT_REFUSED', message);
     return this.write({ items: [{ ...first, outcome: { kind: 'fail', error: refusal } }], endedLeases });
   }
 }

@@ -1,6 +1,8 @@
 // The daemon's side of one job in a thread: sends the job, serves its effects, forwards the stop, and returns how it
 // ended: by a message, by a crash, or killed.
+
 import type { Worker } from 'node:worker_threads';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { ContextParts } from '../attempt/context.ts';
 import { stopReasonOf } from '../attempt/stop-reason.ts';
@@ -57,7 +59,11 @@ export function callThread(
       end(async () => {
         // The handler has ended only when the thread has exited.
         await thread.terminate().catch(() => {});
-        reject(Object.assign(new Error('The handler did not stop and was ended.'), { code: 'HANDLER_KILLED' }));
+        reject(
+          Object.assign(new Error('The handler did not stop and was ended.'), {
+            code: 'HANDLER_KILLED' satisfies JobErrorCode,
+          }),
+        );
       });
     const end = (finish: () => void) => {
       thread.off('message', onMessage).off('error', onError).off('exit', onExit);
@@ -100,5 +106,7 @@ function reasonOf(error: Error): string {
 }
 
 function crashed(reason: string, cause?: Error): Error {
-  return Object.assign(new Error(`The handler crashed: ${reason}`, { cause }), { code: 'HANDLER_CRASHED' });
+  return Object.assign(new Error(`The handler crashed: ${reason}`, { cause }), {
+    code: 'HANDLER_CRASHED' satisfies JobErrorCode,
+  });
 }

@@ -1,5 +1,6 @@
 // Converts errors to messages between threads and back.
 
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { JobStopped } from '../attempt/stop-reason.ts';
 import { traceOf } from '../handlers/error-trace.ts';
 import { dispositionOf, Fatal, Recoverable, SkipPhase } from '../handlers/handler-errors.ts';
@@ -11,7 +12,7 @@ export function sendError(error: unknown): SentError {
   return {
     message,
     trace: traceOf(error),
-    code: code === 'HANDLER_ERROR' ? undefined : code,
+    code: code === ('HANDLER_ERROR' satisfies JobErrorCode) ? undefined : code,
     details: details as Record<string, unknown> | undefined,
     disposition: dispositionOf(error),
     stopped: error instanceof JobStopped ? error.reason : undefined,

@@ -1,7 +1,9 @@
 // Numbers and names in the documents are those of the code.
+
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { jobErrors } from '../../../server/jobs/model/job-errors.ts';
 import { backoffMs } from '../../../server/kernel/backoff.ts';
 import { describeSettings, loadConfig } from '../../../server/kernel/config.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
@@ -53,7 +55,7 @@ test('the grace of a pod in the documents covers the drain of a daemon', () => {
 
 test('every code that the engine gives to an error of a job is documented', () => {
   const page = read('docs/handlers.md');
-  const codes = new Set<string>();
+  const codes = new Set<string>(Object.keys(jobErrors));
   for (const folder of ['jobs', 'worker', 'scheduler', 'maintenance']) {
     for (const name of readdirSync(join(root, 'server', folder), { recursive: true, encoding: 'utf8' })) {
       // Reasons why a job does not run are no errors.

@@ -1,7 +1,9 @@
 // /api/scheduler/lease: leases of remote workers. Request, renew by heartbeat, release with the outcome.
+
 import { z } from 'zod';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/document-limit.ts';
 import type { JobError } from '../../../jobs/model/job.ts';
+import { type JobErrorCode, jobError } from '../../../jobs/model/job-errors.ts';
 import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
 import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../../scheduler/dialect.ts';
@@ -158,10 +160,10 @@ function logFailure(logger: Logger, tenant: string, job: SchedulerJob, workerId:
 /** An error is never refused for its size, so that a failure is always recorded. What is too large is cut or left out. */
 function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
   if (given === null || given === undefined) return undefined;
-  if (typeof given === 'string') return { code: 'HANDLER_ERROR', message: given };
+  if (typeof given === 'string') return jobError('HANDLER_ERROR', given);
   const { name, stack, ...details } = given;
   const error: JobError = {
-    code: given.code ?? 'HANDLER_ERROR',
+    code: given.code ?? ('HANDLER_ERROR' satisfies JobErrorCode),
     message: given.message ?? 'The worker gave no message.',
     ...(name !== undefined && { name: name.slice(0, maxNameLength) }),
     ...(stack !== undefined && { stack: stack.slice(0, maxStackLength).toWellFormed() }),

@@ -1,0 +1,50 @@
+// The catalogue of error codes that the engine stores in `error.code` of a job; handlers and remote workers add codes of
+// their own. The table in docs/handlers.md is tested against it. Problems of the HTTP API are in kernel/errors.ts.
+import type { JobError } from './job.ts';
+
+export const jobErrors = {
+  HANDLER_ERROR: 'The handler or the remote worker failed without a code of its own.',
+  INVALID_PAYLOAD: 'The payload does not match the schema of the job type.',
+  INVALID_RESULT: 'A phase returned a result that its schema refuses.',
+  RESULT_NOT_JSON:
+    'A result or checkpoint cannot be stored as JSON: functions, bigint, cycles, NaN, `\\u0000`, unpaired surrogates, Map, Set.',
+  RESULT_TOO_LARGE: 'A result or checkpoint is larger than `RESULT_LIMIT_BYTES`.',
+  RESULT_REFUSED: 'The database refused to store the outcome of the attempt.',
+  PARTIAL: 'The handler, or the phase in `error.phases`, completed only in part.',
+  PHASES_FAILED: 'At least one phase failed; `error.phases` has the error of each.',
+  INVALID_CHILD: 'The payload of a child job cannot be stored as JSON.',
+  QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
+  TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',
+  TOKEN_LIMIT: 'The job used more tokens than its limit allows.',
+  HANDLER_CRASHED: 'The thread of the handler crashed or ran out of memory.',
+  HANDLER_KILLED: 'The handler did not stop when it had to, and its thread was terminated.',
+  LEASE_EXPIRED: 'The worker stopped renewing its lease, so the attempt was lost.',
+  EXPIRED: 'The job was not started within `expires_in_seconds`.',
+  ORPHANED: 'The job was still PENDING `ORPHAN_AFTER_SECONDS` after its time and could not be queued.',
+  PAUSED: 'A person or a drain paused the job.',
+  CANCELED: 'A person or its remote worker canceled the job.',
+} as const satisfies Record<string, string>;
+
+export type JobErrorCode = keyof typeof jobErrors;
+
+export function jobError(code: JobErrorCode, message: string, details: object = {}): JobError {
+  return { code, message, ...details };
+}
+
+export function tokenLimitError(used: number, limit: number): JobError {
+  return jobError('TOKEN_LIMIT', `Token limit exceeded: used ${used} of ${limit} allowed.`);
+}
+
+export function timeoutError(seconds: number): JobError {
+  return jobError('TIMEOUT', `The attempt ran longer than ${seconds} s.`);
+}
+
+/** Whether the error is the engine's own of this code. */
+export function hasCode(error: { code?: string } | null | undefined, code: JobErrorCode): boolean {
+  return error?.code === code;
+}
+
+/** `j.error ->> 'code' = 'LEASE_EXPIRED'`. */
+export function hasCodeSql(code: JobErrorCode, error = 'j.error'): string {
+  return `${error} ->> 'code' = '${code}'`;
+}
