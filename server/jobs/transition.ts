@@ -2,6 +2,7 @@
 // model/states.ts, so that the guard, the new status and the event cannot come from different entries.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { type EventSelect, insertEvents } from '../events/log/record.ts';
 import { distinctTargets, firstByPriority, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
@@ -104,27 +105,32 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
   const { update, events, lane } = transition(request.name);
   const targets = lane === 'keep' ? [] : distinctTargets(jobs);
   if (laneNumbers === undefined) await lockTargets(tx, schema, targets);
-  const values: unknown[] = [jobs.map((job) => job.id), actor, data === undefined ? null : JSON.stringify(data)];
-  const bind = binder({ ...request.values, leaseId, laneNumbers: JSON.stringify(laneNumbers) }, values);
   const assignments = [laneWrites[lane], request.set, 'updated_at = now()'].filter(Boolean);
-  const rows = await tx.query<{ id: string }>(
-    bind(`with b as (${lockJobs(schema, request)}),
-     changed as (${update(schema, {
+  const change = statement(
+    `with b as (${lockJobs(request)}),
+     changed as (${update(tenant, {
        set: assignments.join(',\n              '),
        from: 'b',
        where: 'j.id = b.id',
        returning: 'j.id, j.target_id, j.attempt, j.lease_id, b.before_status',
      })}),
-     recorded as (${insertEvents(schema, events('changed', { actor: '$2', data: '$3::jsonb' }))})
-     select id from changed`),
-    values,
+     recorded as (${insertEvents(tenant, events('changed', { actor: ':actor', data: ':data::jsonb' }))})
+     select id from changed`,
   );
+  const rows = await change.query<{ id: string }>(tx, schema, {
+    ...request.values,
+    ids: jobs.map((job) => job.id),
+    actor,
+    data: data === undefined ? null : JSON.stringify(data),
+    leaseId,
+    laneNumbers: laneNumbers && JSON.stringify(laneNumbers),
+  });
   if (rows.length > 0) await promote(tx, schema, targets);
   return rows.map((row) => row.id);
 }
 
 /** The jobs before the change. Times are computed here: a cluster refuses arithmetic on now() and a column in an UPDATE. */
-function lockJobs(schema: Schema, { name, leaseId, extraGuard, laneNumbers }: TransitionRequest): string {
+function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest): string {
   const numbers = 'join jsonb_to_recordset(:laneNumbers::jsonb) as n(id uuid, lane_seq bigint) on n.id = j.id';
   return `
        select j.id,
@@ -137,25 +143,14 @@ function lockJobs(schema: Schema, { name, leaseId, extraGuard, laneNumbers }: Tr
               t.paused_at is not null as target_paused,
               ${laneNumbers === undefined ? '' : 'n.lane_seq,'}
               j.expires_at + (now() - j.held_since) as expires_later
-         from ${schema}.jobs j
-         left join ${schema}.targets t on t.id = j.target_id
+         from ${tenant}.jobs j
+         left join ${tenant}.targets t on t.id = j.target_id
          ${laneNumbers === undefined ? '' : numbers}
-        where j.id = any($1::uuid[])
+        where j.id = any(:ids::uuid[])
           and ${transition(name).guard()}
           ${leaseId === undefined ? '' : 'and j.lease_id = :leaseId::uuid'}
           ${extraGuard === undefined ? '' : `and ${extraGuard}`}
           for update of j`;
-}
-
-/** Replaces each `:name` by the `$n` of its value, which it appends to `bound`. */
-function binder(named: Readonly<Record<string, unknown>>, bound: unknown[]): (text: string) => string {
-  const places = new Map<string, string>();
-  return (text) =>
-    text.replace(/(?<!:):([a-zA-Z]\w*)/g, (_, name: string) => {
-      if (!Object.hasOwn(named, name)) throw new Error(`no value for :${name}`);
-      if (!places.has(name)) places.set(name, `$${bound.push(named[name])}`);
-      return places.get(name) as string;
-    });
 }
 
 /** What each step writes to the place of a job, which is `b` before it. A job without a lane is always its own head. */

@@ -37,7 +37,7 @@ export interface Shortage {
 
 // Several times the pause between two asks of a waiting worker: only one that gave up loses it.
 export const reservationSeconds = 15;
-/** What a denied worker is told to wait. */
+/** How long a denied worker should wait before it asks again. */
 export const retryAfterSeconds = 2;
 
 /** The locked capacities, and what is decided on them within one transaction. */
@@ -164,7 +164,7 @@ export async function readCapacities(tx: Queryable, schema: Schema, queues: stri
   }));
 }
 
-/** By queue: the running jobs of every lease that nobody has ended, those of daemons included. */
+/** By queue: the cost of the running jobs of all active leases, remote ones and those of daemons. */
 export async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
   const rows = await tx.query<{ queue: string; units: string }>(
     `select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units

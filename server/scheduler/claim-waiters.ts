@@ -14,14 +14,14 @@ export interface WaitingClaim<T> {
   /** Equal for claims that would take the same jobs. */
   criteria: string;
   waitMs: number;
-  /** Aborted when the client went away. */
+  /** Aborted when the client disconnects. */
   signal: AbortSignal;
   attempt(): Promise<T | undefined>;
 }
 
 interface Waiter {
   criteria: string;
-  /** An attempt is under way: what it gets must not be lost to a timeout. */
+  /** An attempt is in flight: the jobs that it claims must not be lost to a timeout. */
   busy: boolean;
   over: boolean;
   attempt(): Promise<unknown>;
@@ -42,7 +42,7 @@ export class ClaimWaiters implements Service {
   #interval: Interval;
   #pollMs: number;
   #groups = new Map<string, Group>();
-  /** Wake-ups per tenant: a claim that found nothing looks again if there was one meanwhile. */
+  /** Wake-ups per tenant: a claim that found nothing tries again if there was one in between. */
   #wakes = new Map<string, number>();
   #stopped = false;
   #quota: Quota;
@@ -59,7 +59,7 @@ export class ClaimWaiters implements Service {
     await this.#interval.start();
   }
 
-  /** Every waiting claim ends empty-handed, so that the HTTP server can stop. */
+  /** Every waiting claim ends without a job, so that the HTTP server can stop. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#interval.stop();

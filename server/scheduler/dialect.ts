@@ -23,7 +23,7 @@ export type LeaseState = (typeof leaseStates)[number];
 export const finalStatuses = ['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'] as const;
 export type FinalStatus = (typeof finalStatuses)[number];
 
-/** Failures that this API calls TIMEOUT: nobody reported in time. */
+/** Failures that this API shows as TIMEOUT: no report came in time. */
 export const timeoutCodes: readonly string[] = ['LEASE_EXPIRED', 'TIMEOUT'] satisfies JobErrorCode[];
 
 /** A job together with the lease or claim that its `lease_id` names. */
@@ -182,7 +182,7 @@ const eventNames: Record<string, string> = {
   'job.partial': 'JOB_DONE',
 };
 
-/** `job.claimed` → `JOB_CLAIMED`; a failure by silence is told as a timeout, like its state. */
+/** `job.claimed` → `JOB_CLAIMED`; a failure with one of `timeoutCodes` is a timeout, like its state. */
 export function eventName(type: string, data: unknown): string {
   const code = (data as { error?: { code?: string } } | null)?.error?.code ?? '';
   if (type === 'job.failed' && timeoutCodes.includes(code)) return 'JOB_TIMEOUT';

@@ -118,7 +118,7 @@ function dataOf(row: EventRow, job: SchedulerJob): Record<string, unknown> {
   }
   if (row.actor.startsWith('worker:')) data.worker_id = row.actor.slice('worker:'.length);
   else data.by = row.actor;
-  // Before its lease is granted the row names a claim, which is nobody's business.
+  // Before the lease is granted the event has the id of the claim, which this API does not show.
   if (row.lease_id !== null && row.attempt !== null && row.attempt > 0 && !beforeLease.has(row.type)) {
     data.lease_id = row.lease_id;
     data.attempt = row.attempt;

@@ -1,5 +1,5 @@
-// The end of a remote lease: the worker's outcome settles the job, the lease row keeps how it went.
-// A replay answers with what the first call did; after expiry nothing of the worker's is accepted.
+// Releases a remote lease: the worker's outcome finishes the attempt, the lease row keeps how it ended.
+// A repeated release gets the answer of the first; after expiry no release is accepted.
 
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -22,7 +22,7 @@ export interface Release extends LeaseHolder {
   metrics: unknown;
   /** False: a failure is final, whatever attempts are left. */
   recoverable: boolean;
-  /** With CANCELED and no wish of a person: the worker stops (drain), the attempt is given back. */
+  /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
   requeue: boolean;
   tokenLimit: number;
 }
@@ -41,7 +41,7 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
     const released = await retryConflicts(() => db.transaction((tx) => finishRelease(tx, schema, release)));
     if (released) return released;
   }
-  // Somebody was faster: the same release sent twice, a sweeper, or the clock.
+  // The lease ended in between: by the same release sent twice, by a sweeper, or by the clock.
   const now = await getLease(db, schema, release.leaseId);
   if (now.state === 'RELEASED') return replay(db, schema, now, release);
   if (now.state === 'ACTIVE' && now.overdue) await expireNow(db, schema, now, release.tokenLimit);
@@ -58,7 +58,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
     [release.leaseId, release.status, release.metrics === undefined ? null : JSON.stringify(release.metrics)],
   );
   if (ended.length === 0) return undefined;
-  // Under the row's lock: an intent that was acknowledged before now decides, one after it is refused.
+  // Under the row's lock: a stop that was requested before now decides the outcome, a later one is refused.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
   const item = { jobId: job.id, leaseId: release.leaseId, targetId: job.targetId, outcome: outcomeOf(job, release) };
@@ -71,12 +71,12 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   };
 }
 
-/** What the worker reports, unless the token limit or a person's wish comes first. Done is done. */
+/** What the worker reports, unless the token limit or a requested stop decides. A success stays a success. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   const lost = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
   if (lost.kind === 'fail' && hasCode(lost.error, 'TOKEN_LIMIT')) return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
-  // The same rules as for a holder that went silent: what people asked comes first.
+  // As for a lost lease: a requested stop decides.
   if (job.cancelIntent !== null) return lost;
   switch (release.status) {
     case 'CANCELED':

@@ -1,4 +1,4 @@
-// From claim to lease: admitted by capacity, RUNNING under a lease of its own, in one transaction.
+// Turns a claim into a lease: checks the capacity and starts the job under a lease of its own, in one transaction.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -42,7 +42,7 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
   const sentAt = monotonicMs();
   try {
     const answer = await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
-    // The answer may have lain in the socket while this process stood still: nobody may begin under a lease that is over.
+    // The process may have been frozen while the answer was in the socket: a worker must not start under an expired lease.
     if (answer.approved && monotonicMs() - sentAt >= request.ttlSeconds * 1000) throw lost();
     return answer;
   } catch (error) {
@@ -126,10 +126,10 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
   if (request.workerId !== undefined && job.leaseOwner !== request.workerId) throw notYours(job);
 }
 
-/** A worker whose answer was lost, or who asked twice, gets the same lease, as long as it has not been used. */
+/** A worker that asks again because it lost the answer gets the same lease, unless it has used it already. */
 async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
   if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
-  // The worker counts its time from this request, so the lease must last for it.
+  // The worker counts the lease from this request, so it starts anew.
   const unused = await db.query(
     `update ${schema}.leases set expires_at = now() + ttl_seconds * interval '1 second'
       where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at

@@ -1,4 +1,4 @@
-// The remote side of the one claim path: which jobs a worker may take, and waiting for them.
+// Claims of remote workers: which jobs a worker may claim, and waiting for them.
 import { v7 as uuidv7 } from 'uuid';
 import { type Database, isConnectionError } from '../database/database.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
@@ -22,7 +22,7 @@ export interface WorkerClaim {
   capabilities: Record<string, unknown>;
   claimSeconds: number;
   waitMs: number;
-  /** Aborted when the client went away. */
+  /** Aborted when the client disconnects. */
   signal: AbortSignal;
   /** A claim that waits has no turn at the database; each of its attempts takes one. */
   withTurn<T>(work: () => Promise<T>): Promise<T>;
@@ -55,7 +55,7 @@ async function attempt(
   claim: WorkerClaim,
   met: Record<string, boolean>,
 ): Promise<SchedulerJob[] | undefined> {
-  // A client that went away takes nothing.
+  // A client that disconnected claims nothing.
   if (claim.signal.aborted) return undefined;
   const leaseId = uuidv7();
   const sentAt = monotonicMs();
@@ -69,17 +69,17 @@ async function attempt(
     maxCostUnits: claim.maxCostUnits,
     met,
   }).catch((error: unknown) => {
-    // Whether it took jobs is unknown; nobody will ask for their leases. If this fails too, the claim expires.
+    // It may have claimed jobs for which no lease will be requested. If the release fails too, the claim expires.
     if (isConnectionError(error)) {
       void releaseClaim(db, schema, { leaseId, kind: 'claim', actor: `worker:${claim.workerId}` }).catch(() => {});
     }
     throw error;
   });
   if (jobs.length === 0) return undefined;
-  // The answer may have lain in the socket while this process stood still.
+  // The process may have been frozen while the answer was in the socket.
   const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;
   if (claim.signal.aborted || tooLate) {
-    // It left while the claim was on its way: others need not wait until the claim expires.
+    // The client disconnected during the claim: other workers need not wait until the claim expires.
     const lease = { id: leaseId, owner: claim.workerId };
     const reason = tooLate ? 'claim expired' : 'the worker hung up';
     await db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, reason));

@@ -1,5 +1,5 @@
-// A worker's sign of life: renews its lease by the database's clock, carries progress and usage, and
-// answers with what people, or the token limit, ask of the job.
+// A remote worker's heartbeat: renews its lease by the database's clock, saves progress and usage, and answers with the
+// stop that a person or the token limit requests.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
@@ -32,7 +32,7 @@ export async function heartbeat(
   });
 }
 
-/** Once expired a lease is never renewed, even if nobody has taken the job yet. */
+/** An expired lease is never renewed, even if no sweeper has ended it yet. */
 async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSeconds: number): Promise<boolean> {
   const rows = await tx.query(
     `update ${schema}.leases l set expires_at = now() + $4::float8 * interval '1 second', last_heartbeat_at = now()
@@ -44,7 +44,7 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
   return rows.length > 0;
 }
 
-/** Writes and tells only what is new: most beats say the same as the one before. */
+/** Writes and records only what is new: most heartbeats repeat the one before. */
 async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
   if (beat.progress === undefined && beat.message === undefined && beat.tokensUsed === undefined) return;
   const job = await getSchedulerJob(tx, schema, beat.jobId);

@@ -1,5 +1,5 @@
-// What all actions of a person on a job share: who asks, finding the job, trying again when the job
-// moved between the look and the change, and a refusal that says who did what.
+// What all actions on a job share: the request, reading the job, a retry if the job changed between the read and the
+// write, and a refusal that names the last change.
 import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
@@ -18,27 +18,27 @@ export interface ActionRequest {
 
 export interface ActionResult {
   job: Job;
-  /** False: it runs, and whoever owns it was asked; the answer is 202. */
+  /** False: the job runs and its owner was asked to stop it; the HTTP answer is 202. */
   done: boolean;
 }
 
-// A job that changes between look and change five times in a row is not being looked at by people.
-const tries = 5;
+// People do not change a job that often; five conflicts in a row are a script that fights another.
+const maxAttempts = 5;
 
-/** Calls `attempt` with the job as it is until it decides; `undefined` means "it moved, look again". */
+/** Calls `attempt` with the current job until it decides; `undefined` means that the job changed and must be read again. */
 export async function actOnJob(
   db: Database,
   schema: Schema,
   request: ActionRequest,
   attempt: (job: Job) => Promise<ActionResult | 'changed' | undefined>,
 ): Promise<ActionResult> {
-  for (let i = 0; i < tries; i++) {
+  for (let i = 0; i < maxAttempts; i++) {
     const job = await requireJob(db, schema, request);
-    const answer = await retryConflicts(() => attempt(job));
-    if (answer === 'changed') return { job: await requireJob(db, schema, request), done: true };
-    if (answer !== undefined) return answer;
+    const result = await retryConflicts(() => attempt(job));
+    if (result === 'changed') return { job: await requireJob(db, schema, request), done: true };
+    if (result !== undefined) return result;
   }
-  throw problem('CONFLICT', 'The job kept changing; look at it and try again.');
+  throw problem('CONFLICT', 'The job kept changing; read it and try again.');
 }
 
 async function requireJob(db: Queryable, schema: Schema, request: ActionRequest): Promise<Job> {
@@ -49,7 +49,7 @@ async function requireJob(db: Queryable, schema: Schema, request: ActionRequest)
   return job;
 }
 
-/** The facts that an event tells about a request: only those that were given. */
+/** What an event records of a request: only the fields that were given. */
 export function eventData(request: ActionRequest, more: object = {}): object {
   return {
     ...(request.reason !== undefined && { reason: request.reason }),
@@ -79,7 +79,7 @@ export async function lastEvent(
   return rows[0];
 }
 
-/** The 409 of an action that the job's status does not allow: names the status, who made it so, and when. */
+/** The 409 of an action that the job's status does not allow. Names the status and the event that led to it. */
 export async function refusal(db: Queryable, schema: Schema, job: Job, action: string): Promise<Problem> {
   const event = await lastEvent(db, schema, job.id);
   const by = event === undefined ? '' : `: ${event.type} by ${event.data?.author ?? event.actor} at ${event.at}`;

@@ -1,5 +1,5 @@
-// Ending a hold: resume (it runs again, first in its lane, with a fresh set of attempts) or resolve
-// (a person supplies the result).
+// Two ways to end a hold: resume (the job runs again, first in its lane, with a new set of attempts) and resolve (a person
+// supplies the result).
 import { isDeepStrictEqual } from 'node:util';
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -49,13 +49,13 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
   });
 }
 
-/** Resumed now it would run twice at once; accepted now, the pause that is on its way would win. */
+/** Resumed now, the job would run twice at once, or be paused again by the request that its owner has not seen yet. */
 function stillStopping(job: Job): Problem {
   const hold = holdOf(job);
   const detail =
     hold === undefined
-      ? `A ${job.cancelIntent} is on its way: the job can be resumed once it is PAUSED.`
-      : `The handler of attempt ${job.attempt} was told to stop and still runs on ${job.leaseOwner}: the job can be resumed once it has ended.`;
+      ? `A ${job.cancelIntent} was requested: the job can be resumed once it is PAUSED.`
+      : `The handler of attempt ${job.attempt} was asked to stop and still runs on ${job.leaseOwner}: the job can be resumed once it has ended.`;
   return problem('INVALID_TRANSITION', detail, { job_status: job.status, ...(hold && { hold }) });
 }
 

@@ -1,7 +1,6 @@
-// Carries out bulk operations, a few jobs at a time, each through the same verb that a person would
-// use. An operation is taken for a while only: if its daemon dies, another goes on behind the last
-// job that was counted. Newest jobs first, so that a canceled lane starts nothing on its way down
-// and jobs that come later are never reached.
+// Carries out bulk operations in batches, each job through the action that a person would use. A daemon locks an
+// operation for a limited time: if it dies, another continues after the last job that was counted. Newest jobs first, so
+// that canceling a lane starts none of its jobs, and jobs enqueued later are not reached.
 import { type Database, isConnectionError, type Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -14,12 +13,12 @@ import { resumeJob } from './resume.ts';
 import { cancelJob } from './stop.ts';
 
 const batchSize = 50;
-// Far longer than a batch takes; short enough that a dead daemon's operation is soon taken over.
-const takeSeconds = 30;
+// Far longer than a batch lasts; short enough that the operation of a dead daemon is soon continued.
+const lockSeconds = 30;
 
-interface TakenOperation extends Operation {
+interface LockedOperation extends Operation {
   cursor: string | null;
-  /** The fence: whoever takes the operation over writes another time. */
+  /** The fence: another daemon that locks the operation writes another time. */
   lockedUntil: string;
 }
 
@@ -30,14 +29,14 @@ export interface OperationRun {
   more: boolean;
 }
 
-/** Takes one operation of the tenant, if there is any that nobody works on, and handles up to `batches` batches of it. */
+/** Locks one operation of the tenant that no daemon works on, if there is one, and handles up to `batches` batches of it. */
 export async function runOperationsOnce(
   db: Database,
   tenant: Pick<Tenant, 'schema'>,
   options: { batches?: number; signal?: AbortSignal } = {},
 ): Promise<OperationRun> {
   const { schema } = tenant;
-  let operation = await take(db, schema);
+  let operation = await lockOperation(db, schema);
   let handled = 0;
   for (let i = 0; operation !== undefined && i < (options.batches ?? 20); i++) {
     if (options.signal?.aborted) break;
@@ -50,27 +49,27 @@ export async function runOperationsOnce(
   return { handled, more: operation !== undefined };
 }
 
-async function take(db: Queryable, schema: Schema): Promise<TakenOperation | undefined> {
-  const [operation] = await db.query<TakenOperation>(
+async function lockOperation(db: Queryable, schema: Schema): Promise<LockedOperation | undefined> {
+  const [operation] = await db.query<LockedOperation>(
     `with free as (
        select id, now() + $1 * interval '1 second' as until from ${schema}.operations
         where status = 'running' and (locked_until is null or locked_until < now())
         order by locked_until nulls first, id limit 1 for update skip locked)
      update ${schema}.operations o set locked_until = f.until from free f where o.id = f.id
      returning ${columnList(operations, columnsOf(operations), 'o')}`,
-    [takeSeconds],
+    [lockSeconds],
   );
   return operation;
 }
 
-/** Undefined `next`: it is finished, or another daemon has it now. */
+/** Undefined `next`: the operation is finished, or another daemon has locked it. */
 async function runBatch(
   db: Database,
   schema: Schema,
-  operation: TakenOperation,
-): Promise<{ handled: number; next: TakenOperation | undefined }> {
+  operation: LockedOperation,
+): Promise<{ handled: number; next: LockedOperation | undefined }> {
   const filter = eligible(operation.action, operation.filter);
-  // The instant of its creation is part of the filter: jobs enqueued since are none of its business.
+  // Jobs that were enqueued after the operation are not part of it.
   const before = filter.createdBefore;
   const createdBefore = before !== undefined && before < operation.createdAt ? before : operation.createdAt;
   const page = await pageOfIds(
@@ -81,7 +80,7 @@ async function runBatch(
   );
   let done = 0;
   for (const jobId of page.ids) if (await act(db, schema, operation, jobId)) done += 1;
-  const [saved] = await db.query<TakenOperation>(
+  const [saved] = await db.query<LockedOperation>(
     `with until as (select now() + $6 * interval '1 second' as at, case when $5 then now() end as ended)
      update ${schema}.operations o set cursor = coalesce($3::uuid, o.cursor), done = o.done + $4::int, failed = o.failed + $7::int,
         status = case when $5 then 'finished' else o.status end, finished_at = u.ended, locked_until = u.at
@@ -94,7 +93,7 @@ async function runBatch(
       page.next ?? page.ids.at(-1) ?? null,
       done,
       page.next === undefined,
-      takeSeconds,
+      lockSeconds,
       page.ids.length - done,
     ],
   );
@@ -102,8 +101,8 @@ async function runBatch(
   return { handled: page.ids.length, next };
 }
 
-/** False: the job could not do it, most often because somebody was faster. */
-async function act(db: Database, schema: Schema, operation: TakenOperation, jobId: string): Promise<boolean> {
+/** False: the action was refused, most often because the job changed in between. */
+async function act(db: Database, schema: Schema, operation: LockedOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
     actor: `operation:${operation.id}`,
@@ -115,12 +114,12 @@ async function act(db: Database, schema: Schema, operation: TakenOperation, jobI
     return true;
   } catch (error) {
     if (error instanceof Problem || !isConnectionError(error)) return false;
-    // Nothing can be done without the database: the operation is taken up again behind its last batch.
+    // Without the database nothing can be done: the operation continues later after its last batch.
     throw error;
   }
 }
 
-async function releaseOperation(db: Queryable, schema: Schema, operation: TakenOperation): Promise<void> {
+async function releaseOperation(db: Queryable, schema: Schema, operation: LockedOperation): Promise<void> {
   await db.query(`update ${schema}.operations set locked_until = null where id = $1 and locked_until = $2`, [
     operation.id,
     operation.lockedUntil,

@@ -1,6 +1,6 @@
-// Takes a job from a handler that was told to stop and still runs. The job stays RUNNING, and keeps its lane, under a new
-// lease that the handler does not know: its writes are refused, and nothing else starts in the lane. The daemon renews
-// the new lease until the handler has ended; when the process dies the lease expires and the sweeper ends the attempt.
+// Fences off a handler that was asked to stop and still runs. Its job stays RUNNING and keeps its lane under a new lease
+// that the handler does not know, so the handler's writes are refused and no other job of the lane starts. The daemon
+// renews the new lease until the handler returns; if the process dies, the lease expires and the sweeper ends the attempt.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { insertEvents } from '../../events/log/record.ts';
@@ -15,19 +15,25 @@ export interface Fence {
   hold: StoredHold;
 }
 
-/** False: the lease no longer owned the job. Safe to repeat with the same fence after a lost answer. */
+/** False: the lease no longer owned the job. Can be repeated with the same fence if the answer was lost. */
 export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, fence: Fence): Promise<boolean> {
   const { leaseId, owner, leaseSeconds, hold } = fence;
-  const { outcome: _, ...told } = hold;
+  const { outcome: _, ...shown } = hold;
   const rows = await db.query(
     `with given as (select $6::jsonb || jsonb_build_object('since', now()) as hold),
      fenced as (
-       update ${schema}.jobs j set lease_id = $3::uuid, hold = g.hold, updated_at = now() from given g
-        where j.id = $1 and j.lease_id = $2::uuid and j.status = 'RUNNING'
+       update ${schema}.jobs j
+          set lease_id = $3::uuid,
+              hold = g.hold,
+              updated_at = now()
+         from given g
+        where j.id = $1
+          and j.lease_id = $2::uuid
+          and j.status = 'RUNNING'
        returning j.id, j.target_id, j.attempt, j.lease_id),
-     taken as (${insertLease(schema, 'local', { lease: '$3::uuid', owner: '$4::text', seconds: '$5' }, 'fenced')}),
+     leased as (${insertLease(schema, 'local', { lease: '$3::uuid', owner: '$4::text', seconds: '$5' }, 'fenced')}),
      ${endLeases(schema, 'array(select $2::uuid from fenced)', 'fenced')},
-     told as (${insertEvents(schema, {
+     recorded as (${insertEvents(schema, {
        source: 'fenced',
        type: `'job.handler_unresponsive'`,
        actor: `'worker:' || $4::text`,
@@ -43,7 +49,7 @@ export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, fen
       owner,
       leaseSeconds,
       JSON.stringify(hold),
-      JSON.stringify({ ...told, fenced_lease_id: held.leaseId }),
+      JSON.stringify({ ...shown, fenced_lease_id: held.leaseId }),
     ],
   );
   return rows.length > 0 || isHeld(db, schema, { jobId: held.jobId, leaseId });

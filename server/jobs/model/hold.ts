@@ -1,5 +1,5 @@
 // Why a job holds its lane: what kind of hold, who made it and why. A pause stores it; the hold of a failed job
-// follows from its error; a RUNNING job has one while the handler that was told to stop still runs.
+// follows from its error; a RUNNING job has one while a handler that was asked to stop still runs.
 
 import type { HandlerState, HoldKind, Job, JobError, StoredHold } from './job.ts';
 import { hasCode, hasCodeSql } from './job-errors.ts';
@@ -15,7 +15,7 @@ export interface Hold {
 
 type Held = Pick<Job, 'status' | 'heldSince'> & { error: JobError | null; hold: StoredHold | null };
 
-/** Undefined: nothing holds the job but its own run or its turn. */
+/** Undefined: the job is not on hold. */
 export function holdOf(job: Held): Hold | undefined {
   const { hold } = job;
   if (job.status === 'RUNNING' && hold?.kind === 'handler') return toHold(hold, hold.reason, hold.since);
@@ -29,7 +29,7 @@ function toHold(hold: StoredHold, reason: string | undefined, since: string | nu
   return { kind, reason: reason ?? null, author, since: since ?? null, handler };
 }
 
-/** Of a hold that stored no kind: a failure, or a pause by a version that did not store one. */
+/** For a hold without a stored kind: a failure, or a pause by a version that did not store one. */
 function kindOf({ status, error }: Held): HoldKind {
   if (status === 'PAUSED') return 'user';
   return hasCode(error, 'TOKEN_LIMIT') ? 'budget' : 'error';

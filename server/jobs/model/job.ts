@@ -36,7 +36,7 @@ export function withoutTrace({ stack, cause, errors, ...error }: JobError): JobE
 
 export type StopIntent = 'pause' | 'cancel';
 
-/** What a job says that ended because somebody asked. */
+/** The message of a job that was stopped on request. */
 export const stoppedByUser: Record<StopIntent, string> = {
   pause: 'Job was interrupted by user',
   cancel: 'Job was canceled by user',
@@ -94,7 +94,7 @@ interface RefinedColumns {
 
 /** Every column of the table `jobs`, and the times of its lease. */
 export interface Job extends Omit<typeof jobs.$inferSelect, keyof RefinedColumns>, RefinedColumns {
-  /** Of the lease that owns the job now; null when nobody does. */
+  /** Of the lease that owns the job now; null if it has no owner. */
   leaseExpiresAt: string | null;
   /** When that lease was last renewed; the time of the claim before its first renewal. */
   heartbeatAt: string | null;
