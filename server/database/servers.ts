@@ -15,13 +15,13 @@ export interface ServerState {
   systemId: string;
 }
 
-export interface Unreachable {
+interface Unreachable {
   url: string;
   name: string;
   error: string;
 }
 
-export type ProbeResult = { servers: ServerState[]; unreachable: Unreachable[] };
+type ProbeResult = { servers: ServerState[]; unreachable: Unreachable[] };
 
 /** Two servers of one database accept writes. */
 export interface SplitBrain {
@@ -145,7 +145,7 @@ export class Servers {
 }
 
 /** Has the SQL state of a read-only transaction: callers handle both alike. */
-export class NoWritableServer extends Error {
+class NoWritableServer extends Error {
   override name = 'NoWritableServer';
   readonly code = '25006';
 

@@ -26,7 +26,7 @@ export function createTypeParsers(): pg.CustomTypesConfig {
 }
 
 /** `2026-01-02 03:04:05.123456+02` → `2026-01-02T01:04:05.123456Z`. */
-export function toIso(text: string): string {
+function toIso(text: string): string {
   const match = /^(\d{4,}-\d\d-\d\d) (\d\d:\d\d:\d\d)(?:\.(\d+))?([+-])(\d\d)(?::?(\d\d))?$/.exec(text);
   if (!match) return text; // infinity, or a year before Christ
   const [, day, time, fraction = '', sign, hours = '0', minutes = '0'] = match;

@@ -9,7 +9,7 @@ import type { PostgresBinaries } from './binaries.ts';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
 import type { Runner } from './system-user.ts';
 
-export const clusterUser = 'postgres';
+const clusterUser = 'postgres';
 
 export interface ClusterDirectory {
   binaries: PostgresBinaries;

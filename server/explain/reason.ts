@@ -22,7 +22,7 @@ export const reasonCodes = [
   'NO_WORKER',
   'CAPACITY',
 ] as const;
-export type ReasonCode = (typeof reasonCodes)[number];
+type ReasonCode = (typeof reasonCodes)[number];
 
 export interface ReleaseAction {
   action: string;

@@ -18,7 +18,7 @@ export interface WorkerView {
 }
 
 /** Cost units of the tenant (queue '') or of one queue. */
-export interface CapacityView {
+interface CapacityView {
   queue: string;
   total: number;
   used: number;

@@ -10,7 +10,7 @@ import { callerOf } from './authenticate.ts';
 import { announcedBytes, type ByteBudget } from './body-budget.ts';
 import { type JsonExcess, jsonLimits, type ScannedPart, scanJson } from './json-scan.ts';
 
-export const defaultBodyLimitBytes = 1_048_576;
+const defaultBodyLimitBytes = 1_048_576;
 
 export interface BodyOptions {
   limitBytes?: number | undefined;

@@ -60,7 +60,7 @@ export const answerNotFound: RequestHandler = (request) => {
   throw problem('NOT_FOUND', `There is nothing at ${request.method} ${request.path.slice(0, 200)}.`);
 };
 
-export function toProblem(error: unknown): Problem {
+function toProblem(error: unknown): Problem {
   if (error instanceof Problem) return error;
   return (
     fromBodyParser(error) ??

@@ -4,7 +4,7 @@ import { z } from 'zod';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
 import type { RouteDefinition, RouteGroup } from './route.ts';
 
-export const problemSchema = z
+const problemSchema = z
   .looseObject({
     type: z.string(),
     title: z.string(),

@@ -37,7 +37,7 @@ import type { Tenant } from '../tenants/tenant.ts';
 import { checkInputRules } from './input.ts';
 
 export type Access = 'public' | 'operator' | Scope | readonly Scope[];
-export type Method = 'get' | 'post' | 'put' | 'patch' | 'delete';
+type Method = 'get' | 'post' | 'put' | 'patch' | 'delete';
 
 type Parsed<S> = S extends z.ZodType ? z.output<S> : undefined;
 

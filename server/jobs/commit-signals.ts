@@ -6,7 +6,7 @@ import type { Enqueued } from './enqueue/enqueue.ts';
 /** `daemon`: the others know already, or cannot help. `all`: other daemons are notified too. */
 export type Reach = 'daemon' | 'all';
 
-export interface Work {
+interface Work {
   reach: Reach;
   /** In how many milliseconds the first of the new PENDING jobs is due. */
   dueInMs: number | undefined;

@@ -21,7 +21,7 @@ export interface JobTransition {
   events(source: string, columns: EventColumns): EventSelect;
 }
 
-export interface UpdateParts {
+interface UpdateParts {
   /** Further assignments. */
   set: string;
   from?: string | undefined;
@@ -29,7 +29,7 @@ export interface UpdateParts {
   returning: string;
 }
 
-export type EventColumns = Pick<EventSelect, 'actor' | 'data' | 'attempt' | 'lease'>;
+type EventColumns = Pick<EventSelect, 'actor' | 'data' | 'attempt' | 'lease'>;
 
 export function transition(name: TransitionName): JobTransition {
   return rendered[name];

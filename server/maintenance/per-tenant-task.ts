@@ -14,7 +14,7 @@ import type { Tenant } from '../tenants/tenant.ts';
  */
 export type TaskResult = 'more' | 'some' | 'none' | 'idle';
 
-export interface TaskRun {
+interface TaskRun {
   signal: AbortSignal;
   /** The tenant was woken since its last run. */
   woken: boolean;

@@ -115,8 +115,6 @@ export function toJobIntent(job: SchedulerJob) {
     note: noteOf(job),
   };
 }
-export type JobIntent = ReturnType<typeof toJobIntent>;
-
 /** Null until the job has ended; a held job that a person may still resume has ended for its workers. */
 export function toJobResult(job: SchedulerJob) {
   const status = finalStatusOf(job);

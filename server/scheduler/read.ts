@@ -16,11 +16,7 @@ function select(schema: Schema, columns = 'j.*'): string {
             from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
 }
 
-export async function findSchedulerJob(
-  db: Queryable,
-  schema: Schema,
-  jobId: string,
-): Promise<SchedulerJob | undefined> {
+async function findSchedulerJob(db: Queryable, schema: Schema, jobId: string): Promise<SchedulerJob | undefined> {
   const [row] = await db.query<JobRow>(`${select(schema)} where j.id = $1`, [jobId]);
   return row && (toJob(row) as SchedulerJob);
 }

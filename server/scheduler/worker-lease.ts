@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, LeaseState, SchedulerJob } from './dialect.ts';
 
-export interface LeaseRow {
+interface LeaseRow {
   id: string;
   kind: 'local' | 'remote';
   job_ids: string[];
@@ -101,7 +101,7 @@ export function leaseOver(lease: Pick<Lease, 'state'>) {
   return problem('LEASE_LOST', `The lease is ${state}.`, { lease_state: state });
 }
 
-export function toLease(row: LeaseRow): Lease {
+function toLease(row: LeaseRow): Lease {
   return {
     id: row.id,
     kind: row.kind,

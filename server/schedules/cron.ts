@@ -37,7 +37,7 @@ export function nextTime(cron: string, timezone: string, after: string): string 
 // A run later than this by the database's clock counts as missed: daemons were down or busy.
 const missedAfterMs = 60_000;
 /** Missed runs that one pass fires under the policy `all`; older ones are dropped. */
-export const maxMissedRuns = 100;
+const maxMissedRuns = 100;
 // Times that one pass considers: enough for `all` and for a minute of a schedule by the second.
 const maxConsidered = 500;
 

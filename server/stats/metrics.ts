@@ -15,7 +15,7 @@ export type SweepKind = 'leases' | 'due' | 'expired' | 'orphans' | 'lanes' | 'ta
 export type WebhookOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
 export type DrainResult = 'clean' | 'grace_over' | 'forced';
 
-export interface PoolUse {
+interface PoolUse {
   totalCount: number;
   idleCount: number;
   waitingCount: number;

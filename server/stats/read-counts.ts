@@ -55,7 +55,7 @@ export async function readQueueCounts(
   return rows.map((row) => ({ queue: row.queue, counts: toCounts(row.deltas) }));
 }
 
-export function sumCounts(counts: StatusCounts, of: readonly Status[]): number {
+function sumCounts(counts: StatusCounts, of: readonly Status[]): number {
   return of.reduce((sum, status) => sum + counts[status], 0);
 }
 

@@ -82,7 +82,7 @@ interface Point {
   value: number;
 }
 
-export function parseFrame({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
+function parseFrame({ bucket, range }: Pick<TimeseriesRequest, 'bucket' | 'range'>): Frame {
   const bucketSeconds = parseSpan(bucket, 'query.bucket', 60, 86_400);
   const rangeSeconds = parseSpan(range, 'query.range', bucketSeconds, maxRange);
   const points = Math.ceil(rangeSeconds / bucketSeconds);

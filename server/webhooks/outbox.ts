@@ -11,7 +11,7 @@ import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 /** Ends and holds: what a person, or the program that asked for the job, waits for. */
-export const defaultEvents: readonly string[] = [
+const defaultEvents: readonly string[] = [
   'job.completed',
   'job.partial',
   'job.failed',

@@ -36,10 +36,14 @@ export async function openTransaction({ db }: Where): Promise<OpenTransaction> {
     opened = resolve;
   });
   const done = db
-    .transaction(async (tx) => {
-      opened(tx);
-      if ((await ended) === 'rollback') throw new Error('rolled back on purpose');
-    })
+    .transaction(
+      async (tx) => {
+        opened(tx);
+        if ((await ended) === 'rollback') throw new Error('rolled back on purpose');
+        // It stays open as long as the test wants, on a busy machine too.
+      },
+      { idleTimeoutMs: 600_000, timeoutMs: 600_000 },
+    )
     .catch((error: Error) => {
       if (error.message !== 'rolled back on purpose') throw error;
     });

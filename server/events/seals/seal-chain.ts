@@ -69,7 +69,7 @@ export interface BlockContent {
   jobHashes: Buffer;
 }
 
-export const noContent: BlockContent = { keys: [], hashes: Buffer.alloc(0), jobHashes: Buffer.alloc(0) };
+const noContent: BlockContent = { keys: [], hashes: Buffer.alloc(0), jobHashes: Buffer.alloc(0) };
 
 export function hashContent({ keys, hashes, jobHashes }: BlockContent): string {
   return createHash('sha256')

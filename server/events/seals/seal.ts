@@ -156,7 +156,7 @@ const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.se
   case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end,
   e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
 
-export interface HashedRow extends EventOfJob {
+interface HashedRow extends EventOfJob {
   xid: string;
   seq: string;
   hash: Buffer;

@@ -14,7 +14,7 @@ const names: Record<string, string> = {
   'job.webhook_failed': 'job:webhook:failed',
 };
 
-export function streamName(type: string): string {
+function streamName(type: string): string {
   return names[type] ?? type.replaceAll('.', ':');
 }
 

@@ -6,7 +6,7 @@ import { WriteCheck } from '../../database/write-check.ts';
 import type { Config } from '../../kernel/config.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 
-export interface Check {
+interface Check {
   ok: boolean;
   detail?: string;
 }

@@ -15,7 +15,7 @@ export type OperationAction = (typeof operationActions)[number];
 const { cursor: _, lockedUntil: __, ...shownColumns } = columnsOf(operations);
 
 /** What a read of operations selects: all but what the daemon that runs one keeps for itself. */
-export const operationSelection = shownColumns;
+const operationSelection = shownColumns;
 
 /** `matched`: the jobs that matched when it began. */
 export interface Operation extends Omit<RowOf<typeof operations>, 'cursor' | 'lockedUntil'> {

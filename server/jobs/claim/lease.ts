@@ -22,7 +22,7 @@ export const fence = `j.id = :jobId
        and j.status = 'RUNNING'`;
 
 /** Predicate over `j`: the job has a holder, or a remote claim that may become one. */
-export const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
+const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
 
 /** How a statement names what a new lease is given. */
 export interface LeasePlaces {

@@ -36,7 +36,7 @@ export async function useEffects(): Promise<EffectsLog> {
   };
 }
 
-export function readEffects(file: string): Effect[] {
+function readEffects(file: string): Effect[] {
   const lines = readFileSync(file, 'utf8').split('\n').filter(Boolean);
   return lines.map((line) => JSON.parse(line) as Effect);
 }

@@ -3,7 +3,7 @@ import { createServer, type IncomingHttpHeaders, type IncomingMessage, type Serv
 import type { AddressInfo } from 'node:net';
 import { afterAll, beforeAll } from 'vitest';
 
-export interface Received {
+interface Received {
   path: string;
   headers: IncomingHttpHeaders;
   text: string;

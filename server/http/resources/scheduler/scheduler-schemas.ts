@@ -12,12 +12,10 @@ const units = z.int().min(1).max(maxInt4);
 const share = z.number().min(0).max(1);
 const note = z.string().max(2000);
 
-export const constraintsSchema = z
-  .record(z.string().max(200), z.union([z.boolean(), z.number(), z.string().max(200)]))
-  .meta({
-    id: 'Constraints',
-    description: 'Hints for people and workers; only `X_required: true` binds: it needs a worker with `X_available`.',
-  });
+const constraintsSchema = z.record(z.string().max(200), z.union([z.boolean(), z.number(), z.string().max(200)])).meta({
+  id: 'Constraints',
+  description: 'Hints for people and workers; only `X_required: true` binds: it needs a worker with `X_available`.',
+});
 
 export const jobIntentSchema = z
   .strictObject({
