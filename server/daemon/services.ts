@@ -15,7 +15,6 @@ import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
-import { announceWork } from './announce-work.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import { Enqueuer } from './enqueuer.ts';
 import { createHttp } from './http.ts';
@@ -59,7 +58,10 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
     metrics,
     workers,
     schedules,
-    workAvailable: (slug) => announceWork(context, slug),
+    workAvailable: (tenant) => {
+      signals.eventsWritten(tenant);
+      signals.workAvailable(tenant);
+    },
     receivesNotifications: () => notifications.connected,
   });
   const registration = new DaemonRegistration({

@@ -1,5 +1,5 @@
-// Why a job is not running: every reason there is now, each with what would release it. A job without
-// reasons is running, or will be taken by the next claim.
+// Why a job is not running: every current reason, each with what would release it. A job without reasons is running, or
+// the next claim takes it.
 import type { Queryable } from '../database/database.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
@@ -13,7 +13,7 @@ export interface Why {
   running: boolean;
   /** The next claim takes it. */
   claimable: boolean;
-  /** Its place in the lane: 1 is the head. Null without a target; never above 1002. */
+  /** Position in the lane: 1 is the head. Null without a target; never above 1002. */
   position: number | null;
 }
 
@@ -49,7 +49,7 @@ function ownReasons(job: Job): Reason[] {
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
 
-/** It was told to stop and has not: it runs, and nothing else may in its lane. */
+/** The handler was asked to stop and still runs: no other job of the lane may start. */
 function handlerRunning(job: Job, hold: Hold): Reason {
   return {
     code: 'HANDLER_RUNNING',

@@ -1,6 +1,5 @@
-// The reasons that lie in a job's lane: a paused target, a hold, the jobs ahead of it. Bounded: a
-// lane of a million is looked at no further than a person would read.
-
+// Reasons in the job's lane: a paused target, a hold, the jobs ahead of it. Bounded: of a long lane only the first jobs
+// are read.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { firstByPriority } from '../jobs/lanes/lane.ts';
@@ -38,7 +37,7 @@ interface Place {
   seq: string;
 }
 
-/** Where the job stands, or where it will stand once it is resumed or due: a head too, while its target is paused. */
+/** The job's place in the lane, or its place once it is resumed or due; a head has one too while its target is paused. */
 function placeInLine(job: Job): Place {
   if (job.laneHead) return { rank: 1, seq: job.laneSeq };
   if (isOnHold(job.status)) return { rank: 1, seq: job.laneSeq };

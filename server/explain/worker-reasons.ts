@@ -1,9 +1,10 @@
-// The reasons that lie outside the lane: the tenant's state and limits, and who is there to run it.
+// Reasons outside the lane: the tenant's state and limits, and the daemons or workers that could run the job.
 
 import type { LiveDaemon } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
+import { type Capacity, type CapacityDemand, reservedAgainst } from '../scheduler/capacity.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Reason, Release } from './reason.ts';
 
@@ -14,18 +15,10 @@ export interface WorkerView {
   /** Slots of one daemon, for all tenants and for one. */
   workerConcurrency: number;
   tenantConcurrency: number;
-  capacities: readonly CapacityView[];
+  capacities: readonly Capacity[];
 }
 
-/** Cost units of the tenant (queue '') or of one queue. */
-interface CapacityView {
-  queue: string;
-  total: number;
-  used: number;
-  reservation: { jobId: string; priorityRank: number; costUnits: number } | undefined;
-}
-
-// A remote worker that asks for work at all asks within minutes.
+// A running remote worker claims more often than this.
 const recentClaimMinutes = 5;
 
 export async function workerReasons(db: Queryable, job: Job, view: WorkerView): Promise<Reason[]> {
@@ -43,28 +36,28 @@ export async function workerReasons(db: Queryable, job: Job, view: WorkerView): 
       },
     });
   }
-  const nobody = job.remote
+  const missing = job.remote
     ? await missingWorker(db, tenant.schema, job)
     : await missingDaemon(db, tenant.schema, job, view);
-  if (nobody !== undefined) reasons.push(nobody);
-  reasons.push(...view.capacities.filter((row) => isShort(row, job)).map((row) => shortage(row, job)));
+  if (missing !== undefined) reasons.push(missing);
+  reasons.push(...capacityReasons(view.capacities, job));
   return reasons;
 }
 
-/** The first that is missing of: a daemon, one that takes jobs, one that knows the type, a free slot. */
+/** The first of these that is missing: a live daemon, one that is not draining, one with the handler, a free slot. */
 async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: WorkerView): Promise<Reason | undefined> {
   if (view.daemons.length === 0) {
     return { code: 'NO_DAEMON', detail: 'No daemon is alive.', release: only('Start a daemon.') };
   }
-  const taking = view.daemons.filter((daemon) => !daemon.draining);
-  if (taking.length === 0) {
+  const accepting = view.daemons.filter((daemon) => !daemon.draining);
+  if (accepting.length === 0) {
     return {
       code: 'DRAINING',
       detail: 'Every daemon is shutting down and takes no new jobs.',
       release: only('A daemon starts.'),
     };
   }
-  const able = taking.filter((daemon) => daemon.jobTypes.includes(job.type));
+  const able = accepting.filter((daemon) => daemon.jobTypes.includes(job.type));
   if (able.length === 0) {
     return {
       code: 'NO_HANDLER',
@@ -122,26 +115,28 @@ async function missingWorker(db: Queryable, schema: Schema, job: Job): Promise<R
   };
 }
 
-function isShort(row: CapacityView, job: Job): boolean {
-  if (row.queue !== '' && row.queue !== job.queue) return false;
-  return row.used + job.costUnits + reservedAgainst(row, job) > row.total;
+function capacityReasons(capacities: readonly Capacity[], job: Job): Reason[] {
+  const { id: jobId, queue, costUnits } = job;
+  const demand = { jobId, queue, costUnits, priorityRank: priorityRank(job.priority) };
+  return capacities.filter((row) => isShort(row, demand)).map((row) => shortage(row, demand));
 }
 
-/** Room that is kept for another job which this one may not overtake. */
-function reservedAgainst({ reservation }: CapacityView, job: Job): number {
-  if (reservation === undefined || reservation.jobId === job.id) return 0;
-  return reservation.priorityRank <= priorityRank(job.priority) ? reservation.costUnits : 0;
+function isShort(row: Capacity, demand: CapacityDemand): boolean {
+  if (row.queue !== '' && row.queue !== demand.queue) return false;
+  return row.used + demand.costUnits + reservedAgainst(row, demand) > row.total;
 }
 
-function shortage(row: CapacityView, job: Job): Reason {
+function shortage(row: Capacity, demand: CapacityDemand): Reason {
   const whose = row.queue === '' ? 'The tenant' : `Queue ${row.queue}`;
-  const kept = reservedAgainst(row, job);
+  const kept = reservedAgainst(row, demand);
   const reserved = kept === 0 ? '' : `, ${kept} are kept for job ${row.reservation?.jobId}`;
   return {
     code: 'CAPACITY',
-    detail: `${whose} has ${row.total} cost units, ${row.used} are in use${reserved}; the job needs ${job.costUnits}.`,
+    detail: `${whose} has ${row.total} cost units, ${row.used} are in use${reserved}; the job needs ${demand.costUnits}.`,
     release: only(
-      job.costUnits > row.total ? 'The operator raises the capacity.' : 'Running jobs end, or the capacity is raised.',
+      demand.costUnits > row.total
+        ? 'The operator raises the capacity.'
+        : 'Running jobs end, or the capacity is raised.',
     ),
   };
 }

@@ -23,7 +23,7 @@ export interface PeriodicTasksOptions {
   workers: PolledTaskParts['workers'] & { readonly underLoad: boolean };
   schedules: PolledTaskParts['schedules'];
   /** There may be jobs to claim now. */
-  workAvailable(slug: string): void;
+  workAvailable(tenant: Tenant): void;
   /** True while notifications of other daemons arrive. */
   receivesNotifications(): boolean;
 }

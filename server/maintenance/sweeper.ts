@@ -25,7 +25,7 @@ export interface SweeperOptions {
   /** Timeout of an attempt for which neither the job nor its tenant sets one; 0: no limit. */
   timeoutSeconds: number;
   /** There may be jobs to claim now. */
-  workAvailable(slug: string): void;
+  workAvailable(tenant: Tenant): void;
   observe(tenant: Tenant, kind: SweptKind, count: number): void;
 }
 
@@ -117,7 +117,7 @@ export class Sweeper {
     try {
       const count = await sweep();
       this.#options.observe(tenant, kind, count);
-      if (count > 0) this.#options.workAvailable(tenant.slug);
+      if (count > 0) this.#options.workAvailable(tenant);
     } catch (error) {
       if (isConnectionError(error)) throw error;
       this.#options.logger.error({ err: error, tenant: tenant.slug, sweep: kind }, 'sweep failed');

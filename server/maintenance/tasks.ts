@@ -52,7 +52,7 @@ export interface PerTenantTaskParts {
   /** Statistics, webhooks and seals pause while this is true: jobs come first. */
   underLoad(): boolean;
   /** There may be jobs to claim now. */
-  workAvailable(slug: string): void;
+  workAvailable(tenant: Tenant): void;
   onSetAside: ReportSetAside;
   onRetention(tenant: Tenant, report: RetentionReport): void;
 }
@@ -103,7 +103,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 2,
       async runForTenant(tenant, { signal }) {
         const { handled, more } = await runOperationsOnce(db, tenant, { signal });
-        if (handled > 0) parts.workAvailable(tenant.slug);
+        if (handled > 0) parts.workAvailable(tenant);
         return more ? 'more' : 'idle';
       },
     }),

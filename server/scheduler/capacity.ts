@@ -21,7 +21,7 @@ interface Reservation {
   costUnits: number;
 }
 
-interface Capacity {
+export interface Capacity {
   queue: string;
   total: number;
   used: number;
@@ -123,7 +123,7 @@ export function describeShortage(shortage: Shortage): string {
 }
 
 /** Units kept for another job that this one may not overtake. */
-function reservedAgainst({ reservation }: Capacity, demand: CapacityDemand): number {
+export function reservedAgainst({ reservation }: Capacity, demand: CapacityDemand): number {
   if (reservation === undefined || reservation.jobId === demand.jobId) return 0;
   return reservation.priorityRank <= demand.priorityRank ? reservation.costUnits : 0;
 }

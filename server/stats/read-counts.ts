@@ -2,7 +2,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Status, statuses, waitingStatuses } from '../jobs/model/states.ts';
-import { allQueues, currentCountsKey } from './minutes.ts';
+import { allQueues, currentCountsKey } from './roll-up.ts';
 
 export type StatusCounts = Record<Status, number>;
 

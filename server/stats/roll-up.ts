@@ -1,14 +1,14 @@
-// The statistics follower: turns changes of status into counts per queue and minute, and keeps the
-// present number of jobs in each status. The events are grouped where they lie; only groups travel.
-
-import type { Database } from '../database/database.ts';
+// The statistics follower: turns changes of status into counts per queue and minute (`stat_minutes`), and keeps the
+// current number of jobs in each status. Postgres groups the events; only groups are sent. Only the follower writes these
+// rows, one daemon at a time, so reading, adding and writing back is safe.
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { FollowResult } from '../events/log/follower.ts';
 import { followSelection } from '../events/log/follower.ts';
 import { hasCodeSql } from '../jobs/model/job-errors.ts';
+import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
-import { boundsSeconds } from './histogram.ts';
-import { addGroup, type Group, newMinutes, saveMinutes } from './minutes.ts';
+import { addHistogram, boundsSeconds, emptyHistogram, type Histogram } from './histogram.ts';
 
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
@@ -17,17 +17,17 @@ export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPer
   const selection = { name: 'statistics', limit, ctes: groupEvents(schema), from: 'groups', values: [boundsSeconds] };
   return followSelection<Group>(db, schema, selection, {
     async handle(tx, groups) {
-      const minutes = newMinutes();
+      const minutes: Minutes = new Map();
       for (const group of groups) addGroup(minutes, group);
       await saveMinutes(tx, schema, minutes);
     },
   });
 }
 
-// A reader does not wait for the backlog of a burst: the follower catches up in the background.
+// A reader does not wait for the backlog of a burst: the follower handles it in the background.
 const stepsForReader = 3;
 
-/** Counts what has happened until now, so that a reader sees what it has just done. */
+/** Rolls up all events written so far, so that a client sees the effect of its last request. */
 export async function rollUpNow(db: Database, schema: Schema): Promise<void> {
   try {
     for (let step = 0; step < stepsForReader; step++) {
@@ -39,14 +39,14 @@ export async function rollUpNow(db: Database, schema: Schema): Promise<void> {
   }
 }
 
-// How long a job waited and ran is its row's business; a row that has moved on since tells nothing.
+// How long a job waited and ran is computed from its row, unless the row has changed since.
 function groupEvents(schema: Schema): string {
   return `changes as materialized (
        select at, type, job_id, from_status, to_status, data from log
         where until is null and job_id is not null and from_status is distinct from to_status),
-     about as materialized (
+     jobs_of_changes as materialized (
        select id, queue, run_at, started_at from ${schema}.jobs where id = any(array(select job_id from changes))),
-     told as (
+     timed as (
        select date_trunc('minute', c.at) as minute, coalesce(j.queue, c.data ->> 'queue', 'default') as queue,
               c.type, c.from_status, c.to_status,
               coalesce(c.type = 'job.lease_expired' or ${hasCodeSql('LEASE_EXPIRED', `c.data -> 'error'`)}, false) as expired,
@@ -54,8 +54,124 @@ function groupEvents(schema: Schema): string {
                    then width_bucket(extract(epoch from c.at - j.run_at)::float8, $9::float8[]) end as wait,
               case when c.from_status = 'RUNNING' and j.started_at <= c.at
                    then width_bucket(extract(epoch from c.at - j.started_at)::float8, $9::float8[]) end as run
-         from changes c left join about j on j.id = c.job_id),
+         from changes c left join jobs_of_changes j on j.id = c.job_id),
      groups as (
        select minute, queue, type, from_status, to_status, expired, wait, run, count(*)::int as count
-         from told group by 1, 2, 3, 4, 5, 6, 7, 8)`;
+         from timed group by 1, 2, 3, 4, 5, 6, 7, 8)`;
+}
+
+/** The row of the whole tenant, beside those of its queues: a tenant's chart must not read a thousand queues. */
+export const allQueues = '';
+/** The row with the current counts instead of the changes of one minute. */
+export const currentCountsKey = '-infinity';
+
+/** Events of one kind in one minute of one queue. */
+interface Group {
+  minute: string;
+  queue: string;
+  type: string;
+  from_status: string | null;
+  to_status: string | null;
+  expired: boolean;
+  /** Indexes into the histogram. */
+  wait: number | null;
+  run: number | null;
+  count: number;
+}
+
+const counters = [
+  'enqueued',
+  'started',
+  'succeeded',
+  'failed',
+  'canceled',
+  'leases_granted',
+  'leases_ended',
+  'leases_expired',
+] as const;
+export type CounterName = (typeof counters)[number];
+
+interface Minute extends Record<CounterName, number> {
+  queue: string;
+  minute: string;
+  deltas: Record<string, number>;
+  wait_buckets: Histogram;
+  run_buckets: Histogram;
+}
+
+type Minutes = Map<string, Minute>;
+
+function addGroup(minutes: Minutes, group: Group): void {
+  for (const queue of [allQueues, group.queue]) {
+    addTo(rowOf(minutes, queue, group.minute), group);
+    addDeltas(rowOf(minutes, queue, currentCountsKey), group);
+  }
+}
+
+function rowOf(minutes: Minutes, queue: string, minute: string): Minute {
+  const key = `${minute} ${queue}`;
+  let row = minutes.get(key);
+  if (row === undefined) {
+    const zeros = Object.fromEntries(counters.map((name) => [name, 0])) as Record<CounterName, number>;
+    row = { ...zeros, queue, minute, deltas: {}, wait_buckets: emptyHistogram(), run_buckets: emptyHistogram() };
+    minutes.set(key, row);
+  }
+  return row;
+}
+
+function addTo(row: Minute, group: Group): void {
+  const { count, from_status: from, to_status: to } = group;
+  addDeltas(row, group);
+  if (group.type === 'job.enqueued') row.enqueued += count;
+  if (to === 'RUNNING') {
+    row.started += count;
+    row.leases_granted += count;
+  }
+  if (from === 'RUNNING') row.leases_ended += count;
+  if (group.expired) row.leases_expired += count;
+  if ((succeededStatuses as readonly (string | null)[]).includes(to)) row.succeeded += count;
+  if (to === 'ERROR') row.failed += count;
+  if (to === 'CANCELED') row.canceled += count;
+  if (group.wait !== null) row.wait_buckets[group.wait] = (row.wait_buckets[group.wait] ?? 0) + count;
+  if (group.run !== null) row.run_buckets[group.run] = (row.run_buckets[group.run] ?? 0) + count;
+}
+
+function addDeltas(row: Minute, { count, from_status: from, to_status: to }: Group): void {
+  if (from !== null) row.deltas[from] = (row.deltas[from] ?? 0) - count;
+  if (to !== null) row.deltas[to] = (row.deltas[to] ?? 0) + count;
+}
+
+async function saveMinutes(tx: Queryable, schema: Schema, minutes: Minutes): Promise<void> {
+  const rows = [...minutes.values()];
+  if (rows.length === 0) return;
+  const stored = await tx.query<Minute>(
+    `select queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets from ${schema}.stat_minutes
+      where (queue, minute) in (select * from unnest($1::text[], $2::timestamptz[]))`,
+    [rows.map((row) => row.queue), rows.map((row) => row.minute)],
+  );
+  for (const row of stored) addStored(rowOf(minutes, row.queue, row.minute), row);
+  const values = rows.map((row) =>
+    row.minute === currentCountsKey
+      ? { ...row, deltas: withoutZeros(row.deltas), wait_buckets: [], run_buckets: [] }
+      : row,
+  );
+  await tx.query(
+    `insert into ${schema}.stat_minutes (queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets)
+     select queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets
+       from jsonb_to_recordset($1::jsonb) as g(queue text, minute timestamptz, ${counters.map((name) => `${name} int`).join(', ')},
+            deltas jsonb, wait_buckets int[], run_buckets int[])
+     on conflict (queue, minute) do update set ${[...counters, 'deltas', 'wait_buckets', 'run_buckets'].map((name) => `${name} = excluded.${name}`).join(', ')}`,
+    [JSON.stringify(values)],
+  );
+}
+
+function addStored(row: Minute, stored: Minute): void {
+  for (const name of counters) row[name] += stored[name];
+  for (const [status, count] of Object.entries(stored.deltas)) row.deltas[status] = (row.deltas[status] ?? 0) + count;
+  addHistogram(row.wait_buckets, stored.wait_buckets);
+  addHistogram(row.run_buckets, stored.run_buckets);
+}
+
+function withoutZeros(deltas: Record<string, number>): Record<string, number> {
+  return Object.fromEntries(Object.entries(deltas).filter(([, count]) => count !== 0));
 }

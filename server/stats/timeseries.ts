@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { type Status, waitingStatuses } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { emptyHistogram, type Histogram, quantile } from './histogram.ts';
-import { allQueues, type CounterName, currentCountsKey } from './minutes.ts';
+import { allQueues, type CounterName, currentCountsKey } from './roll-up.ts';
 
 export const metricNames = [
   'queued',

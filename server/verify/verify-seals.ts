@@ -3,8 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
-import { parsePosition } from '../events/log/position.ts';
-import { continues, hasRead } from '../events/log/position-order.ts';
+import { continues, hasRead, parsePosition } from '../events/log/position.ts';
 import { jobHashVersion } from '../events/seals/job-hash.ts';
 import {
   type BlockContent,

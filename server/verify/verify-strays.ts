@@ -2,9 +2,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
-import { isVisible, parseSnapshot } from '../events/log/pg-snapshot.ts';
-import type { Position } from '../events/log/position.ts';
-import { hasRead } from '../events/log/position-order.ts';
+import { hasRead, isVisible, type Position, parseSnapshot } from '../events/log/position.ts';
 import type { Violations } from './violation.ts';
 
 /** Blocks that belong together in the log, so that strays can be looked for without all keys in memory. */

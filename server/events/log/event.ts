@@ -1,4 +1,4 @@
-// An event as the code sees it, and how a row becomes one. The log is append-only.
+// An event of the append-only log: as a row, in code, and as the API, the live stream and webhooks show it.
 
 export interface Event {
   /** The transaction that wrote it. Never a JS number: it can pass 2^53. */
@@ -51,13 +51,44 @@ export function toEvent(row: EventRow): Event {
   };
 }
 
-/** `xid:seq`, the event's name everywhere outside the database. */
+/** `xid:seq`: identifies the event outside the database. */
 export function eventKey(event: Pick<Event, 'xid' | 'seq'>): string {
   return `${event.xid}:${event.seq}`;
 }
 
-/** The order in which things happened to one job or target: numbers are taken under their locks. */
+/** The order of events of one job or target: their numbers are taken under its lock. */
 export function bySeq(a: Pick<Event, 'seq'>, b: Pick<Event, 'seq'>): number {
   if (a.seq.length !== b.seq.length) return a.seq.length - b.seq.length;
   return a.seq < b.seq ? -1 : a.seq > b.seq ? 1 : 0;
+}
+
+export interface EventResource {
+  id: string;
+  at: string;
+  type: string;
+  job_id: string | null;
+  target_id: string | null;
+  from: string | null;
+  to: string | null;
+  attempt: number | null;
+  lease_id: string | null;
+  actor: string;
+  data: Record<string, unknown> | null;
+}
+
+export function eventToApi(event: Event): EventResource {
+  return {
+    // The number in the tenant's own log. The transaction id would reveal the activity of other tenants.
+    id: event.seq,
+    at: event.at,
+    type: event.type,
+    job_id: event.jobId,
+    target_id: event.targetId,
+    from: event.fromStatus,
+    to: event.toStatus,
+    attempt: event.attempt,
+    lease_id: event.leaseId,
+    actor: event.actor,
+    data: event.data,
+  };
 }

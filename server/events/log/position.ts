@@ -1,10 +1,10 @@
-// Where a reader of the log stands. Not a number: transactions commit out of order, so the last seq
-// seen says nothing about what was seen. A pg_snapshot says it exactly.
+// Positions of readers of the log. A position is not a number: transactions commit out of order, so the last seq that a
+// reader saw does not say what it saw. A pg_snapshot does, and can be compared in this process.
 
 export interface Position {
   /** Every event whose transaction is visible in this pg_snapshot has been read. */
   seen: string;
-  /** In the middle of a large read: of what became visible between `seen` and `until`, up to `xid, seq`. */
+  /** In the middle of a large read: of the events that became visible between `seen` and `until`, those up to `xid, seq`. */
   page?: { until: string; xid: string; seq: string };
 }
 
@@ -17,7 +17,7 @@ export function formatPosition({ seen, page }: Position): string {
   return page ? `${seen}|${page.until}|${page.xid}|${page.seq}` : seen;
 }
 
-/** Undefined if the text is no position. */
+/** Undefined if the text is not a position. */
 export function parsePosition(text: string): Position | undefined {
   const parts = text.split('|');
   const [seen = '', until, xid, seq] = parts;
@@ -26,4 +26,70 @@ export function parsePosition(text: string): Position | undefined {
   if (parts.length !== 4 || !until || !xid || !seq) return undefined;
   if (!snapshotText.test(until) || !/^\d{1,20}$/.test(xid) || !/^\d{1,19}$/.test(seq)) return undefined;
   return { seen, page: { until, xid, seq } };
+}
+
+/** Whether a reader at this position has read an event. */
+export function hasRead(position: Position | undefined): (event: { xid: string; seq: string }) => boolean {
+  const seen = position && parseSnapshot(position.seen);
+  if (!seen) return () => false;
+  const { page } = position;
+  const until = page && parseSnapshot(page.until);
+  return ({ xid, seq }) => {
+    const number = BigInt(xid);
+    if (isVisible(number, seen)) return true;
+    if (!page || !until || !isVisible(number, until)) return false;
+    const [pageXid, pageSeq] = [BigInt(page.xid), BigInt(page.seq)];
+    return number < pageXid || (number === pageXid && BigInt(seq) <= pageSeq);
+  };
+}
+
+/**
+ * Whether a reader that was at `earlier` can be at `later`, without having read any event in between: a read that
+ * finds none ends at a snapshot, never in the middle of a page.
+ */
+export function continues(later: string, earlier: string): boolean {
+  if (later === earlier) return true;
+  const [to, from] = [parsePosition(later), parsePosition(earlier)];
+  if (!to || !from || to.page) return false;
+  const [reached, passed] = [parseSnapshot(to.seen), parseSnapshot(from.page?.until ?? from.seen)];
+  return reached !== undefined && passed !== undefined && covers(reached, passed);
+}
+
+/** A pg_snapshot. */
+export interface Snapshot {
+  /** Every transaction below had ended. */
+  xmin: bigint;
+  /** No transaction from here on had started. */
+  xmax: bigint;
+  /** In progress, between the two. */
+  xip: ReadonlySet<bigint>;
+}
+
+/** From a text such as `10:20:10,14,15`; undefined if it is not a snapshot. */
+export function parseSnapshot(text: string): Snapshot | undefined {
+  const match = /^(\d{1,19}):(\d{1,19}):((?:\d{1,19},)*\d{1,19})?$/.exec(text);
+  if (!match) return undefined;
+  const [, xmin = '', xmax = '', xip] = match;
+  const snapshot = { xmin: BigInt(xmin), xmax: BigInt(xmax), xip: new Set(xip ? xip.split(',').map(BigInt) : []) };
+  if (snapshot.xmin < 1n || snapshot.xmin > snapshot.xmax) return undefined;
+  for (const xid of snapshot.xip) if (xid < snapshot.xmin || xid >= snapshot.xmax) return undefined;
+  return snapshot;
+}
+
+export function formatSnapshot({ xmin, xmax, xip }: Snapshot): string {
+  // Postgres refuses a list that is not sorted.
+  return `${xmin}:${xmax}:${[...xip].sort((a, b) => (a < b ? -1 : 1)).join(',')}`;
+}
+
+export function isVisible(xid: bigint, { xmin, xmax, xip }: Snapshot): boolean {
+  return xid < xmin || (xid < xmax && !xip.has(xid));
+}
+
+/** Whether everything visible in `earlier` is visible in `later` too. */
+export function covers(later: Snapshot, earlier: Snapshot): boolean {
+  for (const xid of later.xip) if (isVisible(xid, earlier)) return false;
+  // Transactions above `later` must have been in progress for `earlier`.
+  if (earlier.xmax - later.xmax > BigInt(earlier.xip.size)) return false;
+  for (let xid = later.xmax; xid < earlier.xmax; xid++) if (isVisible(xid, earlier)) return false;
+  return true;
 }

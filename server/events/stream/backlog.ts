@@ -1,7 +1,7 @@
 // What a returning reader has missed: everything between its last id and the feed, once.
 import type { Queryable } from '../../database/database.ts';
 import type { Event } from '../log/event.ts';
-import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/pg-snapshot.ts';
+import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import type { Feed } from './feed.ts';
 import type { ResetReason } from './frames.ts';

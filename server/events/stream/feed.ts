@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { bySeq, type Event } from '../log/event.ts';
-import { parseSnapshot, type Snapshot } from '../log/pg-snapshot.ts';
+import { parseSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import { pingFrame, resetFrame } from './frames.ts';
 import { StreamBatch } from './stream-batch.ts';

@@ -1,7 +1,6 @@
 // What goes over the wire of a live stream: server-sent events, named as users know them from the
 // queue's own emitter. An event's frame is made once, however many readers get it.
-import type { Event } from '../log/event.ts';
-import { eventToApi } from '../log/event-to-api.ts';
+import { type Event, eventToApi } from '../log/event.ts';
 
 /** Events whose name in streams is not just the type with a colon for the dot. */
 const names: Record<string, string> = {

@@ -1,7 +1,7 @@
 // Events on their way to many readers: each made into text once, found by job and target without
 // every reader looking at every event.
 import type { Event } from '../log/event.ts';
-import type { Snapshot } from '../log/pg-snapshot.ts';
+import type { Snapshot } from '../log/position.ts';
 import { eventFrame } from './frames.ts';
 import { type StreamOwner, streamIdsWithin } from './stream-id.ts';
 

@@ -6,7 +6,7 @@
 //   <mark>.<snapshot>[.<snapshot>.<seq>]    as earlier versions made them: still understood, no longer made
 import { createHash } from 'node:crypto';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
-import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/pg-snapshot.ts';
+import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/position.ts';
 
 export interface StreamPosition {
   /** All that is visible in it was sent. */

@@ -7,7 +7,7 @@ import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
 import type { Service } from '../../kernel/service.ts';
-import { parseSnapshot } from '../log/pg-snapshot.ts';
+import { parseSnapshot } from '../log/position.ts';
 import { Backlog } from './backlog.ts';
 import { Feed, type FeedTenant } from './feed.ts';
 import { type ClosedReason, closedFrame, pingFrame, type ResetReason, resetFrame, snapshotFrame } from './frames.ts';

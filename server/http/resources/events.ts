@@ -2,7 +2,7 @@
 import { z } from 'zod';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { eventToApi } from '../../events/log/event-to-api.ts';
+import { eventToApi } from '../../events/log/event.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
 import type { StreamFilter } from '../../events/stream/stream-batch.ts';
 import type { EventStreams } from '../../events/stream/streams.ts';

@@ -7,7 +7,7 @@ import {
   isVisible,
   parseSnapshot,
   type Snapshot,
-} from '../../../../server/events/log/pg-snapshot.ts';
+} from '../../../../server/events/log/position.ts';
 
 import { decodeStreamId, encodeStreamId, streamIdsWithin } from '../../../../server/events/stream/stream-id.ts';
 
