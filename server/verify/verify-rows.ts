@@ -60,8 +60,8 @@ export async function verifyJobRows(
   intact: readonly JobPlace[],
   violations: Violations,
 ): Promise<number> {
-  const marks = decodeJobHashes(block.job_hashes ?? Buffer.alloc(0));
-  const marked = new Map(intact.filter(({ place }) => marks.has(place)).map((job) => [job.place, job]));
+  const jobHashes = decodeJobHashes(block.job_hashes ?? Buffer.alloc(0));
+  const marked = new Map(intact.filter(({ place }) => jobHashes.has(place)).map((job) => [job.place, job]));
   const report = (place: number, detail: string) => {
     const jobId = marked.get(place)?.job_id;
     violations.add({
@@ -78,7 +78,7 @@ export async function verifyJobRows(
     ({ place }) => report(place, 'no hash can be made of its row any more'),
   );
   for (const { place, hash } of present) {
-    if (!marks.get(place)?.equals(hash)) report(place, 'its row is not what was sealed with this event');
+    if (!jobHashes.get(place)?.equals(hash)) report(place, 'its row is not what was sealed with this event');
   }
   return present.length;
 }

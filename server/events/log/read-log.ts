@@ -1,5 +1,5 @@
-// Looking back: the history of a job, and the whole log newest first with filters. Every page reads a
-// bounded number of rows, whatever the filters match; the cursor goes on where the reading stopped.
+// Reads past events: the history of a job, and the whole log newest first with filters. Every page reads a bounded
+// number of rows, whatever the filters match; the cursor continues where the read stopped.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
@@ -55,8 +55,8 @@ export interface LogRequest {
 
 // Some 30 ms of reading. A filter that matches less than the limit in it gets a short page and a cursor.
 const maxScanned = 20_000;
-// `at` is when the transaction began, the log is in the order of its first write: a transaction that
-// waited in between stands later than its time says. Ours live less than a minute.
+// `at` is when the transaction began, the log is in the order of its first write: a transaction that waited in between
+// comes later than its time says. Transactions of the product take less than a minute.
 const maxOutOfOrder = `interval '2 minutes'`;
 const maxBigint = '9223372036854775807';
 
@@ -120,7 +120,7 @@ function isFiltered(request: LogRequest): boolean {
   return filterValues(request).some((value) => value !== null);
 }
 
-/** A place behind every event before `until`: halving the primary key, some 40 probes in one statement. */
+/** A place after every event before `until`: a binary search in the primary key, some 40 probes in one statement. */
 async function findStartBefore(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
   if (until === undefined) return { xid: maxBigint, seq: maxBigint };
   const [row] = await db.query<{ place: string }>(
@@ -138,7 +138,7 @@ async function findStartBefore(db: Queryable, schema: Schema, until: string | un
   return { xid: row?.place ?? maxBigint, seq: maxBigint };
 }
 
-/** One row more than asked for tells that there is a next page, and so does one that was too many bytes. */
+/** There is a next page if one row more than the limit was found, or if rows were cut off by size. */
 function toPage(rows: FoundRow[], limit: number): EventPage {
   const events = rows.slice(0, limit).map(toEvent);
   const last = events.at(-1);

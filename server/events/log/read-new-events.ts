@@ -19,18 +19,18 @@ export interface NewEvents {
    * limit comes in pages by transaction, each in order of seq; sort them together where order matters.
    */
   events: Event[];
-  /** Where to go on. */
+  /** Where the next read continues. */
   position: Position;
   /** False: there are more events than the limit. */
   complete: boolean;
-  /** Something was written behind the old position, if only of other types: the new one is worth keeping. */
+  /** Events were written after the old position, if only of other types: the new position is worth storing. */
   moved: boolean;
-  /** The position comes from the future of another history (a restore lost transactions); it starts anew from now. */
+  /** The position is ahead of the log, as after a restore that lost transactions; reading continues from now. */
   ahead: boolean;
 }
 
 interface Row extends EventRow {
-  /** The first row has no event: it tells how far this read goes. */
+  /** Set in the header row, which has no event: how far this read goes. */
   until: string | null;
   moved: boolean;
   ahead: boolean;
@@ -44,7 +44,7 @@ export async function readNewEvents(
 ): Promise<NewEvents> {
   const rows = await db.query<Row>(readStatement(schema), readValues(position, options));
   const header = rows.find((row) => row.until !== null);
-  if (header?.until == null) throw new Error('a read of the event log told no snapshot');
+  if (header?.until == null) throw new Error('a read of the event log returned no snapshot');
   const until = header.until;
   const found = rows.filter((row) => row.until === null);
   const last = found.at(-1);
@@ -73,7 +73,7 @@ export function readValues(position: Position, options: ReadOptions): unknown[] 
   ];
 }
 
-/** Where to go on after a read up to `until`, or up to its `last` event if there was more than the limit. */
+/** The position after a read up to `until`, or up to its `last` event if there was more than the limit. */
 export function nextPosition(from: Position, until: string, last?: { xid: string; seq: string }): Position {
   return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
 }
@@ -88,7 +88,7 @@ export function readStatement(schema: Schema): string {
           and ($6::text[] is null or e.type = any($6::text[]))
           and ($7::uuid is null or e.job_id = $7::uuid) and ($8::text is null or e.target_id = $8::text)
         order by e.xid, e.seq limit $5`;
-  // One condition, so that the scan begins behind the last page: within a large transaction, too.
+  // One condition, so that the scan starts after the last page, also within a large transaction.
   const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
   const cursor = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
   const columns = eventColumns.replace(/\w+/g, 'e.$&');
@@ -115,7 +115,7 @@ export function readStatement(schema: Schema): string {
       select * from late union all select * from fresh order by xid, seq limit $5) as e`;
 }
 
-/** SQL: whether a transaction that was under way in the snapshot wrote an event. A probe of the primary key for each. */
+/** SQL: whether a transaction that was in progress in the snapshot wrote an event. One index probe per transaction. */
 export function hasLateEvents(schema: string, snapshot: string): string {
   return `exists (select 1 from pg_snapshot_xip(${snapshot}) as open(xid) cross join lateral (
     select 1 from ${schema}.events e where (e.xid, e.seq) > (open.xid, -1) and e.xid <= open.xid

@@ -1,5 +1,5 @@
-// Hashes of what a job's row says for good: what it was enqueued with, sealed with the event that enqueued it,
-// and how it ended, sealed with the event that ended it. Computed by Postgres over the values as they are stored.
+// Hashes of the columns of a job that no longer change: those it was enqueued with, sealed with the event that enqueued
+// it, and its outcome, sealed with the event that ended it. Computed by Postgres over the stored values.
 import { withoutFaulty } from '../../database/data-error.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -9,7 +9,7 @@ import { microseconds } from './seal-chain.ts';
 export const jobHashVersion = 1;
 
 export const hashLength = 16;
-const markLength = 2 + hashLength;
+const entryLength = 2 + hashLength;
 
 /** SQL: which part of its job event `e` seals; null for none. */
 export const jobPart = `case when e.job_id is null then null
@@ -36,22 +36,22 @@ export interface SealedJobHash {
   hash: Buffer;
 }
 
-export function encodeJobHashes(marks: readonly SealedJobHash[]): Buffer {
-  const bytes = Buffer.alloc(marks.length * markLength);
-  marks.forEach(({ place, hash }, i) => {
-    bytes.writeUInt16BE(place, i * markLength);
-    hash.copy(bytes, i * markLength + 2);
+export function encodeJobHashes(hashes: readonly SealedJobHash[]): Buffer {
+  const bytes = Buffer.alloc(hashes.length * entryLength);
+  hashes.forEach(({ place, hash }, i) => {
+    bytes.writeUInt16BE(place, i * entryLength);
+    hash.copy(bytes, i * entryLength + 2);
   });
   return bytes;
 }
 
 /** By the event's place in its block. */
 export function decodeJobHashes(bytes: Buffer): Map<number, Buffer> {
-  const marks = new Map<number, Buffer>();
-  for (let at = 0; at + markLength <= bytes.length; at += markLength) {
-    marks.set(bytes.readUInt16BE(at), bytes.subarray(at + 2, at + markLength));
+  const hashes = new Map<number, Buffer>();
+  for (let at = 0; at + entryLength <= bytes.length; at += entryLength) {
+    hashes.set(bytes.readUInt16BE(at), bytes.subarray(at + 2, at + entryLength));
   }
-  return marks;
+  return hashes;
 }
 
 // A batch of payloads of a megabyte each is hashed in a second or two.
@@ -60,7 +60,7 @@ const jobsPerQuery = 500;
 const defaultBudgetMs = 5000;
 
 export interface HashJobsOptions {
-  /** A job of which Postgres cannot make a hash gets no mark. */
+  /** Leave out jobs that Postgres cannot hash, instead of failing. */
   tolerant: boolean;
   budgetMs?: number | undefined;
 }
@@ -71,31 +71,31 @@ export interface EventOfJob {
 }
 
 /**
- * The marks of a block's events, and of how many of them: payloads can be large, and a block that takes too long ends
- * where it has come to.
+ * The job hashes for the first `events` events of a block. Payloads can be large: a block that takes too long ends
+ * early.
  */
 export async function hashJobsOfEvents(
   tx: Queryable,
   schema: Schema,
   events: readonly EventOfJob[],
   { tolerant, budgetMs = defaultBudgetMs }: HashJobsOptions,
-): Promise<{ marks: SealedJobHash[]; events: number }> {
+): Promise<{ hashes: SealedJobHash[]; events: number }> {
   const started = performance.now();
-  const marks: SealedJobHash[] = [];
+  const hashes: SealedJobHash[] = [];
   const places = events.flatMap((event, place) => (event.job_part === null ? [] : [{ ...event, place }]));
   for (let first = 0; first < places.length; first += jobsPerQuery) {
     if (first > 0 && performance.now() - started >= budgetMs)
-      return { marks, events: places[first]?.place ?? events.length };
+      return { hashes, events: places[first]?.place ?? events.length };
     const batch = places.slice(first, first + jobsPerQuery);
     const read = (some: readonly JobPlace[]) => hashJobs(tx, schema, some);
-    marks.push(...(tolerant ? await withoutFaulty(tx, batch, read, () => {}) : await read(batch)));
+    hashes.push(...(tolerant ? await withoutFaulty(tx, batch, read, () => {}) : await read(batch)));
   }
-  return { marks, events: events.length };
+  return { hashes, events: events.length };
 }
 
 export type JobPlace = EventOfJob & { place: number };
 
-/** Of the jobs that are there. */
+/** For the jobs that exist. */
 export function hashJobs(tx: Queryable, schema: Schema, jobs: readonly JobPlace[]): Promise<SealedJobHash[]> {
   return tx.query<SealedJobHash>(
     // LATERAL with its own limit: one probe of the primary key for each, never a scan of all jobs.

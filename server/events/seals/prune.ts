@@ -1,6 +1,5 @@
-// Retention of events: whole sealed blocks, from the oldest on. What was removed is recorded by a seal of its own,
-// in the transaction that removes it, so that it can be told from what somebody removed. Each transaction is small:
-// no long locks.
+// Retention of events: removes whole sealed blocks, oldest first. The removal is recorded by a seal of its own in the
+// same transaction, so that verification can distinguish it from tampering. Each transaction is small: no long locks.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { runFollowerStep } from '../log/follower.ts';
@@ -14,7 +13,7 @@ export interface Pruned {
 
 export interface PruneOptions {
   olderThanSeconds: number;
-  /** Nothing behind this event: somebody has still to read it. */
+  /** Nothing after this event is removed: a follower has not read it yet. */
   upTo?: { xid: string; seq: string };
   maxSteps?: number;
 }
@@ -29,7 +28,7 @@ export async function pruneEvents(db: Database, schema: Schema, options: PruneOp
   for (let i = 0; i < mostSteps; i++) {
     const pruned = await pruneOldest(db, schema, options);
     events += pruned.handled;
-    // Another daemon seals or prunes: the next round goes on.
+    // Another daemon seals or prunes: the next run continues.
     if (pruned.complete || pruned.busy) return { events, complete: true };
   }
   return { events, complete: false };
@@ -42,7 +41,7 @@ interface OldBlock {
   now: string;
 }
 
-/** A step of the follower that seals: nothing else is appended to the chain meanwhile. Its position stays. */
+/** A step of the seals follower, so nothing else is appended to the chain meanwhile. Its position does not change. */
 function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
   return runFollowerStep<ChainEnd>(db, schema, sealsFollower, { startAt: 'beginning' }, async (tx, position, end) => {
     const blocks = await readOldest(tx, schema, options);
@@ -66,7 +65,7 @@ function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
   });
 }
 
-/** The oldest blocks that are there, up to the first that is too young or has still to be read. */
+/** The oldest blocks, up to the first that is too recent or has not been read yet. */
 async function readOldest(
   tx: Queryable,
   schema: Schema,
@@ -86,7 +85,7 @@ async function readOldest(
   return end === -1 ? rows : rows.slice(0, end);
 }
 
-/** Numbers that are yet to come are of another history, from before a restore: nobody reads those. */
+/** Transaction ids of the future were left by a restore: no follower reads those events. */
 function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, next: string): boolean {
   const [lastXid, lastSeq, nextXid] = [BigInt(upTo.xid), BigInt(upTo.seq), BigInt(next)];
   return keys.some((key) => {
@@ -95,7 +94,7 @@ function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, n
   });
 }
 
-/** Of numbers in ascending order. */
+/** The numbers are in ascending order. */
 function toRanges(numbers: readonly bigint[]): [string, string][] {
   const ranges: [bigint, bigint][] = [];
   for (const number of numbers) {
@@ -106,7 +105,7 @@ function toRanges(numbers: readonly bigint[]): [string, string][] {
   return ranges.map(([first, last]) => [String(first), String(last)]);
 }
 
-/** Only the blocks' places in the chain and their records stay. */
+/** Only the places of the blocks in the chain and their records are kept. */
 async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlock[], by: string): Promise<void> {
   await tx.query(
     `update ${schema}.event_seals set pruned_at = now(), pruned_by = $2, event_keys = '{}', event_hashes = '', job_hashes = null

@@ -9,7 +9,7 @@ import type { Schema } from '../../database/identifiers.ts';
 
 export const sealsFollower = 'seals';
 
-/** Where the chain ends, kept beside the follower's position: a cut-off end is noticed. */
+/** The end of the chain, stored with the follower: verification notices when seals at the end are removed. */
 export interface ChainEnd {
   number?: string;
   /** Hexadecimal. */
@@ -54,7 +54,7 @@ export type SealRecord = EventsRecord | PruneRecord;
 
 const sealRecord = z.discriminatedUnion('kind', [eventsRecord, pruneRecord]);
 
-/** Undefined if the text is no record. */
+/** Undefined if the text is not a record. */
 export function parseRecord(text: string): SealRecord | undefined {
   try {
     return sealRecord.safeParse(JSON.parse(text)).data;

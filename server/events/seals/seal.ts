@@ -1,5 +1,5 @@
-// Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path.
-// Whoever later edits, removes, swaps or inserts a sealed row is found and the row is named.
+// Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path. Verification
+// then finds every row that was edited, removed, swapped or inserted later.
 import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -27,14 +27,14 @@ import {
   sealsFollower,
 } from './seal-chain.ts';
 
-// Large enough that blocks are few, small enough to be hashed in some 50 ms. A place in a block has two bytes.
+// Large enough that blocks are few, small enough to be hashed in some 50 ms. An event's index in its block has two bytes.
 const maxEventsPerBlock = 5000;
 
 interface Row extends EventOfJob {
   xid: string;
   seq: string;
   hash: Buffer;
-  /** The first row has no event: it tells how far this read goes. */
+  /** Set in the header row, which has no event: how far this read goes. */
   until: string | null;
   moved: boolean;
   ahead: boolean;
@@ -56,7 +56,7 @@ export interface SealOptions {
   budgetMs?: number;
 }
 
-/** Fails if there is an event, or a job, of which Postgres cannot make a hash. */
+/** Fails if Postgres cannot hash an event or a job. */
 async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
   return runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, rowHash);
@@ -71,20 +71,20 @@ async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOpti
 }
 
 /**
- * The chain cannot leave an event out: verification would take it for one that was slipped in. An event without a
- * hash is sealed with a mark instead, which keeps its place in the log and says that nothing vouches for its content.
+ * The chain cannot leave an event out: verification would report it as inserted. An event that cannot be hashed is
+ * sealed with `noHash` instead, which proves its place in the log but not its content.
  */
 async function sealWithUnreadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
   const setAside: SetAside[] = [];
   const followed = await runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
     const read = await readBlock(tx, schema, position, 'null::bytea');
-    const marks = await hashJobsOfEvents(tx, schema, read.events, { tolerant: true, budgetMs });
-    const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, marks.events));
+    const jobHashes = await hashJobsOfEvents(tx, schema, read.events, { tolerant: true, budgetMs });
+    const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, jobHashes.events));
     for (const [event, error] of unreadable) {
       setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));
     }
     const events = read.events.map((event) => ({ ...event, hash: rows.get(eventKey(event))?.hash ?? noHash }));
-    return sealBlock(tx, schema, { ...read, events }, marks, end);
+    return sealBlock(tx, schema, { ...read, events }, jobHashes, end);
   });
   return { ...followed, setAside };
 }
@@ -106,7 +106,7 @@ async function readBlock(tx: Queryable, schema: Schema, position: Position, hash
     readValues(position, { limit: maxEventsPerBlock }),
   );
   const header = rows.find((row): row is ReadBlock['header'] => row.until !== null);
-  if (header === undefined) throw new Error('a read of the event log told no snapshot');
+  if (header === undefined) throw new Error('a read of the event log returned no snapshot');
   return { position, header, events: rows.filter((row) => row.until === null) };
 }
 
@@ -114,7 +114,7 @@ async function sealBlock(
   tx: Queryable,
   schema: Schema,
   { position, header, events: found }: ReadBlock,
-  read: { marks: SealedJobHash[]; events: number },
+  read: { hashes: SealedJobHash[]; events: number },
   end: ChainEnd,
 ): Promise<FollowerStep<ChainEnd>> {
   const events = found.slice(0, read.events);
@@ -126,7 +126,7 @@ async function sealBlock(
   const content: BlockContent = {
     keys: events.map(eventKey),
     hashes: Buffer.concat(events.map((event) => event.hash)),
-    jobHashes: encodeJobHashes(read.marks),
+    jobHashes: encodeJobHashes(read.hashes),
   };
   const state = await appendSeal(
     tx,
@@ -148,10 +148,10 @@ async function sealBlock(
   return { ...step, state };
 }
 
-/** In place of the hash of an event that had none when it was sealed. */
+/** In place of the hash of an event that could not be hashed. */
 export const noHash = Buffer.alloc(hashLength);
 
-/** All that the row says, in one text that means nothing else: numbers as they are stored, not as JavaScript reads them. */
+/** SQL: a hash of all columns, as one unambiguous text; numbers as they are stored, not as JavaScript reads them. */
 const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq,
   case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end,
   e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
@@ -163,9 +163,9 @@ interface HashedRow extends EventOfJob {
 }
 
 export interface HashedRows {
-  /** By `xid:seq`; those that are gone are missing. */
+  /** By `xid:seq`; rows that no longer exist are missing. */
   rows: Map<string, HashedRow>;
-  /** Postgres cannot make a hash of these. */
+  /** Rows that Postgres cannot hash, with the error. */
   unreadable: Map<Pick<Event, 'xid' | 'seq'>, unknown>;
 }
 
@@ -191,7 +191,7 @@ export async function hashRows(
   return { rows: new Map(rows.map((row) => [eventKey(row), row])), unreadable };
 }
 
-/** Every event of the block is visible in it: when the block is pruned, who has seen less has lost something. */
+/** Every event of the block is visible in it: after the block is pruned, a reader that has seen less has missed events. */
 function snapshotAfter(events: readonly Pick<Event, 'xid'>[]): string {
   let highest = 0n;
   for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);

@@ -1,4 +1,4 @@
-// What a returning reader has missed: everything between its last id and the feed, once.
+// The events that a resuming reader has missed: everything between its last id and the feed, once.
 import type { Queryable } from '../../database/database.ts';
 import type { Event } from '../log/event.ts';
 import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/position.ts';
@@ -8,9 +8,9 @@ import type { ResetReason } from './frames.ts';
 import { StreamBatch, type StreamFilter } from './stream-batch.ts';
 import type { StreamPosition } from './stream-id.ts';
 
-// More is faster to read again as a whole than event by event.
+// Beyond this, reading the current state again is faster.
 const maxMissed = 10_000;
-// Readers of one tenant come back together, mostly from the same place: this much is read for all of them.
+// Readers of one tenant reconnect together, mostly from the same id: up to this many events are read once for all.
 const maxShared = 2000;
 
 export class Backlog {
@@ -23,26 +23,26 @@ export class Backlog {
     this.#feed = feed;
   }
 
-  /** Why a reader cannot go on behind `from`; undefined if it can. The feed is at least as far afterwards. */
+  /** Why a reader cannot resume after `from`; undefined if it can. Afterwards the feed has reached `from`. */
   async checkResumable(from: StreamPosition): Promise<ResetReason | undefined> {
     const last = from.batch?.until ?? from.seen;
-    // It may come from another daemon, whose feed is ahead of ours; not of what we read from now on.
+    // The id may come from another daemon whose feed is ahead of ours, but not ahead of a new read.
     if (!covers(this.#feed.seen.snapshot, last)) await this.#feed.refresh();
     if (!covers(this.#feed.seen.snapshot, last)) return 'unknown_id';
-    return (await this.#isGone(from.seen)) ? 'history_gone' : undefined;
+    return (await this.#isPruned(from.seen)) ? 'history_gone' : undefined;
   }
 
-  /** Batches up to `until`, the feed's place when the reader joined it; undefined if there are too many events. */
+  /** Batches up to `until`, the feed's position when the reader joined it; undefined if there are too many events. */
   async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<StreamBatch[] | undefined> {
     const events = (await this.#readShared(from.seen, until)) ?? (await this.#readOwn(from.seen, until, filter));
     if (!events) return undefined;
     const { tenant } = this.#feed;
     const { batch } = from;
     if (!batch) return [StreamBatch.ofEvents(tenant, from.seen, until, events)];
-    // First the rest of the batch in which it was cut off, with the ids that its events have.
-    const rest = (event: Event) => isVisible(BigInt(event.xid), batch.until);
-    const missed = events.filter((event) => rest(event) && BigInt(event.seq) > batch.seq);
-    const later = events.filter((event) => !rest(event));
+    // First the remaining events of the batch in which the reader was cut off, with the ids of that batch.
+    const isOfBatch = (event: Event) => isVisible(BigInt(event.xid), batch.until);
+    const missed = events.filter((event) => isOfBatch(event) && BigInt(event.seq) > batch.seq);
+    const later = events.filter((event) => !isOfBatch(event));
     return [
       StreamBatch.ofEvents(tenant, from.seen, batch.until, missed),
       StreamBatch.ofEvents(tenant, batch.until, until, later),
@@ -72,8 +72,8 @@ export class Backlog {
     return read.complete ? read.events : undefined;
   }
 
-  /** Retention removes sealed blocks from the oldest on: has it passed what this reader needs? */
-  async #isGone(seen: Snapshot): Promise<boolean> {
+  /** Whether retention has removed events that this reader needs. */
+  async #isPruned(seen: Snapshot): Promise<boolean> {
     const [row] = await this.#db.query<{ gone: boolean }>(
       `select pg_snapshot_xmax(snapshot::pg_snapshot) > $1::text::xid8 as gone from ${this.#feed.tenant.schema}.event_seals
         where pruned_at is not null order by number desc limit 1`,

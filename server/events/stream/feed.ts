@@ -1,5 +1,5 @@
-// The live feed of one tenant: one reader of the log for all its streams on this daemon. It runs while
-// it has readers, woken by hints and by a slow poll, and says when it last had something to say.
+// The live feed of one tenant: reads the log once for all its streams on this daemon, while there are any. Woken by
+// hints and by a slow poll; sends pings while there are no events.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { Interval } from '../../kernel/interval.ts';
@@ -25,14 +25,14 @@ export interface FeedOptions {
   now(): Date;
 }
 
-// Hints come with every commit of a busy tenant; they are gathered for as long as nobody notices.
+// A busy tenant causes a hint with every commit; hints within this time are handled by one read.
 const gatherMs = 25;
-// Where something happens, more will: not every change comes with a hint.
+// After events, more are likely, and not every change causes a hint.
 const repollMs = 200;
 const pageSize = 5000;
-// Nobody follows more than this per read by eye or by code: whoever falls behind starts anew.
+// Readers that fall this far behind are reset instead.
 const maxEventsPerRead = 20_000;
-// Between two slices, and some readers, the sockets drain and the rest of the daemon has its turn.
+// Between slices, and between groups of readers, sockets drain and other work of the process runs.
 const sliceSize = 500;
 const readersAtOnce = 100;
 
@@ -59,15 +59,15 @@ export class Feed {
     this.#interval = new Interval(`event-feed-${tenant.slug}`, options.pollMs, () => this.#poll(), logger);
   }
 
-  /** What all live readers have been sent. */
+  /** The position up to which all live readers have been sent events. */
   get seen(): { text: string; snapshot: Snapshot } {
-    if (!this.#seen) throw new Error('the feed has not begun');
+    if (!this.#seen) throw new Error('the feed has not been started');
     return this.#seen;
   }
 
   async start(): Promise<void> {
     if (!this.#seen) await this.refresh();
-    // Its only reader may have left meanwhile.
+    // Its only reader may have disconnected meanwhile.
     if (!this.#stopped) await this.#interval.start();
   }
 
@@ -91,7 +91,7 @@ export class Feed {
     }, ms);
   }
 
-  /** Has read what was committed before the call; rejects if the database is away. */
+  /** Resolves when everything committed before the call has been read; rejects if the database is unavailable. */
   refresh(): Promise<void> {
     if (!this.#running) {
       this.#running = this.#read().finally(() => {
@@ -99,7 +99,7 @@ export class Feed {
       });
       return this.#running;
     }
-    // The read under way may have begun before the caller's commit.
+    // The read in progress may have started before the caller's commit.
     this.#next ??= this.#running
       .catch(() => {})
       .then(() => {
@@ -136,14 +136,14 @@ export class Feed {
       if (read.complete) break;
     }
     const after = { text: position.seen, snapshot: requireSnapshot(position.seen) };
-    // Together: whoever joins from here on gets these events from its own look at the past.
+    // In one step: a reader that joins from here on gets these events from its backlog.
     this.#seen = after;
     if (events.length > 0) this.#pollIn(repollMs);
     const readers = [...this.readers];
     await this.#publish(readers, before.snapshot, after.snapshot, events.sort(bySeq));
   }
 
-  /** From now on, without the past. */
+  /** Continues from now, without reading what was written before. */
   async #skipToNow(): Promise<void> {
     const [row] = await this.#db.query<{ now: string }>('select pg_current_snapshot()::text as now');
     const text = row?.now ?? '';
@@ -172,9 +172,9 @@ export class Feed {
     for (const reader of this.readers) reader.deliver(batch);
   }
 
-  /** Carries an id too: a reader of a quiet job need not go back far when it returns. */
+  /** Carries an id: a reader without matching events resumes from here instead of from its last event. */
   #ping(): void {
-    // In the middle of a read the id would claim what has not been sent.
+    // During a read the id would cover events that have not been sent.
     if (this.#running || !this.#seen) return;
     const id = encodeStreamId(this.tenant, this.#seen.snapshot);
     this.#sendToAll(pingFrame(id, this.#options.now().toISOString()));
@@ -184,6 +184,6 @@ export class Feed {
 
 function requireSnapshot(text: string): Snapshot {
   const snapshot = parseSnapshot(text);
-  if (!snapshot) throw new Error(`the database told no snapshot but ${JSON.stringify(text)}`);
+  if (!snapshot) throw new Error(`not a snapshot: ${JSON.stringify(text)}`);
   return snapshot;
 }

@@ -1,5 +1,4 @@
-// What goes over the wire of a live stream: server-sent events, named as users know them from the
-// queue's own emitter. An event's frame is made once, however many readers get it.
+// The frames of a live stream: server-sent events. An event is formatted once, however many readers get it.
 import { type Event, eventToApi } from '../log/event.ts';
 
 /** Events whose name in streams is not just the type with a colon for the dot. */

@@ -1,5 +1,5 @@
-// Events on their way to many readers: each made into text once, found by job and target without
-// every reader looking at every event.
+// Events to be sent to many readers: each is formatted once, and indexed by job and target so that readers do not
+// filter every event.
 import type { Event } from '../log/event.ts';
 import type { Snapshot } from '../log/position.ts';
 import { eventFrame } from './frames.ts';
@@ -16,7 +16,7 @@ interface Framed {
 }
 
 export class StreamBatch {
-  /** Shared by all who read everything, so that a thousand of them hold it in memory once. */
+  /** Shared by all readers without a filter, so that it is in memory once. */
   readonly whole: Buffer;
   #framed: readonly Framed[] | undefined;
   #byJob: Map<string, Framed[]> | undefined;
@@ -34,7 +34,7 @@ export class StreamBatch {
     return new StreamBatch(framed.map(({ frame }) => frame).join(''), framed);
   }
 
-  /** A word to every reader, whatever it asked for: a ping, a reset. */
+  /** A frame for every reader, whatever its filter: a ping, a reset. */
   static toAll(frame: string): StreamBatch {
     return new StreamBatch(frame);
   }

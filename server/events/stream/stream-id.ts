@@ -1,9 +1,9 @@
-// The id of an event in a live stream: everything that its reader has seen, in few characters, so that
-// any daemon can go on behind it. Sealed with the tenant's secret: transaction ids are counted over all tenants
-// and would tell each of them how busy the cluster is. Anything else is no id.
+// The id of an event in a live stream: everything that its reader has seen, in few characters, so that any daemon can
+// resume after it. Encrypted with the tenant's secret: transaction ids are counted over all tenants and would reveal how
+// busy the cluster is.
 //
 //   2.<sealed snapshots>[.<seq>]    the 2 is the version
-//   <mark>.<snapshot>[.<snapshot>.<seq>]    as earlier versions made them: still understood, no longer made
+//   <mark>.<snapshot>[.<snapshot>.<seq>]    the format of earlier versions: still read, no longer written
 import { createHash } from 'node:crypto';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
 import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/position.ts';

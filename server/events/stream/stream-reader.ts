@@ -1,14 +1,14 @@
-// One reader of a live stream: what it wants, how it is written to, and when it is given up.
+// One reader of a live stream: its filter, the writing to it, and when it is dropped.
 import type { ServerResponse } from 'node:http';
 import type { StreamBatch, StreamFilter } from './stream-batch.ts';
 
 export interface ReaderOptions {
   filter: StreamFilter;
-  /** Bytes that may wait for a slow reader. */
+  /** Bytes that may be buffered for a slow reader. */
   bufferBytes: number;
-  /** How long a reader may take nothing while something waits for it. */
+  /** How long a reader may accept no bytes while some are buffered for it. */
   stallMs: number;
-  /** Whether its key still opens this stream. Rejects when that cannot be said now. */
+  /** Whether its key may still read this stream. Rejects if that cannot be checked now. */
   stillAllowed(): Promise<boolean>;
 }
 
@@ -17,7 +17,7 @@ export class StreamReader {
   readonly stillAllowed: () => Promise<boolean>;
   #response: ServerResponse;
   #options: ReaderOptions;
-  /** Batches that came while the reader was still catching up. */
+  /** Batches that arrived while the reader was still reading its backlog. */
   #waiting: StreamBatch[] | undefined = [];
   #waitingBytes = 0;
   #stalledAt: number | undefined;
@@ -46,7 +46,7 @@ export class StreamReader {
     this.send(batch.select(this.filter));
   }
 
-  /** The past was sent: from here on the reader is live. */
+  /** The backlog was sent: from here on batches are written at once. */
   goLive(): void {
     const waiting = this.#waiting ?? [];
     this.#waiting = undefined;
@@ -59,7 +59,7 @@ export class StreamReader {
     else if (!this.#response.write(frames)) this.#stalledAt ??= performance.now();
   }
 
-  /** Gives up a reader that takes nothing: it can come back with its last id. */
+  /** Drops a reader that accepts nothing: it can resume with its last id. */
   dropIfStalled(): void {
     if (this.#stalledAt !== undefined && performance.now() - this.#stalledAt > this.#options.stallMs) this.drop();
   }
@@ -68,10 +68,10 @@ export class StreamReader {
     this.#response.destroy();
   }
 
-  end(lastWords: string): void {
+  end(finalFrame: string): void {
     if (this.closed) return;
-    // A reader that does not read would keep a polite end waiting for ever.
+    // A reader that accepts nothing would keep `end` waiting for ever.
     if (this.#stalledAt !== undefined) this.drop();
-    else this.#response.end(lastWords);
+    else this.#response.end(finalFrame);
   }
 }

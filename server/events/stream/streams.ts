@@ -1,5 +1,5 @@
-// All live streams of this daemon. One feed per tenant that has readers; a stream that was cut off goes
-// on behind its last id without a gap, on any daemon. Closed first at shutdown.
+// All live streams of this daemon. One feed per tenant that has readers; a stream that was cut off resumes after its
+// last id without a gap, on any daemon. Closed first at shutdown.
 import type { ServerResponse } from 'node:http';
 import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -31,15 +31,15 @@ export interface StreamRequest {
   keyId: string;
   filter: StreamFilter;
   lastEventId: string | undefined;
-  /** What there is now, and the pg_snapshot in which it was read. Sent first to a reader without a valid id. */
+  /** The current state, and the pg_snapshot in which it was read. Sent first to a reader without a valid id. */
   readSnapshot?: (() => Promise<{ snapshot: string; content: object }>) | undefined;
-  /** Asked now and then; a stream whose key was revoked ends. */
+  /** Checked periodically; a stream whose key was revoked ends. */
   stillAllowed(): Promise<boolean>;
 }
 
 interface Channel {
   feed: Feed;
-  past: Backlog;
+  backlog: Backlog;
   ready: Promise<void>;
   /** Streams that are open or about to be. */
   users: number;
@@ -49,7 +49,7 @@ const headers = {
   'Content-Type': 'text/event-stream; charset=utf-8',
   'Cache-Control': 'no-store, no-transform',
   Connection: 'keep-alive',
-  // Proxies that gather answers would hold the events back.
+  // A proxy that buffers responses would delay the events.
   'X-Accel-Buffering': 'no',
 };
 
@@ -92,13 +92,13 @@ export class EventStreams implements Service {
     this.#checks.wake();
   }
 
-  /** A hint that something was committed for this tenant, or for any. Cheap for tenants without readers. */
+  /** A hint that events were committed for this tenant, or for any. Cheap for tenants without readers. */
   wake(slug?: string): void {
     if (slug !== undefined) this.#channels.get(slug)?.feed.wake();
     else for (const { feed } of this.#channels.values()) feed.wake();
   }
 
-  /** Ends every stream and takes no more; readers come back, to another daemon, with their last id. */
+  /** Ends every stream and accepts no new ones; readers reconnect to another daemon with their last id. */
   async closeAll(): Promise<void> {
     this.#closed = true;
     const channels = [...this.#channels.values()];
@@ -128,7 +128,7 @@ export class EventStreams implements Service {
       await this.#start(channel, reader, response, request);
     } catch (error) {
       if (!response.headersSent) throw error;
-      this.#logger.warn({ err: error, tenant: request.tenant.slug }, 'a live stream could not begin');
+      this.#logger.warn({ err: error, tenant: request.tenant.slug }, 'live stream could not be started');
       reader.drop();
     }
   }
@@ -139,10 +139,10 @@ export class EventStreams implements Service {
     response: ServerResponse,
     request: StreamRequest,
   ): Promise<void> {
-    const { feed, past } = channel;
+    const { feed, backlog } = channel;
     let from = request.lastEventId === undefined ? undefined : decodeStreamId(request.tenant, request.lastEventId);
     let reset: ResetReason | undefined;
-    if (request.lastEventId !== undefined) reset = from ? await past.checkResumable(from) : 'unknown_id';
+    if (request.lastEventId !== undefined) reset = from ? await backlog.checkResumable(from) : 'unknown_id';
     if (reset) from = undefined;
     const present = from ? undefined : await request.readSnapshot?.();
     if (response.destroyed || this.#closed) return void response.destroy();
@@ -154,19 +154,19 @@ export class EventStreams implements Service {
     if (present) {
       from = { seen: parseSnapshot(present.snapshot) ?? feed.seen.snapshot };
       reader.send(snapshotFrame(encodeStreamId(request.tenant, from.seen), present.content));
-      // The feed must be at least as far as the snapshot, or it would tell again what is in it.
-      await past.checkResumable(from);
+      // The feed must have reached the snapshot, or it would send events that the snapshot already contains.
+      await backlog.checkResumable(from);
     }
     feed.readers.add(reader);
     if (from) await this.#catchUp(channel, reader, from);
-    // Tells that the stream is open, and from where: a reader can come back before its first event.
+    // Shows that the stream is open, and carries an id: a reader can resume before its first event.
     else reader.send(pingFrame(now, this.#options.now().toISOString()));
     reader.goLive();
   }
 
-  async #catchUp({ feed, past }: Channel, reader: StreamReader, from: StreamPosition): Promise<void> {
+  async #catchUp({ feed, backlog }: Channel, reader: StreamReader, from: StreamPosition): Promise<void> {
     const until = feed.seen.snapshot;
-    const missed = await past.read(from, until, reader.filter);
+    const missed = await backlog.read(from, until, reader.filter);
     if (missed) for (const batch of missed) reader.send(batch.select(reader.filter));
     else reader.send(resetFrame('too_far_behind', encodeStreamId(feed.tenant, until)));
   }
@@ -175,7 +175,7 @@ export class EventStreams implements Service {
     const known = this.#channels.get(tenant.slug);
     if (known) return known;
     const feed = new Feed(this.#db, tenant, this.#options, this.#logger);
-    const channel = { feed, past: new Backlog(this.#db, feed), ready: feed.start(), users: 0 };
+    const channel = { feed, backlog: new Backlog(this.#db, feed), ready: feed.start(), users: 0 };
     // The next reader tries again.
     channel.ready.catch(() => this.#channels.delete(tenant.slug));
     this.#channels.set(tenant.slug, channel);
@@ -189,7 +189,7 @@ export class EventStreams implements Service {
     void channel.feed.stop();
   }
 
-  /** Asks once for all readers; the answer for a key comes from the verifier's short cache. */
+  /** Checks every reader; the result for a key comes from the verifier's short cache. */
   async #checkKeys(): Promise<void> {
     for (const { feed } of this.#channels.values()) {
       for (const reader of [...feed.readers]) {

@@ -106,7 +106,7 @@ test('tells of the end of a job once, signed, and then shows it on the job in a 
     'job.completed',
     'job.webhook_delivered',
   ]);
-  expect(await deliveriesOf(job)).toMatchObject([{ state: 'delivered', attempts: 1, last_status: 204 }]);
+  expect(await deliveriesOf(job)).toMatchObject([{ state: 'delivered', attempts: 1, lastStatus: 204 }]);
   expect(outcomes).toEqual(['delivered']);
 });
 
@@ -157,7 +157,7 @@ test('is tried again after a failure, then given up; a person can have it resent
   expect(of('/broken')).toHaveLength(3);
   expect(new Set(of('/broken').map((r) => r.headers['webhook-id'])).size).toBe(1);
   const [delivery] = await deliveriesOf(job);
-  expect(delivery).toMatchObject({ state: 'failed', attempts: 3, last_status: 500 });
+  expect(delivery).toMatchObject({ state: 'failed', attempts: 3, lastStatus: 500 });
   expect(await eventTypes(context, job)).toContain('job.webhook_failed');
   expect((await reread(context, job)).webhookSent).toBe(false);
   receiver.on('/broken', answer(200));
@@ -198,7 +198,7 @@ test('410 ends it for the address, until a person trusts it again', async () => 
   const second = await completed({ webhookUrl: url });
   await webhooks.runOnce();
   expect(of('/gone')).toHaveLength(1);
-  expect(await deliveriesOf(first)).toMatchObject([{ state: 'disabled', last_status: 410 }]);
+  expect(await deliveriesOf(first)).toMatchObject([{ state: 'disabled', lastStatus: 410 }]);
   expect(await deliveriesOf(second)).toMatchObject([{ state: 'disabled' }]);
   receiver.on('/gone', answer(204));
   expect(await enableAddress(context.db, context.schema, url)).toBe(2);
@@ -214,7 +214,7 @@ test('private addresses are refused for good unless allowed', async () => {
   await webhooks.runOnce();
   expect(of('/inside')).toEqual([]);
   expect(await deliveriesOf(job)).toMatchObject([
-    { state: 'failed', last_error: 'the address does not lead to a public host' },
+    { state: 'failed', lastError: 'the address does not lead to a public host' },
   ]);
 });
 
