@@ -89,6 +89,7 @@ export function booleanQuery() {
     .meta({ type: 'boolean' });
 }
 
+/** @internal Exported for its test. */
 export class Cursor {
   #text: string;
 
@@ -105,6 +106,7 @@ export class Cursor {
   }
 }
 
+/** @internal Exported for its test. */
 export function encodeCursor(list: string, position: readonly string[]): string {
   return Buffer.from(JSON.stringify([markOf(list), ...position])).toString('base64url');
 }

@@ -36,7 +36,7 @@ export interface Shortage {
 }
 
 // Several times the pause between two asks of a waiting worker: only one that gave up loses it.
-export const reservationSeconds = 15;
+const reservationSeconds = 15;
 /** How long a denied worker should wait before it asks again. */
 export const retryAfterSeconds = 2;
 

@@ -22,6 +22,7 @@ export const metricNames = [
   'run_p50',
   'run_p95',
 ] as const;
+/** @internal */
 export type MetricName = (typeof metricNames)[number];
 
 /** How many there are at the end of each bucket. */

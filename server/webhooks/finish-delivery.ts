@@ -11,6 +11,7 @@ export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
 
 // With WEBHOOK_MAX_ATTEMPTS a receiver may be away for a day and misses nothing; docs/webhooks.md has the
 // hours, and a test computes them from here.
+/** @internal */
 export const deliveryBackoff: BackoffPolicy = {
   kind: 'exponential',
   delaySeconds: 15,

@@ -55,19 +55,20 @@ const listQuery = z.strictObject({
     })
     .optional(),
   held: booleanQuery().optional().describe('true: only jobs that wait for a person (PAUSED, ERROR).'),
-  hold_kind: holdKindField(),
-  type: nameField().optional(),
-  queue: nameField().optional(),
-  target_id: targetIdField().optional(),
-  priority: z.enum(priorities).optional(),
-  created_after: timeField().optional(),
-  created_before: timeField().optional(),
+  ...filterFields(),
   include: z.literal('payload,result').optional().describe('Adds payloads and results; at most 50 jobs per page then.'),
 });
 
 export const operationFilter = z
   .strictObject({
     status: z.array(z.enum(statuses)).min(1).max(statuses.length).optional(),
+    ...filterFields(),
+  })
+  .meta({ id: 'JobFilter' });
+
+/** What lists and bulk operations filter by alike. */
+function filterFields() {
+  return {
     hold_kind: holdKindField(),
     type: nameField().optional(),
     queue: nameField().optional(),
@@ -75,8 +76,8 @@ export const operationFilter = z
     priority: z.enum(priorities).optional(),
     created_after: timeField().optional(),
     created_before: timeField().optional(),
-  })
-  .meta({ id: 'JobFilter' });
+  };
+}
 
 export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
   const group = new RouteGroup('Jobs');

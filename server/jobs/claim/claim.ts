@@ -125,6 +125,7 @@ const claimLease: LeasePlaces = { lease: ':leaseId::uuid', owner: ':owner::text'
  * `found` locks the heads that can be claimed, in claim order, and skips those that are locked: other claims, or a
  * lane that is being changed. The CASE makes sure that only wanted jobs are locked, whatever the plan. Jobs that are
  * locked but not picked are free again with the commit.
+ * @internal
  */
 export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   const name = transitionOf(variant);

@@ -15,7 +15,7 @@ const always = ['id', 'type', 'targetId', 'priority', 'createdAt', 'runAt', 'sta
 // For readers of the API; a worker has no use for them.
 const notForWorkers: readonly JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId'];
 
-/** Columns that a row has under `non_defaults`, if one of them is not as by default. */
+/** Columns that a row has under `non_defaults`, if one of them is not as by default. @internal */
 export const defaultedColumns: readonly JobColumn[] = [
   ...requestColumns.filter((column) => !([...always, ...notForWorkers] as JobColumn[]).includes(column)),
   'attemptFloor',

@@ -75,7 +75,7 @@ export function endLeases(schema: Schema, leases: string, finished: string): str
   )`;
 }
 
-/** Renews the leases and reads the jobs that they still own, with the stop that was requested for each. */
+/** Renews the leases and reads the jobs that they still own, with the stop that was requested for each. @internal */
 export const renewal = statement(`
   with renewed as (
     update ${tenant}.leases

@@ -23,7 +23,7 @@ import { checkDocument, payloadLimitBytes } from './document-limit.ts';
 const placeColumns = ['status', 'laneHead', 'laneRank', 'laneSeq'] as const satisfies readonly EngineColumn[];
 type PlaceColumn = (typeof placeColumns)[number];
 
-/** Columns of the statement's input that are stored as they were given. `run_at` defaults to the time of the insert. */
+/** Columns of the statement's input that are stored as they were given. `run_at` defaults to the time of the insert. @internal */
 export const insertedColumns: readonly JobColumn[] = [
   ...requestColumns.filter((column) => column !== 'runAt'),
   ...placeColumns,
@@ -121,6 +121,7 @@ const input = [
   '"expiresInSeconds" double precision',
 ].join(', ');
 
+/** @internal Exported for its test. */
 export const insertStatement = statementVariants<{ starts: boolean }>(
   ({ starts }) => `
   with given as (

@@ -6,7 +6,7 @@ import type { Job } from './job.ts';
 
 export type JobColumn = keyof typeof jobs.$inferSelect;
 
-/** Written by the engine while the job lives. Every other column is set by the request that enqueues the job. */
+/** Written by the engine while the job lives. Every other column is set by the request that enqueues the job. @internal */
 export const engineColumns = [
   'status',
   'createdAt',

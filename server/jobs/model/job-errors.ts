@@ -2,6 +2,7 @@
 // their own. The table in docs/handlers.md is tested against it. Problems of the HTTP API are in kernel/errors.ts.
 import type { JobError } from './job.ts';
 
+/** @internal Exported for its test. */
 export const jobErrors = {
   HANDLER_ERROR: 'The handler or the remote worker failed without a code of its own.',
   INVALID_PAYLOAD: 'The payload does not match the schema of the job type.',

@@ -70,7 +70,7 @@ function markFailed(span: Span, message: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
 
-/** The W3C header as a span's context; undefined if it is not one. */
+/** The W3C header as a span's context; undefined if it is not one. @internal */
 export function parseTraceparent(header: string | null | undefined): SpanContext | undefined {
   const match = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(header ?? '');
   if (!match) return undefined;

@@ -116,7 +116,7 @@ export interface JobDefinition extends JobOptions {
 
 /** Gets the parts of a context and the signal that ends the grace. */
 // biome-ignore lint/suspicious/noExplicitAny: the parts belong to the worker; naming their type here would go in circles.
-export type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
+type Isolate = (parts: any, kill: AbortSignal) => Promise<unknown>;
 
 const definitionMark = 'job/1';
 const typePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
@@ -170,7 +170,7 @@ export function isDefinition(value: unknown): value is JobDefinition {
   return typeof value === 'object' && value !== null && (value as JobDefinition).leasehold === definitionMark;
 }
 
-/** Why this is no job definition; undefined if it is one. */
+/** Why this is no job definition; undefined if it is one. @internal */
 export function findDefinitionError(d: JobDefinition): string | undefined {
   if (typeof d.type !== 'string' || !typePattern.test(d.type)) {
     return `type must match ${typePattern.source}, not ${JSON.stringify(d.type)}`;
