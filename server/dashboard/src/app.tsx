@@ -1,0 +1,100 @@
+// Which page is shown, and who sees it.
+import { useEffect } from 'preact/hooks';
+import { chosenTenant, sessionEnded } from './data/api.ts';
+import { useHoldCount } from './data/holds.ts';
+import { useClickNavigation, usePlace } from './data/router.ts';
+import { readSession, session } from './data/session.ts';
+import { useStore } from './data/store.ts';
+import { CapacityPage } from './pages/capacity.tsx';
+import { EventsPage } from './pages/events.tsx';
+import { JobPage } from './pages/job.tsx';
+import { JobsPage } from './pages/jobs.tsx';
+import { KeysPage } from './pages/keys.tsx';
+import { OperationsPage } from './pages/operations.tsx';
+import { OverviewPage } from './pages/overview.tsx';
+import { SchedulesPage } from './pages/schedules.tsx';
+import { SettingsPage } from './pages/settings.tsx';
+import { SignInPage } from './pages/sign-in.tsx';
+import { TargetPage } from './pages/target.tsx';
+import { TargetsPage } from './pages/targets.tsx';
+import { TenantsPage } from './pages/tenants.tsx';
+import { WebhooksPage } from './pages/webhooks.tsx';
+import { WorkersPage } from './pages/workers.tsx';
+import { Empty } from './parts/feedback.tsx';
+import { Palette } from './parts/palette.tsx';
+import { Shell } from './parts/shell.tsx';
+import { Toasts } from './parts/toasts.tsx';
+
+export function App() {
+  const now = useStore(session);
+  const ended = useStore(sessionEnded);
+  const tenant = useStore(chosenTenant);
+  useEffect(() => {
+    // The link in the terminal brings its token behind `#`, which no server and no log sees.
+    if (location.pathname.endsWith('/sign-in') && location.hash.length > 1) session.set('nobody');
+    else void readSession().catch(() => session.set('nobody'));
+    document.addEventListener('click', useClickNavigation);
+    return () => document.removeEventListener('click', useClickNavigation);
+  }, []);
+  const ready = typeof now !== 'string' && (!now.operator || tenant !== undefined);
+  useHoldCount(ready && !ended);
+  if (now === 'unknown') return null;
+  if (now === 'nobody' || ended) return <SignInPage ended={ended} />;
+  return (
+    <>
+      <Shell>
+        <Page key={tenant} ready={ready} />
+      </Shell>
+      <Palette />
+      <Toasts />
+    </>
+  );
+}
+
+function Page({ ready }: { ready: boolean }) {
+  const { path } = usePlace();
+  const [first = '', second, ...more] = path.slice(1).split('/');
+  const id = second === undefined ? undefined : decode([second, ...more].join('/'));
+  if (first === 'tenants' || !ready) return <TenantsPage slug={first === 'tenants' ? id : undefined} />;
+  switch (first) {
+    case '':
+    case 'sign-in':
+      return <OverviewPage />;
+    case 'targets':
+      return id === undefined ? <TargetsPage /> : <TargetPage key={id} id={id} />;
+    case 'jobs':
+      return id === undefined ? <JobsPage /> : <JobPage key={id} id={id} />;
+    case 'workers':
+      return <WorkersPage />;
+    case 'schedules':
+      return <SchedulesPage />;
+    case 'webhooks':
+      return <WebhooksPage />;
+    case 'events':
+      return <EventsPage />;
+    case 'capacity':
+      return <CapacityPage />;
+    case 'operations':
+      return <OperationsPage />;
+    case 'keys':
+      return <KeysPage />;
+    case 'settings':
+      return <SettingsPage />;
+    default:
+      return (
+        <Empty icon="search" title="There is no such page">
+          <p>
+            <a href="./">Back to the overview</a>
+          </p>
+        </Empty>
+      );
+  }
+}
+
+function decode(text: string): string {
+  try {
+    return decodeURIComponent(text);
+  } catch {
+    return text;
+  }
+}

@@ -1,0 +1,32 @@
+// A value that components watch. Small on purpose: the page has a handful of them.
+import { useEffect, useState } from 'preact/hooks';
+
+export class Store<T> {
+  #value: T;
+  #listeners = new Set<() => void>();
+
+  constructor(value: T) {
+    this.#value = value;
+  }
+
+  get value(): T {
+    return this.#value;
+  }
+
+  set(value: T): void {
+    if (Object.is(value, this.#value)) return;
+    this.#value = value;
+    for (const listener of [...this.#listeners]) listener();
+  }
+
+  subscribe(listener: () => void): () => void {
+    this.#listeners.add(listener);
+    return () => this.#listeners.delete(listener);
+  }
+}
+
+export function useStore<T>(store: Store<T>): T {
+  const [, redraw] = useState(0);
+  useEffect(() => store.subscribe(() => redraw((n) => n + 1)), [store]);
+  return store.value;
+}

@@ -1,0 +1,19 @@
+// Light or dark: what the system says, unless the person chose.
+import { Store } from './store.ts';
+
+export type Theme = 'system' | 'light' | 'dark';
+const item = 'leasehold.theme';
+
+export const theme = new Store<Theme>((localStorage.getItem(item) as Theme | null) ?? 'system');
+
+export function chooseTheme(next: Theme): void {
+  localStorage.setItem(item, next);
+  theme.set(next);
+  applyTheme();
+}
+
+export function applyTheme(): void {
+  const { dataset } = document.documentElement;
+  if (theme.value === 'system') delete dataset.theme;
+  else dataset.theme = theme.value;
+}

@@ -1,0 +1,114 @@
+// Cost units: how many there are, how many are used, what is asked for.
+import { api } from '../data/api.ts';
+import { useTitle } from '../data/holds.ts';
+import { useQuery } from '../data/query.ts';
+import { hrefOf } from '../data/router.ts';
+import { Empty, Loaded } from '../parts/feedback.tsx';
+import { number } from '../parts/time.tsx';
+
+interface Snapshot {
+  capacity: { total: number | null; used: number; reserved: number };
+  jobs: { queued: number; running: number };
+  leases: { active: number };
+}
+
+interface Queues {
+  queues: { queue: string; counts: Record<string, number> }[];
+}
+
+export function CapacityPage() {
+  useTitle('Capacity');
+  const on = (event: { to: string | null; from: string | null }) => event.to !== event.from;
+  const snapshot = useQuery('capacity', (signal) => api<Snapshot>('/scheduler/stats/snapshot', { signal }), { on });
+  const queues = useQuery('queues', (signal) => api<Queues>('/stats/queues?limit=200', { signal }), { on });
+  return (
+    <>
+      <header class="page-head">
+        <h1>Capacity</h1>
+      </header>
+      <Loaded query={snapshot}>{(data) => <Meter snapshot={data} />}</Loaded>
+      <h2 class="section-title">Queues</h2>
+      <Loaded query={queues}>
+        {(data) =>
+          data.queues.length === 0 ? (
+            <Empty icon="capacity" title="No queues yet">
+              <p>A queue appears with its first job.</p>
+            </Empty>
+          ) : (
+            <div class="queue-grid">
+              {data.queues.map(({ queue, counts }) => (
+                <QueueCard key={queue} queue={queue} counts={counts} />
+              ))}
+            </div>
+          )
+        }
+      </Loaded>
+    </>
+  );
+}
+
+function Meter({ snapshot: { capacity, jobs, leases } }: { snapshot: Snapshot }) {
+  const { total, used, reserved } = capacity;
+  const share = (units: number) => `${Math.min(100, total === null || total === 0 ? 0 : (units / total) * 100)}%`;
+  return (
+    <section class="card" aria-label="Cost units">
+      {total === null ? (
+        <p>
+          No capacity is set: {number(used)} cost units are in use and nothing is denied. Set{' '}
+          <code>capacity_units</code> or <code>queue_capacity_units</code> in the tenant's settings to bound them.
+        </p>
+      ) : (
+        <>
+          <p class="bulk-count">
+            <strong>{number(used)}</strong> of {number(total)} cost units in use
+            {reserved > 0 && <span class="muted">, {number(reserved)} kept for a waiting job</span>}
+          </p>
+          <div class="meter" role="img" aria-label={`${used} of ${total} units used, ${reserved} reserved`}>
+            <span class="meter-used" style={{ width: share(used) }} />
+            <span class="meter-reserved" style={{ width: share(reserved) }} />
+          </div>
+        </>
+      )}
+      <p class="muted small">
+        {number(jobs.running)} running, {number(jobs.queued)} waiting, {number(leases.active)} leases
+      </p>
+    </section>
+  );
+}
+
+const order = ['RUNNING', 'QUEUED', 'PENDING', 'PAUSED', 'ERROR'] as const;
+const tones: Record<(typeof order)[number], string> = {
+  RUNNING: 'run',
+  QUEUED: 'wait',
+  PENDING: 'wait',
+  PAUSED: 'hold',
+  ERROR: 'fail',
+};
+
+function QueueCard({ queue, counts }: { queue: string; counts: Record<string, number> }) {
+  const live = order.reduce((sum, status) => sum + (counts[status] ?? 0), 0);
+  return (
+    <article class="card">
+      <h3>
+        <a href={hrefOf(`/jobs?queue=${encodeURIComponent(queue)}`)}>{queue}</a>
+      </h3>
+      <div class="stacked" aria-hidden="true">
+        {order.map((status) => (
+          <span
+            key={status}
+            class={`stacked-${tones[status]}`}
+            style={{ width: live === 0 ? '0' : `${((counts[status] ?? 0) / live) * 100}%` }}
+          />
+        ))}
+      </div>
+      <dl class="mini">
+        {order.map((status) => (
+          <div key={status}>
+            <dt>{status.toLowerCase()}</dt>
+            <dd>{number(counts[status] ?? 0)}</dd>
+          </div>
+        ))}
+      </dl>
+    </article>
+  );
+}

@@ -1,0 +1,244 @@
+// One action on many jobs: a dry run first, a confirmation that names the number, then progress and what was refused.
+import { useEffect, useState } from 'preact/hooks';
+import { named } from '../data/actions.ts';
+import { type ApiError, api, enc } from '../data/api.ts';
+import type { Operation, Status } from '../data/types.ts';
+import { Dialog } from './dialog.tsx';
+import { Icon } from './icons.tsx';
+import { ReasonFields } from './job-actions.tsx';
+import { Progress, wordOf } from './status.tsx';
+import { number } from './time.tsx';
+
+export type BulkAction = 'resume' | 'retry' | 'cancel' | 'canary';
+
+export interface BulkFilter {
+  ids?: string[];
+  status?: Status[];
+  type?: string;
+  queue?: string;
+  target_id?: string;
+  priority?: string;
+  hold_kind?: string;
+  created_after?: string;
+  created_before?: string;
+}
+
+interface DryRun {
+  matched: number;
+  not_eligible: { status: Status; count: number }[];
+}
+
+const verbs: Record<
+  BulkAction,
+  { label: string; past: string; explain: string; icon: 'resume' | 'again' | 'cancel' | 'canary' }
+> = {
+  resume: {
+    label: 'Resume',
+    past: 'resumed',
+    icon: 'resume',
+    explain: 'Paused and failed jobs run again, each first in its lane, in the order of their lanes.',
+  },
+  retry: {
+    label: 'Retry',
+    past: 'retried',
+    icon: 'again',
+    explain:
+      'Failed jobs run again with a fresh set of attempts. Each goes first in its lane, and lanes keep their order.',
+  },
+  cancel: {
+    label: 'Cancel',
+    past: 'canceled',
+    icon: 'cancel',
+    explain: 'Ends every job that has not ended. Running handlers are asked to stop. This cannot be undone.',
+  },
+  canary: {
+    label: 'Canary',
+    past: 'resumed',
+    icon: 'canary',
+    explain: 'Lets exactly one of these jobs run. If it succeeds, the others are resumed; if not, they stay held.',
+  },
+};
+
+/** Why an action leaves a job alone. */
+function whyNot(action: BulkAction, status: Status): string {
+  if (action === 'cancel') return 'has ended';
+  if (status === 'PAUSED') return 'is paused, not failed';
+  if (status === 'RUNNING' || status === 'QUEUED' || status === 'PENDING') return 'is not held';
+  return 'does not wait for a person';
+}
+
+interface BulkButtonProps {
+  action: BulkAction;
+  filter: BulkFilter;
+  label: string;
+  onDone?: () => void;
+  quiet?: boolean;
+}
+
+export function BulkButton({ action, filter, label, onDone, quiet = false }: BulkButtonProps) {
+  const [open, setOpen] = useState(false);
+  return (
+    <>
+      <button type="button" class={quiet ? 'button button-quiet' : 'button'} onClick={() => setOpen(true)}>
+        <Icon name={verbs[action].icon} size={14} /> {label}
+      </button>
+      {open && (
+        <BulkDialog
+          action={action}
+          filter={filter}
+          onClose={() => {
+            setOpen(false);
+            onDone?.();
+          }}
+        />
+      )}
+    </>
+  );
+}
+
+export function BulkDialog({
+  action,
+  filter,
+  onClose,
+}: {
+  action: BulkAction;
+  filter: BulkFilter;
+  onClose: () => void;
+}) {
+  const [dryRun, setDryRun] = useState<DryRun>();
+  const [operation, setOperation] = useState<Operation>();
+  const [error, setError] = useState<string>();
+  const verb = verbs[action];
+  useEffect(() => {
+    const abort = new AbortController();
+    api<DryRun>('/operations', { method: 'POST', body: { action, filter, dry_run: true }, signal: abort.signal }).then(
+      setDryRun,
+      (problem) => {
+        if (!abort.signal.aborted) setError((problem as ApiError).message);
+      },
+    );
+    return () => abort.abort();
+  }, []);
+  const start = async (event: SubmitEvent) => {
+    event.preventDefault();
+    const reason = String(new FormData(event.target as HTMLFormElement).get('reason') ?? '').trim();
+    try {
+      setOperation(
+        await api<Operation>('/operations', { method: 'POST', body: { action, filter, ...named({ reason }) } }),
+      );
+    } catch (problem) {
+      setError((problem as ApiError).message);
+    }
+  };
+  const count = dryRun?.matched ?? 0;
+  return (
+    <Dialog title={`${verb.label} jobs`} onClose={onClose}>
+      {error && (
+        <p class="field-error" role="alert">
+          {error}
+        </p>
+      )}
+      {operation ? (
+        <OperationProgress first={operation} onClose={onClose} />
+      ) : dryRun === undefined ? (
+        !error && <p class="muted">Counting the jobs that match…</p>
+      ) : (
+        <form onSubmit={start}>
+          <p class="bulk-count">
+            <strong>{number(count)}</strong> {count === 1 ? 'job' : 'jobs'} will be {verb.past}
+          </p>
+          <FilterText filter={filter} />
+          <p>{verb.explain}</p>
+          {dryRun.not_eligible.length > 0 && (
+            <div class="note">
+              <strong>Left alone</strong>
+              <ul>
+                {dryRun.not_eligible.map(({ status, count: left }) => (
+                  <li key={status}>
+                    {number(left)} {wordOf(status).toLowerCase()}: {whyNot(action, status)}
+                  </li>
+                ))}
+              </ul>
+            </div>
+          )}
+          {count > 0 && <ReasonFields />}
+          <footer class="dialog-foot">
+            <button type="button" class="button" onClick={onClose}>
+              Back
+            </button>
+            <button
+              type="submit"
+              class={action === 'cancel' ? 'button button-danger' : 'button button-main'}
+              disabled={count === 0}
+            >
+              {verb.label} {number(count)} {count === 1 ? 'job' : 'jobs'}
+            </button>
+          </footer>
+        </form>
+      )}
+    </Dialog>
+  );
+}
+
+export function FilterText({ filter }: { filter: object }) {
+  const parts = Object.entries(filter).filter(([, value]) => value !== undefined);
+  if (parts.length === 0) return <p class="muted small">All jobs of the tenant</p>;
+  return (
+    <p class="chips">
+      {parts.map(([name, value]) => (
+        <span key={name} class="chip">
+          {name === 'ids'
+            ? `${(value as string[]).length} selected`
+            : `${name.replaceAll('_', ' ')}: ${Array.isArray(value) ? value.join(', ') : String(value)}`}
+        </span>
+      ))}
+    </p>
+  );
+}
+
+const pollMs = 700;
+
+export function OperationProgress({ first, onClose }: { first: Operation; onClose: () => void }) {
+  const [operation, setOperation] = useState(first);
+  const [error, setError] = useState<string>();
+  useEffect(() => {
+    if (operation.status !== 'running') return;
+    const timer = setTimeout(() => {
+      api<Operation>(`/operations/${enc(first.id)}`).then(
+        (next) => {
+          setError(undefined);
+          setOperation(next);
+        },
+        (problem) => {
+          setError((problem as ApiError).message);
+          setOperation({ ...operation });
+        },
+      );
+    }, pollMs);
+    return () => clearTimeout(timer);
+  }, [operation]);
+  return (
+    <div aria-live="polite">
+      <p class="bulk-count">
+        <strong>{number(operation.done)}</strong> of {number(operation.matched)} done
+        {operation.failed > 0 && (
+          <span class="tone-fail">, {number(operation.failed)} had changed and were left alone</span>
+        )}
+      </p>
+      <Progress value={operation.progress} message="Progress of the operation" />
+      {error && <p class="field-error">{error}</p>}
+      <p class="muted small">
+        {operation.status === 'running'
+          ? 'It goes on if you close this. Operations lists it.'
+          : operation.status === 'finished'
+            ? 'Finished.'
+            : 'It ended without acting on all of them.'}
+      </p>
+      <footer class="dialog-foot">
+        <button type="button" class="button" onClick={onClose}>
+          Close
+        </button>
+      </footer>
+    </div>
+  );
+}

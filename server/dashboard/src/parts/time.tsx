@@ -1,0 +1,90 @@
+// Times as people say them, with the exact one on hover. One clock for all of them.
+import { useEffect, useState } from 'preact/hooks';
+
+const ticks = new Set<() => void>();
+let timer: ReturnType<typeof setInterval> | undefined;
+
+/** Redraws once a second while anybody shows a time, and never while nobody looks. */
+export function useNow(): number {
+  const [now, setNow] = useState(Date.now());
+  useEffect(() => {
+    const tick = () => setNow(Date.now());
+    ticks.add(tick);
+    timer ??= setInterval(() => {
+      if (!document.hidden) for (const each of [...ticks]) each();
+    }, 1000);
+    return () => {
+      ticks.delete(tick);
+      if (ticks.size === 0) {
+        clearInterval(timer);
+        timer = undefined;
+      }
+    };
+  }, []);
+  return now;
+}
+
+export function Ago({ at, prefix = '' }: { at: string | null | undefined; prefix?: string }) {
+  const now = useNow();
+  if (!at) return <span class="muted">–</span>;
+  const ms = now - Date.parse(at);
+  // Clocks differ by a second or two.
+  const text = Math.abs(ms) < 2000 ? 'just now' : ms > 0 ? `${span(ms)} ago` : `in ${span(-ms)}`;
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {prefix}
+      {text}
+    </time>
+  );
+}
+
+/** How long since, without "ago". */
+export function Since({ at }: { at: string | null | undefined }) {
+  const now = useNow();
+  if (!at) return null;
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {span(Math.max(0, now - Date.parse(at)))}
+    </time>
+  );
+}
+
+/** A sentence of the API, with its exact times replaced by what people say. */
+export function Sentence({ text }: { text: string }) {
+  const parts = text.split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/);
+  return <>{parts.map((part, n) => (n % 2 === 1 ? <Ago key={`${n}${part}`} at={part} /> : part))}</>;
+}
+
+export function exact(at: string): string {
+  const date = new Date(at);
+  const zone = Intl.DateTimeFormat().resolvedOptions().timeZone;
+  return `${date.toLocaleString(undefined, { dateStyle: 'medium', timeStyle: 'medium' })} ${zone} · ${at}`;
+}
+
+export function clock(at: string): string {
+  return new Date(at).toLocaleTimeString(undefined, { hour12: false });
+}
+
+/** `4 s`, `12 min`, `3 h 20 min`, `5 d`. */
+export function span(ms: number): string {
+  const seconds = ms / 1000;
+  if (seconds < 0.9995) return `${Math.round(ms)} ms`;
+  if (seconds < 10) return `${seconds.toFixed(1).replace(/\.0$/, '')} s`;
+  if (seconds < 60) return `${Math.floor(seconds)} s`;
+  const minutes = Math.floor(seconds / 60);
+  if (minutes < 60) return `${minutes} min`;
+  const hours = Math.floor(minutes / 60);
+  if (hours < 24) return minutes % 60 === 0 || hours > 9 ? `${hours} h` : `${hours} h ${minutes % 60} min`;
+  const days = Math.floor(hours / 24);
+  return hours % 24 === 0 || days > 2 ? `${days} d` : `${days} d ${hours % 24} h`;
+}
+
+export function number(value: number): string {
+  return value.toLocaleString('en-US');
+}
+
+/** 1,234 up to ten thousand, then 12.3k. */
+export function compact(value: number): string {
+  if (value < 10_000) return number(Math.round(value * 100) / 100);
+  return Intl.NumberFormat('en-US', { notation: 'compact', maximumFractionDigits: 1 }).format(value);
+}
