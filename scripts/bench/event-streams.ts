@@ -45,7 +45,7 @@ const streams = new EventStreams(counted, options, logger);
 const registry = new TenantRegistry(db, logger);
 const keys = new KeyVerifier(db, config, logger);
 for (const service of [streams, registry, keys]) await service.start();
-const routes = [eventStreamRoutes({ db, streams, keys, registry })];
+const routes = [eventStreamRoutes({ db, streams, registry })];
 const readiness = () => ({ migrated: true, draining: false });
 const app = createApp({ config, db, logger, registry, keys, metricsRegistry: new Registry(), readiness, routes });
 const server = new HttpServer(() => app, { host: '127.0.0.1', port: 0 }, logger);

@@ -16,6 +16,8 @@ export interface DaemonOptions {
   logger: Logger;
   handlers: HandlerRegistry;
   version: string;
+  /** Where the built dashboard lies; without it the daemon serves the API alone. */
+  dashboardDir?: string | undefined;
 }
 
 export interface DaemonContext extends DaemonOptions {

@@ -2,8 +2,11 @@
 // longer than everything else of a start.
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
+import { dashboardPages } from '../http/dashboard.ts';
+import { attentionRoutes } from '../http/resources/attention.ts';
 import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { jobLogRoutes } from '../http/resources/job-logs.ts';
+import { laneRoutes } from '../http/resources/lanes.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
@@ -47,6 +50,7 @@ export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer
       metricsRegistry: metrics.registry,
       readiness,
       routes: routesOf(context, parts),
+      pages: dashboardPages(context.dashboardDir),
       version,
     });
   const onRequest = () => workers.monitor.wake();
@@ -55,7 +59,7 @@ export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer
 
 function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
   const { config, db, logger, registry, handlers, queueLimit, signals } = context;
-  const { enqueuer, streams, keys, waiters, schedules, tasks } = parts;
+  const { enqueuer, streams, waiters, schedules, tasks } = parts;
   const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
   const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
   const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
@@ -65,10 +69,12 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   return [
     eventRoutes({ db }),
-    eventStreamRoutes({ db, streams, keys, registry }),
+    eventStreamRoutes({ db, streams, registry }),
     ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
     ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
     jobLogRoutes({ db }),
+    attentionRoutes({ db }),
+    laneRoutes({ db }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
     statsRoutes({ db }),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),

@@ -1,5 +1,5 @@
 // The process of a daemon: settings, the embedded Postgres if DATABASE_URL is not set, the daemon, signals, exit code.
-
+import { join } from 'node:path';
 import { isOutage } from '../database/availability.ts';
 import { explainDatabaseError } from '../database/explain-error.ts';
 import { prepareDemo } from '../demo/demo-tenant.ts';
@@ -8,10 +8,11 @@ import { sampleJob } from '../demo/sample-job.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { type Config, ConfigError, loadConfig } from '../kernel/config.ts';
-import { loadEnvFile, packageVersion } from '../kernel/environment.ts';
+import { loadEnvFile, packageRoot, packageVersion } from '../kernel/environment.ts';
 import { errorMessage, StartError } from '../kernel/errors.ts';
 import { createLogger, type Logger } from '../kernel/logger.ts';
 import type { DrainResult } from '../stats/metrics.ts';
+import { createSignInLink } from '../tenants/api-keys/sessions.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
@@ -39,7 +40,14 @@ export async function runDaemon(): Promise<void> {
   const handlers = new HandlerRegistry(definitions, threads);
   const embedded =
     config.databaseUrl === '' ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger }) : undefined;
-  const daemon = new Daemon({ config, databaseUrl: embedded?.url ?? config.databaseUrl, logger, handlers, version });
+  const daemon = new Daemon({
+    config,
+    databaseUrl: embedded?.url ?? config.databaseUrl,
+    logger,
+    handlers,
+    version,
+    dashboardDir: join(packageRoot(), 'dist', 'dashboard'),
+  });
   onStopRequest(launcher, (request) => stop(request, daemon, embedded, config, logger));
   try {
     await daemon.start();
@@ -60,6 +68,8 @@ async function announce(daemon: Daemon, config: Config, embedded: boolean, handl
   if (config.demoTenant === 'always' || (config.demoTenant === 'auto' && embedded)) {
     const key = await prepareDemo(daemon.db, config.dataDir);
     await daemon.registry.refresh();
+    const link = await createSignInLink(daemon.db, key);
+    lines.push('', '  Dashboard (the link signs in once, within 15 minutes):', `  ${daemon.url}/sign-in#${link}`);
     lines.push('', `  Key of tenant "demo": ${key}`);
     const sample = sampleJob(handlers);
     if (sample !== undefined) {

@@ -1,10 +1,11 @@
 // The Express app: middleware for every request, the routes, then the answers for what matched none.
-import express, { type Express, type RequestHandler } from 'express';
+import express, { type Express, type RequestHandler, type Router } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import { createAuthenticate } from './authenticate.ts';
@@ -15,6 +16,7 @@ import { buildOpenApi } from './openapi.ts';
 import { logRequests } from './request-log.ts';
 import { healthRoutes, type ReadinessState } from './resources/health.ts';
 import { adminKeyRoutes, keyRoutes } from './resources/keys.ts';
+import { sessionRoutes } from './resources/session.ts';
 import { adminTenantRoutes } from './resources/tenants.ts';
 import { RouteGroup } from './route.ts';
 import { Turns } from './turns.ts';
@@ -30,6 +32,8 @@ export interface AppDependencies {
   readiness(): ReadinessState;
   /** The routes of the other modules: jobs, scheduler, events… */
   routes?: readonly RouteGroup[];
+  /** What is no API (the dashboard): plain routers, mounted without authentication. */
+  pages?: readonly Router[];
   version?: string;
 }
 
@@ -40,17 +44,20 @@ export function createApp(deps: AppDependencies): Express {
   app.set('case sensitive routing', true);
   app.use(logRequests(deps.logger));
   app.use(helmet(headers));
+  for (const page of deps.pages ?? []) app.use(page);
   app.use(refuseCaching);
+  const sessions = new Sessions(deps.db, deps.keys);
   const groups = [
     healthRoutes(deps),
     adminTenantRoutes(deps),
     adminKeyRoutes(deps),
     keyRoutes(deps),
+    sessionRoutes({ ...deps, sessions }),
     ...(deps.routes ?? []),
   ];
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
   const { config, registry } = deps;
-  mountRoutes(app, groups, createAuthenticate(deps), {
+  mountRoutes(app, groups, createAuthenticate({ ...deps, sessions }), {
     budget: new ByteBudget(config.requestMemoryBytes),
     turns: new Turns({
       connections: config.databasePoolMax,

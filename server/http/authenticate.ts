@@ -3,21 +3,26 @@ import type { Request, RequestHandler, Response } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { problem } from '../kernel/errors.ts';
 import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
+import type { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { RouteDefinition } from './route.ts';
+import { requireSameOrigin, sessionToken, tenantHeader } from './session-cookie.ts';
 
 export type Authenticate = RequestHandler;
 
 export interface Caller {
   key: ApiKey;
-  /** Undefined for operators. */
+  /** Undefined for operators, unless their session looks at a tenant. */
   tenant: Tenant | undefined;
+  /** The key again, as it is now: what stays open for hours asks from time to time. */
+  recheck(): Promise<ApiKey | undefined>;
 }
 
 interface AuthenticateDependencies {
   keys: { verify(text: string): Promise<ApiKey | undefined> };
-  registry: Pick<TenantRegistry, 'byId' | 'refresh'>;
+  registry: Pick<TenantRegistry, 'byId' | 'bySlug' | 'refresh'>;
+  sessions: Pick<Sessions, 'verify'>;
 }
 
 // Enough for many misconfigured clients behind one address, too few for guessing.
@@ -69,19 +74,41 @@ export function authorize(definition: Pick<RouteDefinition, 'access' | 'method' 
 
 async function identify(deps: AuthenticateDependencies, request: Request): Promise<Caller | undefined> {
   const text = keyText(request);
-  if (text === undefined || text.length > maxKeyLength) return undefined;
-  const key = await deps.keys.verify(text);
+  const token = text === undefined ? sessionToken(request) : undefined;
+  if (token !== undefined) requireSameOrigin(request);
+  const recheck = async () => {
+    if (token !== undefined) return deps.sessions.verify(token);
+    return text === undefined || text.length > maxKeyLength ? undefined : deps.keys.verify(text);
+  };
+  const key = await recheck();
   if (!key) return undefined;
-  if (key.tenantId === null) return { key, tenant: undefined };
+  if (key.tenantId === null) return operatorCaller(deps, key, token === undefined ? undefined : request, recheck);
   const known = deps.registry.byId(key.tenantId);
   // A valid key of an unknown or unfinished tenant: another daemon may just have created it.
-  if (known && known.status !== 'PROVISIONING') return { key, tenant: known };
+  if (known && known.status !== 'PROVISIONING') return { key, tenant: known, recheck };
   await deps.registry.refresh();
   const tenant = deps.registry.byId(key.tenantId);
-  return tenant && { key, tenant };
+  return tenant && { key, tenant, recheck };
 }
 
-export function keyText(request: Request): string | undefined {
+// What an operator may do for a tenant in the dashboard: everything but taking its jobs.
+const operatorScopes: readonly Scope[] = ['read', 'enqueue', 'control', 'admin'];
+
+/** An operator who is signed in to the dashboard names the tenant to look at; a key alone cannot. */
+function operatorCaller(
+  deps: AuthenticateDependencies,
+  key: ApiKey,
+  signedIn: Request | undefined,
+  recheck: Caller['recheck'],
+): Caller {
+  const slug = signedIn?.get(tenantHeader);
+  if (slug === undefined) return { key, tenant: undefined, recheck };
+  const tenant = deps.registry.bySlug(slug);
+  if (tenant === undefined) throw problem('NOT_FOUND', `There is no tenant ${slug}.`);
+  return { key: { ...key, scopes: operatorScopes }, tenant, recheck };
+}
+
+function keyText(request: Request): string | undefined {
   const bearer = /^Bearer +(\S+) *$/i.exec(request.headers.authorization ?? '')?.[1];
   return bearer ?? request.get('X-API-Key');
 }

@@ -60,3 +60,19 @@ export const daemons = control.table('daemons', {
   running: integer('running').notNull().default(0),
   jobTypes: text('job_types').array().notNull().default(sql`'{}'::text[]`),
 });
+
+/** Sessions of the dashboard, and the links that open one. Only the SHA-256 of a token is kept. */
+export const sessions = control.table(
+  'sessions',
+  {
+    id: bytea('id').primaryKey(),
+    kind: text('kind').notNull(),
+    /** Without a reference: ADMIN_API_KEY has no row. */
+    keyId: text('key_id').notNull(),
+    /** A hash of the key's hash: the session ends when the key's text changes. */
+    keyCheck: bytea('key_check').notNull(),
+    createdAt: at('created_at').notNull().defaultNow(),
+    expiresAt: at('expires_at').notNull(),
+  },
+  (t) => [check('sessions_kind', sql`kind in ('session','link')`), index('sessions_expires_at').on(t.expiresAt)],
+);

@@ -13,10 +13,9 @@ import { listJobs } from '../../jobs/read/list-jobs.ts';
 import { problem } from '../../kernel/errors.ts';
 import { timeField } from '../../kernel/fields.ts';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
-import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { keyText } from '../authenticate.ts';
+import { callerOf } from '../authenticate.ts';
 import { booleanQuery, invalidCursor, type PageQuery, paged, pageQuery } from '../paging.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 import { jobSummaryToApi } from './job-schema.ts';
@@ -148,7 +147,6 @@ function openPlace(secret: string, list: string, sealed: string): EventPlace {
 export interface EventStreamDependencies {
   db: Database;
   streams: EventStreams;
-  keys: Pick<KeyVerifier, 'verify'>;
   registry: Pick<TenantRegistry, 'byId'>;
 }
 
@@ -176,7 +174,7 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
     async handle({ query, tenant, key, request, response, withTurn }) {
       if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
       const filter = { jobId: query.job_id, targetId: query.target_id };
-      const text = keyText(request) ?? '';
+      const caller = callerOf(response);
       await deps.streams.open(response, {
         tenant,
         keyId: key.id,
@@ -187,8 +185,9 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;
-          const present = await deps.keys.verify(text);
-          return present?.tenantId === tenant.id && present.scopes.includes('read');
+          const present = await caller?.recheck();
+          if (present === undefined) return false;
+          return present.tenantId === null || (present.tenantId === tenant.id && present.scopes.includes('read'));
         },
       });
       return handled;

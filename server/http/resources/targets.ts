@@ -46,7 +46,7 @@ const labels = z
 
 const time = z.iso.datetime({ offset: true });
 
-const laneJobSchema = z
+export const laneJobSchema = z
   .strictObject({
     id: z.uuid(),
     type: z.string(),
@@ -88,7 +88,7 @@ const targetSchema = z
   })
   .meta({ id: 'Target' });
 
-const targetLaneSchema = targetSchema
+export const targetLaneSchema = targetSchema
   .extend({
     waiting: z.int().describe(`Jobs in line behind the head; ${maxCounted} when there are at least as many.`),
     waiting_exact: z.boolean(),
@@ -224,7 +224,7 @@ function targetToApi(target: Target, head: LaneJob | undefined): z.input<typeof 
   };
 }
 
-function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
+export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
   return {
     ...targetToApi(target, lane.head),
     waiting: Math.min(lane.waiting, maxCounted),

@@ -40,3 +40,8 @@ export function hashKey(text: string): Buffer {
 export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
+
+/** What a session keeps of its key: it ties the session to the key's text, and opens nothing by itself. */
+export function sessionCheck(keyHash: Buffer): Buffer {
+  return createHash('sha256').update('leasehold session\n').update(keyHash).digest();
+}

@@ -7,7 +7,7 @@ import { controlSchema } from '../../database/identifiers.ts';
 import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
-import { type ApiKey, hashKey, keyIdOf, sameHash } from './key.ts';
+import { type ApiKey, hashKey, keyIdOf, sameHash, sessionCheck } from './key.ts';
 import { KeyLookups, readKeys, type StoredKey } from './lookups.ts';
 
 const cacheMs = 2000;
@@ -61,6 +61,17 @@ export class KeyVerifier implements Service {
     const found = id === undefined ? undefined : await this.#lookUp(id);
     const matches = sameHash(hash, found?.hash ?? this.#dummyHash);
     if (!found || !matches) return undefined;
+    this.#used.add(found.key.id);
+    return found.key;
+  }
+
+  /** The key of a session: still valid, and still the one that the session was opened with. */
+  async verifyById(id: string, check: Buffer): Promise<ApiKey | undefined> {
+    if (id === configuredKey.id) {
+      return this.#adminHash && sameHash(sessionCheck(this.#adminHash), check) ? configuredKey : undefined;
+    }
+    const found = await this.#lookUp(id);
+    if (!found || !sameHash(sessionCheck(found.hash), check)) return undefined;
     this.#used.add(found.key.id);
     return found.key;
   }

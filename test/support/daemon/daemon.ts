@@ -28,6 +28,8 @@ export const fastSettings: Record<string, string> = {
 export interface StartDaemon {
   env?: Record<string, string>;
   handlers?: readonly JobDefinition[];
+  /** Where the built dashboard lies. */
+  dashboardDir?: string;
 }
 
 export async function startDaemon(context: DatabaseContext, given: StartDaemon = {}): Promise<Daemon> {
@@ -42,6 +44,7 @@ export async function startDaemon(context: DatabaseContext, given: StartDaemon =
       new ThreadPool({ maxThreads: config.handlerThreads, memoryMb: config.handlerThreadMemoryMb, logger }),
     ),
     version: 'test',
+    dashboardDir: given.dashboardDir,
   });
   onTestFinished(() => daemon.stop(0));
   await daemon.start();

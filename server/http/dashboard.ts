@@ -1,0 +1,98 @@
+// Serves the built dashboard: hashed assets that browsers keep for ever, and one page for all its addresses, under a
+// policy that allows nothing but the daemon itself.
+import { existsSync, readdirSync, readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { brotliCompressSync, gzipSync } from 'node:zlib';
+import { type Request, type RequestHandler, type Response, Router } from 'express';
+
+/** Addresses of the page itself; everything else is the API's, or unknown. */
+const pageAddresses = [
+  '/',
+  '/sign-in',
+  '/targets{/*rest}',
+  '/jobs{/*rest}',
+  '/workers',
+  '/schedules{/*rest}',
+  '/webhooks{/*rest}',
+  '/events',
+  '/capacity',
+  '/operations{/*rest}',
+  '/tenants{/*rest}',
+  '/keys',
+  '/settings',
+];
+
+const policy = [
+  "default-src 'none'",
+  "script-src 'self'",
+  "style-src 'self'",
+  // The favicon with the number of holds is drawn by the page.
+  "img-src 'self' data:",
+  "connect-src 'self'",
+  "font-src 'self'",
+  "manifest-src 'self'",
+  "base-uri 'self'",
+  "form-action 'none'",
+  "frame-ancestors 'none'",
+].join('; ');
+
+/** No pages if the dashboard was not built: the API works without it. */
+export function dashboardPages(directory: string | undefined): Router[] {
+  if (directory === undefined) return [];
+  const file = join(directory, 'index.html');
+  if (!existsSync(file)) return [];
+  const router = Router({ caseSensitive: true });
+  const html = new Asset(
+    'html',
+    Buffer.from(readFileSync(file, 'utf8').replace('<head>', '<head>\n    <base href="/" />')),
+  );
+  const assets = readAssets(join(directory, 'assets'));
+  router.get('/assets/:name', (request, response, next) => {
+    const asset = assets.get(request.params.name);
+    if (asset === undefined) return next();
+    // Their names change with their content.
+    response.set('Cache-Control', 'public, max-age=31536000, immutable');
+    asset.send(request, response);
+  });
+  const page: RequestHandler = (request, response) => {
+    response.set({ 'Content-Security-Policy': policy, 'Cache-Control': 'no-cache' });
+    html.send(request, response);
+  };
+  for (const address of pageAddresses) router.get(address, page);
+  return [router];
+}
+
+function readAssets(directory: string): Map<string, Asset> {
+  const names = existsSync(directory) ? readdirSync(directory) : [];
+  return new Map(
+    names.map((name) => [name, new Asset(name.slice(name.lastIndexOf('.') + 1), readFileSync(join(directory, name)))]),
+  );
+}
+
+/** A file in memory (all of them together have a few hundred kilobytes), compressed when it is first asked for. */
+class Asset {
+  #type: string;
+  #body: Buffer;
+  #compressed = new Map<string, Buffer>();
+
+  constructor(type: string, body: Buffer) {
+    this.#type = type;
+    this.#body = body;
+  }
+
+  send(request: Request, response: Response): void {
+    response.type(this.#type).vary('Accept-Encoding');
+    const encoding = request.acceptsEncodings('br', 'gzip') || undefined;
+    if (encoding === undefined || encoding === 'identity') return void response.send(this.#body);
+    response.set('Content-Encoding', encoding).send(this.#as(encoding));
+  }
+
+  #as(encoding: string): Buffer {
+    let body = this.#compressed.get(encoding);
+    if (body === undefined) {
+      body = encoding === 'br' ? brotliCompressSync(this.#body) : gzipSync(this.#body);
+      this.#compressed.set(encoding, body);
+    }
+    return body;
+  }
+}

@@ -1,0 +1,117 @@
+// /api/session: signing in to the dashboard with an API key, who is signed in, signing out.
+import { rateLimit } from 'express-rate-limit';
+import { z } from 'zod';
+import { problem } from '../../kernel/errors.ts';
+import { type ApiKey, scopes } from '../../tenants/api-keys/key.ts';
+import type { Sessions } from '../../tenants/api-keys/sessions.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import { type RouteContext, RouteGroup, reply } from '../route.ts';
+import { clearSessionCookie, requireSameOrigin, sessionToken, setSessionCookie } from '../session-cookie.ts';
+
+interface SessionDependencies {
+  sessions: Sessions;
+  registry: Pick<TenantRegistry, 'byId'>;
+  version?: string;
+}
+
+const sessionSchema = z
+  .strictObject({
+    key: z.strictObject({ id: z.string(), name: z.string(), scopes: z.array(z.enum(scopes)) }),
+    operator: z.boolean().describe("True for an operator's key, which may look at every tenant."),
+    tenant: z.string().nullable().describe("The slug of the key's tenant; null for operators."),
+    tenant_status: z.string().nullable(),
+  })
+  .meta({ id: 'Session' });
+const answer = z.strictObject({ session: sessionSchema.nullable(), version: z.string() });
+
+// A person mistypes a few times; a program that guesses is stopped.
+const failuresPerMinute = 20;
+
+export function sessionRoutes(deps: SessionDependencies): RouteGroup {
+  const group = new RouteGroup('Dashboard');
+  const version = deps.version ?? '0.0.0';
+  const limit = rateLimit({
+    windowMs: 60_000,
+    limit: failuresPerMinute,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    validate: false,
+    handler: (_request, _response, next) =>
+      next(problem('TOO_MANY_REQUESTS', 'Too many failed sign-ins from this address; wait a minute.')),
+  });
+  const countFailure = ({ request, response }: RouteContext) =>
+    new Promise<void>((resolve, reject) => {
+      void limit(request, response, (error?: unknown) => (error === undefined ? resolve() : reject(error)));
+    });
+  group.route({
+    method: 'get',
+    path: '/api/session',
+    summary: 'Who is signed in to the dashboard',
+    access: 'public',
+    answers: { 200: answer },
+    handle: async ({ request }) => {
+      const token = sessionToken(request);
+      const key = token === undefined ? undefined : await deps.sessions.verify(token);
+      return { session: key === undefined ? null : toApi(deps, key), version };
+    },
+  });
+  group.route({
+    method: 'post',
+    path: '/api/session',
+    summary: 'Sign in to the dashboard with an API key or a one-time link',
+    description: 'Sets a cookie that scripts cannot read. The session ends after 12 hours, or when the key is revoked.',
+    access: 'public',
+    body: z.strictObject({
+      key: z.string().trim().max(512).optional(),
+      link: z.string().max(200).optional().describe('The part of a one-time link behind `#`.'),
+    }),
+    answers: { 201: answer },
+    problems: ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS'],
+    handle: async (context) => {
+      const { body, request, response } = context;
+      requireSameOrigin(request);
+      const token =
+        body.link === undefined
+          ? (await deps.sessions.open(body.key ?? ''))?.token
+          : await deps.sessions.openByLink(body.link);
+      const key = token === undefined ? undefined : await deps.sessions.verify(token);
+      if (token === undefined || key === undefined) {
+        await countFailure(context as RouteContext);
+        throw problem(
+          'UNAUTHORIZED',
+          body.link === undefined
+            ? 'This key is not valid: it is mistyped, revoked or expired.'
+            : 'This sign-in link was used already, or has expired. Sign in with a key instead.',
+        );
+      }
+      setSessionCookie(request, response, token);
+      return reply(201, { session: toApi(deps, key), version });
+    },
+  });
+  group.route({
+    method: 'delete',
+    path: '/api/session',
+    summary: 'Sign out of the dashboard',
+    access: 'public',
+    answers: { 204: null },
+    problems: ['FORBIDDEN'],
+    handle: async ({ request, response }) => {
+      requireSameOrigin(request);
+      const token = sessionToken(request);
+      if (token !== undefined) await deps.sessions.close(token);
+      clearSessionCookie(request, response);
+      return reply(204);
+    },
+  });
+  return group;
+}
+
+function toApi({ registry }: SessionDependencies, key: ApiKey): z.input<typeof sessionSchema> {
+  const tenant = key.tenantId === null ? undefined : registry.byId(key.tenantId);
+  return {
+    key: { id: key.id, name: key.name, scopes: [...key.scopes] },
+    operator: key.tenantId === null,
+    tenant: tenant?.slug ?? null,
+    tenant_status: tenant?.status ?? null,
+  };
+}

@@ -1,0 +1,105 @@
+// What needs a person, in a few bounded reads: holds with what waits behind them, types that fail, schedules that
+// could not enqueue, webhook addresses that were given up.
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { readLog } from '../events/log/read-log.ts';
+import { type Job, type JobError, type JobRow, toJob } from '../jobs/model/job.ts';
+import { jobSource, leaseColumns } from '../jobs/read/find-job.ts';
+import { pageOfIds, summaryColumns } from '../jobs/read/list-jobs.ts';
+
+/** Beyond this many holds a count says "more than". */
+export const maxCounted = 10_000;
+// A person reads a dozen; the list of jobs has the rest.
+const shownHolds = 12;
+const shownTypes = 8;
+const waitingCap = 1000;
+// Failures of the newest of these are grouped by type.
+const maxGrouped = 5_000;
+
+export interface FailingType {
+  type: string;
+  count: number;
+  last_job_id: string;
+  last_at: string;
+  error: JobError | null;
+}
+
+/** The newest holds, with the stacks of their errors. */
+export async function readHolds(db: Queryable, schema: Schema): Promise<Job[]> {
+  const { ids } = await pageOfIds(db, schema, { statuses: ['PAUSED', 'ERROR'] }, { limit: shownHolds });
+  const rows = await db.query<JobRow>(
+    `select ${summaryColumns}, ${leaseColumns} from ${jobSource(schema)} where j.id = any($1::uuid[]) order by j.held_since desc`,
+    [ids],
+  );
+  return rows.map(toJob);
+}
+
+export async function countHolds(db: Queryable, schema: Schema): Promise<{ paused: number; error: number }> {
+  const count = (status: string) =>
+    `(select count(*)::int from (select 1 from ${schema}.jobs where status = '${status}' limit ${maxCounted + 1}) c)`;
+  const [row] = await db.query<{ paused: number; error: number }>(
+    `select ${count('PAUSED')} as paused, ${count('ERROR')} as error`,
+  );
+  return row ?? { paused: 0, error: 0 };
+}
+
+/** How many jobs wait behind these targets. */
+export async function readWaitingBehind(db: Queryable, schema: Schema, targetIds: readonly string[]) {
+  const rows = await db.query<{ id: string; waiting: number; oldest: string | null }>(
+    `select t.id, w.waiting, w.oldest from unnest($1::text[]) as t(id) cross join lateral (
+       select count(*)::int as waiting, min(created_at) as oldest from (
+         select created_at from ${schema}.jobs where target_id = t.id and lane_rank is not null limit $2) c) w`,
+    [targetIds, waitingCap + 1],
+  );
+  return new Map(rows.map((row) => [row.id, row]));
+}
+
+export async function readFailingTypes(db: Queryable, schema: Schema): Promise<FailingType[]> {
+  return db.query<FailingType>(
+    `with failed as (
+       select id, type, held_since, error from ${schema}.jobs where status = 'ERROR' order by id desc limit $1),
+     grouped as (
+       select type, count(*)::int as count, (array_agg(id order by held_since desc))[1] as last_job_id
+         from failed group by type order by count(*) desc limit $2)
+     select g.type, g.count, g.last_job_id, f.held_since as last_at, f.error - 'stack' - 'cause' - 'errors' as error
+       from grouped g join failed f on f.id = g.last_job_id order by g.count desc, g.type`,
+    [maxGrouped, shownTypes],
+  );
+}
+
+export interface DisabledAddress {
+  url: string;
+  deliveries: number;
+  since: string;
+}
+
+export async function readDisabledAddresses(db: Queryable, schema: Schema): Promise<DisabledAddress[]> {
+  return db.query<DisabledAddress>(
+    `select url, count(*)::int as deliveries, min(created_at) as since from (
+       select url, created_at from ${schema}.webhook_deliveries where state = 'disabled' limit 5000) d
+      group by url order by count(*) desc limit 10`,
+  );
+}
+
+export interface FailedSchedule {
+  id: string;
+  name: string;
+  at: string;
+  message: string;
+}
+
+/** Of the last day, the latest failure of each schedule. */
+export async function readFailedSchedules(db: Queryable, schema: Schema): Promise<FailedSchedule[]> {
+  const [row] = await db.query<{ any: boolean; since: string }>(
+    `select exists (select from ${schema}.schedules) as any, now() - interval '24 hours' as since`,
+  );
+  if (!row?.any) return [];
+  const { events } = await readLog(db, schema, { types: ['schedule.failed'], since: row.since, limit: 50 });
+  const latest = new Map<string, FailedSchedule>();
+  for (const event of events) {
+    const { schedule_id: id, name, message } = (event.data ?? {}) as Record<string, string>;
+    if (id === undefined || latest.has(id)) continue;
+    latest.set(id, { id, name: name ?? id, at: event.at, message: message ?? '' });
+  }
+  return [...latest.values()];
+}

@@ -1,0 +1,118 @@
+// Sessions of the dashboard: a random token in a cookie stands for an API key. Only the token's SHA-256 is stored,
+// so reading the database gives nobody a session. A session ends with its key: every request looks the key up.
+import { createHash, randomBytes } from 'node:crypto';
+import type { Queryable } from '../../database/database.ts';
+import { controlSchema } from '../../database/identifiers.ts';
+import { type ApiKey, hashKey, keyIdOf, sessionCheck } from './key.ts';
+import type { KeyVerifier } from './verifier.ts';
+
+/** A working day and the evening after it; then a person signs in again. */
+export const sessionSeconds = 12 * 3600;
+// A sign-in link is printed to be clicked at once, by whoever reads the terminal.
+const linkSeconds = 15 * 60;
+// Ending a session on another daemon takes effect within this time.
+const cacheMs = 5000;
+const maxCached = 10_000;
+
+interface SessionRow {
+  key_id: string;
+  key_check: Buffer;
+  expires_at: string;
+}
+
+interface Cached {
+  row: SessionRow | undefined;
+  readAt: number;
+}
+
+export class Sessions {
+  #db: Queryable;
+  #keys: KeyVerifier;
+  #cache = new Map<string, Cached>();
+
+  constructor(db: Queryable, keys: KeyVerifier) {
+    this.#db = db;
+    this.#keys = keys;
+  }
+
+  /** Undefined: the text is not a valid key. */
+  async open(keyText: string): Promise<{ token: string; key: ApiKey } | undefined> {
+    const key = await this.#keys.verify(keyText);
+    if (key === undefined) return undefined;
+    const token = newToken();
+    await store(this.#db, token, 'session', { keyId: key.id, check: sessionCheck(hashKey(keyText)) }, sessionSeconds);
+    return { token, key };
+  }
+
+  /** Undefined: the link was used, has expired, or its key is no longer valid. */
+  async openByLink(linkToken: string): Promise<string | undefined> {
+    const [row] = await this.#db.query<SessionRow>(
+      `delete from ${controlSchema}.sessions where id = $1 and kind = 'link' and expires_at > now()
+       returning key_id, key_check, expires_at`,
+      [digest(linkToken)],
+    );
+    if (row === undefined || (await this.#keyOf(row)) === undefined) return undefined;
+    const token = newToken();
+    await store(this.#db, token, 'session', { keyId: row.key_id, check: row.key_check }, sessionSeconds);
+    return token;
+  }
+
+  /** The key that the session stands for, as it is now. */
+  async verify(token: string): Promise<ApiKey | undefined> {
+    const row = await this.#read(token);
+    if (row === undefined || Date.parse(row.expires_at) <= Date.now()) return undefined;
+    return this.#keyOf(row);
+  }
+
+  async close(token: string): Promise<void> {
+    this.#cache.delete(token);
+    await this.#db.query(`delete from ${controlSchema}.sessions where id = $1 or expires_at < now()`, [digest(token)]);
+  }
+
+  async #keyOf(row: SessionRow): Promise<ApiKey | undefined> {
+    return this.#keys.verifyById(row.key_id, row.key_check);
+  }
+
+  async #read(token: string): Promise<SessionRow | undefined> {
+    const cached = this.#cache.get(token);
+    if (cached !== undefined && performance.now() - cached.readAt < cacheMs) return cached.row;
+    const readAt = performance.now();
+    const [row] = await this.#db.query<SessionRow>(
+      `select key_id, key_check, expires_at from ${controlSchema}.sessions where id = $1 and kind = 'session' and expires_at > now()`,
+      [digest(token)],
+    );
+    this.#cache.delete(token);
+    this.#cache.set(token, { row, readAt });
+    if (this.#cache.size > maxCached) this.#cache.delete(this.#cache.keys().next().value as string);
+    return row;
+  }
+}
+
+/** A token that opens one session of this key, once. */
+export async function createSignInLink(db: Queryable, keyText: string): Promise<string> {
+  const token = newToken();
+  await store(db, token, 'link', { keyId: keyIdOf(keyText) ?? '', check: sessionCheck(hashKey(keyText)) }, linkSeconds);
+  return token;
+}
+
+async function store(
+  db: Queryable,
+  token: string,
+  kind: 'session' | 'link',
+  key: { keyId: string; check: Buffer },
+  seconds: number,
+): Promise<void> {
+  await db.query(
+    `insert into ${controlSchema}.sessions (id, kind, key_id, key_check, expires_at)
+     values ($1, $2, $3, $4, now() + $5::float8 * interval '1 second')`,
+    [digest(token), kind, key.keyId, key.check, seconds],
+  );
+}
+
+function newToken(): string {
+  return randomBytes(32).toString('base64url');
+}
+
+function digest(token: string): Buffer {
+  return createHash('sha256').update(token).digest();
+}
