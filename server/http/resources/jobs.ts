@@ -56,11 +56,20 @@ const listQuery = z.strictObject({
     .optional(),
   held: booleanQuery().optional().describe('true: only jobs that wait for a person (PAUSED, ERROR).'),
   ...filterFields(),
+  parent_id: z.uuid().optional().describe('Only jobs that this job enqueued.'),
+  search: nameField().optional().describe('Part of the type or the target, or the beginning of the id.'),
+  payload: z
+    .string()
+    .max(500)
+    .regex(/^[^=]+=/, 'must be a path and a value, e.g. customer.id=42')
+    .optional()
+    .describe('A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece.'),
   include: z.literal('payload,result').optional().describe('Adds payloads and results; at most 50 jobs per page then.'),
 });
 
 export const operationFilter = z
   .strictObject({
+    ids: z.array(z.uuid()).min(1).max(1000).optional().describe('Only these jobs.'),
     status: z.array(z.enum(statuses)).min(1).max(statuses.length).optional(),
     ...filterFields(),
   })
@@ -222,7 +231,16 @@ function listFilter(
     priority: query.priority,
     createdAfter: query.created_after,
     createdBefore: query.created_before,
+    parentId: query.parent_id,
+    search: query.search,
+    payload: payloadFilter(query.payload),
   };
+}
+
+function payloadFilter(text: string | undefined): JobFilter['payload'] {
+  if (text === undefined) return undefined;
+  const at = text.indexOf('=');
+  return { path: text.slice(0, at).trim().split('.'), value: text.slice(at + 1).trim() };
 }
 
 function withHeld(given: readonly Status[] | undefined, held: boolean | undefined): readonly Status[] | undefined {

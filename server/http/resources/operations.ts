@@ -3,6 +3,7 @@ import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import {
   countJobs,
+  countNotEligible,
   createOperation,
   eligible,
   findOperation,
@@ -48,7 +49,16 @@ const operationSchema = z
   })
   .meta({ id: 'Operation' });
 
-const dryRunSchema = z.strictObject({ dry_run: z.literal(true), action: z.enum(operationActions), matched: z.int() });
+const dryRunSchema = z.strictObject({
+  dry_run: z.literal(true),
+  action: z.enum(operationActions),
+  matched: z.int(),
+  not_eligible: z
+    .array(z.strictObject({ status: z.enum(statuses), count: z.int() }))
+    .describe(
+      'Jobs that match the filter and that the action leaves alone. Of finished jobs only those named by `ids`.',
+    ),
+});
 
 export function operationRoutes(deps: OperationDependencies): RouteGroup {
   const group = new RouteGroup('Operations');
@@ -77,7 +87,8 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
       const filter = toFilter(body.filter);
       if (body.dry_run) {
         const matched = await countJobs(db, tenant.schema, eligible(body.action, filter));
-        return reply(200, { dry_run: true, action: body.action, matched });
+        const notEligible = await countNotEligible(db, tenant.schema, body.action, filter);
+        return reply(200, { dry_run: true, action: body.action, matched, not_eligible: notEligible });
       }
       const { action, author, reason } = body;
       const operation = await createOperation(db, tenant.schema, { action, filter, author, reason });
@@ -123,6 +134,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
 
 function toFilter(given: z.output<typeof operationFilter>): JobFilter {
   return {
+    ids: given.ids,
     statuses: given.status,
     holdKind: given.hold_kind,
     type: given.type,
@@ -139,6 +151,7 @@ function operationToApi(operation: Operation): z.input<typeof operationSchema> {
   const share = matched === 0 ? 1 : Math.min(1, (done + failed) / matched);
   return present(operationSchema, operation, {
     filter: present(operationFilter, filter, {
+      ids: filter.ids && [...filter.ids],
       status: filter.statuses && statuses.filter((status) => filter.statuses?.includes(status)),
     }),
     progress: operation.status === 'finished' ? 100 : Math.floor(share * 100),

@@ -7,7 +7,7 @@ import { build, columnList, columnsOf, defineRead, type RowOf } from '../../data
 import type { Schema } from '../../database/identifiers.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
-import { conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
+import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
 
 export const operationActions = ['cancel', 'resume', 'retry'] as const;
 export type OperationAction = (typeof operationActions)[number];
@@ -61,6 +61,35 @@ export async function countJobs(db: Queryable, schema: Schema, filter: JobFilter
     [all, ...values],
   );
   return row?.count ?? 0;
+}
+
+/** By status: the jobs that match the filter and that the action leaves alone. Of the history, only jobs named by id. */
+export async function countNotEligible(
+  db: Queryable,
+  schema: Schema,
+  action: OperationAction,
+  filter: JobFilter,
+): Promise<{ status: Status; count: number }[]> {
+  const able = eligible(action, { ...filter, statuses: undefined }).statuses ?? [];
+  const wanted = filter.statuses ?? statuses;
+  const others = wanted.filter(
+    (status) => !able.includes(status) && (filter.ids !== undefined || isUnfinished(status)),
+  );
+  if (others.length === 0) return [];
+  const { text, values } = conditionsOf({ ...filter, statuses: others }, 2);
+  const source =
+    filter.ids === undefined
+      ? `(select distinct id from (${unfinishedIds(schema, others, '$1')}) a)`
+      : '(select unnest($2::uuid[]) as id limit $1)';
+  return db.query(
+    `select j.status, count(*)::int as count from ${source} l join ${schema}.jobs j on j.id = l.id where true${text}
+      group by j.status order by count(*) desc, j.status`,
+    [all, ...values],
+  );
+}
+
+function isUnfinished(status: Status): boolean {
+  return areUnfinished([status]);
 }
 
 export interface NewOperation {

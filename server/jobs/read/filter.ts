@@ -7,6 +7,8 @@ import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
 import { heldStatuses, ownedStatuses, type Status, waitingStatuses } from '../model/states.ts';
 
 export interface JobFilter {
+  /** Only these. */
+  ids?: readonly string[] | undefined;
   statuses?: readonly Status[] | undefined;
   type?: string | undefined;
   queue?: string | undefined;
@@ -15,6 +17,11 @@ export interface JobFilter {
   holdKind?: HoldKind | undefined;
   createdAfter?: string | undefined;
   createdBefore?: string | undefined;
+  parentId?: string | undefined;
+  /** Part of the type or the target, or the beginning of the id. */
+  search?: string | undefined;
+  /** The value at a path of the payload, as text. */
+  payload?: { path: readonly string[]; value: string } | undefined;
   /** Of failed jobs: those with, or without, one of these codes. */
   errorCodes?: readonly string[] | undefined;
   otherErrorCodes?: readonly string[] | undefined;
@@ -35,6 +42,7 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
     values.push(value);
     parts.push(` and ${part(`$${first + values.length - 1}`)}`);
   };
+  add((p) => `j.id = any(${p}::uuid[])`, filter.ids);
   add((p) => `j.status = any(${p}::text[])`, filter.statuses);
   add((p) => `j.type = ${p}`, filter.type);
   add((p) => `j.queue = ${p}`, filter.queue);
@@ -43,6 +51,17 @@ export function conditionsOf(filter: JobFilter, first: number): Conditions {
   add((p) => `${holdKindSql} = ${p}`, filter.holdKind);
   add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
   add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
+  add((p) => `j.parent_id = ${p}::uuid`, filter.parentId);
+  add(
+    (p) =>
+      `(position(${p} in lower(j.type)) > 0 or position(${p} in lower(j.target_id)) > 0 or starts_with(j.id::text, ${p}))`,
+    filter.search?.toLowerCase(),
+  );
+  if (filter.payload !== undefined) {
+    const { path, value } = filter.payload;
+    values.push(path, value);
+    parts.push(` and j.payload #>> $${first + values.length - 2}::text[] = $${first + values.length - 1}`);
+  }
   add((p) => `j.error ->> 'code' = any(${p}::text[])`, filter.errorCodes);
   add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, filter.otherErrorCodes);
   return { text: parts.join(''), values };

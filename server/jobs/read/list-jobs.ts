@@ -82,12 +82,28 @@ export async function pageOfIds(
 ): Promise<IdPage> {
   if (filter.statuses?.length === 0) return { ids: [], next: undefined };
   const before = page.before ?? lastUuid;
+  if (filter.ids !== undefined) return pageOfNamed(db, schema, filter, page.limit, before);
   if (filter.targetId === undefined && areUnfinished(filter.statuses)) {
     const few = await pageOfUnfinished(db, schema, filter, filter.statuses, page.limit, before);
     if (few !== undefined) return few;
   }
   const scan = orderedScan(schema, filter, await hasLongLane(db, schema, filter.targetId));
   return inSlices(page.limit, before, (from) => readSlice(db, scan, filter, page.limit, from));
+}
+
+async function pageOfNamed(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  limit: number,
+  before: string,
+): Promise<IdPage> {
+  const { text, values } = conditionsOf(filter, 3);
+  const rows = await db.query<{ id: string }>(
+    `select j.id from ${schema}.jobs j where j.id < $1::uuid${text} order by j.id desc limit $2`,
+    [before, limit + 1, ...values],
+  );
+  return takePage(rows, limit);
 }
 
 async function hasLongLane(db: Queryable, schema: Schema, targetId: string | undefined): Promise<boolean> {
@@ -152,16 +168,21 @@ async function readSlice(
   const { text, values } = conditionsOf(filter, 4 + scan.values.length);
   const rows = await db.query<{ id: string }>(
     `select j.id from (${scan.text}) j where true${text} order by j.id desc limit $3`,
-    [from, sliceRows, limit + 1, ...scan.values, ...values],
+    [from, rowsOf(filter), limit + 1, ...scan.values, ...values],
   );
   if (rows.length > limit) return { rows, reached: undefined };
   const [last] = await db.query<{ id: string }>(`select id from (${scan.text}) j order by id desc offset $3 limit 1`, [
     from,
-    sliceRows,
-    sliceRows - 1,
+    rowsOf(filter),
+    rowsOf(filter) - 1,
     ...scan.values,
   ]);
   return { rows, reached: last?.id };
+}
+
+/** Payloads take longer to read than the rest of a row. */
+function rowsOf(filter: JobFilter): number {
+  return filter.payload === undefined ? sliceRows : sliceRows / 10;
 }
 
 interface IndexScan {
@@ -170,17 +191,19 @@ interface IndexScan {
 }
 
 // The columns that the conditions of a filter use.
-const filterColumns = 'id, status, type, queue, target_id, priority, created_at, error, hold';
+const filterColumns = 'id, status, type, queue, target_id, priority, created_at, parent_id, error, hold';
 
 /** The next slice in id order ($1: before this id, $2: this many rows), by the index that fits; own values from $4. */
 function orderedScan(schema: Schema, filter: JobFilter, longLane: boolean): IndexScan {
+  // Payloads can be large: only a search in them reads them.
+  const columns = filter.payload === undefined ? filterColumns : `${filterColumns}, payload`;
   const ordered = (where: string) =>
-    `select ${filterColumns} from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
+    `select ${columns} from ${schema}.jobs where ${where} and id < $1::uuid order by id desc limit $2`;
   const combineScans = (...parts: string[]) =>
     `select * from (${parts.map((part) => `(${part})`).join(' union all ')}) h order by id desc limit $2`;
   if (filter.targetId !== undefined && !longLane) {
     // The index of waiting jobs is in lane order: all of them are read and sorted by id first.
-    const line = `select ${filterColumns} from ${schema}.jobs where target_id = $4 and lane_rank is not null offset 0`;
+    const line = `select ${columns} from ${schema}.jobs where target_id = $4 and lane_rank is not null offset 0`;
     const text = combineScans(
       // jobs_target_id_id
       ordered('target_id = $4 and not lane_head and lane_rank is null'),

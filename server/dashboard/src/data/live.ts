@@ -117,14 +117,14 @@ export class LiveStream {
         this.state.set({ kind: 'live' });
         return;
       case 'reset':
-        this.#tell('reset');
+        this.#publish('reset');
         return;
       case 'snapshot':
       case 'closed':
         return;
       default:
         this.#measure(data.at);
-        this.#tell(data as LiveEvent);
+        this.#publish(data as LiveEvent);
     }
   }
 
@@ -136,7 +136,7 @@ export class LiveStream {
     else if (this.state.value.kind !== 'live') this.state.set({ kind: 'live' });
   }
 
-  #tell(event: LiveEvent | 'reset'): void {
+  #publish(event: LiveEvent | 'reset'): void {
     for (const listener of [...this.#listeners]) listener(event);
   }
 }

@@ -21,7 +21,7 @@ interface QueryOptions {
 
 // Small enough to feel live, large enough that fifty events a second cost one request every other second.
 const gapMs = 2000;
-const settleMs = 250;
+const firstWaitMs = 250;
 const maxKept = 40;
 const kept = new Map<string, unknown>();
 
@@ -107,7 +107,7 @@ class Reader {
     if (this.#timer !== undefined) return;
     // A slow answer is asked for less often.
     const gap = Math.max(gapMs, this.#tookMs * 5);
-    const wait = Math.max(settleMs, this.#lastAt + gap - performance.now());
+    const wait = Math.max(firstWaitMs, this.#lastAt + gap - performance.now());
     this.#timer = setTimeout(() => {
       this.#timer = undefined;
       void this.#run();

@@ -234,7 +234,6 @@ function BulkBar({ filters, jobs, selected, clear, onDone }: BulkBarProps) {
       <span class="small">On {of}:</span>
       <BulkButton action="resume" filter={filter} label="Resume" onDone={onDone} quiet />
       <BulkButton action="retry" filter={filter} label="Retry failed" onDone={onDone} quiet />
-      <BulkButton action="canary" filter={filter} label="Canary" onDone={onDone} quiet />
       <BulkButton action="cancel" filter={filter} label="Cancel" onDone={onDone} quiet />
       {selected.size > 0 && (
         <button type="button" class="link" onClick={clear}>

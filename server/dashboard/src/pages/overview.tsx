@@ -96,7 +96,7 @@ function AttentionView({ data, onChange }: { data: Attention; onChange: () => vo
 
 function FailingTypes({ types, onChange }: { types: Attention['failing_types']; onChange: () => void }) {
   if (types.length === 0) return null;
-  const most = Math.max(...types.map((each) => each.count));
+  const max = Math.max(...types.map((each) => each.count));
   return (
     <section class="card">
       <h2>Failing types</h2>
@@ -110,7 +110,7 @@ function FailingTypes({ types, onChange }: { types: Attention['failing_types']; 
               <span class="failing-count">{number(each.count)}</span>
             </div>
             <div class="share" aria-hidden="true">
-              <span style={{ width: `${(each.count / most) * 100}%` }} />
+              <span style={{ width: `${(each.count / max) * 100}%` }} />
             </div>
             <p class="small">
               <span class="clip">{each.error?.message ?? 'No message'}</span>

@@ -7,7 +7,7 @@ import { chooseTheme, theme } from '../data/theme.ts';
 import type { Lane } from '../data/types.ts';
 import { Dialog } from './dialog.tsx';
 import { Icon, type IconName } from './icons.tsx';
-import { entries } from './shell.tsx';
+import { entries } from './nav-entries.ts';
 
 const open = new Store<'closed' | 'palette' | 'keys'>('closed');
 

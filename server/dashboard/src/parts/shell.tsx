@@ -6,35 +6,14 @@ import { holds } from '../data/holds.ts';
 import { live } from '../data/live.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf, navigate, usePlace } from '../data/router.ts';
-import { chooseTenant, isOperator, may, session, signOut, version } from '../data/session.ts';
+import { chooseTenant, session, signOut, version } from '../data/session.ts';
 import { useStore } from '../data/store.ts';
 import { chooseTheme, theme } from '../data/theme.ts';
 import type { Tenant } from '../data/types.ts';
-import { Icon, type IconName } from './icons.tsx';
+import { Icon } from './icons.tsx';
+import { entries, type NavEntry } from './nav-entries.ts';
 import { openPalette } from './palette.tsx';
 import { span, useNow } from './time.tsx';
-
-interface Entry {
-  to: string;
-  label: string;
-  icon: IconName;
-  shown?: () => boolean;
-}
-
-export const entries: readonly Entry[] = [
-  { to: '/', label: 'Overview', icon: 'overview' },
-  { to: '/targets', label: 'Targets', icon: 'targets' },
-  { to: '/jobs', label: 'Jobs', icon: 'jobs' },
-  { to: '/workers', label: 'Workers', icon: 'workers' },
-  { to: '/schedules', label: 'Schedules', icon: 'schedules' },
-  { to: '/webhooks', label: 'Webhooks', icon: 'webhooks' },
-  { to: '/events', label: 'Events', icon: 'events' },
-  { to: '/operations', label: 'Operations', icon: 'operations' },
-  { to: '/capacity', label: 'Capacity', icon: 'capacity' },
-  { to: '/keys', label: 'Keys', icon: 'keys', shown: () => may('admin') },
-  { to: '/settings', label: 'Settings', icon: 'settings', shown: isOperator },
-  { to: '/tenants', label: 'Tenants', icon: 'tenants', shown: isOperator },
-];
 
 // What fits at the bottom of a phone; the rest is one tap away.
 const firstOnPhones = 3;
@@ -98,7 +77,7 @@ function NavLinks() {
   );
 }
 
-function NavLink({ entry }: { entry: Entry }) {
+function NavLink({ entry }: { entry: NavEntry }) {
   const { path } = usePlace();
   const count = useStore(holds);
   if (entry.shown && !entry.shown()) return null;
