@@ -1,0 +1,84 @@
+import { expect, it } from 'vitest';
+import { describeInBrowser, openDashboard, useBrowser } from '../support/browser.ts';
+import { eventually } from '../support/eventually.ts';
+
+const context = useBrowser();
+const failing = { type: 'demo.fail', payload: { times: 1, recoverable: false } };
+
+describeInBrowser('holds', () => {
+  it('shows a hold with its reason, its stack and what waits, and resumes it', async () => {
+    const { page, api } = await openDashboard(context);
+    const job = await api('POST', '/api/targets/press-1/jobs', failing);
+    const next = await api('POST', '/api/targets/press-1/jobs', { type: 'demo.echo', payload: { n: 1 } });
+    const card = page.getByRole('article', { name: 'demo.fail on press-1' });
+    await card.getByText('failing on purpose, attempt 1 of 1', { exact: true }).waitFor();
+    await card.getByText('1 job waits behind it').waitFor();
+    await card.getByText('Fatal, attempt 1').click();
+    await card.getByText(/basics\.ts/).waitFor();
+
+    await card.getByRole('button', { name: 'Resume' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Resume job' });
+    await dialog.getByLabel('Reason').fill('The disk was replaced');
+    await dialog.getByLabel('Your name').fill('ann');
+    await dialog.getByRole('button', { name: 'Resume job' }).click();
+    await card.waitFor({ state: 'detached' });
+    await eventually(async () => expect(await api('GET', `/api/jobs/${next.id}`)).toMatchObject({ status: 'SUCCESS' }));
+    await page.goto(page.url().replace(/\/$/, `/jobs/${job.id}`));
+    await page.getByText('The disk was replaced').waitFor();
+    await page.getByText(/^ann \(key:/).waitFor();
+  });
+
+  it('resolves a job with a result from its lane', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    const job = await api('POST', '/api/targets/press-2/jobs', failing);
+    await goTo('/targets?show=held&search=press-2');
+    const lane = page.getByRole('article', { name: 'Target press-2' });
+    await lane.getByRole('button', { name: 'Resolve' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Resolve job' });
+    await dialog.getByLabel('Result').fill('{ broken');
+    await dialog.getByRole('button', { name: 'Resolve job' }).click();
+    await dialog.getByRole('alert').waitFor();
+    await dialog.getByLabel('Result').fill('{ "done_by": "hand" }');
+    await dialog.getByRole('button', { name: 'Resolve job' }).click();
+    await lane.waitFor({ state: 'detached' });
+    expect(await api('GET', `/api/jobs/${job.id}`)).toMatchObject({ status: 'SUCCESS', result: { done_by: 'hand' } });
+  });
+
+  it('pauses a target with a reason, shows who did it, and undoes it', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    await api('POST', '/api/targets/press-3/jobs', { type: 'demo.echo', payload: {} });
+    await goTo('/targets?search=press-3');
+    await page.getByRole('button', { name: 'Pause target press-3' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Pause press-3' });
+    await dialog.getByLabel('Reason').fill('Maintenance');
+    await dialog.getByLabel('Your name').fill('ben');
+    await dialog.getByRole('button', { name: 'Pause target' }).click();
+    await page.getByText('Paused by ben: Maintenance').waitFor();
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await eventually(async () => expect(await api('GET', '/api/targets/press-3')).toMatchObject({ paused: false }));
+  });
+
+  it('retries all failed jobs of a type after a dry run that says what is left alone', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    const ids: unknown[] = [];
+    for (let n = 0; n < 3; n++) ids.push((await api('POST', `/api/targets/bulk-${n}/jobs`, failing)).id);
+    const paused = await api('POST', '/api/targets/bulk-9/jobs', { ...failing, run_at: '2090-01-01T00:00:00Z' });
+    await api('POST', `/api/jobs/${paused.id}/pause`, {});
+    for (const id of ids) {
+      await eventually(async () => expect(await api('GET', `/api/jobs/${id}`)).toMatchObject({ status: 'ERROR' }));
+    }
+    await goTo('/jobs?held=true&type=demo.fail&search=bulk-');
+    await page.getByText('bulk-0').waitFor();
+    await page.getByLabel('Select all that are loaded').check();
+    await page.getByRole('button', { name: 'Retry failed' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Retry jobs' });
+    await dialog.getByText('3 jobs will be retried').waitFor();
+    await dialog.getByText('1 paused: is paused, not failed').waitFor();
+    await dialog.getByRole('button', { name: 'Retry 3 jobs' }).click();
+    await dialog.getByText('3 of 3 done').waitFor();
+    for (const id of ids) {
+      await eventually(async () => expect(await api('GET', `/api/jobs/${id}`)).toMatchObject({ status: 'SUCCESS' }));
+    }
+    expect(await api('GET', `/api/jobs/${paused.id}`)).toMatchObject({ status: 'PAUSED' });
+  });
+});
