@@ -6,7 +6,7 @@ import { ownedStatuses } from '../model/states.ts';
 import { type LaneJob, laneColumns, maxCounted } from './read-lane.ts';
 import type { Target } from './target.ts';
 
-export type LaneSelection = 'all' | 'held' | 'paused' | 'running';
+type LaneSelection = 'all' | 'held' | 'paused' | 'running';
 
 export interface LaneRequest {
   selection: LaneSelection;
@@ -25,7 +25,7 @@ export interface LaneRow {
   oldestWaitingAt: string | null;
 }
 
-export interface HeadJob extends LaneJob {
+interface HeadJob extends LaneJob {
   progress: number | null;
   progress_message: string | null;
   attempt: number;

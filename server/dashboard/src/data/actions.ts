@@ -3,8 +3,7 @@ import { toast } from '../parts/toasts.tsx';
 import { api, enc } from './api.ts';
 import type { Hold, JobSummary, LaneJob, Status } from './types.ts';
 
-export const jobActions = ['resume', 'resolve', 'skip', 'pause', 'cancel'] as const;
-export type JobAction = (typeof jobActions)[number];
+export type JobAction = 'resume' | 'resolve' | 'skip' | 'pause' | 'cancel';
 
 export interface Actionable {
   id: string;

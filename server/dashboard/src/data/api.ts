@@ -39,12 +39,8 @@ export interface RequestOptions {
   headers?: Record<string, string>;
 }
 
-/** Counted for tests that prove that an idle page asks for nothing. */
-export const requests = { sent: 0 };
-
 export async function api<T>(path: string, options: RequestOptions = {}): Promise<T> {
   const { method = 'GET', body, signal } = options;
-  requests.sent += 1;
   let response: Response;
   try {
     response = await fetch(apiUrl(path), {

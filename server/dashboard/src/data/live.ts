@@ -4,7 +4,7 @@ import { apiHeaders, apiUrl, sessionEnded } from './api.ts';
 import { Store } from './store.ts';
 import type { LiveEvent } from './types.ts';
 
-export type LiveState =
+type LiveState =
   | { kind: 'off' | 'connecting' | 'live' }
   | { kind: 'behind'; seconds: number }
   | { kind: 'lost'; since: number };
@@ -18,7 +18,7 @@ const maxRetryMs = 20_000;
 // Events arrive within a second; later than this is worth a word.
 const behindSeconds = 6;
 
-export class LiveStream {
+class LiveStream {
   readonly state = new Store<LiveState>({ kind: 'off' });
   #listeners = new Set<Listener>();
   #lastId: string | undefined;

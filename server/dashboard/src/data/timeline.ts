@@ -1,7 +1,7 @@
 // A job's history as bars on one time axis: its states, its attempts with their leases, its phases.
 import type { Job, LiveEvent, Status } from './types.ts';
 
-export interface Bar {
+interface Bar {
   from: number;
   /** Undefined: still going on. */
   to: number | undefined;

@@ -1,18 +1,16 @@
 // The API's answers, as far as the page reads them.
-export const statuses = [
-  'PENDING',
-  'QUEUED',
-  'CLAIMED',
-  'PREPARING',
-  'LEASE_PENDING',
-  'RUNNING',
-  'PAUSED',
-  'ERROR',
-  'SUCCESS',
-  'PARTIAL',
-  'CANCELED',
-] as const;
-export type Status = (typeof statuses)[number];
+export type Status =
+  | 'PENDING'
+  | 'QUEUED'
+  | 'CLAIMED'
+  | 'PREPARING'
+  | 'LEASE_PENDING'
+  | 'RUNNING'
+  | 'PAUSED'
+  | 'ERROR'
+  | 'SUCCESS'
+  | 'PARTIAL'
+  | 'CANCELED';
 export type Scope = 'read' | 'enqueue' | 'control' | 'worker' | 'admin';
 export type HoldKind = 'user' | 'drain' | 'budget' | 'error' | 'handler';
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
@@ -77,7 +75,7 @@ export interface JobSummary {
   result?: unknown;
 }
 
-export interface Phase {
+interface Phase {
   name: string;
   status: string;
   progress: number;

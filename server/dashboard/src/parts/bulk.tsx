@@ -9,7 +9,7 @@ import { ReasonFields } from './job-actions.tsx';
 import { Progress, wordOf } from './status.tsx';
 import { number } from './time.tsx';
 
-export type BulkAction = 'resume' | 'retry' | 'cancel' | 'canary';
+type BulkAction = 'resume' | 'retry' | 'cancel' | 'canary';
 
 export interface BulkFilter {
   ids?: string[];
@@ -96,15 +96,7 @@ export function BulkButton({ action, filter, label, onDone, quiet = false }: Bul
   );
 }
 
-export function BulkDialog({
-  action,
-  filter,
-  onClose,
-}: {
-  action: BulkAction;
-  filter: BulkFilter;
-  onClose: () => void;
-}) {
+function BulkDialog({ action, filter, onClose }: { action: BulkAction; filter: BulkFilter; onClose: () => void }) {
   const [dryRun, setDryRun] = useState<DryRun>();
   const [operation, setOperation] = useState<Operation>();
   const [error, setError] = useState<string>();
@@ -198,7 +190,7 @@ export function FilterText({ filter }: { filter: object }) {
 
 const pollMs = 700;
 
-export function OperationProgress({ first, onClose }: { first: Operation; onClose: () => void }) {
+function OperationProgress({ first, onClose }: { first: Operation; onClose: () => void }) {
   const [operation, setOperation] = useState(first);
   const [error, setError] = useState<string>();
   useEffect(() => {

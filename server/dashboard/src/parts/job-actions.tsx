@@ -54,7 +54,7 @@ interface ActionDialogProps {
   onDone?: () => void;
 }
 
-export function ActionDialog({ job, action, onClose, onDone }: ActionDialogProps) {
+function ActionDialog({ job, action, onClose, onDone }: ActionDialogProps) {
   const text = actionTexts[action];
   const [error, setError] = useState<string>();
   const [busy, setBusy] = useState(false);

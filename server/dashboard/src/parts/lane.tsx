@@ -144,7 +144,7 @@ function initials(type: string): string {
   return (type.split(/[.:/]/).at(-1) ?? type).slice(0, 2);
 }
 
-export function LaneActions({ lane, onChange }: { lane: Lane; onChange: () => void }) {
+function LaneActions({ lane, onChange }: { lane: Lane; onChange: () => void }) {
   const [asks, setAsks] = useState(false);
   const { head } = lane;
   if (!may('control')) return <div class="lane-actions" />;

@@ -22,7 +22,7 @@ describe('a bulk operation', () => {
     const d = await addJob(control, {});
     const counted = await begin('cancel', { type: 'demo.echo' }, { dry_run: true });
     expect(counted.status).toBe(200);
-    expect(counted.body).toEqual({ dry_run: true, action: 'cancel', matched: 3 });
+    expect(counted.body).toEqual({ dry_run: true, action: 'cancel', matched: 3, not_eligible: [] });
     expect(await statusOf(d)).toBe('QUEUED');
     const begun = await begin('cancel', { type: 'demo.echo' });
     expect(begun.status).toBe(202);
