@@ -41,7 +41,10 @@ async function fill({ api, daemon }: Dashboard): Promise<{ job: string; target: 
   await api('POST', `${path}/jobs`, { type: script, payload: {} });
   await eventually(async () => expect(await api('GET', `/api/jobs/${job.id}`)).toMatchObject({ status: 'ERROR' }));
   await api('POST', `${path}/pause`, { reason: script, author: script });
-  const paused = await api('POST', `/api/targets/${randomUUID()}/jobs`, { type: 'demo.sleep', payload: { seconds: 60 } });
+  const paused = await api('POST', `/api/targets/${randomUUID()}/jobs`, {
+    type: 'demo.sleep',
+    payload: { seconds: 60 },
+  });
   await api('POST', `/api/jobs/${paused.id}/pause`, { reason: script, author: script });
   await api('POST', '/api/schedules', {
     name: `${script} ${randomUUID()}`,
