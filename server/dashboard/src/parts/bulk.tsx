@@ -9,7 +9,7 @@ import { ReasonFields } from './job-actions.tsx';
 import { Progress, wordOf } from './status.tsx';
 import { number } from './time.tsx';
 
-type BulkAction = 'resume' | 'retry' | 'cancel' | 'canary';
+type BulkAction = 'resume' | 'retry' | 'cancel';
 
 export interface BulkFilter {
   ids?: string[];
@@ -28,36 +28,28 @@ interface DryRun {
   not_eligible: { status: Status; count: number }[];
 }
 
-const verbs: Record<
-  BulkAction,
-  { label: string; past: string; explain: string; icon: 'resume' | 'again' | 'cancel' | 'canary' }
-> = {
-  resume: {
-    label: 'Resume',
-    past: 'resumed',
-    icon: 'resume',
-    explain: 'Paused and failed jobs run again, each first in its lane, in the order of their lanes.',
-  },
-  retry: {
-    label: 'Retry',
-    past: 'retried',
-    icon: 'again',
-    explain:
-      'Failed jobs run again with a fresh set of attempts. Each goes first in its lane, and lanes keep their order.',
-  },
-  cancel: {
-    label: 'Cancel',
-    past: 'canceled',
-    icon: 'cancel',
-    explain: 'Ends every job that has not ended. Running handlers are asked to stop. This cannot be undone.',
-  },
-  canary: {
-    label: 'Canary',
-    past: 'resumed',
-    icon: 'canary',
-    explain: 'Lets exactly one of these jobs run. If it succeeds, the others are resumed; if not, they stay held.',
-  },
-};
+const verbs: Record<BulkAction, { label: string; past: string; explain: string; icon: 'resume' | 'again' | 'cancel' }> =
+  {
+    resume: {
+      label: 'Resume',
+      past: 'resumed',
+      icon: 'resume',
+      explain: 'Paused and failed jobs run again, each first in its lane, in the order of their lanes.',
+    },
+    retry: {
+      label: 'Retry',
+      past: 'retried',
+      icon: 'again',
+      explain:
+        'Failed jobs run again with a fresh set of attempts. Each goes first in its lane, and lanes keep their order.',
+    },
+    cancel: {
+      label: 'Cancel',
+      past: 'canceled',
+      icon: 'cancel',
+      explain: 'Ends every job that has not ended. Running handlers are asked to stop. This cannot be undone.',
+    },
+  };
 
 /** Why an action leaves a job alone. */
 function whyNot(action: BulkAction, status: Status): string {

@@ -19,7 +19,6 @@ const paths = {
   more: 'M3.5 8h.1M8 8h.1M12.5 8h.1',
   close: 'M4 4l8 8M12 4l-8 8',
   resume: 'M5 3.5v9l7-4.5z',
-  canary: 'M5 3.5v9l5-4.5zM12.5 4v8',
   resolve: 'M3 8.5 6.5 12 13 4.5',
   skip: 'M3 4v8l5-4zM8.5 4v8l5-4z',
   cancel: 'M8 2.2a5.8 5.8 0 1 0 0 11.6A5.8 5.8 0 0 0 8 2.2M4.2 4.2l7.6 7.6',
