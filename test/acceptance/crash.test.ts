@@ -65,7 +65,7 @@ test('a daemon that stood still past its lease can neither finish nor go on', as
   }, patient);
   zombie.kill('SIGCONT');
   await eventually(async () => expect(await zombie.isReady()).toBe(true), patient);
-  await eventually(() => expect(zombie.output()).toMatch(/lease ran out|lost/), patient);
+  await eventually(() => expect(zombie.output()).toMatch(/lease expired|lost/), patient);
   expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'successor', attempt: 2 });
   gate.release();
   await eventually(async () => {

@@ -35,8 +35,11 @@ export class OutcomeQueues<T extends FinishedAttempt> {
 
   /** `lease` stands for all outcomes of one lease. */
   add(item: T, lease: object, isLast: boolean): void {
-    const queue = this.#byLease.get(lease) ?? this.#choose(item.targetId === null ? maxFreeQueues : maxLaneQueues);
-    this.#byLease.set(lease, queue);
+    let queue = this.#byLease.get(lease);
+    if (queue === undefined) {
+      queue = this.#choose(item.targetId === null ? maxFreeQueues : maxLaneQueues);
+      this.#byLease.set(lease, queue);
+    }
     queue.add(item, isLast);
   }
 

@@ -39,6 +39,8 @@ async function jobsOf(id: string) {
 }
 
 test('however many daemons look, each time is fired once', async () => {
+  // Schedules that other tests left due are not counted.
+  await fireDueSchedules(firing(), context.tenant);
   const schedule = await addSchedule({ missed: 'all', author: 'ann' });
   await makeDue(schedule.id, '4 hours');
   const fired = await Promise.all(Array.from({ length: 6 }, () => fireDueSchedules(firing(), context.tenant)));
