@@ -7,7 +7,7 @@ import { useQuery } from '../data/query.ts';
 import { may, session } from '../data/session.ts';
 import type { ApiKey, Scope } from '../data/types.ts';
 import { Copy } from '../parts/copy.tsx';
-import { Dialog, Field } from '../parts/dialog.tsx';
+import { Dialog, DialogFoot, Field } from '../parts/dialog.tsx';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Ago } from '../parts/time.tsx';
 import { toast } from '../parts/toasts.tsx';
@@ -161,19 +161,9 @@ function NewKeyDialog({ onClose, onMade }: { onClose: () => void; onMade: (key: 
         <Field label="Ends" hint="Leave it empty for a key without an end.">
           <input name="expires_at" type="datetime-local" />
         </Field>
-        {error && (
-          <p class="field-error" role="alert">
-            {error}
-          </p>
-        )}
-        <footer class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Back
-          </button>
-          <button type="submit" class="button button-main">
-            Make key
-          </button>
-        </footer>
+        <DialogFoot error={error} onClose={onClose}>
+          Make key
+        </DialogFoot>
       </form>
     </Dialog>
   );

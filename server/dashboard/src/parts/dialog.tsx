@@ -57,3 +57,33 @@ export function Field({ label, hint, children }: { label: string; hint?: string;
     </label>
   );
 }
+
+interface DialogFootProps {
+  /** What went wrong with the last try. */
+  error: string | undefined;
+  onClose: () => void;
+  danger?: boolean | undefined;
+  busy?: boolean;
+  children: ComponentChildren;
+}
+
+/** The end of a dialog's form: its error, the way back and the button that sends it. */
+export function DialogFoot({ error, onClose, danger = false, busy = false, children }: DialogFootProps) {
+  return (
+    <>
+      {error && (
+        <p class="field-error" role="alert">
+          {error}
+        </p>
+      )}
+      <footer class="dialog-foot">
+        <button type="button" class="button" onClick={onClose}>
+          Back
+        </button>
+        <button type="submit" class={danger ? 'button button-danger' : 'button button-main'} disabled={busy}>
+          {children}
+        </button>
+      </footer>
+    </>
+  );
+}

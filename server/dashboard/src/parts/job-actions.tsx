@@ -12,7 +12,7 @@ import {
 } from '../data/actions.ts';
 import { ApiError } from '../data/api.ts';
 import { may } from '../data/session.ts';
-import { Dialog, Field } from './dialog.tsx';
+import { Dialog, DialogFoot, Field } from './dialog.tsx';
 import { Icon } from './icons.tsx';
 import { holdSentence } from './status.tsx';
 
@@ -99,19 +99,9 @@ function ActionDialog({ job, action, onClose, onDone }: ActionDialogProps) {
           </Field>
         )}
         <ReasonFields />
-        {error && (
-          <p class="field-error" role="alert">
-            {error}
-          </p>
-        )}
-        <footer class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Back
-          </button>
-          <button type="submit" class={text.danger ? 'button button-danger' : 'button button-main'} disabled={busy}>
-            {text.label} job
-          </button>
-        </footer>
+        <DialogFoot error={error} onClose={onClose} danger={text.danger} busy={busy}>
+          {text.label} job
+        </DialogFoot>
       </form>
     </Dialog>
   );

@@ -5,7 +5,7 @@ import { ApiError, enc } from '../data/api.ts';
 import { hrefOf } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { HeadJob, Lane, LaneJob } from '../data/types.ts';
-import { Dialog, Field } from './dialog.tsx';
+import { Dialog, DialogFoot, Field } from './dialog.tsx';
 import { Icon } from './icons.tsx';
 import { JobActions, ReasonFields } from './job-actions.tsx';
 import { holdSentence, Progress, StatusMark, toneOf, wordOf } from './status.tsx';
@@ -206,19 +206,9 @@ export function PauseDialog({
         <Field label="Until" hint="Your local time. Leave it empty to pause until somebody resumes it.">
           <input name="until" type="datetime-local" />
         </Field>
-        {error && (
-          <p class="field-error" role="alert">
-            {error}
-          </p>
-        )}
-        <footer class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Back
-          </button>
-          <button type="submit" class="button button-main">
-            Pause target
-          </button>
-        </footer>
+        <DialogFoot error={error} onClose={onClose}>
+          Pause target
+        </DialogFoot>
       </form>
     </Dialog>
   );

@@ -4,7 +4,7 @@ import { named } from '../data/actions.ts';
 import { type ApiError, api } from '../data/api.ts';
 import { navigate } from '../data/router.ts';
 import type { Job } from '../data/types.ts';
-import { Dialog, Field } from './dialog.tsx';
+import { Dialog, DialogFoot, Field } from './dialog.tsx';
 import { Icon } from './icons.tsx';
 import { toast } from './toasts.tsx';
 
@@ -61,19 +61,9 @@ function RunAgainDialog({ job, onClose }: { job: Job; onClose: () => void }) {
             defaultValue={JSON.stringify(job.payload, null, 2)}
           />
         </Field>
-        {error && (
-          <p class="field-error" role="alert">
-            {error}
-          </p>
-        )}
-        <footer class="dialog-foot">
-          <button type="button" class="button" onClick={onClose}>
-            Back
-          </button>
-          <button type="submit" class="button button-main">
-            Enqueue job
-          </button>
-        </footer>
+        <DialogFoot error={error} onClose={onClose}>
+          Enqueue job
+        </DialogFoot>
       </form>
     </Dialog>
   );
