@@ -33,7 +33,7 @@ export default defineConfig({
       ],
       reporter: ['text-summary', 'json-summary', 'html'],
       reportsDirectory: 'coverage',
-      thresholds: { lines: 80 },
+      thresholds: { lines: 92 },
     },
   },
 });
