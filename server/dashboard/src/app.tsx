@@ -21,9 +21,9 @@ import { TenantsPage } from './pages/tenants.tsx';
 import { WebhooksPage } from './pages/webhooks.tsx';
 import { WorkersPage } from './pages/workers.tsx';
 import { Empty } from './parts/feedback.tsx';
-import { Palette } from './parts/palette.tsx';
-import { Shell } from './parts/shell.tsx';
-import { Toasts } from './parts/toasts.tsx';
+import { Palette } from './parts/shell/palette.tsx';
+import { Shell } from './parts/shell/shell.tsx';
+import { Toasts } from './parts/shell/toasts.tsx';
 
 export function App() {
   const now = useStore(session);

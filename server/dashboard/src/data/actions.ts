@@ -1,5 +1,5 @@
 // What a person can do to a job or a target, when, and how it is sent.
-import { toast } from '../parts/toasts.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 import { api, enc } from './api.ts';
 import type { Hold, JobSummary, LaneJob, Status } from './types.ts';
 

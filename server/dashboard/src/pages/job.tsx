@@ -8,14 +8,14 @@ import { may } from '../data/session.ts';
 import type { Job, JobSummary, LiveEvent, Why } from '../data/types.ts';
 import { Copy } from '../parts/copy.tsx';
 import { ErrorNote, Waiting } from '../parts/feedback.tsx';
-import { JobActions } from '../parts/job-actions.tsx';
-import { ErrorsView, History } from '../parts/job-history.tsx';
-import { JobLogs } from '../parts/job-logs.tsx';
+import { JobActions } from '../parts/jobs/job-actions.tsx';
+import { ErrorsView, History } from '../parts/jobs/job-history.tsx';
+import { JobLogs } from '../parts/jobs/job-logs.tsx';
+import { RunAgain } from '../parts/jobs/run-again.tsx';
+import { Progress, StatusMark } from '../parts/jobs/status.tsx';
+import { Waterfall } from '../parts/jobs/waterfall.tsx';
 import { Document } from '../parts/json-tree.tsx';
-import { RunAgain } from '../parts/run-again.tsx';
-import { Progress, StatusMark } from '../parts/status.tsx';
 import { Ago, number, Sentence, span } from '../parts/time.tsx';
-import { Waterfall } from '../parts/waterfall.tsx';
 
 const shownEvents = 1000;
 

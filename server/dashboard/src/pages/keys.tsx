@@ -9,8 +9,8 @@ import type { ApiKey, Scope } from '../data/types.ts';
 import { Copy } from '../parts/copy.tsx';
 import { Dialog, DialogFoot, Field } from '../parts/dialog.tsx';
 import { Empty, Loaded } from '../parts/feedback.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 import { Ago } from '../parts/time.tsx';
-import { toast } from '../parts/toasts.tsx';
 
 const scopes: Record<Scope, string> = {
   read: 'read jobs, targets, events',

@@ -3,9 +3,9 @@ import { api } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
 import type { Operation } from '../data/types.ts';
-import { FilterText } from '../parts/bulk.tsx';
 import { Empty, Loaded } from '../parts/feedback.tsx';
-import { Progress } from '../parts/status.tsx';
+import { FilterText } from '../parts/jobs/bulk.tsx';
+import { Progress } from '../parts/jobs/status.tsx';
 import { Ago, number } from '../parts/time.tsx';
 
 export function OperationsPage() {

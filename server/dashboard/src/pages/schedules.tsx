@@ -8,8 +8,8 @@ import { may } from '../data/session.ts';
 import type { Job, Schedule } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Icon } from '../parts/icons.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 import { Ago, exact } from '../parts/time.tsx';
-import { toast } from '../parts/toasts.tsx';
 
 export function SchedulesPage() {
   useTitle('Schedules');

@@ -3,7 +3,7 @@ import { useEffect, useState } from 'preact/hooks';
 import { useTitle } from '../data/holds.ts';
 import { navigate } from '../data/router.ts';
 import { signIn } from '../data/session.ts';
-import { Mark } from '../parts/shell.tsx';
+import { Mark } from '../parts/shell/shell.tsx';
 
 export function SignInPage({ ended }: { ended: boolean }) {
   useTitle('Sign in');

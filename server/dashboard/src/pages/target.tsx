@@ -7,12 +7,12 @@ import { useQuery } from '../data/query.ts';
 import { hrefOf } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { HeadJob, JobSummary, Lane } from '../data/types.ts';
-import { BulkButton } from '../parts/bulk.tsx';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Icon } from '../parts/icons.tsx';
-import { JobActions } from '../parts/job-actions.tsx';
-import { Labels, PauseDialog } from '../parts/lane.tsx';
-import { holdSentence, Progress, StatusMark } from '../parts/status.tsx';
+import { BulkButton } from '../parts/jobs/bulk.tsx';
+import { JobActions } from '../parts/jobs/job-actions.tsx';
+import { Labels, PauseDialog } from '../parts/jobs/lane.tsx';
+import { holdSentence, Progress, StatusMark } from '../parts/jobs/status.tsx';
 import { Ago, number } from '../parts/time.tsx';
 
 export function TargetPage({ id }: { id: string }) {

@@ -7,7 +7,7 @@ import { setSearch, usePlace } from '../data/router.ts';
 import type { Lane } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Icon } from '../parts/icons.tsx';
-import { LaneRow } from '../parts/lane.tsx';
+import { LaneRow } from '../parts/jobs/lane.tsx';
 
 interface Page {
   lanes: Lane[];

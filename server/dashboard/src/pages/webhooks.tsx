@@ -8,8 +8,8 @@ import { hrefOf, setSearch, usePlace } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { Delivery } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 import { Ago } from '../parts/time.tsx';
-import { toast } from '../parts/toasts.tsx';
 
 const states = ['', 'pending', 'delivered', 'failed', 'disabled'] as const;
 const tones = { pending: 'wait', delivered: 'done', failed: 'fail', disabled: 'hold' } as const;

@@ -6,7 +6,7 @@ import { hrefOf } from '../data/router.ts';
 import { isOperator } from '../data/session.ts';
 import type { Daemon, JobSummary } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
-import { Progress, StatusMark } from '../parts/status.tsx';
+import { Progress, StatusMark } from '../parts/jobs/status.tsx';
 import { Ago, number, Since, span } from '../parts/time.tsx';
 
 interface Zombie {

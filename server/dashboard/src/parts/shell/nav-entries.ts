@@ -1,6 +1,6 @@
 // The pages, and who sees them.
-import { isOperator, may } from '../data/session.ts';
-import type { IconName } from './icons.tsx';
+import { isOperator, may } from '../../data/session.ts';
+import type { IconName } from '../icons.tsx';
 
 export interface NavEntry {
   to: string;

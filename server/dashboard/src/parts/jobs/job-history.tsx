@@ -1,7 +1,7 @@
 // What happened to a job, who did it and why; and the error of every attempt with its stack.
 import { useState } from 'preact/hooks';
-import type { Job, JobError, LiveEvent } from '../data/types.ts';
-import { clock, exact, span } from './time.tsx';
+import type { Job, JobError, LiveEvent } from '../../data/types.ts';
+import { clock, exact, span } from '../time.tsx';
 
 const noise = /^job\.(progress|usage|lease_renewed|heartbeat)/;
 

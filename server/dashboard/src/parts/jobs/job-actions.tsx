@@ -9,11 +9,11 @@ import {
   author,
   type JobAction,
   setAuthor,
-} from '../data/actions.ts';
-import { ApiError } from '../data/api.ts';
-import { may } from '../data/session.ts';
-import { Dialog, DialogFoot, Field } from './dialog.tsx';
-import { Icon } from './icons.tsx';
+} from '../../data/actions.ts';
+import { ApiError } from '../../data/api.ts';
+import { may } from '../../data/session.ts';
+import { Dialog, DialogFoot, Field } from '../dialog.tsx';
+import { Icon } from '../icons.tsx';
 import { holdSentence } from './status.tsx';
 
 interface JobActionsProps {

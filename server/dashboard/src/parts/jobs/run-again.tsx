@@ -1,12 +1,12 @@
 // Enqueues a job like this one, with a payload that can be edited first.
 import { useState } from 'preact/hooks';
-import { named } from '../data/actions.ts';
-import { type ApiError, api } from '../data/api.ts';
-import { navigate } from '../data/router.ts';
-import type { Job } from '../data/types.ts';
-import { Dialog, DialogFoot, Field } from './dialog.tsx';
-import { Icon } from './icons.tsx';
-import { toast } from './toasts.tsx';
+import { named } from '../../data/actions.ts';
+import { type ApiError, api } from '../../data/api.ts';
+import { navigate } from '../../data/router.ts';
+import type { Job } from '../../data/types.ts';
+import { Dialog, DialogFoot, Field } from '../dialog.tsx';
+import { Icon } from '../icons.tsx';
+import { toast } from '../shell/toasts.tsx';
 
 export function RunAgain({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);

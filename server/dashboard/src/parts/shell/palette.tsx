@@ -1,12 +1,12 @@
 // The command palette (Ctrl or ⌘ K, or /) and the list of keys (?).
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { api, enc, queryOf } from '../data/api.ts';
-import { navigate } from '../data/router.ts';
-import { Store, useStore } from '../data/store.ts';
-import { chooseTheme, theme } from '../data/theme.ts';
-import type { Lane } from '../data/types.ts';
-import { Dialog } from './dialog.tsx';
-import { Icon, type IconName } from './icons.tsx';
+import { api, enc, queryOf } from '../../data/api.ts';
+import { navigate } from '../../data/router.ts';
+import { Store, useStore } from '../../data/store.ts';
+import { chooseTheme, theme } from '../../data/theme.ts';
+import type { Lane } from '../../data/types.ts';
+import { Dialog } from '../dialog.tsx';
+import { Icon, type IconName } from '../icons.tsx';
 import { entries } from './nav-entries.ts';
 
 const open = new Store<'closed' | 'palette' | 'keys'>('closed');

@@ -1,9 +1,9 @@
 // What the handler logged, followed while the job runs.
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { api, enc, queryOf } from '../data/api.ts';
-import { live } from '../data/live.ts';
-import type { Job, LogLine } from '../data/types.ts';
-import { clock, exact } from './time.tsx';
+import { api, enc, queryOf } from '../../data/api.ts';
+import { live } from '../../data/live.ts';
+import type { Job, LogLine } from '../../data/types.ts';
+import { clock, exact } from '../time.tsx';
 
 interface Page {
   lines: LogLine[];

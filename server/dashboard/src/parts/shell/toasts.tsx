@@ -1,6 +1,6 @@
 // Short messages about what was done, some with a way back.
-import { Store, useStore } from '../data/store.ts';
-import { Icon } from './icons.tsx';
+import { Store, useStore } from '../../data/store.ts';
+import { Icon } from '../icons.tsx';
 
 interface Toast {
   id: number;

@@ -1,19 +1,19 @@
 // The frame around every page: where to go, whose data this is, whether it is live.
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
-import { api, chosenTenant } from '../data/api.ts';
-import { holds } from '../data/holds.ts';
-import { live } from '../data/live.ts';
-import { useQuery } from '../data/query.ts';
-import { hrefOf, navigate, usePlace } from '../data/router.ts';
-import { chooseTenant, session, signOut, version } from '../data/session.ts';
-import { useStore } from '../data/store.ts';
-import { chooseTheme, theme } from '../data/theme.ts';
-import type { Tenant } from '../data/types.ts';
-import { Icon } from './icons.tsx';
+import { api, chosenTenant } from '../../data/api.ts';
+import { holds } from '../../data/holds.ts';
+import { live } from '../../data/live.ts';
+import { useQuery } from '../../data/query.ts';
+import { hrefOf, navigate, usePlace } from '../../data/router.ts';
+import { chooseTenant, session, signOut, version } from '../../data/session.ts';
+import { useStore } from '../../data/store.ts';
+import { chooseTheme, theme } from '../../data/theme.ts';
+import type { Tenant } from '../../data/types.ts';
+import { Icon } from '../icons.tsx';
+import { span, useNow } from '../time.tsx';
 import { entries, type NavEntry } from './nav-entries.ts';
 import { openPalette } from './palette.tsx';
-import { span, useNow } from './time.tsx';
 
 // What fits at the bottom of a phone; the rest is one tap away.
 const firstOnPhones = 3;

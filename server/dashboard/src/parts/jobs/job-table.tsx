@@ -1,13 +1,13 @@
 // A long table of jobs of which only the visible rows exist; keys j, k, x and Enter work on it.
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
-import { enc } from '../data/api.ts';
-import { hrefOf, navigate } from '../data/router.ts';
-import { may } from '../data/session.ts';
-import type { JobSummary } from '../data/types.ts';
-import { Icon } from './icons.tsx';
+import { enc } from '../../data/api.ts';
+import { hrefOf, navigate } from '../../data/router.ts';
+import { may } from '../../data/session.ts';
+import type { JobSummary } from '../../data/types.ts';
+import { Icon } from '../icons.tsx';
+import { Ago, number, span } from '../time.tsx';
 import { Progress, StatusMark } from './status.tsx';
-import { Ago, number, span } from './time.tsx';
 import { useNarrow, useRowWindow } from './windowed.ts';
 
 interface Column {

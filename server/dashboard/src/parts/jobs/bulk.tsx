@@ -1,13 +1,13 @@
 // One action on many jobs: a dry run first, a confirmation that names the number, then progress and what was refused.
 import { useEffect, useState } from 'preact/hooks';
-import { named } from '../data/actions.ts';
-import { type ApiError, api, enc } from '../data/api.ts';
-import type { Operation, Status } from '../data/types.ts';
-import { Dialog } from './dialog.tsx';
-import { Icon } from './icons.tsx';
+import { named } from '../../data/actions.ts';
+import { type ApiError, api, enc } from '../../data/api.ts';
+import type { Operation, Status } from '../../data/types.ts';
+import { Dialog } from '../dialog.tsx';
+import { Icon } from '../icons.tsx';
+import { number } from '../time.tsx';
 import { ReasonFields } from './job-actions.tsx';
 import { Progress, wordOf } from './status.tsx';
-import { number } from './time.tsx';
 
 type BulkAction = 'resume' | 'retry' | 'cancel';
 

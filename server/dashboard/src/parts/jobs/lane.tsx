@@ -1,15 +1,15 @@
 // A lane drawn as a lane: its name, the head at the gate (what runs, or what holds it), and the line behind.
 import { useState } from 'preact/hooks';
-import { actionable, pauseTarget, report, resumeTarget } from '../data/actions.ts';
-import { ApiError, enc } from '../data/api.ts';
-import { hrefOf } from '../data/router.ts';
-import { may } from '../data/session.ts';
-import type { HeadJob, Lane, LaneJob } from '../data/types.ts';
-import { Dialog, DialogFoot, Field } from './dialog.tsx';
-import { Icon } from './icons.tsx';
+import { actionable, pauseTarget, report, resumeTarget } from '../../data/actions.ts';
+import { ApiError, enc } from '../../data/api.ts';
+import { hrefOf } from '../../data/router.ts';
+import { may } from '../../data/session.ts';
+import type { HeadJob, Lane, LaneJob } from '../../data/types.ts';
+import { Dialog, DialogFoot, Field } from '../dialog.tsx';
+import { Icon } from '../icons.tsx';
+import { Ago, Since } from '../time.tsx';
 import { JobActions, ReasonFields } from './job-actions.tsx';
 import { holdSentence, Progress, StatusMark, toneOf, wordOf } from './status.tsx';
-import { Ago, Since } from './time.tsx';
 
 export function LaneRow({ lane, onChange }: { lane: Lane; onChange: () => void }) {
   const held = lane.hold?.by === 'job';

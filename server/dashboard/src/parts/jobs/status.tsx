@@ -1,5 +1,5 @@
 // A job's state in one mark: a shape and a word, so that the colour is never the only sign.
-import type { Hold, HoldKind, Status } from '../data/types.ts';
+import type { Hold, HoldKind, Status } from '../../data/types.ts';
 
 export type Tone = 'wait' | 'run' | 'hold' | 'fail' | 'done' | 'off';
 

@@ -1,10 +1,10 @@
 // One hold: which target, which job, why, who, since when, what waits behind it, and what can be done.
-import { enc } from '../data/api.ts';
-import { hrefOf } from '../data/router.ts';
-import type { Attention } from '../data/types.ts';
+import { enc } from '../../data/api.ts';
+import { hrefOf } from '../../data/router.ts';
+import type { Attention } from '../../data/types.ts';
+import { Ago, number, Since } from '../time.tsx';
 import { JobActions } from './job-actions.tsx';
 import { holdWord, StatusMark, toneOf } from './status.tsx';
-import { Ago, number, Since } from './time.tsx';
 
 type HoldEntry = Attention['holds']['newest'][number];
 
