@@ -7,11 +7,11 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Database, type Queryable } from '../server/database/database.ts';
 import type { Schema } from '../server/database/identifiers.ts';
-import { migrateControl } from '../server/database/migrate.ts';
+import { migrateControl } from '../server/database/migrations/migrate.ts';
 import { startEmbeddedPostgres } from '../server/embedded-postgres/start.ts';
 import { claimJobs } from '../server/jobs/claim/claim.ts';
 import type { JobFilter } from '../server/jobs/read/filter.ts';
-import { listJobs } from '../server/jobs/read/list-jobs.ts';
+import { listJobs } from '../server/jobs/read/read-jobs.ts';
 import { createLogger } from '../server/kernel/logger.ts';
 import { createTenant } from '../server/tenants/provision.ts';
 

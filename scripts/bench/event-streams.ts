@@ -4,7 +4,7 @@ import { connect, type Socket } from 'node:net';
 import { monitorEventLoopDelay } from 'node:perf_hooks';
 import { Registry } from 'prom-client';
 import { Database } from '../../server/database/database.ts';
-import { migrateControl } from '../../server/database/migrate.ts';
+import { migrateControl } from '../../server/database/migrations/migrate.ts';
 import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { sealEvents } from '../../server/events/seals/seal.ts';
 import { EventStreams } from '../../server/events/stream/streams.ts';

@@ -4,7 +4,7 @@ import { mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Database } from '../../server/database/database.ts';
-import { migrateControl } from '../../server/database/migrate.ts';
+import { migrateControl } from '../../server/database/migrations/migrate.ts';
 import { startEmbeddedPostgres } from '../../server/embedded-postgres/start.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { readCounts, readOldestSeconds, readSnapshot } from '../../server/stats/read-counts.ts';

@@ -1,7 +1,6 @@
 // The commands, and what they share: `--json`, error texts, exit codes.
 import { Command, CommanderError } from 'commander';
-import { sqlState } from '../database/database.ts';
-import { explainDatabaseError } from '../database/explain-error.ts';
+import { explainDatabaseError, sqlState } from '../database/sql-errors.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { ConfigError } from '../kernel/config.ts';
 import { packageVersion } from '../kernel/environment.ts';

@@ -1,5 +1,5 @@
 // One JSON merge patch from `--set name=value`, `--unset name` and `--merge json`.
-import { invalidFields } from '../kernel/parse.ts';
+import { invalidFields } from '../kernel/fields.ts';
 
 export interface PatchSources {
   set: readonly string[];

@@ -2,7 +2,7 @@
 import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
 import { CommitSignals } from '../jobs/commit-signals.ts';
-import { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Metrics } from '../stats/metrics.ts';

@@ -2,8 +2,8 @@
 // unavailable instead of exiting, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '../database/database.ts';
-import { requireWritable } from '../database/write-check.ts';
-import { resumeDrainedJobs } from '../jobs/actions/resume-drained.ts';
+import { requireWritable } from '../database/servers/write-check.ts';
+import { resumeDrainedJobs } from '../jobs/actions/bulk-operations.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
 import type { Config } from '../kernel/config.ts';

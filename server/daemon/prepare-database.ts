@@ -1,6 +1,6 @@
 // Waits until the database can be used, and reports why it cannot.
 import { setTimeout as delay } from 'node:timers/promises';
-import { isOutage } from '../database/availability.ts';
+import { isOutage } from '../database/servers/availability.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 

@@ -1,7 +1,7 @@
 // The process of a daemon: settings, the embedded Postgres if DATABASE_URL is not set, the daemon, signals, exit code.
 import { join } from 'node:path';
-import { isOutage } from '../database/availability.ts';
-import { explainDatabaseError } from '../database/explain-error.ts';
+import { isOutage } from '../database/servers/availability.ts';
+import { explainDatabaseError } from '../database/sql-errors.ts';
 import { prepareDemo } from '../demo/demo-tenant.ts';
 import { demoHandlers } from '../demo/handlers.ts';
 import { sampleJob } from '../demo/sample-job.ts';

@@ -2,7 +2,7 @@
 // lists them in the order in which they start.
 import { DaemonRegistration } from '../daemons/registration.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications.ts';
-import { ServerMonitor } from '../database/server-monitor.ts';
+import { ServerMonitor } from '../database/servers/server-monitor.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';

@@ -5,9 +5,9 @@ import { hostname } from 'node:os';
 import { v4 as uuidv4 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { Interval } from '../kernel/service.ts';
 import { liveSeconds } from './live-daemons.ts';
 
 export interface RegistrationOptions {

@@ -2,10 +2,19 @@
 // surely did not happen is retried. Callers own their SQL.
 import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
-import { Connections } from './connections.ts';
-import type { Servers } from './servers.ts';
-import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './session-limits.ts';
-import { isStatementGone } from './statements.ts';
+import { Connections } from './connections/connections.ts';
+import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
+import type { Servers } from './servers/servers.ts';
+import {
+  beforeCommit,
+  isConnectionError,
+  isStatementGone,
+  isWriteError,
+  readOnlyState,
+  sqlState,
+  timedOutMessage,
+  transactionFailed,
+} from './sql-errors.ts';
 
 export interface Queryable {
   /** `often`: a frequent statement, prepared once per connection. */
@@ -180,7 +189,7 @@ export class Database implements Queryable {
   /** Whether to drop the connection: its server may have become a standby. */
   #cannotWrite(error: unknown): boolean {
     this.#connections.writeError = sqlState(error);
-    if (!this.servers.isChosen || sqlState(error) !== readOnly) return false;
+    if (!this.servers.isChosen || sqlState(error) !== readOnlyState) return false;
     this.servers.suspect();
     return true;
   }
@@ -214,75 +223,4 @@ export class Database implements Queryable {
 /** The server times out a little before the client does: then it is certain that nothing happened. */
 function serverTimeoutMs(timeoutMs: number): number {
   return Math.ceil(timeoutMs * 0.95);
-}
-
-/** SQL state of a statement in a transaction that has already failed. */
-const transactionFailed = '25P02';
-
-export function sqlState(error: unknown): string | undefined {
-  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
-}
-
-/** The connection is unusable, and whether the statement took effect is unknown. */
-export function isConnectionError(error: unknown): boolean {
-  const state = sqlState(error);
-  if (state === undefined)
-    return error instanceof Error && /Connection terminated|not queryable|timeout|timed out/i.test(error.message);
-  return /^(08|57P0[1-5]|25P0[34])/.test(state) || /^E[A-Z]+$/.test(state);
-}
-
-/** Errors of connections that were lost before a COMMIT was sent. */
-const uncommitted = new WeakSet<Error>();
-
-/** A connection that is lost in here, e.g. by the server's limit for idle transactions, has rolled back. */
-async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
-  try {
-    return await work();
-  } catch (error) {
-    // After our own timeout no time is left for a retry.
-    if (error instanceof Error && isConnectionError(error) && error.message !== timedOutMessage) uncommitted.add(error);
-    throw error;
-  }
-}
-
-const timedOutMessage = 'statement timed out';
-
-const readOnly = '25006';
-
-/** Read-only, no space left, or a broken disk: other statements may work, writes do not. */
-function isWriteError(error: unknown): boolean {
-  return [readOnly, '53100', '58030'].includes(sqlState(error) ?? '');
-}
-
-/** The transaction surely did not happen and may be tried again. */
-export function isRetryable(error: unknown): boolean {
-  const state = sqlState(error);
-  return (
-    state === '40001' ||
-    state === '40P01' ||
-    isStatementGone(error) ||
-    (error instanceof Error && uncommitted.has(error))
-  );
-}
-
-/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. A retry may succeed. */
-export function isTransient(error: unknown): boolean {
-  return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
-}
-
-/** A lock was not granted in time. Nothing was done. */
-export function isLockTimeout(error: unknown): boolean {
-  return sqlState(error) === '55P03';
-}
-
-/** Retries serialization failures, deadlocks and connections lost before the COMMIT: all surely rolled back. */
-export async function retryConflicts<T>(work: () => Promise<T>, attempts = 5): Promise<T> {
-  for (let attempt = 1; ; attempt++) {
-    try {
-      return await work();
-    } catch (error) {
-      if (attempt >= attempts || !isRetryable(error)) throw error;
-      await new Promise((resolve) => setTimeout(resolve, Math.random() * 20 * attempt));
-    }
-  }
 }

@@ -15,7 +15,7 @@ import {
 import { QueryBuilder } from 'drizzle-orm/pg-core';
 import type { Queryable } from './database.ts';
 import type { Schema } from './identifiers.ts';
-import { tenantTemplate } from './tables/tenant-template.ts';
+import { tenantTemplate } from './tables/columns.ts';
 
 /** Starts a select: `build.select(columnsOf(schedules)).from(schedules)`. */
 export const build = new QueryBuilder();

@@ -5,9 +5,9 @@ import type pg from 'pg';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { keepAliveAfterMs } from './connections/session-limits.ts';
 import type { Queryable } from './database.ts';
-import { clientOf, Servers } from './servers.ts';
-import { keepAliveAfterMs } from './session-limits.ts';
+import { clientOf, Servers } from './servers/servers.ts';
 
 export const wakeChannel = 'leasehold_wake';
 /** Sent instead of a slug when tenants were created, changed or deleted. No slug has this form. */

@@ -5,7 +5,7 @@ import { readFile, readlink, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import pg from 'pg';
-import { sqlState } from '../database/database.ts';
+import { sqlState } from '../database/sql-errors.ts';
 
 /** The pid of the live postmaster of this data directory, if there is one. */
 export async function postmasterPid(directory: string): Promise<number | undefined> {

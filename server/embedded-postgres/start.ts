@@ -2,8 +2,8 @@
 // run on one directory: one that answers is adopted, one that does not is stopped first.
 import { mkdir, readFile, rename, rm, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Interval } from '../kernel/service.ts';
 import {
   type ClusterDirectory,
   type Credentials,

@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { firstByPriority } from '../jobs/lanes/lane.ts';
-import { holdOfLaneJob, isHold, type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lane.ts';
+import { holdOfLaneJob, isHold, type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lanes.ts';
 import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';

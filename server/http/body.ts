@@ -2,10 +2,10 @@
 // many megabytes is scanned in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
+import { Pace } from '../kernel/clock.ts';
 import { type Problem, problem } from '../kernel/errors.ts';
+import { invalidFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json.ts';
-import { Pace } from '../kernel/pace.ts';
-import { invalidFields } from '../kernel/parse.ts';
 import { callerOf } from './authenticate.ts';
 import { announcedBytes, type ByteBudget } from './body-budget.ts';
 import { type JsonExcess, jsonLimits, type ScannedPart, scanJson } from './json-scan.ts';

@@ -1,7 +1,7 @@
 // Every error that leaves over HTTP: RFC 9457 problem fields plus `code`, from the one catalogue.
 // Other errors are logged in full and answered without their text.
 import type { ErrorRequestHandler, RequestHandler } from 'express';
-import { isConnectionError, isLockTimeout, sqlState } from '../database/database.ts';
+import { isConnectionError, isLockTimeout, sqlState } from '../database/sql-errors.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';

@@ -3,9 +3,8 @@
 import type { Request } from 'express';
 import type { z } from 'zod';
 import { problem } from '../kernel/errors.ts';
-import { isTimeText } from '../kernel/fields.ts';
+import { invalidFields, isTimeText, parseFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json.ts';
-import { invalidFields, parseFields } from '../kernel/parse.ts';
 import { isCursorText } from './paging.ts';
 
 /** The part of a route's definition that is about its input. */

@@ -1,5 +1,7 @@
-// Schemas of fields that several requests share: names, target ids, URLs and times.
+// Input from clients: schemas of fields that several requests share, and parsing that names every invalid field.
 import { z } from 'zod';
+import { type Problem, problem } from './errors.ts';
+import { formatPath } from './json.ts';
 
 // Control characters and line separators would break logs, headers and addresses.
 const printable = /^[^\p{Cc}\p{Zl}\p{Zp}]+$/u;
@@ -88,4 +90,38 @@ const uuidPattern = /^[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{1
 
 export function isUuid(text: string): boolean {
   return uuidPattern.test(text);
+}
+
+export interface FieldError {
+  field: string;
+  message: string;
+}
+
+/** `where`: prefix of the field names, e.g. `query` or `settings`. */
+export function parseFields<S extends z.ZodType>(schema: S, value: unknown, where = ''): z.output<S> {
+  const result = schema.safeParse(value);
+  if (result.success) return result.data;
+  throw invalidFields(fieldErrors(result.error.issues, where));
+}
+
+export function invalidFields(errors: FieldError[]): Problem {
+  const detail = errors.map((e) => `${e.field || 'the body'}: ${e.message}`).join('; ');
+  return problem('INVALID_FIELD', detail, { field: errors[0]?.field ?? '', errors });
+}
+
+// A hostile body can cause thousands of issues; the first few are enough to correct it.
+const maxErrors = 20;
+
+function fieldErrors(issues: readonly z.core.$ZodIssue[], where: string): FieldError[] {
+  const errors: FieldError[] = [];
+  for (const issue of issues) {
+    const path = where === '' ? issue.path : [where, ...issue.path];
+    if (issue.code === 'unrecognized_keys') {
+      for (const key of issue.keys) errors.push({ field: formatPath([...path, key]), message: 'is not a known field' });
+    } else {
+      errors.push({ field: formatPath(path), message: issue.message });
+    }
+    if (errors.length >= maxErrors) break;
+  }
+  return errors.slice(0, maxErrors);
 }

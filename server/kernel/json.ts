@@ -1,5 +1,5 @@
-// Refuses JSON values that Postgres cannot store or that are unsafe to merge. Uses an explicit stack: a value nested
-// 10,000 deep would overflow the call stack.
+// JSON values: finding what Postgres cannot store or what is unsafe to merge, and a canonical text. The search uses an
+// explicit stack: a value nested 10,000 deep would overflow the call stack.
 
 export interface JsonViolation {
   /** Path of the offending value: `payload.items[3].name`. */
@@ -79,4 +79,28 @@ function printable(name: string): string {
   return name
     .toWellFormed()
     .replace(/[\u0000-\u001f\u007f]/g, (c) => `\\u${c.charCodeAt(0).toString(16).padStart(4, '0')}`);
+}
+
+/** The same text for two JSON values that differ only in the order of their fields. */
+export function canonicalJson(value: unknown): string {
+  return JSON.stringify(sorted(value));
+}
+
+/** A copy with sorted names, or the value itself if they are sorted. JSON.stringify of a copy beats a hand-written one. */
+function sorted(value: unknown): unknown {
+  if (typeof value !== 'object' || value === null) return value;
+  if (Array.isArray(value)) {
+    const copy = value.map(sorted);
+    return copy.every((inner, n) => inner === value[n]) ? value : copy;
+  }
+  const given = value as Record<string, unknown>;
+  const names = Object.keys(given);
+  let isSame = names.every((name, n) => n === 0 || (names[n - 1] as string) < name);
+  if (!isSame) names.sort();
+  const copy: Record<string, unknown> = {};
+  for (const name of names) {
+    copy[name] = sorted(given[name]);
+    isSame &&= copy[name] === given[name];
+  }
+  return isSame ? value : copy;
 }

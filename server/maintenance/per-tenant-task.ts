@@ -2,9 +2,9 @@
 // without work is not looked at until the tenant poller, or a commit in this process, wakes it.
 import pLimit from 'p-limit';
 import { errorMessage } from '../kernel/errors.ts';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { Interval } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 

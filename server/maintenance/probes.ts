@@ -1,7 +1,8 @@
 // Probes: cheap questions in SQL about a tenant, sent for many tenants in one statement, so that an idle tenant costs
 // no statement of its own. Each is answered from the front of a small index.
-import { isDataError } from '../database/data-error.ts';
-import { type Queryable, sqlState } from '../database/database.ts';
+
+import type { Queryable } from '../database/database.ts';
+import { isDataError, sqlState } from '../database/sql-errors.ts';
 import { hasLateEvents } from '../events/log/read-new-events.ts';
 import { staleFollower } from '../jobs/retention/mark-stale.ts';
 import type { Tenant } from '../tenants/tenant.ts';

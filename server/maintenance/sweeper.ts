@@ -1,11 +1,12 @@
 // The sweeper: recovers expired leases and claims, fails jobs that waited beyond their deadline, resumes targets whose
 // pause has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
-import { type Database, isConnectionError } from '../database/database.ts';
-import { expireWaitingJobs, repairOrphans } from '../jobs/finish/expire.ts';
+import type { Database } from '../database/database.ts';
+import { isConnectionError } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
+import { expireWaitingJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
-import { defaultTimeout } from '../jobs/model/timeout.ts';
+import { defaultTimeout } from '../jobs/model/job.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';

@@ -1,11 +1,12 @@
 // The one poll of all tenants: sends the probes of every task that is due in one statement, and leaves out idle
 // tenants: those where nothing was written since the last poll and nothing is due soon. An idle tenant is probed about
 // once a minute, so that changes made directly in SQL are noticed too.
-import { type Database, isConnectionError } from '../database/database.ts';
+import type { Database } from '../database/database.ts';
+import { isConnectionError } from '../database/sql-errors.ts';
 import { errorMessage } from '../kernel/errors.ts';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { Interval } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ActivityTracker } from './activity-tracker.ts';

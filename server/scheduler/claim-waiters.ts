@@ -1,10 +1,11 @@
 // Claims that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
 // notification) or one shared slow poll tries the waiting claims of a queue in turn, and those that
 // would take the same jobs are asked once: if the first finds nothing, neither will the others.
-import { Interval } from '../kernel/interval.ts';
+
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
 import type { Service } from '../kernel/service.ts';
+import { Interval } from '../kernel/service.ts';
 
 export interface WaitingClaim<T> {
   /** Tenant schema. */

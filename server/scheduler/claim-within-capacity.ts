@@ -1,9 +1,11 @@
 // The daemons' claim for a tenant that has capacities: only jobs for which there is room, decided
 // under the same locks as remote leases. Strictly in claim order: the first job that does not fit
 // reserves its room and stops the row it lacks room in, so smaller ones behind it cannot starve it.
-import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+
+import { answerBytes, jsonBytes } from '../database/bounded-reads.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { answerBytes, jsonBytes } from '../database/json-bytes.ts';
+import { retryConflicts } from '../database/sql-errors.ts';
 import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim/claim.ts';
 import { CapacityLedger } from './capacity.ts';
 

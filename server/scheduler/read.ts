@@ -1,10 +1,11 @@
 // Reading jobs and their history in the shape that the scheduler API shows. Bounded and keyset-paged.
+
+import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
-import { idsWithinBytes, nextOf, pageOfIds, summaryColumns } from '../jobs/read/list-jobs.ts';
+import { idsWithinBytes, nextOf, pageOfIds, summaryColumns } from '../jobs/read/read-jobs.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './dialect.ts';
 

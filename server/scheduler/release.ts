@@ -1,8 +1,9 @@
 // Releases a remote lease: the worker's outcome finishes the attempt, the lease row keeps how it ended.
 // A repeated release gets the answer of the first; after expiry no release is accepted.
 
-import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { retryConflicts } from '../database/sql-errors.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';

@@ -1,12 +1,13 @@
 // Turns a claim into a lease: checks the capacity and starts the job under a lease of its own, in one transaction.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { retryConflicts } from '../database/sql-errors.ts';
 import { priorityRank } from '../jobs/model/job.ts';
 import { allows } from '../jobs/model/states.ts';
 import { applyTransition } from '../jobs/transition.ts';
+import { monotonicMs } from '../kernel/clock.ts';
 import { Problem, problem } from '../kernel/errors.ts';
-import { monotonicMs } from '../kernel/monotonic.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';

@@ -9,7 +9,7 @@ import { requeueClaims } from '../jobs/finish/recover.ts';
 import { allows } from '../jobs/model/states.ts';
 import { applyTransition, transition } from '../jobs/transition.ts';
 import { problem } from '../kernel/errors.ts';
-import { invalidFields } from '../kernel/parse.ts';
+import { invalidFields } from '../kernel/fields.ts';
 import { type JobState, type SchedulerJob, toPercent, toState } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
 

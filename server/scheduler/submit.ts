@@ -1,8 +1,8 @@
 // A job for remote workers. Any job type will do: no daemon needs to know it.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { checkDocument, noteLimitBytes } from '../jobs/enqueue/document-limit.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import { checkDocument, noteLimitBytes } from '../jobs/enqueue/enqueue-limits.ts';
 import { problem } from '../kernel/errors.ts';
 import type { SchedulerJob } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';

@@ -1,10 +1,11 @@
 // Claims of remote workers: which jobs a worker may claim, and waiting for them.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, isConnectionError } from '../database/database.ts';
+import type { Database } from '../database/database.ts';
+import { isConnectionError } from '../database/sql-errors.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
 import { releaseClaim } from '../jobs/claim/release-claim.ts';
 import { requeueClaims } from '../jobs/finish/recover.ts';
-import { monotonicMs } from '../kernel/monotonic.ts';
+import { monotonicMs } from '../kernel/clock.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
 import type { SchedulerJob } from './dialect.ts';

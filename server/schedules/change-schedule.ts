@@ -1,10 +1,11 @@
 // Creates, changes, pauses, resumes and deletes schedules. Each change records its event in the same transaction.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, type Queryable, sqlState } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { sqlState } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
-import { invalidFields } from '../kernel/parse.ts';
+import { invalidFields } from '../kernel/fields.ts';
 import { findCronError, nextTime } from './cron.ts';
 import {
   databaseNow,

@@ -2,13 +2,14 @@
 // fired once, however many daemons run.
 import { v7 as uuidv7 } from 'uuid';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
-import { type Database, type Queryable, retryConflicts } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../jobs/enqueue/job-types.ts';
-import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
 import { Problem } from '../kernel/errors.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dueTimes } from './cron.ts';

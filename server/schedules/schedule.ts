@@ -1,9 +1,9 @@
 // A schedule: when, in which zone, what to enqueue, what to do about missed runs. Its row, and reading it.
 import { and, asc, eq, gt, isNotNull, isNull, sql } from 'drizzle-orm';
+import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { jsonBytes, withinBytes } from '../database/json-bytes.ts';
 import { schedules } from '../database/tables/tenant.ts';
 import type { JobRequest } from '../jobs/enqueue/job-request.ts';
 import { problem } from '../kernel/errors.ts';

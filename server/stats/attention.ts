@@ -4,8 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { readLog } from '../events/log/read-log.ts';
 import { type Job, type JobError, type JobRow, toJob } from '../jobs/model/job.ts';
-import { jobSource, leaseColumns } from '../jobs/read/find-job.ts';
-import { pageOfIds, summaryColumns } from '../jobs/read/list-jobs.ts';
+import { jobSource, leaseColumns, pageOfIds, summaryColumns } from '../jobs/read/read-jobs.ts';
 
 /** Beyond this many holds a count says "more than". */
 export const maxCounted = 10_000;

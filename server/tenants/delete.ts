@@ -4,8 +4,9 @@
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
-import { type Database, isRetryable, type Queryable, sqlState } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { isRetryable, sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
 import { type Tenant, type TenantRow, type TenantStatus, tenantColumns, toTenant } from './tenant.ts';
 import { announceTenants, lockTenant, noTenant } from './tenant-store.ts';

@@ -1,8 +1,9 @@
 // Migrates the control schema and every tenant's schema to the version of this code: at boot and by `leasehold migrate`.
-// Safe to run in any number of processes at once.
+// Safe to run in any number of processes at once. A tenant that fails is reported and stops no other; the next run
+// continues with it, because each schema keeps its own journal.
+import pLimit from 'p-limit';
 import type { Database } from '../database/database.ts';
-import { migrateControl } from '../database/migrate.ts';
-import { type MigrateAllReport, migrateAllTenants } from '../database/migrate-tenants.ts';
+import { type MigrateOptions, migrateControl, migrateTenant, schemasInStep } from '../database/migrations/migrate.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { readAllTenants } from './tenant-store.ts';
 
@@ -20,4 +21,52 @@ export async function migrateEverything(
   // Not those that are being deleted: migrating would create their schema again after it was dropped.
   const schemaNames = tenants.filter(({ status }) => status !== 'DELETING').map(({ schemaName }) => schemaName);
   return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
+}
+
+export interface MigrateAllOptions extends MigrateOptions {
+  concurrency: number;
+  logger: Logger;
+}
+
+export interface MigrateAllReport {
+  /** Schemas that this call changed. */
+  migrated: string[];
+  /** Schemas that needed nothing. */
+  unchanged: string[];
+  failed: { schemaName: string; error: unknown }[];
+}
+
+// One line per second is progress; one line per tenant is noise.
+const progressEveryMs = 1_000;
+
+export async function migrateAllTenants(
+  db: Database,
+  schemaNames: string[],
+  options: MigrateAllOptions,
+): Promise<MigrateAllReport> {
+  const report: MigrateAllReport = { migrated: [], unchanged: [], failed: [] };
+  const limit = pLimit(options.concurrency);
+  let lastLineAt = performance.now();
+  const migrateOne = async (schemaName: string) => {
+    try {
+      const applied = await migrateTenant(db, schemaName, options);
+      (applied.length > 0 ? report.migrated : report.unchanged).push(schemaName);
+    } catch (error) {
+      report.failed.push({ schemaName, error });
+      options.logger.error({ err: error, schema: schemaName }, 'tenant migration failed');
+    }
+    if (performance.now() - lastLineAt < progressEveryMs) return;
+    lastLineAt = performance.now();
+    options.logger.info({ ...counts(report), total: schemaNames.length }, 'migrating tenants');
+  };
+  const inStep = await schemasInStep(db, schemaNames, options);
+  report.unchanged.push(...inStep);
+  const rest = schemaNames.filter((schemaName) => !inStep.has(schemaName));
+  await Promise.all(rest.map((schemaName) => limit(() => migrateOne(schemaName))));
+  options.logger.info({ ...counts(report), total: schemaNames.length }, 'tenants migrated');
+  return report;
+}
+
+function counts(report: MigrateAllReport): Record<string, number> {
+  return { migrated: report.migrated.length, unchanged: report.unchanged.length, failed: report.failed.length };
 }

@@ -2,16 +2,16 @@
 // together with its first key. Calling it again finishes an interrupted creation; of several concurrent callers, the one
 // that changes the row's status created the tenant.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, type Queryable, sqlState } from '../database/database.ts';
+import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
-import { MigrationError, migrateTenant } from '../database/migrate.ts';
+import { MigrationError, migrateTenant } from '../database/migrations/migrate.ts';
+import { sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
-import { invalidFields, parseFields } from '../kernel/parse.ts';
+import { invalidFields, parseFields } from '../kernel/fields.ts';
 import { type NewApiKey, scopes } from './api-keys/key.ts';
 import { createApiKey } from './api-keys/key-store.ts';
-import { mirrorCapacities } from './capacities.ts';
 import { type Tenant, type TenantRow, type TenantSettings, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
-import { announceTenants, findTenant } from './tenant-store.ts';
+import { announceTenants, findTenant, mirrorCapacities } from './tenant-store.ts';
 import { newWebhookSecret } from './webhook-secrets.ts';
 
 export interface CreateTenantInput {

@@ -2,9 +2,9 @@
 // database cannot be reached, the last known state stays.
 import type { Queryable } from '../database/database.ts';
 import { errorMessage } from '../kernel/errors.ts';
-import { Interval } from '../kernel/interval.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { Interval } from '../kernel/service.ts';
 import type { Tenant } from './tenant.ts';
 import { readTenantsAndFingerprint, readTenantsFingerprint } from './tenant-store.ts';
 

@@ -13,7 +13,7 @@ import { listPhases, type Phase } from '../jobs/attempt/phases.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
-import { findJob } from '../jobs/read/find-job.ts';
+import { findJob } from '../jobs/read/read-jobs.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { createTenant } from '../tenants/provision.ts';

@@ -1,8 +1,9 @@
 // Replays the history of every job, in a stream ordered by job: each step must be one that the states
 // allow and begin where the last one ended, a job ends once, and its row must be what its history says.
+
+import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { scan } from '../database/scan.ts';
 import { hasNoLease } from '../jobs/claim/lease.ts';
 import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
 import type { Violation, Violations } from './violation.ts';

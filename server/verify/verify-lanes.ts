@@ -1,8 +1,9 @@
 // Replays every lane, in a stream ordered by target: attempts never overlap, nothing starts behind a job
 // that holds the lane or was sent back to its head, and jobs of one priority start in the order they came.
+
+import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { scan } from '../database/scan.ts';
 import { isTerminal, ownedStatuses, type Status } from '../jobs/model/states.ts';
 import type { Violations } from './violation.ts';
 

@@ -1,7 +1,8 @@
 // Compares rows with what a block says of them: its events, and the jobs that began or ended with one of them.
-import { withoutFaulty } from '../database/data-error.ts';
+
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { withoutInvalidRows } from '../database/invalid-rows.ts';
 import { type Event, eventKey } from '../events/log/event.ts';
 import { decodeJobHashes, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
@@ -71,7 +72,7 @@ export async function verifyJobRows(
       detail,
     });
   };
-  const present = await withoutFaulty(
+  const present = await withoutInvalidRows(
     tx,
     [...marked.values()],
     (jobs) => hashJobs(tx, schema, jobs),

@@ -1,7 +1,7 @@
 // What the workers of a daemon share: made once by the composition root and passed down as it is.
 import type { Database } from '../database/database.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
-import type { QueueLimit } from '../jobs/enqueue/queue-limit.ts';
+import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Metrics } from '../stats/metrics.ts';

@@ -4,7 +4,7 @@ import { enqueue, type NewJob } from '../../server/jobs/enqueue/enqueue.ts';
 import { type FinishResult, finishAttempts } from '../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../server/jobs/finish/outcome.ts';
 import type { Job } from '../../server/jobs/model/job.ts';
-import { findJob } from '../../server/jobs/read/find-job.ts';
+import { findJob } from '../../server/jobs/read/read-jobs.ts';
 import type { TenantContext } from './postgres/database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;

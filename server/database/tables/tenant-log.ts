@@ -1,8 +1,7 @@
 // The tables of one tenant that tell what happened: events, those who follow them, logs, webhooks.
 import { sql } from 'drizzle-orm';
 import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
-import { at, bigintText, bytea, xid8 } from './columns.ts';
-import { tenantTemplate } from './tenant-template.ts';
+import { at, bigintText, bytea, tenantTemplate, xid8 } from './columns.ts';
 
 /** Append-only. (xid, seq) only grows, and lets a reader tell what it has not seen from a snapshot. */
 export const events = tenantTemplate.table(

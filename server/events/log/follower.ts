@@ -1,8 +1,9 @@
 // Durable followers of the event log. What a follower does and how far it has read commit together, so every event has
 // its effect exactly once, whichever daemon runs the follower. Statistics, webhooks, seals and retention are followers.
-import { attempt } from '../../database/data-error.ts';
+
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { attempt } from '../../database/invalid-rows.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';

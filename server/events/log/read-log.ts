@@ -1,8 +1,9 @@
 // Reads past events: the history of a job, and the whole log newest first with filters. Every page reads a bounded
 // number of rows, whatever the filters match; the cursor continues where the read stopped.
+
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 
 const sizedColumns = `${eventColumns}, ${jsonBytes('data')} as bytes`;

@@ -1,8 +1,9 @@
 // Events that a follower cannot process: found by taking smaller steps, recorded and skipped in the transaction that
 // advances the follower, so that they never stop the events behind them.
-import { isDataError } from '../../database/data-error.ts';
-import { type Queryable, sqlState } from '../../database/database.ts';
+
+import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { isDataError, sqlState } from '../../database/sql-errors.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { type Event, eventKey } from './event.ts';
 

@@ -1,8 +1,9 @@
 // Hashes of the columns of a job that no longer change: those it was enqueued with, sealed with the event that enqueued
 // it, and its outcome, sealed with the event that ended it. Computed by Postgres over the stored values.
-import { withoutFaulty } from '../../database/data-error.ts';
+
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { withoutInvalidRows } from '../../database/invalid-rows.ts';
 import { microseconds } from './seal-chain.ts';
 
 /** Raised when the columns below change: hashes of another version are not compared. */
@@ -88,7 +89,7 @@ export async function hashJobsOfEvents(
       return { hashes, events: places[first]?.place ?? events.length };
     const batch = places.slice(first, first + jobsPerQuery);
     const read = (some: readonly JobPlace[]) => hashJobs(tx, schema, some);
-    hashes.push(...(tolerant ? await withoutFaulty(tx, batch, read, () => {}) : await read(batch)));
+    hashes.push(...(tolerant ? await withoutInvalidRows(tx, batch, read, () => {}) : await read(batch)));
   }
   return { hashes, events: events.length };
 }

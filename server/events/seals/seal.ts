@@ -1,8 +1,10 @@
 // Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path. Verification
 // then finds every row that was edited, removed, swapped or inserted later.
-import { isDataError, withoutFaulty } from '../../database/data-error.ts';
+
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { isDataError } from '../../database/sql-errors.ts';
 import { type Event, eventKey } from '../log/event.ts';
 import { type FollowerStep, type FollowResult, runFollowerStep } from '../log/follower.ts';
 import { formatPosition, type Position } from '../log/position.ts';
@@ -175,7 +177,7 @@ export async function hashRows(
   events: readonly Pick<Event, 'xid' | 'seq'>[],
 ): Promise<HashedRows> {
   const unreadable: HashedRows['unreadable'] = new Map();
-  const rows = await withoutFaulty(
+  const rows = await withoutInvalidRows(
     tx,
     events,
     (some) =>

@@ -2,8 +2,8 @@
 // hints and by a slow poll; sends pings while there are no events.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
+import { Interval } from '../../kernel/service.ts';
 import { bySeq, type Event } from '../log/event.ts';
 import { parseSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';

@@ -3,10 +3,10 @@
 import type { ServerResponse } from 'node:http';
 import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
-import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
 import type { Service } from '../../kernel/service.ts';
+import { Interval } from '../../kernel/service.ts';
 import { parseSnapshot } from '../log/position.ts';
 import { Backlog } from './backlog.ts';
 import { Feed, type FeedTenant } from './feed.ts';

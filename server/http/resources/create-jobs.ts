@@ -5,7 +5,6 @@ import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { pendingPhases, readPhases } from '../../jobs/attempt/phases.ts';
-import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
 import {
   type Enqueued,
   type EnqueueJobs,
@@ -13,14 +12,15 @@ import {
   idempotencyConflict,
   type NewJob,
 } from '../../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../../jobs/enqueue/enqueue-limits.ts';
+import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { clientRequestId, type JobRequest, jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
-import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
 import { withEnqueueSpan } from '../../jobs/model/trace.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
+import { findJob } from '../../jobs/read/read-jobs.ts';
+import { Pace } from '../../kernel/clock.ts';
 import { Problem, problem } from '../../kernel/errors.ts';
-import { Pace } from '../../kernel/pace.ts';
-import { type FieldError, invalidFields, parseFields } from '../../kernel/parse.ts';
+import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { JsonPart } from '../body.ts';
 import { type Reply, reply } from '../route.ts';

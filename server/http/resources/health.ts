@@ -2,7 +2,7 @@
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
-import { WriteCheck } from '../../database/write-check.ts';
+import { WriteCheck } from '../../database/servers/write-check.ts';
 import type { Config } from '../../kernel/config.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
 

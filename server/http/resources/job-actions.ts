@@ -6,7 +6,7 @@ import type { ActionRequest, ActionResult } from '../../jobs/actions/job-action.
 import { resolveJob, resumeJob } from '../../jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../jobs/actions/stop.ts';
 import { readPhases } from '../../jobs/attempt/phases.ts';
-import { checkDocument } from '../../jobs/enqueue/document-limit.ts';
+import { checkDocument } from '../../jobs/enqueue/enqueue-limits.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { isUuid, nameField } from '../../kernel/fields.ts';

@@ -3,13 +3,12 @@ import { z } from 'zod';
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import type { Enqueued } from '../../jobs/enqueue/enqueue.ts';
+import type { QueueLimit } from '../../jobs/enqueue/enqueue-limits.ts';
 import { jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
-import type { QueueLimit } from '../../jobs/enqueue/queue-limit.ts';
+import { Pace } from '../../kernel/clock.ts';
 import { Problem } from '../../kernel/errors.ts';
-import { nameField } from '../../kernel/fields.ts';
-import { Pace } from '../../kernel/pace.ts';
-import { invalidFields } from '../../kernel/parse.ts';
+import { invalidFields, nameField } from '../../kernel/fields.ts';
 import {
   createSchedule,
   deleteSchedule,

@@ -9,7 +9,7 @@ import {
   maxCounted,
   readHeads,
   readLane,
-} from '../../jobs/lanes/read-lane.ts';
+} from '../../jobs/lanes/read-lanes.ts';
 import {
   changeLabels,
   labelTarget,
@@ -23,8 +23,7 @@ import { describeHold, type Hold } from '../../jobs/model/hold.ts';
 import { priorities, withoutTrace } from '../../jobs/model/job.ts';
 import { statuses } from '../../jobs/model/states.ts';
 import { problem } from '../../kernel/errors.ts';
-import { isTargetId, nameField, timeField } from '../../kernel/fields.ts';
-import { invalidFields } from '../../kernel/parse.ts';
+import { invalidFields, isTargetId, nameField, timeField } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
 import { RouteGroup } from '../route.ts';

@@ -1,11 +1,12 @@
 // Bulk actions by filter: counting the jobs one would change, creating one, reading its progress.
-// run-bulk-operations.ts carries them out.
+// run-bulk-operations.ts runs them.
 import { desc, eq, lt } from 'drizzle-orm';
 import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { operations } from '../../database/tables/tenant.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
 
@@ -121,4 +122,28 @@ export async function listOperations(
   page: { before: string; limit: number },
 ): Promise<Operation[]> {
   return (await pageBefore(db, schema, page)) as Operation[];
+}
+
+const action = 'resume';
+const filter = { holdKind: 'drain' } as const;
+
+/** How many jobs the operations are about. */
+export async function resumeDrainedJobs(
+  db: Queryable,
+  tenants: readonly Pick<Tenant, 'schema'>[],
+  workerId: string,
+): Promise<number> {
+  let jobs = 0;
+  for (const { schema } of tenants) {
+    const count = await countJobs(db, schema, eligible(action, filter));
+    if (count === 0) continue;
+    await createOperation(db, schema, {
+      action,
+      filter,
+      author: `worker:${workerId}`,
+      reason: 'started again after a drain',
+    });
+    jobs += count;
+  }
+  return jobs;
 }

@@ -1,10 +1,11 @@
 // What all actions on a job share: the request, reading the job, a retry if the job changed between the read and the
 // write, and a refusal that names the last change.
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import type { Job } from '../model/job.ts';
-import { findJob } from '../read/find-job.ts';
+import { findJob } from '../read/read-jobs.ts';
 
 export interface ActionRequest {
   jobId: string;

@@ -1,13 +1,14 @@
 // Carries out bulk operations in batches, each job through the action that a person would use. A daemon locks an
 // operation for a limited time: if it dies, another continues after the last job that was counted. Newest jobs first, so
 // that canceling a lane starts none of its jobs, and jobs enqueued later are not reached.
-import { type Database, isConnectionError, type Queryable } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { isConnectionError } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { pageOfIds } from '../read/list-jobs.ts';
+import { pageOfIds } from '../read/read-jobs.ts';
 import { eligible, type Operation } from './bulk-operations.ts';
 import { resumeJob } from './resume.ts';
 import { cancelJob } from './stop.ts';

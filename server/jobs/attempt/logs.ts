@@ -1,8 +1,9 @@
 // The lines that a job's handler logs: written in batches by the lease holder, bounded per job
 // (the newest stay), read page by page.
+
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { jsonBytes, withinBytes } from '../../database/json-bytes.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 

@@ -2,9 +2,9 @@
 // under a lease) and for remote ones (→ CLAIMED, with a lease to request). It reads only the partial index of heads,
 // however many jobs wait behind held lanes.
 import { v7 as uuidv7 } from 'uuid';
+import { answerBytes, jsonBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { answerBytes, jsonBytes } from '../../database/json-bytes.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
 import { type Job, priorityRank } from '../model/job.ts';

@@ -1,12 +1,15 @@
-// Releases a claim whose answer was lost: whether it took jobs is unknown. If it did, none of them has started, so they
-// are requeued and the attempt is not counted. If the claim is still on its way, it must not take any later.
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+// Requeues jobs that were claimed and never started; the attempt is not counted. `releaseClaim`: the answer to the claim
+// was lost, so whether it took jobs is unknown, and a claim that is still on its way must not take any later.
+// `requeueUnstarted`: the lease expired before the attempt began, because its daemon was frozen in between.
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { finishAttempts } from '../finish/finish.ts';
 import { requeueClaims } from '../finish/recover.ts';
-import { requeueUnstarted } from '../finish/requeue-unstarted.ts';
-import { transition } from '../transition.ts';
+import type { Job } from '../model/job.ts';
+import { hasCodeSql } from '../model/job-errors.ts';
+import { applyTransition, transition } from '../transition.ts';
 
 const lostAnswer = 'the answer to the claim was lost';
 
@@ -86,4 +89,43 @@ async function requeueRemote(
 ): Promise<number> {
   const lease = { id: leaseId, owner: jobs[0]?.owner ?? '' };
   return retryConflicts(() => db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, actor, lostAnswer)));
+}
+
+export interface UnstartedJobs {
+  leaseId: string;
+  jobs: readonly Pick<Job, 'id' | 'targetId'>[];
+  actor: string;
+  reason: string;
+}
+
+/** Returns how many were requeued. A job that was resumed or ended since the sweep, or left its lane, stays as it is. */
+export async function requeueUnstarted(
+  db: Database,
+  schema: Schema,
+  { leaseId, jobs, actor, reason }: UnstartedJobs,
+): Promise<number> {
+  let count = 0;
+  for (const job of jobs) {
+    const ids = await retryConflicts(() =>
+      db.transaction((tx) =>
+        applyTransition(tx, schema, {
+          name: 'requeueUnstarted',
+          jobs: [job],
+          leaseId,
+          extraGuard: `${hasCodeSql('LEASE_EXPIRED')} and j.lane_head`,
+          set: `held_since = null,
+              hold = null,
+              finished_at = null,
+              stale_at = null,
+              error = null,
+              attempt = b.attempt - 1,
+              expires_at = b.expires_later`,
+          actor,
+          data: { reason },
+        }),
+      ),
+    );
+    count += ids.length;
+  }
+  return count;
 }

@@ -1,8 +1,9 @@
 // Enqueues jobs: one or many, in one transaction, idempotent by `clientRequestId`. Jobs without a target need one
 // statement; with targets, the lanes are locked, numbered and read before the jobs are inserted.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
@@ -10,8 +11,7 @@ import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
 import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
 import { type Job, type JobRow, priorityRank, toJob } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
-import { jobSource, leaseColumns } from '../read/find-job.ts';
-import { summaryColumns } from '../read/list-jobs.ts';
+import { jobSource, leaseColumns, summaryColumns } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
 type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };

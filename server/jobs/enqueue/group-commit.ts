@@ -1,7 +1,8 @@
 // Group commit: while one insert is being committed, later requests of the tenant gather and share the next commit. A
 // request that Postgres refuses fails alone, and one whose lane is locked waits alone.
-import { type Database, isConnectionError, isLockTimeout } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { isConnectionError, isLockTimeout } from '../../database/sql-errors.ts';
 import { findLockedLanes } from '../lanes/lane.ts';
 import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
 import { ParkedRequests, targetsOf, type Waiting } from './parked-requests.ts';

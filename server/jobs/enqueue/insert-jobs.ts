@@ -4,7 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { Pace } from '../../kernel/pace.ts';
+import { Pace } from '../../kernel/clock.ts';
 import { insertLease } from '../claim/lease.ts';
 import {
   blankJob,
@@ -17,7 +17,7 @@ import {
 } from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
 import { transitions } from '../model/states.ts';
-import { checkDocument, payloadLimitBytes } from './document-limit.ts';
+import { checkDocument, payloadLimitBytes } from './enqueue-limits.ts';
 
 /** Columns that enqueueing decides: where the job starts in its life and in its lane. */
 const placeColumns = ['status', 'laneHead', 'laneRank', 'laneSeq'] as const satisfies readonly EngineColumn[];

@@ -4,15 +4,14 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { LiveDaemon } from '../../daemons/live-daemons.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
-import { canonicalJson } from '../../kernel/canonical-json.ts';
 import { problem } from '../../kernel/errors.ts';
-import { httpUrlField, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
-import { invalidFields } from '../../kernel/parse.ts';
+import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
+import { canonicalJson } from '../../kernel/json.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
-import { checkDocument, noteLimitBytes } from './document-limit.ts';
 import type { NewJob } from './enqueue.ts';
+import { checkDocument, noteLimitBytes } from './enqueue-limits.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
 
 const maxInt4 = 2_147_483_647;

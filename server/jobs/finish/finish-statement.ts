@@ -2,7 +2,7 @@
 // job of each lane, which starts in the same statement if the caller has room. Promoting it first and claiming it
 // later would write it twice.
 
-import { jsonBytes } from '../../database/json-bytes.ts';
+import { jsonBytes } from '../../database/bounded-reads.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';

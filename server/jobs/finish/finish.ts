@@ -1,9 +1,11 @@
 // Ends attempts with the outcomes of their holder, or of the sweeper, fenced by job, lease and status. Many outcomes of
 // a tenant are written in one transaction; a job that is not accepted was lost to another holder.
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+
+import { encodeUuids } from '../../database/connections/value-formats.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { BoundStatement } from '../../database/sql.ts';
-import { encodeUuids } from '../../database/uuid-array.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
 import { demotePaused, distinctTargets, lockTargets } from '../lanes/lane.ts';

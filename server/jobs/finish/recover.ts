@@ -1,14 +1,14 @@
 // Ends leases and claims whose holder is gone. Each lease is handled in a transaction of its own and checked again under
 // its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten.
 
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
-import { attemptsLeft, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
+import { attemptsLeft, isTimedOutSql, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
 import { hasCode, jobError, timeoutError, tokenLimitError } from '../model/job-errors.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
-import { isTimedOutSql } from '../model/timeout.ts';
 import { applyTransition } from '../transition.ts';
 import { finishAttemptsIn } from './finish.ts';
 import type { Outcome } from './outcome.ts';

@@ -1,6 +1,7 @@
 // Targets: pausing and resuming a whole lane, labels, and reading them.
-import { type Database, type Queryable, retryConflicts } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { recordEvent } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { demotePaused, lockTargets, promote } from './lane.ts';

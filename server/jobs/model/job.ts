@@ -1,6 +1,7 @@
-// A job as the code sees it, and how a row becomes one. The API's names are made at the edge.
+// A job as the code sees it, and how a row becomes one. The names of the API are made in http/resources.
 import type { jobs } from '../../database/tables/tenant.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
 import type { Status } from './states.ts';
 
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
@@ -132,4 +133,23 @@ export function attemptsLeft(job: Pick<Job, 'attempt' | 'attemptFloor' | 'maxAtt
 export function holdsLane(job: Pick<Job, 'status' | 'targetId' | 'onError'>): boolean {
   if (job.targetId === null) return false;
   return job.status === 'PAUSED' || (job.status === 'ERROR' && job.onError === 'block');
+}
+
+type WithSettings = Pick<Tenant, 'settings'>;
+
+/**
+ * How long one attempt may take: the job's own limit (which its type may have set), else its tenant's, else the daemon's;
+ * 0 means no limit. A job stores only its own limit, so a changed default also applies to jobs that wait.
+ */
+export function timeoutOf(job: Pick<Job, 'timeoutSeconds'>, tenant: WithSettings, daemonSeconds: number): number {
+  return job.timeoutSeconds ?? defaultTimeout(tenant, daemonSeconds);
+}
+
+export function defaultTimeout({ settings }: WithSettings, daemonSeconds: number): number {
+  return settings.timeout_seconds ?? daemonSeconds;
+}
+
+/** SQL over `j`: its attempt has run for longer than it may. */
+export function isTimedOutSql(defaultSeconds: string): string {
+  return `j.started_at < now() - nullif(coalesce(j.timeout_seconds, ${defaultSeconds}), 0) * interval '1 second'`;
 }

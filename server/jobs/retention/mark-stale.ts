@@ -2,9 +2,10 @@
 // ends in order, so this follower reads it with a delay of the time that jobs stay fresh. Once a week it scans all jobs
 // for those that the log does not show: after a restore, or a change made directly in SQL.
 
-import { isDataError, withoutFaulty } from '../../database/data-error.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { isDataError } from '../../database/sql-errors.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
@@ -53,7 +54,7 @@ export async function markStaleJobs(db: Database, schema: Schema, options: MarkS
   }
   const skipped: string[] = [];
   const markOthers: typeof markJobs = (tx, _schema, ids) =>
-    withoutFaulty(
+    withoutInvalidRows(
       tx,
       ids,
       (some) => markJobs(tx, schema, some, options),

@@ -4,9 +4,9 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
-import { Interval } from '../../kernel/interval.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
+import { Interval } from '../../kernel/service.ts';
 import { type ApiKey, hashKey, keyIdOf, sameHash, sessionCheck } from './key.ts';
 import { KeyLookups, readKeys, type StoredKey } from './lookups.ts';
 

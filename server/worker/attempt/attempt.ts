@@ -3,7 +3,7 @@
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import { timeoutOf } from '../../jobs/model/timeout.ts';
+import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { toJobError } from '../handlers/job-error.ts';

@@ -2,9 +2,9 @@
 // finds the child of an earlier attempt instead of creating another.
 
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
-import { retryConflicts } from '../../database/database.ts';
-import { payloadLimitBytes } from '../../jobs/enqueue/document-limit.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { Problem } from '../../kernel/errors.ts';

@@ -4,8 +4,8 @@
 import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
 import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
 import { isHeld, leaseLeftMs } from '../../jobs/claim/lease.ts';
+import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
-import { monotonicMs } from '../../kernel/monotonic.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import { enqueueChild } from './children.ts';

@@ -2,14 +2,14 @@
 // handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
 
 import { v7 as uuidv7 } from 'uuid';
-import { isConnectionError, isTransient } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { fenceOff } from '../../jobs/finish/fence-off.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
+import { findJob } from '../../jobs/read/read-jobs.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import type { Attempt, UnresponsiveEnd } from './attempt.ts';

@@ -2,9 +2,9 @@
 // one statement per tenant and interval, for as long as the main event loop is not blocked.
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
-import { clientOf, Servers } from '../../database/servers.ts';
-import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/session-limits.ts';
-import { createTypeParsers } from '../../database/timestamps.ts';
+import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
+import { createTypeParsers } from '../../database/connections/value-formats.ts';
+import { clientOf, Servers } from '../../database/servers/servers.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 

@@ -3,8 +3,8 @@
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../../database/identifiers.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
+import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
-import { monotonicMs } from '../../kernel/monotonic.ts';
 import type { Service } from '../../kernel/service.ts';
 import { startThread } from '../../kernel/thread.ts';
 

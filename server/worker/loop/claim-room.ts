@@ -1,8 +1,8 @@
 // How many jobs a tenant's loop may claim now, from its slots, what lies ready, the claims in flight and the backlog of
 // outcomes. Computes only; claims and starts are the loop's.
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
-import { hasCapacities } from '../../tenants/capacities.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { hasCapacities } from '../../tenants/tenant-store.ts';
 import type { Claimer } from './claimer.ts';
 import type { ReadyQueue } from './ready-queue.ts';
 import type { Slots } from './slots.ts';

@@ -1,12 +1,13 @@
 // The claims of one tenant: whether there may be work, and the claims in flight. One at a time, or a second beside it
 // while more is known to wait, so that the database works while the answer of the first is turned into attempts.
 import { v7 as uuidv7 } from 'uuid';
-import { type Database, isConnectionError } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
+import { isConnectionError } from '../../database/sql-errors.ts';
 import { type Claimed, claimJobs, type NamedClaim } from '../../jobs/claim/claim.ts';
 import { releaseClaim } from '../../jobs/claim/release-claim.ts';
 import { claimWithinCapacity } from '../../scheduler/claim-within-capacity.ts';
-import { hasCapacities } from '../../tenants/capacities.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { hasCapacities } from '../../tenants/tenant-store.ts';
 
 export interface ClaimerOptions {
   db: Database;

@@ -1,6 +1,6 @@
 // Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
 import type { Database } from '../../database/database.ts';
-import { nextDueInMs, queueDueJobs } from '../../jobs/finish/due.ts';
+import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 

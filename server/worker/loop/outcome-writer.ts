@@ -1,13 +1,14 @@
 // Writes a batch of outcomes in one transaction. Retries while the database is unavailable and the lease can be
 // trusted; returns which outcomes were accepted, and the next jobs of the lanes that advanced.
 
-import { type Database, isConnectionError, isTransient, sqlState } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
 import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import { type FinishedAttempt, type FinishResult, finishAttempts } from '../../jobs/finish/finish.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import { transitions } from '../../jobs/model/states.ts';
-import { findJob } from '../../jobs/read/find-job.ts';
+import { findJob } from '../../jobs/read/read-jobs.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { OutcomeBatch } from './outcome-queues.ts';

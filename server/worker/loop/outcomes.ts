@@ -1,9 +1,9 @@
 // The outcomes of one tenant's attempts, from their end to what follows from the write: leases are dropped, retries get
 // their time, and a job that never started is requeued. Returns what the loop has to do next.
 import type { NamedClaim } from '../../jobs/claim/claim.ts';
+import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
 import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
-import { requeueUnstarted } from '../../jobs/finish/requeue-unstarted.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';

@@ -1,7 +1,7 @@
 // Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
-import { monotonicMs } from '../../kernel/monotonic.ts';
+import { monotonicMs } from '../../kernel/clock.ts';
 import type { Effects, LeaseAssertion } from '../attempt/effects.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/invoke.ts';
 import { toStorable } from '../attempt/storable.ts';

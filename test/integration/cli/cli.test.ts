@@ -1,6 +1,6 @@
 import { describe, expect, it } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
-import { migrateControl } from '../../../server/database/migrate.ts';
+import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { KeyVerifier } from '../../../server/tenants/api-keys/verifier.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';

@@ -1,6 +1,7 @@
 // Transactions whose statements are sent at once: all or nothing, in the order in which they were sent.
 import { expect, onTestFinished, test } from 'vitest';
-import { Database, isConnectionError, sqlState } from '../../../server/database/database.ts';
+import { Database } from '../../../server/database/database.ts';
+import { isConnectionError, sqlState } from '../../../server/database/sql-errors.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
 import { useDatabase } from '../../support/postgres/database.ts';

@@ -5,10 +5,10 @@ import type { Reason } from '../../../server/explain/reason.ts';
 import type { WorkerView } from '../../../server/explain/worker-reasons.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../../server/jobs/actions/stop.ts';
-import { queueDueJobs } from '../../../server/jobs/finish/due.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { pauseTarget, resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
-import { findJob } from '../../../server/jobs/read/find-job.ts';
+import { findJob } from '../../../server/jobs/read/read-jobs.ts';
 import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
 

@@ -5,7 +5,7 @@ import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { schedulerRoutes } from '../../../server/http/routes.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';

@@ -11,7 +11,7 @@ import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { RouteGroup } from '../../../server/http/route.ts';
 import { controlRoutes } from '../../../server/http/routes.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { timeField } from '../../../server/kernel/fields.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';

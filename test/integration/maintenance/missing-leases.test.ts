@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { explainJob } from '../../../server/explain/explain-job.ts';
 import { claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
-import { repairOrphans } from '../../../server/jobs/finish/expire.ts';
+import { repairOrphans } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';

@@ -1,7 +1,7 @@
 // Claims that wait: woken by work, ended by time, and asked once for all that are alike.
 import { expect, onTestFinished, test } from 'vitest';
 import { schedulerRoutes } from '../../../server/http/routes.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
 import { eventually } from '../../support/eventually.ts';

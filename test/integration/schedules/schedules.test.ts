@@ -2,7 +2,7 @@ import { expect, test } from 'vitest';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createSchedule } from '../../../server/schedules/change-schedule.ts';
 import { fireDueSchedules } from '../../../server/schedules/fire-schedules.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';

@@ -2,7 +2,7 @@
 
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import type { NewJob } from '../../../server/jobs/enqueue/enqueue.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';

@@ -2,7 +2,7 @@
 import { onTestFinished } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
 import { CommitSignals } from '../../../server/jobs/commit-signals.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { Metrics } from '../../../server/stats/metrics.ts';

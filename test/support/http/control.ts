@@ -5,7 +5,7 @@ import { z } from 'zod';
 import type { RouteGroup } from '../../../server/http/route.ts';
 import { controlRoutes } from '../../../server/http/routes.ts';
 import { type EnqueueJobs, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { type TenantContext, useTenant } from '../postgres/database.ts';

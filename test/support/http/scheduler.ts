@@ -2,7 +2,7 @@
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { schedulerRoutes } from '../../../server/http/routes.ts';
-import { QueueLimit } from '../../../server/jobs/enqueue/queue-limit.ts';
+import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../../server/tenants/tenant.ts';

@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { quoteSchema } from '../../../server/database/identifiers.ts';
-import { migrateControl } from '../../../server/database/migrate.ts';
+import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { findBinaries } from '../../../server/embedded-postgres/binaries.ts';
 import {
   type ClusterDirectory,

@@ -1,6 +1,6 @@
 // A migrating process for tests: url, schema name and, if not the product's own, the folder.
 import { Database } from '../../../server/database/database.ts';
-import { migrateControl, migrateTenant } from '../../../server/database/migrate.ts';
+import { migrateControl, migrateTenant } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 
 const [url = '', schemaName = '', directory] = process.argv.slice(2);

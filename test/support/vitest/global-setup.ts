@@ -2,7 +2,7 @@
 import { randomBytes } from 'node:crypto';
 import type { TestProject } from 'vitest/node';
 import { Database } from '../../../server/database/database.ts';
-import { migrateControl } from '../../../server/database/migrate.ts';
+import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { startServer } from '../postgres/server.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';

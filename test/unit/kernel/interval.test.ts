@@ -1,6 +1,6 @@
 import { afterEach, beforeEach, expect, test, vi } from 'vitest';
-import { Interval } from '../../../server/kernel/interval.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { Interval } from '../../../server/kernel/service.ts';
 
 beforeEach(() => {
   vi.useFakeTimers();

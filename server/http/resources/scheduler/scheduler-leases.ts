@@ -1,7 +1,7 @@
 // /api/scheduler/lease: leases of remote workers. Request, renew by heartbeat, release with the outcome.
 
 import { z } from 'zod';
-import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/document-limit.ts';
+import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobError } from '../../../jobs/model/job.ts';
 import { type JobErrorCode, jobError } from '../../../jobs/model/job-errors.ts';
 import { isUuid } from '../../../kernel/fields.ts';

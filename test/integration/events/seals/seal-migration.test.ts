@@ -3,7 +3,7 @@ import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { quoteSchema } from '../../../../server/database/identifiers.ts';
-import { migrateTenant } from '../../../../server/database/migrate.ts';
+import { migrateTenant } from '../../../../server/database/migrations/migrate.ts';
 import { hashBlock1 } from '../../../../server/events/seals/seal-chain.ts';
 import { packageRoot } from '../../../../server/kernel/environment.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';

@@ -2,7 +2,8 @@
 // server ends it when its client is one of ours.
 import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
-import { Database, isLockTimeout, retryConflicts } from '../../../../server/database/database.ts';
+import { Database } from '../../../../server/database/database.ts';
+import { isLockTimeout, retryConflicts } from '../../../../server/database/sql-errors.ts';
 import { EnqueueGroupCommit } from '../../../../server/jobs/enqueue/group-commit.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { eventually } from '../../../support/eventually.ts';

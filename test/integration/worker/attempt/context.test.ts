@@ -2,7 +2,7 @@ import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Database } from '../../../../server/database/database.ts';
 import { listLogs } from '../../../../server/jobs/attempt/logs.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/due.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';

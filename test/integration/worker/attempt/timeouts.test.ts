@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { toNewJob } from '../../../../server/jobs/enqueue/job-request.ts';
-import { timeoutOf } from '../../../../server/jobs/model/timeout.ts';
+import { timeoutOf } from '../../../../server/jobs/model/job.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../../server/worker/handlers/handler-registry.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

@@ -1,6 +1,7 @@
 // A connection that is cut after COMMIT reached the server: what is unknown is found out, not paid for.
 import { expect, test } from 'vitest';
-import { type Database, isConnectionError } from '../../../../server/database/database.ts';
+import type { Database } from '../../../../server/database/database.ts';
+import { isConnectionError } from '../../../../server/database/sql-errors.ts';
 import { type Claimed, type ClaimRequest, claimJobs } from '../../../../server/jobs/claim/claim.ts';
 import { startLoop } from '../../../support/daemon/loop.ts';
 import { eventually } from '../../../support/eventually.ts';

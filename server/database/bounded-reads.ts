@@ -1,0 +1,35 @@
+// Reads that fill neither the memory nor block the event loop: limited in bytes, or read in batches.
+import type { Queryable } from './database.ts';
+
+/** Maximum bytes of documents in one page or claim. The first row is always returned, however large. */
+export const answerBytes = 4_194_304;
+
+/** SQL for the approximate text size of a jsonb column. Reads the value only if it is stored compressed. */
+export function jsonBytes(column: string): string {
+  return `coalesce(case when pg_column_compression(${column}) is null then pg_column_size(${column})
+    else octet_length(${column}::text) end, 0)`;
+}
+
+/**
+ * The rows of a query that has a column `bytes`, as long as those before fit; `found` counts all of them, so that
+ * the reader knows whether it got less. `order` must be the order of the query, and unique.
+ */
+export function withinBytes(query: string, order: string): string {
+  return `select * from (
+     select q.*, count(*) over () as found, sum(q.bytes) over (order by ${order}) - q.bytes as bytes_before from (${query}) q) p
+    where bytes_before < ${answerBytes} order by ${order}`;
+}
+
+/** Reads a large result in batches, with a cursor of the surrounding transaction. One scan at a time in a transaction. */
+export async function* scan<R extends object>(tx: Queryable, select: string, batch = 5000): AsyncGenerator<R[]> {
+  await tx.query(`declare scan no scroll cursor for ${select}`);
+  try {
+    for (;;) {
+      const rows = await tx.query<R>(`fetch ${Math.trunc(batch)} from scan`);
+      if (rows.length === 0) return;
+      yield rows;
+    }
+  } finally {
+    await tx.query('close scan').catch(() => {});
+  }
+}

@@ -1,0 +1,97 @@
+// The connection pool of a process. Connects to the server that accepts writes, sets the limits of each session, and
+// drops connections to a server that is no longer used.
+import pg from 'pg';
+import { errorMessage } from '../../kernel/errors.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import { Availability } from '../servers/availability.ts';
+import { clientOf, Servers } from '../servers/servers.ts';
+import { Statements } from './prepared-statements.ts';
+import { keepAliveAfterMs, openSession, type SessionLimits } from './session-limits.ts';
+import { createTypeParsers } from './value-formats.ts';
+
+export interface ConnectionsOptions {
+  url: string;
+  poolMax: number;
+  logger: Logger;
+  applicationName: string;
+  limits: SessionLimits;
+}
+
+export class Connections {
+  readonly pool: pg.Pool;
+  readonly servers: Servers;
+  readonly #limits: SessionLimits;
+  readonly #availability: Availability;
+  #clock: { serverTimeMs: number; readAt: number } | undefined;
+  readonly #statements = new WeakMap<pg.PoolClient, Statements>();
+  readonly #generations = new WeakMap<pg.PoolClient, number>();
+
+  constructor(options: ConnectionsOptions) {
+    this.#limits = options.limits;
+    this.#availability = new Availability(options.logger);
+    this.servers = new Servers(options.url);
+    this.pool = new pg.Pool({
+      connectionString: this.servers.url,
+      Client: clientOf(this.servers) as never,
+      max: options.poolMax,
+      idleTimeoutMillis: 30_000,
+      connectionTimeoutMillis: 10_000,
+      keepAlive: true,
+      keepAliveInitialDelayMillis: keepAliveAfterMs,
+      application_name: options.applicationName,
+      types: createTypeParsers(),
+      // Sends a statement without waiting for the result of the previous one.
+      pipeline: true,
+      onConnect: (client) => this.#opened(client as pg.PoolClient),
+    });
+    // Without a listener a dropped idle connection ends the process.
+    this.pool.on('error', (error) => this.lost(error));
+  }
+
+  /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
+  now(): Date {
+    if (this.#clock === undefined) return new Date();
+    return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
+  }
+
+  /** The caller releases it. */
+  async take(): Promise<pg.PoolClient> {
+    try {
+      for (;;) {
+        const client = await this.pool.connect();
+        if (this.#generations.get(client) === this.servers.generation) return client;
+        // Its server is no longer used.
+        client.release(true);
+      }
+    } catch (error) {
+      // With every connection in use, or with the pool closed, nothing is wrong with the database.
+      const isOurs = /^timeout exceeded when|^Cannot use a pool/.test(errorMessage(error));
+      if (!isOurs) this.#availability.connectFailed(error);
+      throw error;
+    }
+  }
+
+  statementsOf(client: pg.PoolClient): Statements | undefined {
+    return this.#statements.get(client);
+  }
+
+  /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
+  writeError: string | undefined;
+
+  /** A connection broke, idle or in use. */
+  lost(error: unknown): void {
+    this.servers.suspect();
+    this.#availability.connectionLost(error);
+  }
+
+  async #opened(client: pg.PoolClient): Promise<void> {
+    // Without a listener, an error of a connection that is in use would end the process.
+    client.on('error', () => {});
+    // Before the first await: a server chosen later is another one.
+    this.#generations.set(client, this.servers.generation);
+    const { direct, ...clock } = await openSession(client, this.#limits);
+    this.#statements.set(client, new Statements(client, direct));
+    this.#clock = clock;
+    this.#availability.connected();
+  }
+}

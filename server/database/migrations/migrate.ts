@@ -1,0 +1,203 @@
+// Applies migrations to one schema: one transaction per file, under a lock, journalled by name and
+// hash in the schema itself. The journal table marks a schema as ours; another one is left alone.
+import type { Logger } from '../../kernel/logger.ts';
+import type { Database, Queryable } from '../database.ts';
+import { controlSchema, quoteSchema, type Schema } from '../identifiers.ts';
+import { sqlState } from '../sql-errors.ts';
+import { type Migration, migrationsDirectory, readMigrations, statementsFor } from './migration-files.ts';
+
+export class MigrationError extends Error {
+  override name = 'MigrationError';
+}
+
+export interface MigrateOptions {
+  logger?: Logger;
+  /** Where the migrations lie; tests bring their own. */
+  directory?: string;
+}
+
+// Long DDL on a big tenant is fine, and so is waiting for the process that does it.
+const whole = { timeoutMs: 6 * 3_600_000, lockTimeoutMs: 0 };
+// DDL that waits for a table lock makes everybody else wait behind it: give up soon, come back.
+const ddlLockTimeoutMs = 5_000;
+const lockAttempts = 10;
+
+/** Brings the control schema up to date; returns the names of the files applied by this call. */
+export async function migrateControl(db: Database, logger?: Logger): Promise<string[]> {
+  return migrateSchema(db, controlSchema, migrationsDirectory('control'), logger);
+}
+
+/** Creates a tenant's schema if needed and brings it up to date; returns the files applied by this call. */
+export async function migrateTenant(db: Database, schemaName: string, options: MigrateOptions = {}): Promise<string[]> {
+  return migrateSchema(db, tenantOnly(schemaName), options.directory ?? migrationsDirectory('tenant'), options.logger);
+}
+
+// Planning time grows with the number of tables in a statement.
+const journalsAtOnce = 50;
+
+/** Which of these schemas lack nothing: one statement for many, and every daemon asks for all when it starts. */
+export async function schemasInStep(
+  db: Queryable,
+  schemaNames: readonly string[],
+  options: MigrateOptions = {},
+): Promise<Set<string>> {
+  const files = await readMigrations(options.directory ?? migrationsDirectory('tenant'));
+  const inStep = new Set<string>();
+  for (let i = 0; i < schemaNames.length; i += journalsAtOnce) {
+    const names = schemaNames.slice(i, i + journalsAtOnce);
+    const journals = await readJournals(db, names);
+    for (const name of names) {
+      const journal = journals.get(name);
+      if (journal && isInStep(tenantOnly(name), files, journal)) inStep.add(name);
+    }
+  }
+  return inStep;
+}
+
+function isInStep(schema: Schema, files: Migration[], journal: Journal): boolean {
+  try {
+    return pendingOf(schema, files, journal).length === 0;
+  } catch {
+    // Whoever migrates it says what is wrong.
+    return false;
+  }
+}
+
+/** Empty if they cannot be read together: one of them is not made yet, or the cluster does not join tenants. */
+async function readJournals(db: Queryable, schemaNames: readonly string[]): Promise<Map<string, Journal>> {
+  const selects = schemaNames.map(
+    (name, i) => `select ${i} as position, name, hash from ${tenantOnly(name)}.migrations`,
+  );
+  const journals = new Map<string, Journal>();
+  try {
+    const rows = await db.query<{ position: number; name: string; hash: string }>(selects.join(' union all '));
+    for (const { position, name, hash } of rows) {
+      const schemaName = schemaNames[position] as string;
+      journals.set(schemaName, (journals.get(schemaName) ?? new Map()).set(name, hash));
+    }
+  } catch (error) {
+    const state = sqlState(error);
+    // Not an answer of the server, but none at all.
+    if (state === undefined || state.startsWith('E')) throw error;
+    journals.clear();
+  }
+  return journals;
+}
+
+async function migrateSchema(db: Database, schema: Schema, directory: string, logger?: Logger): Promise<string[]> {
+  const files = await readMigrations(directory);
+  const applied: string[] = [];
+  for (const file of pendingOf(schema, files, await readJournal(db, schema))) {
+    if (!(await retryLockTimeouts(() => applyOne(db, schema, files, file)))) continue;
+    applied.push(file.name);
+    logger?.info({ schema: bare(schema), migration: file.name }, 'migration applied');
+  }
+  return applied;
+}
+
+/** One file in one transaction; false if another process applied it while we waited for the lock. */
+async function applyOne(db: Database, schema: Schema, files: Migration[], file: Migration): Promise<boolean> {
+  return db.transaction(async (tx) => {
+    await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`leasehold:migrate:${bare(schema)}`]);
+    // A setting that Citus must not forward to its nodes; plain Postgres takes it as a custom one.
+    await tx.query("set local citus.propagate_set_commands = 'local'");
+    await tx.query(`set local lock_timeout = '${ddlLockTimeoutMs}ms'`);
+    // Only now, in a statement later than the lock: what another process committed is visible.
+    const journal = await readJournal(tx, schema);
+    if (!pendingOf(schema, files, journal).includes(file)) return false;
+    if (journal === undefined) await createSchema(tx, schema);
+    for (const statement of statementsFor(file, schema)) await runStatement(tx, file, statement);
+    await tx.query(`insert into ${schema}.migrations (name, hash) values ($1, $2)`, [file.name, file.hash]);
+    return true;
+  }, whole);
+}
+
+// Schema, journal and first file commit together: a schema without a journal is never half of ours.
+async function createSchema(tx: Queryable, schema: Schema): Promise<void> {
+  if (schema !== controlSchema) await tx.query("select set_config('citus.enable_schema_based_sharding', 'on', true)");
+  await tx.query(`create schema ${schema}`);
+  await tx.query(
+    `create table ${schema}.migrations (
+       name text primary key,
+       hash text not null,
+       applied_at timestamptz not null default now()
+     )`,
+  );
+}
+
+async function runStatement(tx: Queryable, file: Migration, statement: string): Promise<void> {
+  try {
+    await tx.query(statement);
+  } catch (error) {
+    if (error instanceof Error) error.message = `migration ${file.name}: ${error.message}`;
+    throw error;
+  }
+}
+
+type Journal = Map<string, string>;
+
+/** The journal as name → hash; undefined when the schema does not exist; throws when it is not ours. */
+async function readJournal(db: Queryable, schema: Schema): Promise<Journal | undefined> {
+  // Not to_regnamespace(): it answers from a cache that may not know yet what another session committed.
+  const [found] = await db.query<{ journal: boolean }>(
+    `select exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'migrations') as journal
+       from pg_catalog.pg_namespace n where n.nspname = $1`,
+    [bare(schema)],
+  );
+  if (!found) return undefined;
+  if (!found.journal) {
+    throw new MigrationError(
+      `schema ${bare(schema)} exists but was not made by Leasehold (it has no migrations journal); it was left untouched`,
+    );
+  }
+  const rows = await db.query<{ name: string; hash: string }>(`select name, hash from ${schema}.migrations`);
+  return new Map(rows.map((row) => [row.name, row.hash]));
+}
+
+/**
+ * The files still to apply. Entries that sort after our newest file were written by a newer version
+ * running beside this one and are tolerated; every other disagreement is refused by name.
+ */
+function pendingOf(schema: Schema, files: Migration[], journal: Journal = new Map()): Migration[] {
+  for (const file of files) {
+    const hash = journal.get(file.name);
+    if (hash !== undefined && hash !== file.hash) {
+      throw new MigrationError(`migration ${file.name} was edited after it was applied to schema ${bare(schema)}`);
+    }
+  }
+  const newestFile = files.at(-1)?.name ?? '';
+  const newestApplied = [...journal.keys()].sort().at(-1) ?? '';
+  const stranger = [...journal.keys()].find((name) => name <= newestFile && !files.some((f) => f.name === name));
+  if (stranger !== undefined) {
+    throw new MigrationError(`schema ${bare(schema)} has migration ${stranger}, which this version does not know`);
+  }
+  const pending = files.filter((file) => !journal.has(file.name));
+  const late = pending.find((file) => file.name < newestApplied);
+  if (late !== undefined) {
+    throw new MigrationError(
+      `migration ${late.name} is out of order: schema ${bare(schema)} already has ${newestApplied}`,
+    );
+  }
+  return pending;
+}
+
+async function retryLockTimeouts<T>(work: () => Promise<T>): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (sqlState(error) !== '55P03' || attempt >= lockAttempts) throw error;
+      await new Promise((resolve) => setTimeout(resolve, (0.5 + Math.random()) * 200 * attempt));
+    }
+  }
+}
+
+function tenantOnly(schemaName: string): Schema {
+  const schema = quoteSchema(schemaName);
+  if (schema === controlSchema) throw new MigrationError('the control schema is not a tenant');
+  return schema;
+}
+
+function bare(schema: Schema): string {
+  return schema.slice(1, -1);
+}

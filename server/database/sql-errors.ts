@@ -1,0 +1,110 @@
+// Errors of Postgres, classified: whether the connection is lost, whether a statement surely did not happen and may be
+// repeated, whether the data is at fault; and what common ones mean to the person who starts a program.
+
+/** SQL state of a statement in a transaction that has already failed. */
+export const transactionFailed = '25P02';
+
+export function sqlState(error: unknown): string | undefined {
+  return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
+}
+
+/** The connection is unusable, and whether the statement took effect is unknown. */
+export function isConnectionError(error: unknown): boolean {
+  const state = sqlState(error);
+  if (state === undefined)
+    return error instanceof Error && /Connection terminated|not queryable|timeout|timed out/i.test(error.message);
+  return /^(08|57P0[1-5]|25P0[34])/.test(state) || /^E[A-Z]+$/.test(state);
+}
+
+/** Errors of connections that were lost before a COMMIT was sent. */
+const uncommitted = new WeakSet<Error>();
+
+/** A connection that is lost in here, e.g. by the server's limit for idle transactions, has rolled back. */
+export async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
+  try {
+    return await work();
+  } catch (error) {
+    // After our own timeout no time is left for a retry.
+    if (error instanceof Error && isConnectionError(error) && error.message !== timedOutMessage) uncommitted.add(error);
+    throw error;
+  }
+}
+
+export const timedOutMessage = 'statement timed out';
+
+/** SQL state of a write on a standby or a read-only server. */
+export const readOnlyState = '25006';
+
+/** Read-only, no space left, or a broken disk: other statements may work, writes do not. */
+export function isWriteError(error: unknown): boolean {
+  return [readOnlyState, '53100', '58030'].includes(sqlState(error) ?? '');
+}
+
+/** The transaction surely did not happen and may be tried again. */
+export function isRetryable(error: unknown): boolean {
+  const state = sqlState(error);
+  return (
+    state === '40001' ||
+    state === '40P01' ||
+    isStatementGone(error) ||
+    (error instanceof Error && uncommitted.has(error))
+  );
+}
+
+/** The server cannot do it now: overloaded, out of space, locked, stopping, or a standby. A retry may succeed. */
+export function isTransient(error: unknown): boolean {
+  return /^(40|53|55|57)|^25006$/.test(sqlState(error) ?? '');
+}
+
+/** A lock was not granted in time. Nothing was done. */
+export function isLockTimeout(error: unknown): boolean {
+  return sqlState(error) === '55P03';
+}
+
+/** Retries serialization failures, deadlocks and connections lost before the COMMIT: all surely rolled back. */
+export async function retryConflicts<T>(work: () => Promise<T>, attempts = 5): Promise<T> {
+  for (let attempt = 1; ; attempt++) {
+    try {
+      return await work();
+    } catch (error) {
+      if (attempt >= attempts || !isRetryable(error)) throw error;
+      await new Promise((resolve) => setTimeout(resolve, Math.random() * 20 * attempt));
+    }
+  }
+}
+
+/** A value out of range (22), a constraint (23) or a limit of Postgres, such as the size of an index row (54). */
+export function isDataError(error: unknown): boolean {
+  return /^(22|23|54)/.test(sqlState(error) ?? '');
+}
+
+/** The server no longer knows the prepared statement, or its plan became invalid: nothing was executed. */
+export function isStatementGone(error: unknown): boolean {
+  if (!(error instanceof Error) || !('code' in error)) return false;
+  return error.code === '26000' || (error.code === '0A000' && error.message.includes('cached plan'));
+}
+
+/** What a common error of Postgres means and what to do about it; undefined for other errors. */
+export function explainDatabaseError(error: unknown): string | undefined {
+  const state = sqlState(error) ?? '';
+  const reason = reasonOf(error);
+  if (state.startsWith('28')) {
+    return `the database refused the login: ${reason}; check user and password in DATABASE_URL`;
+  }
+  if (state === '3D000') return `${reason}; create it, or name another one in DATABASE_URL`;
+  if (state === '42501') {
+    return `the database role lacks a right: ${reason}; as the owner of the database run GRANT CREATE ON DATABASE … TO …, and let the role own the schemas "leasehold" and "tenant_…"`;
+  }
+  // 25006: a standby, or read-only.
+  if (isConnectionError(error) || state.startsWith('53') || state === '25006') {
+    return `the database cannot be reached: ${reason}; check DATABASE_URL`;
+  }
+  return undefined;
+}
+
+/** An AggregateError of several addresses has no message of its own. */
+function reasonOf(error: unknown): string {
+  const inner = error instanceof AggregateError && error.message === '' ? error.errors[0] : error;
+  const text = inner instanceof Error ? inner.message : String(inner);
+  return text === '' ? (sqlState(error) ?? 'no reason was given') : text;
+}

@@ -1,0 +1,212 @@
+// The tables of one tenant that hold its lanes, jobs, phases and leases.
+import { sql } from 'drizzle-orm';
+import {
+  boolean,
+  check,
+  index,
+  integer,
+  jsonb,
+  primaryKey,
+  real,
+  smallint,
+  text,
+  uniqueIndex,
+  uuid,
+} from 'drizzle-orm/pg-core';
+import { at, bigintText, tenantTemplate } from './columns.ts';
+
+/** One row per target: the lane's lock, its counter and its pause. */
+export const targets = tenantTemplate.table(
+  'targets',
+  {
+    id: text('id').primaryKey(),
+    /** The last `lane_seq` given out; raised under this row's lock. */
+    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
+    labels: jsonb('labels').notNull().default({}),
+    pausedAt: at('paused_at'),
+    pausedBy: text('paused_by'),
+    pauseReason: text('pause_reason'),
+    pausedUntil: at('paused_until'),
+    createdAt: at('created_at').notNull().defaultNow(),
+  },
+  (t) => [
+    // Targets whose pause ends by itself.
+    index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
+    // Whether a lane may go on: mostly there is nothing to look at.
+    index('targets_paused_id').on(t.id).where(sql`paused_at is not null`),
+  ],
+);
+
+export const jobs = tenantTemplate.table(
+  'jobs',
+  {
+    // Fixed width and never null first: Postgres finds those without walking the row.
+    id: uuid('id').primaryKey(),
+    createdAt: at('created_at').notNull().defaultNow(),
+    /** When the job may first run, or run again after a backoff. */
+    runAt: at('run_at').notNull().defaultNow(),
+    updatedAt: at('updated_at').notNull().defaultNow(),
+    laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
+    tokensUsed: bigintText('tokens_used').notNull().default(sql`0`),
+    attempt: integer('attempt').notNull().default(0),
+    /** Attempts made before the last resume, which grants a fresh set. */
+    attemptFloor: integer('attempt_floor').notNull().default(0),
+    maxAttempts: integer('max_attempts').notNull().default(1),
+    costUnits: integer('cost_units').notNull().default(1),
+    /** 0 URGENT, 1 HIGH, 2 NORMAL, 3 LOW. */
+    priority: smallint('priority').notNull().default(2),
+    /** The one job of its lane that may be claimed, runs, or holds the lane. Always true without a target. */
+    laneHead: boolean('lane_head').notNull(),
+    /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
+    remote: boolean('remote').notNull().default(false),
+    cancelRequested: boolean('cancel_requested').notNull().default(false),
+    webhookSent: boolean('webhook_sent').notNull().default(false),
+    status: text('status').notNull(),
+    type: text('type').notNull(),
+    queue: text('queue').notNull().default('default'),
+    onError: text('on_error').notNull().default('block'),
+    targetId: text('target_id'),
+    /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
+    laneRank: smallint('lane_rank'),
+    leaseId: uuid('lease_id'),
+    leaseOwner: text('lease_owner'),
+    startedAt: at('started_at'),
+    finishedAt: at('finished_at'),
+    /** PAUSED or ERROR since; deadlines stand still meanwhile. */
+    heldSince: at('held_since'),
+    expiresAt: at('expires_at'),
+    staleAt: at('stale_at'),
+    cancelIntent: text('cancel_intent'),
+    /** `{ reason, author, at }` of the request on the flag. */
+    cancelDetail: jsonb('cancel_detail'),
+    tokenLimit: bigintText('token_limit'),
+    progress: real('progress'),
+    progressMessage: text('progress_message'),
+    payload: jsonb('payload').notNull(),
+    result: jsonb('result'),
+    /** `{ code, message }` of the last failure; a `message` alone when paused. */
+    error: jsonb('error'),
+    /** `{ kind, reason, author }` of a pause, or of a handler that was told to stop and still runs; see jobs/hold.ts. */
+    hold: jsonb('hold'),
+    checkpoint: jsonb('checkpoint'),
+    retry: jsonb('retry'),
+    timeoutSeconds: real('timeout_seconds'),
+    constraints: jsonb('constraints'),
+    onDrain: text('on_drain'),
+    webhookUrl: text('webhook_url'),
+    clientRequestId: text('client_request_id'),
+    requestHash: text('request_hash'),
+    traceparent: text('traceparent'),
+    author: text('author'),
+    parentId: uuid('parent_id'),
+    scheduleId: uuid('schedule_id'),
+  },
+  (t) => [
+    // What each status means for the lease, the times and the lane. One expression, the usual first: it is
+    // evaluated with every write of a job.
+    check(
+      'jobs_shape',
+      sql`case
+        when status in ('SUCCESS','PARTIAL','CANCELED')
+          then finished_at is not null and held_since is null and lane_rank is null and (target_id is null or not lane_head)
+        when status in ('RUNNING','CLAIMED','PREPARING','LEASE_PENDING')
+          then lane_head and lease_id is not null and lease_owner is not null
+            and finished_at is null and held_since is null and lane_rank is null
+        when lane_rank is not null and (target_id is null or lane_head) then false
+        when status = 'QUEUED' then finished_at is null and held_since is null
+        when status = 'PENDING' then finished_at is null and held_since is null and lane_rank is null
+        when status = 'PAUSED' then finished_at is null and held_since is not null
+        when status = 'ERROR' then finished_at is not null and held_since is not null
+        else false end`,
+    ),
+    check('jobs_no_target_is_head', sql`target_id is not null or lane_head`),
+    check('jobs_attempts', sql`attempt >= attempt_floor and attempt - attempt_floor <= max_attempts`),
+    check(
+      'jobs_cancel_intent',
+      sql`cancel_requested = (cancel_intent is not null) and cancel_intent in ('pause','cancel')`,
+    ),
+    check(
+      'jobs_choices',
+      sql`priority between 0 and 3 and on_error in ('block','continue') and on_drain in ('pause','requeue') and max_attempts > 0 and cost_units > 0`,
+    ),
+    // The whole claim path of the daemons' own workers, and of remote ones.
+    index('jobs_claim_priority_created_at_id')
+      .on(t.priority, t.createdAt, t.id)
+      .where(sql`status = 'QUEUED' and lane_head and not remote`),
+    index('jobs_claim_queue_priority_created_at_id')
+      .on(t.queue, t.priority, t.createdAt, t.id)
+      .where(sql`status = 'QUEUED' and lane_head and remote`),
+    // Two heads of one lane cannot be represented.
+    uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
+    // Promotion: who is next in the lane.
+    index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
+    // PENDING jobs that are due.
+    index('jobs_run_at').on(t.runAt).where(sql`status = 'PENDING'`),
+    // Waiting jobs that may expire.
+    index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
+    // Idempotent enqueue.
+    uniqueIndex('jobs_client_request_id').on(t.clientRequestId).where(sql`client_request_id is not null`),
+    // "What needs a person": the holds, newest first.
+    index('jobs_held_status_id').on(t.status, t.id).where(sql`status in ('PAUSED','ERROR')`),
+    // The jobs of one target, newest first: those outside its lane. The head and the line have indexes of their own.
+    index('jobs_target_id_id').on(t.targetId, t.id).where(sql`not lane_head and lane_rank is null`),
+    // Retention: stale and not yet deleted. Those that become stale are found in the event log.
+    index('jobs_stale_at').on(t.staleAt).where(sql`stale_at is not null`),
+  ],
+);
+
+/** Deleted with the job. A foreign key would cost every write of a job, and all writes here are fenced by the job's row. */
+export const phases = tenantTemplate.table(
+  'phases',
+  {
+    jobId: uuid('job_id').notNull(),
+    name: text('name').notNull(),
+    position: smallint('position').notNull(),
+    status: text('status').notNull().default('pending'),
+    progress: real('progress').notNull().default(0),
+    message: text('message'),
+    result: jsonb('result'),
+    error: jsonb('error'),
+    attempt: integer('attempt').notNull().default(0),
+    startedAt: at('started_at'),
+    finishedAt: at('finished_at'),
+  },
+  (t) => [
+    primaryKey({ columns: [t.jobId, t.name] }),
+    check('phases_status', sql`status in ('pending','running','completed','partial','failed','skipped','cancelled')`),
+  ],
+);
+
+/**
+ * One row per claim (a batch of jobs of one daemon shares a lease id) or per remote lease.
+ * Renewal touches this row only, so that a heartbeat never rewrites a job.
+ */
+export const leases = tenantTemplate.table(
+  'leases',
+  {
+    id: uuid('id').primaryKey(),
+    /** `local`: a daemon's batch; `claim`: a remote claim before its lease; `remote`: a granted remote lease. */
+    kind: text('kind').notNull(),
+    owner: text('owner').notNull(),
+    jobIds: uuid('job_ids').array().notNull(),
+    queue: text('queue'),
+    costUnits: integer('cost_units').notNull().default(0),
+    ttlSeconds: real('ttl_seconds').notNull(),
+    state: text('state').notNull().default('ACTIVE'),
+    grantedAt: at('granted_at').notNull().defaultNow(),
+    lastHeartbeatAt: at('last_heartbeat_at').notNull().defaultNow(),
+    expiresAt: at('expires_at').notNull(),
+    releasedAt: at('released_at'),
+    releaseStatus: text('release_status'),
+    metrics: jsonb('metrics'),
+  },
+  (t) => [
+    check('leases_kind', sql`kind in ('local','claim','remote')`),
+    check('leases_state', sql`state in ('ACTIVE','EXPIRED','RELEASED')`),
+    // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
+    index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
+    index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
+    // What remote workers did of late, among the many leases of daemons.
+    index('leases_released_at_remote').on(t.releasedAt).where(sql`released_at is not null and kind <> 'local'`),
+  ],
+);

@@ -1,0 +1,88 @@
+// Limits of what may be enqueued: the bytes of a payload or another JSON value, and `max_queued`, how many jobs of a
+// tenant may wait at once, whether requests, schedules or handlers enqueue them.
+import type { Queryable } from '../../database/database.ts';
+import { problem } from '../../kernel/errors.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { waitingStatuses } from '../model/states.ts';
+import { unfinishedIds } from '../read/filter.ts';
+
+// One instance per daemon counts this often at most, so that the limit costs an enqueue nothing. A burst through several
+// daemons may pass it by what they accept within that time.
+const countForMs = 1000;
+
+/** The part of a new job that the limit reads. */
+interface KeyedJob {
+  clientRequestId?: string | undefined;
+}
+
+interface Count {
+  waiting: Promise<number>;
+  /** Accepted here since the count. */
+  added: number;
+  until: number;
+}
+
+export class QueueLimit {
+  #db: Queryable;
+  #counts = new Map<string, Count>();
+
+  constructor(db: Queryable) {
+    this.#db = db;
+  }
+
+  /**
+   * Refuses jobs beyond the tenant's limit; replays of jobs that exist already are admitted.
+   * A caller in a transaction passes it as `db`: a second connection may never come free.
+   */
+  async admit(tenant: Tenant, jobs: readonly KeyedJob[], db = this.#db): Promise<void> {
+    const max = tenant.settings.max_queued;
+    if (max === undefined) return;
+    const count = this.#countOf(tenant, max, db);
+    const waiting = (await count.waiting) + count.added;
+    if (waiting + jobs.length > max && waiting + (await countNew(db, tenant, jobs)) > max) {
+      throw problem('QUEUE_FULL', `The tenant has ${waiting} waiting jobs; its limit (max_queued) is ${max}.`, {
+        max_queued: max,
+      });
+    }
+    count.added += jobs.length;
+  }
+
+  #countOf(tenant: Tenant, max: number, db: Queryable): Count {
+    const known = this.#counts.get(tenant.id);
+    if (known !== undefined && known.until > performance.now()) return known;
+    const count = { waiting: countWaiting(db, tenant, max), added: 0, until: performance.now() + countForMs };
+    // A failed count is the failure of the requests that wait for it, not of the next ones.
+    count.waiting.catch(() => this.#counts.delete(tenant.id));
+    this.#counts.set(tenant.id, count);
+    return count;
+  }
+}
+
+async function countWaiting(db: Queryable, { schema }: Tenant, max: number): Promise<number> {
+  const [row] = await db.query<{ count: number }>(
+    `select count(*)::int as count from (${unfinishedIds(schema, waitingStatuses, '$1')}) w`,
+    [max + 1],
+  );
+  return row?.count ?? 0;
+}
+
+/** How many of them do not exist yet. */
+async function countNew(db: Queryable, { schema }: Tenant, jobs: readonly KeyedJob[]): Promise<number> {
+  const keys = jobs.flatMap((job) => job.clientRequestId ?? []);
+  if (keys.length === 0) return jobs.length;
+  const known = await db.query(`select id from ${schema}.jobs where client_request_id = any($1::text[])`, [keys]);
+  return jobs.length - known.length;
+}
+
+export const payloadLimitBytes = 1_048_576;
+/** Constraints, metrics, the details of an error: notes beside a job, shown in lists and events. */
+export const noteLimitBytes = 32_768;
+
+/** Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
+export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): void {
+  if (value === undefined || value === null) return;
+  const bytes = Buffer.byteLength(JSON.stringify(value));
+  if (bytes <= limitBytes) return;
+  const detail = `${field} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
+  throw problem('PAYLOAD_TOO_LARGE', detail, { field, limit: limitBytes });
+}

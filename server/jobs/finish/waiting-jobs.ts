@@ -1,0 +1,166 @@
+// What the sweeper does with waiting jobs: queues those that are due, fails those that waited too long, and finds jobs
+// that no index shows.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
+import { hasNoLease, reopenLeases } from '../claim/lease.ts';
+import { distinctTargets, takeLaneNumbers } from '../lanes/lane.ts';
+import type { Job, JobError } from '../model/job.ts';
+import { jobError } from '../model/job-errors.ts';
+import { applyTransition, type LaneNumber, transition } from '../transition.ts';
+
+type DueJob = Pick<Job, 'id' | 'targetId'>;
+
+/**
+ * Queues up to `limit` due jobs: a retry has kept its lane, a scheduled job joins the line now. Returns how many; a full
+ * batch means that there may be more.
+ */
+export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
+  const due = await db.query<DueJob>(
+    `select j.id, j.target_id as "targetId"
+       from ${schema}.jobs j
+      where ${transition('becomeDue').guard()}
+        and j.run_at <= now()
+      order by j.run_at, j.id
+      limit $1`,
+    [limit],
+  );
+  if (due.length === 0) return 0;
+  return retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, due, actor)));
+}
+
+async function queueJobs(tx: Queryable, schema: Schema, due: DueJob[], actor: string): Promise<number> {
+  const ids = await applyTransition(tx, schema, {
+    name: 'becomeDue',
+    jobs: due,
+    extraGuard: 'j.run_at <= now()',
+    actor,
+    laneNumbers: await numberJobs(tx, schema, due),
+  });
+  return ids.length;
+}
+
+/** Takes a number in its lane for each job, in the order of `due`; a job without a lane gets 0. */
+async function numberJobs(tx: Queryable, schema: Schema, due: DueJob[]): Promise<LaneNumber[]> {
+  const counts = new Map<string, number>();
+  for (const { targetId } of due) if (targetId !== null) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  const targets = distinctTargets(due);
+  const lanes = await takeLaneNumbers(
+    tx,
+    schema,
+    targets,
+    targets.map((id) => counts.get(id)),
+  );
+  const last = new Map(lanes.map((lane) => [lane.id, BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0)]));
+  return due.map(({ id, targetId }) => {
+    const before = targetId === null ? undefined : last.get(targetId);
+    if (targetId === null || before === undefined) return { id, lane_seq: '0' };
+    last.set(targetId, before + 1n);
+    return { id, lane_seq: String(before + 1n) };
+  });
+}
+
+/** When the next PENDING job is due, in milliseconds from now by the database's clock. */
+export async function nextDueInMs(db: Queryable, schema: Schema): Promise<number | undefined> {
+  const rows = await db.query<{ ms: number | null }>(
+    `select extract(epoch from (min(run_at) - now()))::float8 * 1000 as ms
+       from ${schema}.jobs
+      where status = 'PENDING'`,
+  );
+  const ms = rows[0]?.ms;
+  return ms === null || ms === undefined ? undefined : Math.max(0, ms);
+}
+
+type OverdueJob = Pick<Job, 'id' | 'targetId'>;
+
+export async function expireWaitingJobs(db: Database, schema: Schema, actor: string, limit = 200): Promise<number> {
+  const overdue = await db.query<OverdueJob>(
+    `select j.id, j.target_id as "targetId"
+       from ${schema}.jobs j
+      where ${transition('expire').guard()}
+        and j.expires_at is not null
+        and j.expires_at < now()
+      order by j.expires_at
+      limit $1`,
+    [limit],
+  );
+  const error = jobError('EXPIRED', 'The job was not started before it expired.');
+  return failJobs(db, schema, overdue, 'j.expires_at < now()', error, actor);
+}
+
+export interface OrphanScan {
+  /** Jobs that were failed. */
+  orphans: number;
+  /** Leases that were opened again for jobs that had none. */
+  reopened: string[];
+  /** Where the next slice begins; undefined after the last one. */
+  next: string | undefined;
+}
+
+/**
+ * Reads one slice of all jobs, in id order, for what no index shows and should never be there: an owned job without an
+ * active lease, a PENDING one long past its time.
+ */
+export async function repairOrphans(
+  db: Database,
+  schema: Schema,
+  options: { actor: string; afterSeconds: number; leaseSeconds: number; from: string; slice?: number },
+): Promise<OrphanScan> {
+  const slice = options.slice ?? 5000;
+  const [scanned] = await db.query<{ rows: number; last: string | null; waiting: OverdueJob[]; unleased: string[] }>(
+    `with j as materialized (
+       select id, target_id, status, run_at, lease_id
+         from ${schema}.jobs
+        where id > $1
+        order by id
+        limit $2)
+     select (select count(*)::int from j) as rows,
+            (select id from j order by id desc limit 1) as last,
+            coalesce((select jsonb_agg(jsonb_build_object('id', id, 'targetId', target_id))
+                        from j
+                       where status = 'PENDING'
+                         and run_at < now() - $3::float8 * interval '1 second'), '[]') as waiting,
+            array(select j.id from j where ${hasNoLease(schema)}) as unleased`,
+    [options.from, slice, options.afterSeconds],
+  );
+  const { rows, last, waiting, unleased } = scanned ?? { rows: 0, last: null, waiting: [], unleased: [] };
+  const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
+  // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.
+  if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
+  const orphans = await failJobs(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
+  const reopened = unleased.length === 0 ? [] : await reopenLeases(db, schema, unleased, options.leaseSeconds);
+  return { orphans, reopened, next: rows < slice ? undefined : (last ?? undefined) };
+}
+
+/** Fails the jobs that still satisfy `extraGuard`. */
+async function failJobs(
+  db: Database,
+  schema: Schema,
+  jobs: OverdueJob[],
+  extraGuard: string,
+  error: JobError,
+  actor: string,
+): Promise<number> {
+  if (jobs.length === 0) return 0;
+  const ids = await retryConflicts(() =>
+    db.transaction((tx) =>
+      applyTransition(tx, schema, {
+        name: 'expire',
+        jobs,
+        extraGuard,
+        set: `finished_at = now(),
+              held_since = now(),
+              error = :error::jsonb,
+              hold = null,
+              lease_owner = null,
+              cancel_requested = false,
+              cancel_intent = null,
+              cancel_detail = null`,
+        values: { error: JSON.stringify(error) },
+        actor,
+        data: { error },
+      }),
+    ),
+  );
+  return ids.length;
+}

@@ -1,0 +1,49 @@
+// Time within the process: a clock that never jumps, a moving rate, and yielding during long synchronous work.
+import { setImmediate } from 'node:timers/promises';
+
+/** The clock for leases: it never jumps, and all threads of the process share it. */
+export function monotonicMs(): number {
+  return Number(process.hrtime.bigint() / 1000n) / 1000;
+}
+
+const slotMs = 500;
+
+/** A moving rate per second: the sum of the current and the previous half second. */
+export class Rate {
+  #slot = 0;
+  #current = 0;
+  #previous = 0;
+
+  add(count: number, nowMs = performance.now()): void {
+    this.#advance(nowMs);
+    this.#current += count;
+  }
+
+  perSecond(nowMs = performance.now()): number {
+    this.#advance(nowMs);
+    return this.#current + this.#previous;
+  }
+
+  #advance(nowMs: number): void {
+    const slot = Math.floor(nowMs / slotMs);
+    if (slot === this.#slot) return;
+    this.#previous = slot === this.#slot + 1 ? this.#current : 0;
+    this.#current = 0;
+    this.#slot = slot;
+  }
+}
+
+// Well below a noticeable 50 ms: one more step may follow before the clock is read again.
+const maxTurnMs = 10;
+
+/** Yields to the event loop during long synchronous work, so that one tenant's request does not delay the others. */
+export class Pace {
+  #since = performance.now();
+
+  /** Call between two steps. Resolves at once unless this turn has lasted long enough. */
+  async pause(): Promise<void> {
+    if (performance.now() - this.#since < maxTurnMs) return;
+    await setImmediate();
+    this.#since = performance.now();
+  }
+}

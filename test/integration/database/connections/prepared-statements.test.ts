@@ -1,0 +1,147 @@
+// Named statements: what is sent often is parsed once per connection, a bounded number of them, and
+// never where the server process behind the connection may be another one the next time.
+import { expect, onTestFinished, test } from 'vitest';
+import { Database } from '../../../../server/database/database.ts';
+import { retryConflicts, sqlState } from '../../../../server/database/sql-errors.ts';
+import { createLogger } from '../../../../server/kernel/logger.ts';
+import { useDatabase } from '../../../support/postgres/database.ts';
+import { startProxy } from '../../../support/postgres/proxy.ts';
+
+const context = useDatabase();
+
+/** One connection, so that what it has named can be asked of it; it knows already what it leads to. */
+async function openOne(url = context.url): Promise<Database> {
+  const db = new Database({ url, poolMax: 1, logger: createLogger('silent') });
+  onTestFinished(() => db.close());
+  await db.query('select 1');
+  return db;
+}
+
+async function named(db: Database): Promise<string[]> {
+  const rows = await db.query<{ statement: string }>('select statement from pg_prepared_statements order by statement');
+  return rows.map((row) => row.statement);
+}
+
+async function processOf(db: Database): Promise<number | undefined> {
+  return (await db.query<{ pid: number }>('select pg_backend_pid() as pid'))[0]?.pid;
+}
+
+async function use(db: Database, text: string, times: number): Promise<void> {
+  for (let n = 0; n < times; n++) expect(await db.query(text, [n], 'often')).toEqual([{ n }]);
+}
+
+const numbered = (n: number) => `select $1::int as n /* ${String(n).padStart(3, '0')} */`;
+
+test('a text is named with its third use, and answers the same under its name', async () => {
+  const db = await openOne();
+  await use(db, numbered(1), 2);
+  expect(await named(db)).toEqual([]);
+  await use(db, numbered(1), 1);
+  expect(await named(db)).toEqual([numbered(1)]);
+  await use(db, numbered(1), 3);
+  expect(await named(db)).toEqual([numbered(1)]);
+});
+
+test('statements of transactions are named as well, and their names outlive a rollback', async () => {
+  const db = await openOne();
+  const failing = db.transaction(async (tx) => {
+    for (let n = 0; n < 3; n++) await tx.query(numbered(1), [n], 'often');
+    throw new Error('no');
+  });
+  await expect(failing).rejects.toThrow('no');
+  expect(await named(db)).toEqual([numbered(1)]);
+  await use(db, numbered(1), 1);
+  // What the first of them set in that transaction went with it, and was set again.
+  expect(await db.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'force_custom_plan' }]);
+});
+
+test('a text that nobody called frequent is never named', async () => {
+  const db = await openOne();
+  for (let n = 0; n < 10; n++) await db.query(numbered(1), [n]);
+  expect(await named(db)).toEqual([]);
+});
+
+test('a text whose uses lie far apart is not named', async () => {
+  const db = await openOne();
+  await use(db, numbered(0), 2);
+  for (let n = 1; n <= 200; n++) await use(db, numbered(n), 1);
+  await use(db, numbered(0), 2);
+  expect(await named(db)).toEqual([]);
+  await use(db, numbered(0), 1);
+  expect(await named(db)).toEqual([numbered(0)]);
+});
+
+test('fifty have names; the one that was not used for longest gives up its own', async () => {
+  const db = await openOne();
+  for (let n = 1; n <= 50; n++) await use(db, numbered(n), 3);
+  expect(await named(db)).toEqual(Array.from({ length: 50 }, (_, n) => numbered(n + 1)));
+  await use(db, numbered(1), 1);
+  await use(db, numbered(51), 3);
+  // The second: the first was used again.
+  const left = [1, ...Array.from({ length: 49 }, (_, n) => n + 3)].map(numbered);
+  expect(await named(db)).toEqual(left.sort());
+  // It is sent without a name at first, and may earn another.
+  await use(db, numbered(2), 2);
+  expect(await named(db)).toEqual(left);
+  await use(db, numbered(2), 1);
+  expect(await named(db)).toEqual([numbered(1), numbered(2), ...left.slice(2)]);
+});
+
+test('names that the server has forgotten fail once; the connection is dropped, and another try succeeds', async () => {
+  const db = await openOne();
+  const forgetful = async () => {
+    await db.query('select 1');
+    await use(db, numbered(1), 3);
+    await db.query('deallocate all');
+    return processOf(db);
+  };
+  const first = await forgetful();
+  const error = await db.query(numbered(1), [7], 'often').catch((reason: unknown) => reason);
+  expect(sqlState(error)).toBe('26000');
+  expect(db.pool.totalCount).toBe(0);
+  expect(await db.query(numbered(1), [7], 'often')).toEqual([{ n: 7 }]);
+  const second = await forgetful();
+  expect(second).not.toBe(first);
+  expect(await retryConflicts(() => db.query(numbered(1), [8], 'often'))).toEqual([{ n: 8 }]);
+  const third = await forgetful();
+  expect(third).not.toBe(second);
+  const inTransaction = () => db.transaction((tx) => tx.query(numbered(1), [9], 'often'));
+  expect(await retryConflicts(inTransaction)).toEqual([{ n: 9 }]);
+});
+
+test('a name whose columns have changed fails once, and another try succeeds', async () => {
+  const db = await openOne();
+  await db.query('create table changing (a int)');
+  await db.query('insert into changing values (1)');
+  const look = () => db.query('select * from changing', [], 'often');
+  for (let n = 0; n < 3; n++) expect(await look()).toEqual([{ a: 1 }]);
+  await db.query('alter table changing add column b int');
+  await expect(look()).rejects.toThrow('cached plan');
+  expect(await look()).toEqual([{ a: 1, b: null }]);
+  for (let n = 0; n < 3; n++) await look();
+  expect(await named(db)).toEqual(['select * from changing']);
+  await db.query('alter table changing add column c int');
+  expect(await retryConflicts(look)).toEqual([{ a: 1, b: null, c: null }]);
+});
+
+test('a statement is parsed once, and planned for what it is given', async () => {
+  const db = await openOne();
+  await use(db, numbered(1), 20);
+  const plans = await db.query(
+    'select generic_plans::int as kept, custom_plans::int as made from pg_prepared_statements where statement = $1',
+    [numbered(1)],
+  );
+  expect(plans).toEqual([{ kept: 0, made: 18 }]);
+});
+
+test('behind a pooler nothing is named', async () => {
+  const pooled = await openOne((await startProxy(context.url, { asPooler: true })).url);
+  await use(pooled, numbered(1), 10);
+  expect(await named(pooled)).toEqual([]);
+  // Nor is anything set on a connection that others will use.
+  expect(await pooled.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'auto' }]);
+  // Through a proxy that only passes on, the process is the one that greeted.
+  const direct = await openOne((await startProxy(context.url)).url);
+  await use(direct, numbered(1), 10);
+  expect(await named(direct)).toEqual([numbered(1)]);
+});
