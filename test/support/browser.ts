@@ -32,9 +32,7 @@ export function useBrowser(): BrowserTest {
   if (problem !== undefined) return context;
   beforeAll(async () => {
     context.dashboardDir = await mkdtemp(join(tmpdir(), 'leasehold-dashboard-'));
-    const vite = join(packageRoot(), 'node_modules', 'vite', 'bin', 'vite.js');
-    const config = join(packageRoot(), 'server', 'dashboard', 'vite.config.ts');
-    const args = [vite, 'build', '-c', config, '--outDir', context.dashboardDir, '--emptyOutDir'];
+    const args = ['scripts/build.mjs', 'dashboard', context.dashboardDir];
     await promisify(execFile)(process.execPath, args, { cwd: packageRoot() });
     context.browser = await launch();
   });

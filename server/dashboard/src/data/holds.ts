@@ -1,6 +1,6 @@
 // How many jobs wait for a person: in the title and the favicon, also while nobody looks.
 import { useEffect } from 'preact/hooks';
-import iconUrl from '../icon.svg?url';
+import iconUrl from '../icon.svg';
 import { api } from './api.ts';
 import { live } from './live.ts';
 import { Store, useStore } from './store.ts';
