@@ -20,7 +20,7 @@ export async function installWhenChanged(scope) {
   if (isInstalled(scope)) return writeMark(scope);
   const added = markedScopes().includes('runtime');
   const wanted = wantedPackages(scope);
-  const title = `Installing ${added ? 'the packages of developers' : `${wanted.length} packages`}`;
+  const title = `Installing ${added ? 'the packages of developers' : `${wanted.length} package${wanted.length === 1 ? '' : 's'}`}`;
   const progress = () => `${wanted.filter((path) => existsSync(join(root, path, 'package.json'))).length}`;
   // npm ci would remove the packages under a daemon that runs.
   const command = added

@@ -12,7 +12,11 @@ import { findRunner, type Runner } from './system-user.ts';
 const neededMb = { init: 200, start: 50 };
 
 /** The cluster's directory below an existing, locked `dataDir`; creates the cluster at the first start. */
-export async function prepareClusterDirectory(dataDir: string, password: string): Promise<ClusterDirectory> {
+export async function prepareClusterDirectory(
+  dataDir: string,
+  password: string,
+  onCreate: () => void,
+): Promise<ClusterDirectory> {
   const data = join(dataDir, 'postgres');
   const owner = await stat(data).catch(() => undefined);
   refuseForeignOwner(data, owner);
@@ -21,7 +25,10 @@ export async function prepareClusterDirectory(dataDir: string, password: string)
   await refuseFullDisk(owner ? data : dataDir, owner ? neededMb.start : neededMb.init);
   const cluster = { binaries, runner, directory: data };
   if (owner) await refuseOtherVersion(data, binaries.major);
-  else await createCluster(cluster, password);
+  else {
+    onCreate();
+    await createCluster(cluster, password);
+  }
   return { ...cluster, directory: await reachable(data, runner) };
 }
 

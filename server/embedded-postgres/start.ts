@@ -52,7 +52,8 @@ export async function startEmbeddedPostgres({ dataDir, logger }: EmbeddedPostgre
     const lock = await lockData(directory);
     try {
       const credentials = await readCredentials(directory);
-      const cluster = await prepareClusterDirectory(directory, credentials.password);
+      const onCreate = () => logger.info({ directory }, 'creating a database; this happens once');
+      const cluster = await prepareClusterDirectory(directory, credentials.password, onCreate);
       const postgres = new SupervisedPostgres(directory, cluster, credentials, logger);
       await postgres.start();
       return { url: postgres.urlOf(databaseName), stop: () => postgres.stop().finally(() => lock.release()) };
@@ -166,6 +167,7 @@ class SupervisedPostgres {
       // No postmaster runs here (it was checked): the pid in the file is dead or belongs to another program.
       await rm(join(this.#cluster.directory, 'postmaster.pid'), { force: true });
       const { port } = this.#credentials;
+      this.#logger.info({ port }, 'starting postgres');
       const child = await spawnPostmaster(this.#cluster, { port, settings, logFile: this.#logFile });
       child.unref();
       this.#pid = child.pid;
