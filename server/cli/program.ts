@@ -1,16 +1,16 @@
-// The commands, and what they share: `--json`, error texts, exit codes.
+// The program `leasehold`: its commands, and what they share (`--json`, error texts, exit codes). The two commands without
+// subcommands, `migrate` and `config`, are here.
 import { Command, CommanderError } from 'commander';
 import { explainDatabaseError, sqlState } from '../database/sql-errors.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
-import { ConfigError } from '../kernel/config.ts';
+import { ConfigError, describeSettings } from '../kernel/config.ts';
 import { packageVersion } from '../kernel/environment.ts';
-import { errorMessage, Problem } from '../kernel/errors.ts';
-import { addConfigCommand } from './commands/config.ts';
+import { errorMessage, Problem, problem } from '../kernel/errors.ts';
+import { migrateEverything } from '../tenants/migrate-all.ts';
 import { addKeyCommands } from './commands/keys.ts';
-import { addMigrateCommand } from './commands/migrate.ts';
 import { addTenantCommands } from './commands/tenants.ts';
 import { addVerifyCommand } from './commands/verify.ts';
-import { Session, type Terminal } from './session.ts';
+import { Session, type Terminal, table } from './session.ts';
 
 /** 0 done, 1 refused or failed, 2 used wrongly, 3 the database cannot be reached. */
 export type ExitCode = 0 | 1 | 2 | 3;
@@ -74,4 +74,65 @@ function diagnose(error: unknown): [ExitCode, string, string] {
     return [1, 'NOT_MIGRATED', 'the database has not been migrated; run `leasehold migrate` first'];
   }
   return [1, 'INTERNAL', errorMessage(error)];
+}
+
+/** Prints every setting with its value, default and meaning. Secrets are hidden. */
+function addConfigCommand(program: Command, session: Session): void {
+  program
+    .command('config')
+    .description('print every setting: its value, its default, what is allowed and what it does')
+    .action(() => {
+      const values = session.config as unknown as Record<string, unknown>;
+      const settings = describeSettings().map((setting) => ({
+        ...setting,
+        value: shown(setting.name, String(values[camel(setting.name)])),
+        set: (session.terminal.env[setting.name] ?? '').trim() !== '',
+      }));
+      session.print(
+        settings,
+        table(
+          ['SETTING', 'VALUE', 'DEFAULT', 'MEANING'],
+          settings.map((s) => [s.name, s.value || '(empty)', s.set ? s.default || '(empty)' : '', s.doc]),
+        ),
+      );
+    });
+}
+
+function shown(name: string, value: string): string {
+  if (value !== '' && /KEY|SECRET/.test(name)) return '(hidden)';
+  if (!/URL$/.test(name) || !URL.canParse(value)) return value;
+  const url = new URL(value);
+  if (url.password !== '') url.password = '***';
+  return url.href;
+}
+
+function camel(name: string): string {
+  return name.toLowerCase().replace(/_([a-z])/g, (_, letter: string) => letter.toUpperCase());
+}
+
+/** Migrates the control schema and all tenants, as a daemon does when it starts. */
+function addMigrateCommand(program: Command, session: Session): void {
+  program
+    .command('migrate')
+    .description('bring the control schema and every tenant to the version of this program')
+    .action(async () => {
+      const db = await session.database();
+      const report = await migrateEverything(db, {
+        concurrency: session.config.migrateConcurrency,
+        logger: session.logger,
+      });
+      const failed = report.failed.map(({ schemaName, error }) => ({
+        schema: schemaName,
+        reason: errorMessage(error),
+      }));
+      session.print(
+        { control: report.control, migrated: report.migrated, unchanged: report.unchanged.length, failed },
+        [
+          `control schema: ${report.control.length === 0 ? 'up to date' : report.control.join(', ')}`,
+          `tenants: ${report.migrated.length} migrated, ${report.unchanged.length} up to date, ${failed.length} failed`,
+          ...failed.map(({ schema, reason }) => `  ${schema}: ${reason}`),
+        ].join('\n'),
+      );
+      if (failed.length > 0) throw problem('CONFLICT', `${failed.length} tenants could not be migrated`);
+    });
 }

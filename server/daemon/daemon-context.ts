@@ -1,6 +1,7 @@
 // What nearly every part of a daemon needs, made once and passed down as it is.
 import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
+import type { ReadinessState } from '../http/resources/health.ts';
 import { CommitSignals } from '../jobs/commit-signals.ts';
 import { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import type { Config } from '../kernel/config.ts';
@@ -27,6 +28,7 @@ export interface DaemonContext extends DaemonOptions {
   notifications: Notifications;
   signals: CommitSignals;
   queueLimit: QueueLimit;
+  lifecycle: Lifecycle;
 }
 
 export function createContext(options: DaemonOptions): DaemonContext {
@@ -43,5 +45,33 @@ export function createContext(options: DaemonOptions): DaemonContext {
     metrics: new Metrics({ perTenant: config.metricsPerTenant, version, pools: () => ({ main: db.pool }) }),
     signals: new CommitSignals(),
     queueLimit: new QueueLimit(db),
+    lifecycle: new Lifecycle(),
   };
+}
+
+/** Where the daemon is between its start and its stop. */
+export class Lifecycle {
+  state: 'new' | 'starting' | 'running' | 'stopping' | 'stopped' = 'new';
+  isMigrated = false;
+  #drainEndsAt = 0;
+
+  get isDraining(): boolean {
+    return this.state === 'stopping' || this.state === 'stopped';
+  }
+
+  beginDrain(graceMs: number): void {
+    this.state = 'stopping';
+    this.#drainEndsAt = performance.now() + graceMs;
+  }
+
+  readiness(running: number): ReadinessState {
+    const isStarting = this.state === 'starting';
+    const graceLeftMs = Math.max(0, this.#drainEndsAt - performance.now());
+    return {
+      migrated: this.isMigrated,
+      draining: this.isDraining,
+      ...(this.state === 'stopping' && { drain: { running, grace_left_ms: graceLeftMs } }),
+      checks: { workers: { ok: !isStarting, ...(isStarting && { detail: 'starting' }) } },
+    };
+  }
 }

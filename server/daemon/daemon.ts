@@ -2,11 +2,14 @@
 // unavailable instead of exiting, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '../database/database.ts';
+import { isOutage } from '../database/servers/availability.ts';
 import { requireWritable } from '../database/servers/write-check.ts';
 import { resumeDrainedJobs } from '../jobs/actions/bulk-operations.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
 import type { Config } from '../kernel/config.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import type { DrainResult, Metrics } from '../stats/metrics.ts';
 import type { NewApiKey } from '../tenants/api-keys/key.ts';
@@ -15,9 +18,7 @@ import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
-import { createContext, type DaemonContext, type DaemonOptions } from './daemon-context.ts';
-import { Lifecycle } from './lifecycle.ts';
-import { untilDatabaseAnswers } from './prepare-database.ts';
+import { createContext, type DaemonContext, type DaemonOptions, type Lifecycle } from './daemon-context.ts';
 import { createServices, type Services } from './services.ts';
 
 // How long a stop waits for services that are still starting.
@@ -35,7 +36,7 @@ export class Daemon {
   /** How the drain went; undefined before its end. */
   drainResult: DrainResult | undefined;
   readonly #context: DaemonContext;
-  readonly #lifecycle = new Lifecycle();
+  readonly #lifecycle: Lifecycle;
   readonly #services: Services;
   readonly #started: Service[] = [];
   #starting: Promise<void> | undefined;
@@ -43,7 +44,8 @@ export class Daemon {
 
   constructor(options: DaemonOptions) {
     this.#context = createContext(options);
-    this.#services = createServices(this.#context, this.#lifecycle);
+    this.#services = createServices(this.#context);
+    this.#lifecycle = this.#context.lifecycle;
     this.config = this.#context.config;
     this.db = this.#context.db;
     this.registry = this.#context.registry;
@@ -145,4 +147,40 @@ export class Daemon {
     this.#lifecycle.state = 'stopped';
     logger.info({ result }, 'daemon stopped');
   }
+}
+
+/** Retries `prepare` while the database is wrong or unreachable, as long as `wanted`. */
+async function untilDatabaseAnswers(
+  prepare: () => Promise<void>,
+  wanted: () => boolean,
+  logger: Logger,
+): Promise<void> {
+  let reported = '';
+  for (let attempt = 1; wanted(); attempt++) {
+    try {
+      return await prepare();
+    } catch (error) {
+      if (!isUnavailable(error)) throw error;
+      const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
+      // Once for each reason; an unreachable database is logged by Availability.
+      if (!isOutage(error) && errorMessage(error) !== reported) {
+        reported = errorMessage(error);
+        logger.error({ reason: reported }, 'database cannot be used yet; check DATABASE_URL');
+      }
+      const until = performance.now() + waitMs;
+      while (performance.now() < until && wanted()) await delay(50);
+    }
+  }
+}
+
+/** Errors of the connection, not of a statement. */
+function isUnavailable(error: unknown): boolean {
+  const code = error instanceof Error && 'code' in error ? String(error.code) : '';
+  // 28*: wrong user or password, 3D000: no such database, 53*/57P*: too busy, starting or stopping.
+  // 25006: a standby, or read-only. 55P03: another daemon migrates.
+  return (
+    isOutage(error) ||
+    /^(E[A-Z]+|08|25006|28|3D000|53|55P03|57P)/.test(code) ||
+    /timeout|terminated|ECONN/i.test(errorMessage(error))
+  );
 }

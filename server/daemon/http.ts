@@ -3,14 +3,13 @@
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import { dashboardPages } from '../http/dashboard.ts';
-import { attentionRoutes } from '../http/resources/attention.ts';
 import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
-import { jobLogRoutes } from '../http/resources/job-logs.ts';
-import { laneRoutes } from '../http/resources/lanes.ts';
+import { adminWorkerRoutes } from '../http/resources/health.ts';
+import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
+import { laneRoutes } from '../http/resources/jobs/lanes.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
-import { statsRoutes } from '../http/resources/stats.ts';
+import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
-import { adminWorkerRoutes } from '../http/resources/workers.ts';
 import type { RouteGroup } from '../http/route.ts';
 import { controlRoutes, schedulerRoutes } from '../http/routes.ts';
 import { HttpServer } from '../http/server.ts';
@@ -23,10 +22,8 @@ import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import type { Enqueuer } from './enqueuer.ts';
-import type { Lifecycle } from './lifecycle.ts';
 
 export interface HttpParts {
-  lifecycle: Lifecycle;
   workers: WorkerPool;
   enqueuer: Enqueuer;
   streams: EventStreams;
@@ -37,8 +34,8 @@ export interface HttpParts {
 }
 
 export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer {
-  const { config, db, logger, registry, metrics, version } = context;
-  const { keys, lifecycle, workers } = parts;
+  const { config, db, logger, registry, metrics, version, lifecycle } = context;
+  const { keys, workers } = parts;
   const readiness = () => lifecycle.readiness(workers.runningCount);
   const create = () =>
     createApp({

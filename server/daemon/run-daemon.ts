@@ -2,9 +2,8 @@
 import { join } from 'node:path';
 import { isOutage } from '../database/servers/availability.ts';
 import { explainDatabaseError } from '../database/sql-errors.ts';
-import { prepareDemo } from '../demo/demo-tenant.ts';
+import { prepareDemo, sampleJob } from '../demo/demo-tenant.ts';
 import { demoHandlers } from '../demo/handlers.ts';
-import { sampleJob } from '../demo/sample-job.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { type EmbeddedPostgres, startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { type Config, ConfigError, loadConfig } from '../kernel/config.ts';
@@ -17,7 +16,6 @@ import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
 import { Daemon } from './daemon.ts';
-import { findLauncher, onStopRequest, type StopRequest } from './stop-requests.ts';
 
 // After the drain and its last writes the process exits, whatever still keeps it alive.
 const exitMarginMs = 5000;
@@ -123,4 +121,57 @@ export function explainStartError(error: unknown): string {
   const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
   if (expected) return errorMessage(error);
   return explainDatabaseError(error) ?? (error as Error)?.stack ?? String(error);
+}
+
+interface StopRequest {
+  /** A signal, or `launcher gone`. */
+  cause: string;
+  count: number;
+}
+
+const signals = ['SIGTERM', 'SIGINT', 'SIGHUP'] as const;
+// One request may arrive twice: Ctrl-C reaches every process of the terminal's group, and npm forwards its own copy.
+const duplicateMs = 1000;
+const launcherCheckMs = 500;
+
+function onStopRequest(launcher: number | undefined, listener: (request: StopRequest) => void): void {
+  let count = 0;
+  let last: { cause: string; at: number } | undefined;
+  const request = (cause: string) => {
+    const at = performance.now();
+    if (last?.cause === cause && at - last.at < duplicateMs) return;
+    last = { cause, at };
+    count += 1;
+    listener({ cause, count });
+  };
+  for (const signal of signals) process.on(signal, request);
+  if (launcher === undefined) return;
+  const timer = setInterval(() => {
+    if (process.ppid === launcher) return;
+    clearInterval(timer);
+    // A launcher that exits during the drain has forwarded its signal: that is not a second request.
+    if (count === 0) request('launcher gone');
+  }, launcherCheckMs).unref();
+}
+
+/**
+ * The process that started this one, if an npm script or npx did: a signal may end them before they
+ * forward it. Undefined for a daemon that was started directly, and for one in a process group of its own
+ * (setsid, a job of an interactive shell): it may outlive its parent on purpose.
+ */
+function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
+  // Set by scripts/bootstrap.mjs, which starts before it installs and builds.
+  const remembered = Number(env.LEASEHOLD_LAUNCHER_PID);
+  delete env.LEASEHOLD_LAUNCHER_PID;
+  if (env.npm_lifecycle_event === undefined || leadsItsGroup()) return undefined;
+  return remembered > 0 ? remembered : process.ppid;
+}
+
+function leadsItsGroup(): boolean {
+  try {
+    // The id of a group is that of the process that leads it.
+    return process.kill(-process.pid, 0);
+  } catch {
+    return false;
+  }
 }

@@ -18,7 +18,6 @@ import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import { Enqueuer } from './enqueuer.ts';
 import { createHttp } from './http.ts';
-import type { Lifecycle } from './lifecycle.ts';
 
 export interface Services {
   http: HttpServer;
@@ -31,7 +30,7 @@ export interface Services {
   inOrder: Service[][];
 }
 
-export function createServices(context: DaemonContext, lifecycle: Lifecycle): Services {
+export function createServices(context: DaemonContext): Services {
   const { config, db, registry, logger, metrics, handlers, notifications, signals, queueLimit } = context;
   const keys = new KeyVerifier(db, config, logger);
   const heartbeat = createHeartbeat(context);
@@ -71,7 +70,7 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
     version: context.version,
     types: () => (config.workerConcurrency === 0 ? [] : handlers.types()),
     running: () => workers.runningCount,
-    draining: () => lifecycle.isDraining,
+    draining: () => context.lifecycle.isDraining,
     onPeers: (hasPeers) => notifications.setPeers(hasPeers),
   });
   const serverMonitor = new ServerMonitor({
@@ -82,7 +81,7 @@ export function createServices(context: DaemonContext, lifecycle: Lifecycle): Se
       heartbeat.reconnect();
     },
   });
-  const parts = { lifecycle, workers, enqueuer, streams, keys, waiters, schedules, tasks };
+  const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const http = createHttp(context, parts);
   subscribe(context, { workers, waiters, streams, tasks, poller });
   receiveNotifications(context, { keys, streams, poller });

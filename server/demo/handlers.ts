@@ -1,12 +1,125 @@
-// The sample handlers that a daemon runs when HANDLERS names none.
+// The sample handlers that a daemon runs if HANDLERS is not set.
 import { fileURLToPath } from 'node:url';
-import type { JobDefinition } from '../worker/handlers/define-job.ts';
-import { echo, fail, sleep, tokens } from './basics.ts';
-import { compute } from './compute.ts';
+import { z } from 'zod';
+import { defineJob, type JobContext, type JobDefinition } from '../worker/handlers/define-job.ts';
+import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
 import { httpCall } from './http-call.ts';
-import { pipeline } from './pipeline.ts';
 
-// The file is what a thread loads an isolated one from.
+/** Returns its payload. */
+const echo = defineJob({
+  type: 'demo.echo',
+  run: (context) => context.payload,
+});
+
+/** Takes `seconds`, reports progress, and stops when it is paused or canceled. */
+const sleep = defineJob({
+  type: 'demo.sleep',
+  payload: z.object({ seconds: z.number().min(0).max(86_400).default(10) }),
+  async run({ payload, progress, sleep }) {
+    // At most ten reports, at least one a second for short jobs.
+    const steps = Math.max(1, Math.min(10, Math.ceil(payload.seconds)));
+    for (let step = 1; step <= steps; step++) {
+      await sleep((payload.seconds * 1000) / steps);
+      progress((step * 100) / steps, `slept ${((payload.seconds * step) / steps).toFixed(1)} s`);
+    }
+    return { slept: payload.seconds };
+  },
+});
+
+/** Fails the first `times` attempts, then succeeds. */
+const fail = defineJob({
+  type: 'demo.fail',
+  payload: z.object({
+    times: z.int().min(0).max(1000).default(1),
+    recoverable: z.boolean().default(true),
+  }),
+  retry: { attempts: 3, kind: 'fixed', delaySeconds: 1 },
+  run({ payload, job, log }) {
+    if (job.attempt > payload.times) return { attempts: job.attempt };
+    log.warn('failing as asked', { attempt: job.attempt, times: payload.times });
+    const message = `failing on purpose, attempt ${job.attempt} of ${payload.times}`;
+    throw payload.recoverable ? new Recoverable(message) : new Fatal(message);
+  },
+});
+
+/** Reports `tokens` in ten parts; above the job's limit it is stopped. */
+const tokens = defineJob({
+  type: 'demo.tokens',
+  payload: z.object({ tokens: z.int().min(0).max(1_000_000_000).default(1000) }),
+  async run({ payload, addUsage, progress, sleep }) {
+    const part = Math.ceil(payload.tokens / 10);
+    let used = 0;
+    for (let step = 1; used < payload.tokens; step++) {
+      const now = Math.min(part, payload.tokens - used);
+      await addUsage({ tokens: now });
+      used += now;
+      progress(step * 10, `${used} tokens`);
+      await sleep(50);
+    }
+    return { used };
+  },
+});
+
+/** Computes without a pause: in a thread it blocks no other job, and can still be paused or canceled. */
+const compute = defineJob({
+  type: 'demo.compute',
+  isolation: 'thread',
+  payload: z.object({ limit: z.int().min(2).max(50_000_000).default(2_000_000) }),
+  run({ payload }) {
+    const composite = new Uint8Array(payload.limit + 1);
+    let primes = 0;
+    for (let n = 2; n <= payload.limit; n++) {
+      if (composite[n] === 1) continue;
+      primes += 1;
+      for (let multiple = n * n; multiple <= payload.limit; multiple += n) composite[multiple] = 1;
+    }
+    return { primes };
+  },
+});
+
+/** Three phases that report progress: the sample to pause, resume and cancel. */
+const pipeline = defineJob({
+  type: 'demo.pipeline',
+  payload: z.object({
+    items: z.int().min(1).max(10_000).default(30),
+    seconds: z.number().min(0).max(3600).default(3).describe('How long the whole pipeline takes.'),
+  }),
+  phases: [
+    {
+      name: 'download',
+      run: async (context) => {
+        await spread(context, context.payload.seconds / 3);
+        return { items: context.payload.items };
+      },
+    },
+    {
+      name: 'process',
+      run: async (context) => {
+        await spread(context, context.payload.seconds / 3);
+        const items = context.phaseResult('download')?.items ?? 0;
+        return { processed: items, checksum: items * 7 };
+      },
+    },
+    {
+      name: 'upload',
+      run: async (context) => {
+        await spread(context, context.payload.seconds / 3);
+        await context.lease.assert();
+        return { uploaded: context.phaseResult('process')?.processed ?? 0, fence: context.lease.fence };
+      },
+    },
+  ],
+});
+
+/** Ten equal steps, each of which can be interrupted. */
+async function spread(context: Pick<JobContext, 'sleep' | 'progress'>, seconds: number): Promise<void> {
+  for (let step = 1; step <= 10; step++) {
+    await context.sleep(seconds * 100);
+    context.progress(step * 10, `step ${step} of 10`);
+  }
+}
+
+// The module that a thread loads a handler with `isolation: 'thread'` from.
 const file = fileURLToPath(import.meta.url);
 
 export const demoHandlers: readonly JobDefinition[] = [echo, sleep, fail, tokens, pipeline, compute, httpCall].map(

@@ -5,7 +5,6 @@ import { z } from 'zod';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
 import { defineJob } from '../worker/handlers/define-job.ts';
 import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
-import { countBytes, TooManyBytes } from './count-bytes.ts';
 
 export const httpCall = defineJob({
   type: 'demo.http',
@@ -53,3 +52,22 @@ export const httpCall = defineJob({
 
 // More than a sample needs.
 const maxAnswerBytes = 10_485_760;
+
+class TooManyBytes extends Error {
+  override name = 'TooManyBytes';
+}
+
+/**
+ * Reads a response to its end without keeping it: an endless or very large one must take neither the daemon's memory nor
+ * the handler's time.
+ */
+export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxBytes: number): Promise<number> {
+  if (body === null) return 0;
+  let bytes = 0;
+  for await (const chunk of body) {
+    bytes += chunk.byteLength;
+    // Leaving the loop cancels the body.
+    if (bytes > maxBytes) throw new TooManyBytes(`The answer has more than ${maxBytes} bytes`);
+  }
+  return bytes;
+}

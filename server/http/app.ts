@@ -8,18 +8,18 @@ import type { Logger } from '../kernel/logger.ts';
 import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { createAuthenticate } from './authenticate.ts';
-import { ByteBudget } from './body-budget.ts';
 import { answerNotFound, answerProblem } from './error-responses.ts';
 import { mountRoutes } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
-import { logRequests } from './request-log.ts';
+import { createAuthenticate } from './request/authenticate.ts';
+import { ByteBudget } from './request/body.ts';
+import { logRequests } from './request/request-log.ts';
+import { Turns } from './request/turns.ts';
 import { healthRoutes, type ReadinessState } from './resources/health.ts';
 import { adminKeyRoutes, keyRoutes } from './resources/keys.ts';
 import { sessionRoutes } from './resources/session.ts';
 import { adminTenantRoutes } from './resources/tenants.ts';
 import { RouteGroup } from './route.ts';
-import { Turns } from './turns.ts';
 
 export interface AppDependencies {
   config: Config;

@@ -6,7 +6,7 @@ import { Problem, problem } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { callerOf } from './authenticate.ts';
+import { callerOf } from './request/authenticate.ts';
 
 export function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): ErrorRequestHandler {
   return async (error, request, response, next) => {

@@ -2,12 +2,11 @@
 // order, so that the body of an unauthenticated request is never read.
 import type { Express, IRoute, NextFunction, Request, RequestHandler, Response } from 'express';
 import { problem } from '../kernel/errors.ts';
-import { type Authenticate, authorize, callerOf } from './authenticate.ts';
-import { readJsonBody } from './body.ts';
-import type { ByteBudget } from './body-budget.ts';
-import { validateInput } from './input.ts';
+import { type Authenticate, authorize, callerOf } from './request/authenticate.ts';
+import { type ByteBudget, readJsonBody } from './request/body.ts';
+import { validateInput } from './request/input.ts';
+import type { Leave, Turns } from './request/turns.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
-import type { Leave, Turns } from './turns.ts';
 
 export interface RequestLimits {
   budget: ByteBudget;

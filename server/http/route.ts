@@ -34,7 +34,7 @@ import type { ProblemCode } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { checkInputRules } from './input.ts';
+import { checkInputRules } from './request/input.ts';
 
 export type Access = 'public' | 'operator' | Scope | readonly Scope[];
 type Method = 'get' | 'post' | 'put' | 'patch' | 'delete';

@@ -1,14 +1,14 @@
 // Groups of routes that are served together: control (jobs, targets, bulk operations) and scheduler (remote workers).
 import type { Config } from '../kernel/config.ts';
-import type { JobRouteDependencies } from './resources/create-jobs.ts';
-import { jobActionRoutes } from './resources/job-actions.ts';
-import { jobRoutes } from './resources/jobs.ts';
-import { type OperationDependencies, operationRoutes } from './resources/operations.ts';
+import type { JobRouteDependencies } from './resources/jobs/create-jobs.ts';
+import { jobActionRoutes } from './resources/jobs/job-actions.ts';
+import { jobRoutes } from './resources/jobs/jobs.ts';
+import { type OperationDependencies, operationRoutes } from './resources/jobs/operations.ts';
+import { targetRoutes } from './resources/jobs/targets.ts';
+import { whyRoutes } from './resources/jobs/why.ts';
 import { type SchedulerDependencies, schedulerJobRoutes } from './resources/scheduler/scheduler-jobs.ts';
 import { schedulerLeaseRoutes } from './resources/scheduler/scheduler-leases.ts';
 import { schedulerStatsRoutes } from './resources/scheduler/scheduler-stats.ts';
-import { targetRoutes } from './resources/targets.ts';
-import { whyRoutes } from './resources/why.ts';
 import type { RouteGroup } from './route.ts';
 
 export interface ControlDependencies extends JobRouteDependencies, OperationDependencies {

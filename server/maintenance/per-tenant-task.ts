@@ -3,8 +3,7 @@
 import pLimit from 'p-limit';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
-import type { Service } from '../kernel/service.ts';
-import { Interval } from '../kernel/service.ts';
+import { Interval, type Service } from '../kernel/service.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 

@@ -2,7 +2,6 @@
 // it happens under the rows' locks, and looks at the leases in a later statement than the lock.
 // A request that does not fit reserves its row: nothing of equal or lower priority may then take
 // the room it waits for, so a stream of small jobs cannot starve a big one.
-
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
@@ -165,7 +164,7 @@ export async function readCapacities(tx: Queryable, schema: Schema, queues: stri
 }
 
 /** By queue: the cost of the running jobs of all active leases, remote ones and those of daemons. */
-export async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
+async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
   const rows = await tx.query<{ queue: string; units: string }>(
     `select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units
        from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
@@ -174,4 +173,29 @@ export async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<
       group by j.queue`,
   );
   return new Map(rows.map((row) => [row.queue, Number(row.units)]));
+}
+
+/** Jobs and leases of the same snapshot are counted by stats/read-counts.ts. */
+export interface CapacitySnapshot {
+  /** Null: the tenant has no capacity, and nothing is ever denied. */
+  total: number | null;
+  used: number;
+  reserved: number;
+}
+
+/** Of the whole tenant; if only single queues have a capacity, the sum of these. */
+export async function readCapacitySnapshot(db: Queryable, schema: Schema): Promise<CapacitySnapshot> {
+  const capacities = await readCapacities(db, schema, null);
+  const whole = capacities.filter(({ queue }) => queue === '');
+  const counted = whole.length > 0 ? whole : capacities;
+  if (counted.length === 0) return { total: null, used: sum((await readUsedUnits(db, schema)).values()), reserved: 0 };
+  return {
+    total: sum(counted.map(({ total }) => total)),
+    used: sum(counted.map(({ used }) => used)),
+    reserved: sum(counted.map(({ reservation }) => reservation?.costUnits ?? 0)),
+  };
+}
+
+function sum(units: Iterable<number>): number {
+  return [...units].reduce((all, one) => all + one, 0);
 }

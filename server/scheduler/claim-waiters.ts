@@ -4,8 +4,7 @@
 
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
-import type { Service } from '../kernel/service.ts';
-import { Interval } from '../kernel/service.ts';
+import { Interval, type Service } from '../kernel/service.ts';
 
 export interface WaitingClaim<T> {
   /** Tenant schema. */

@@ -1,9 +1,11 @@
-// The rows of leases. They stay after the end of the lease, as the record of who held which job and how it ended.
-// A remote worker acts on its own leases only; a reader of jobs may read every lease.
-import type { Queryable } from '../database/database.ts';
+// The leases of remote workers, and the heartbeat that renews them. Rows stay after the end of a lease, as the record of
+// who held which job and how it ended. A worker acts on its own leases only; a reader of jobs may read every lease.
+import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { saveReport } from '../jobs/attempt/report.ts';
 import { problem } from '../kernel/errors.ts';
-import type { FinalStatus, Lease, LeaseState, SchedulerJob } from './dialect.ts';
+import { type FinalStatus, type Lease, type LeaseState, type SchedulerJob, toPercent } from './dialect.ts';
+import { getSchedulerJob } from './read.ts';
 
 interface LeaseRow {
   id: string;
@@ -120,4 +122,64 @@ function toLease(row: LeaseRow): Lease {
     metrics: row.metrics,
     overdue: row.overdue,
   };
+}
+
+export interface Heartbeat extends LeaseHolder {
+  /** 0 to 1. */
+  progress?: number | undefined;
+  message?: string | undefined;
+  /** Of all attempts, absolute. */
+  tokensUsed?: number | undefined;
+  /** What holds for jobs without a limit of their own; 0 means none. */
+  tokenLimit: number;
+}
+
+export async function heartbeat(
+  db: Database,
+  schema: Schema,
+  beat: Heartbeat,
+): Promise<{ lease: Lease; job: SchedulerJob }> {
+  const lease = await getOwnLease(db, schema, beat);
+  if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
+  return db.transaction(async (tx) => {
+    if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
+    await keepReport(tx, schema, beat);
+    const job = await getSchedulerJob(tx, schema, beat.jobId);
+    return { lease: await getLease(tx, schema, beat.leaseId), job: withinLimit(job, beat.tokenLimit) };
+  });
+}
+
+/** An expired lease is never renewed, even if no sweeper has ended it yet. */
+async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSeconds: number): Promise<boolean> {
+  const rows = await tx.query(
+    `update ${schema}.leases l set expires_at = now() + $4::float8 * interval '1 second', last_heartbeat_at = now()
+      where l.id = $1 and l.kind = 'remote' and l.owner = $2 and l.state = 'ACTIVE' and l.expires_at > now()
+        and exists (select 1 from ${schema}.jobs j where j.id = $3 and j.lease_id = $1 and j.status = 'RUNNING')
+      returning l.id`,
+    [beat.leaseId, beat.workerId, beat.jobId, ttlSeconds],
+  );
+  return rows.length > 0;
+}
+
+/** Writes and records only what is new: most heartbeats repeat the one before. */
+async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
+  if (beat.progress === undefined && beat.message === undefined && beat.tokensUsed === undefined) return;
+  const job = await getSchedulerJob(tx, schema, beat.jobId);
+  const percent = beat.progress === undefined ? (job.progress ?? 0) : toPercent(beat.progress);
+  const message = beat.message ?? job.progressMessage ?? undefined;
+  const moved = Math.fround(percent) !== job.progress || message !== (job.progressMessage ?? undefined);
+  const used = beat.tokensUsed !== undefined && beat.tokensUsed > job.tokensUsed;
+  if (!moved && !used) return;
+  const report = {
+    ...(moved && { progress: { percent, message } }),
+    ...(used && { tokensUsed: beat.tokensUsed ?? 0 }),
+  };
+  await saveReport(tx, schema, beat, report, `worker:${beat.workerId}`);
+}
+
+/** A job that used too much must stop, whether or not a person says so; its release then fails it. */
+function withinLimit(job: SchedulerJob, tokenLimit: number): SchedulerJob {
+  const limit = job.tokenLimit ?? tokenLimit;
+  if (limit === 0 || job.tokensUsed <= limit || job.cancelRequested) return job;
+  return { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

@@ -3,12 +3,10 @@
 // rows, one daemon at a time, so reading, adding and writing back is safe.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import type { FollowResult } from '../events/log/follower.ts';
-import { followSelection } from '../events/log/follower.ts';
+import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { hasCodeSql } from '../jobs/model/job-errors.ts';
 import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
-import { addHistogram, boundsSeconds, emptyHistogram, type Histogram } from './histogram.ts';
 
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
@@ -174,4 +172,38 @@ function addStored(row: Minute, stored: Minute): void {
 
 function withoutZeros(deltas: Record<string, number>): Record<string, number> {
   return Object.fromEntries(Object.entries(deltas).filter(([, count]) => count !== 0));
+}
+
+// From a millisecond to a week.
+const boundsSeconds: readonly number[] = Array.from({ length: 51 }, (_, i) => 0.001 * 1.5 ** i);
+
+/** One count below each bound and one above the last; `width_bucket(seconds, bounds)` is the place. */
+export type Histogram = number[];
+
+export function emptyHistogram(): Histogram {
+  return new Array<number>(boundsSeconds.length + 1).fill(0);
+}
+
+function addHistogram(into: Histogram, from: readonly number[]): void {
+  for (let i = 0; i < into.length; i++) into[i] = (into[i] ?? 0) + (from[i] ?? 0);
+}
+
+/** The duration that `share` of all stay below; 0 if there are none. */
+export function quantile(histogram: readonly number[], share: number): number {
+  const total = histogram.reduce((sum, count) => sum + count, 0);
+  if (total === 0) return 0;
+  const wanted = share * total;
+  let below = 0;
+  for (const [place, count] of histogram.entries()) {
+    if (count > 0 && below + count >= wanted) return interpolate(place, (wanted - below) / count);
+    below += count;
+  }
+  return boundsSeconds.at(-1) ?? 0;
+}
+
+function interpolate(place: number, part: number): number {
+  const low = place === 0 ? 0 : (boundsSeconds[place - 1] ?? 0);
+  // Above the last bound nothing more is known.
+  const high = boundsSeconds[place] ?? low;
+  return Number((low + (high - low) * part).toPrecision(4));
 }

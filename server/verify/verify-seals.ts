@@ -18,8 +18,7 @@ import {
   sealsFollower,
 } from '../events/seals/seal-chain.ts';
 import { PruneRecords, verifyPruned, verifyPruneRecord } from './verify-prunes.ts';
-import { fromKey, verifyEventRows, verifyJobRows } from './verify-rows.ts';
-import { findUnsealedEvents, SealedKeys } from './verify-strays.ts';
+import { findUnsealedEvents, fromKey, SealedKeys, verifyEventRows, verifyJobRows } from './verify-rows.ts';
 import type { Violations } from './violation.ts';
 
 export interface SealReport {

@@ -1,9 +1,10 @@
-// A webhook delivery: one event on its way to one address. Its row, and reading it.
+// A webhook delivery: one event for one URL. Reads deliveries, and sends them again when a person asks for it.
 import { asc, eq } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { webhookDeliveries } from '../database/tables/tenant.ts';
+import { webhookDeliveries } from '../database/tables/tenant-log.ts';
+import { normalizeUrl } from '../kernel/fields.ts';
 
 export const deliveryStates = ['pending', 'delivered', 'failed', 'disabled'] as const;
 export type DeliveryState = (typeof deliveryStates)[number];
@@ -11,7 +12,7 @@ export type DeliveryState = (typeof deliveryStates)[number];
 const { body: _, lockedUntil: __, ...selection } = columnsOf(webhookDeliveries);
 
 /** All columns but the body that is sent and the lock of the daemon that sends it. */
-export const deliveryColumns = columnList(webhookDeliveries, selection);
+const deliveryColumns = columnList(webhookDeliveries, selection);
 
 export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' | 'lockedUntil'> {
   state: DeliveryState;
@@ -85,4 +86,24 @@ export async function listDeliveries(
   const isLast = !isFull && (rows[0]?.scanned ?? 0) < maxRows;
   if (isLast) return { deliveries, next: undefined };
   return { deliveries, next: (isFull ? deliveries.at(-1)?.id : rows[0]?.scannedTo) ?? undefined };
+}
+
+/** With a fresh set of tries, whatever became of it before. Undefined: there is no such delivery. */
+export async function resendDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
+  const rows = await db.query<Delivery>(
+    `update ${schema}.webhook_deliveries set state = 'pending', attempts = 0, next_at = now(), locked_until = null, finished_at = null
+      where id = $1 returning ${deliveryColumns}`,
+    [id],
+  );
+  return rows[0];
+}
+
+/** New events go to the address again. Those held back meanwhile stay as failed ones, to be resent by hand. */
+export async function enableAddress(db: Queryable, schema: Schema, url: string): Promise<number> {
+  const rows = await db.query(
+    `update ${schema}.webhook_deliveries set state = 'failed' where state = 'disabled' and url = any($1::text[]) returning id`,
+    // Deliveries of an older version keep the address as it was typed.
+    [[url, normalizeUrl(url)]],
+  );
+  return rows.length;
 }

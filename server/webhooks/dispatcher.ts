@@ -8,8 +8,7 @@ import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ensureWebhookSecrets } from '../tenants/webhook-secrets.ts';
-import { type ClaimedDelivery, claimDeliveries } from './claim-deliveries.ts';
-import { type DeliveryOutcome, finishDelivery } from './finish-delivery.ts';
+import { type ClaimedDelivery, claimDeliveries, type DeliveryOutcome, finishDelivery } from './delivery-attempt.ts';
 import { createDeliveries } from './outbox.ts';
 import { WebhookSender } from './sender.ts';
 

@@ -3,8 +3,7 @@
 
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../database/database.ts';
-import type { FollowResult } from '../events/log/follower.ts';
-import { followSelection } from '../events/log/follower.ts';
+import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
 import { normalizeUrl } from '../kernel/fields.ts';

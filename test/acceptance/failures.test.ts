@@ -25,7 +25,7 @@ test('a handler of the build: the stack names its line in the source', { timeout
   const job = await failedJob(daemon, 'demo.fail', { recoverable: false });
   expect(job.error).toMatchObject({ name: 'Fatal', message: 'failing on purpose, attempt 1 of 1' });
   expect(job.error.stack).toContain(
-    `${packageRoot()}/server/demo/basics.ts:${lineOf('server/demo/basics.ts', 'new Fatal(')}:`,
+    `${packageRoot()}/server/demo/handlers.ts:${lineOf('server/demo/handlers.ts', 'new Fatal(')}:`,
   );
 
   const events = (await daemon.request('GET', `/api/jobs/${job.id}/events`)).body as unknown as {

@@ -4,8 +4,7 @@ import type { Event } from '../log/event.ts';
 import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import type { Feed } from './feed.ts';
-import type { ResetReason } from './frames.ts';
-import { StreamBatch, type StreamFilter } from './stream-batch.ts';
+import { type ResetReason, StreamBatch, type StreamFilter } from './frames.ts';
 import type { StreamPosition } from './stream-id.ts';
 
 // Beyond this, reading the current state again is faster.

@@ -7,8 +7,7 @@ import { Interval } from '../../kernel/service.ts';
 import { bySeq, type Event } from '../log/event.ts';
 import { parseSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
-import { pingFrame, resetFrame } from './frames.ts';
-import { StreamBatch } from './stream-batch.ts';
+import { pingFrame, resetFrame, StreamBatch } from './frames.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 import type { StreamReader } from './stream-reader.ts';
 

@@ -1,6 +1,6 @@
 // One reader of a live stream: its filter, the writing to it, and when it is dropped.
 import type { ServerResponse } from 'node:http';
-import type { StreamBatch, StreamFilter } from './stream-batch.ts';
+import type { StreamBatch, StreamFilter } from './frames.ts';
 
 export interface ReaderOptions {
   filter: StreamFilter;

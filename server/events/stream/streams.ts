@@ -5,13 +5,19 @@ import type { Queryable } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
-import type { Service } from '../../kernel/service.ts';
-import { Interval } from '../../kernel/service.ts';
+import { Interval, type Service } from '../../kernel/service.ts';
 import { parseSnapshot } from '../log/position.ts';
 import { Backlog } from './backlog.ts';
 import { Feed, type FeedTenant } from './feed.ts';
-import { type ClosedReason, closedFrame, pingFrame, type ResetReason, resetFrame, snapshotFrame } from './frames.ts';
-import type { StreamFilter } from './stream-batch.ts';
+import {
+  type ClosedReason,
+  closedFrame,
+  pingFrame,
+  type ResetReason,
+  resetFrame,
+  type StreamFilter,
+  snapshotFrame,
+} from './frames.ts';
 import { decodeStreamId, encodeStreamId, type StreamPosition } from './stream-id.ts';
 import { StreamReader } from './stream-reader.ts';
 

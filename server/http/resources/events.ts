@@ -4,7 +4,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { eventToApi } from '../../events/log/event.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
-import type { StreamFilter } from '../../events/stream/stream-batch.ts';
+import type { StreamFilter } from '../../events/stream/frames.ts';
 import type { EventStreams } from '../../events/stream/streams.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { isTerminal, statuses } from '../../jobs/model/states.ts';
@@ -14,10 +14,10 @@ import { timeField } from '../../kernel/fields.ts';
 import { openText, sealText } from '../../kernel/sealed-text.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { callerOf } from '../authenticate.ts';
-import { booleanQuery, invalidCursor, type PageQuery, paged, pageQuery } from '../paging.ts';
+import { callerOf } from '../request/authenticate.ts';
+import { booleanQuery, invalidCursor, type PageQuery, paged, pageQuery } from '../request/paging.ts';
 import { handled, RouteGroup, reply } from '../route.ts';
-import { jobSummaryToApi } from './job-schema.ts';
+import { jobSummaryToApi } from './jobs/job-schema.ts';
 
 const eventSchema = z
   .strictObject({

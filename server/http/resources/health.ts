@@ -1,6 +1,7 @@
-// For orchestrators and scrapers: liveness, readiness and metrics.
+// The state of this daemon for orchestrators and scrapers (liveness, readiness, metrics), and of all daemons for operators.
 import type { Registry as MetricsRegistry } from 'prom-client';
 import { z } from 'zod';
+import { listDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
 import { WriteCheck } from '../../database/servers/write-check.ts';
 import type { Config } from '../../kernel/config.ts';
@@ -76,6 +77,35 @@ export function healthRoutes(deps: HealthDependencies): RouteGroup {
       response.set('Content-Type', deps.metricsRegistry.contentType).end(text);
       return handled;
     },
+  });
+  return group;
+}
+
+const workerSchema = z
+  .strictObject({
+    id: z.string(),
+    incarnation: z.string().describe('A new one for each process.'),
+    host: z.string(),
+    pid: z.int(),
+    version: z.string(),
+    started_at: z.string(),
+    last_beat_at: z.string(),
+    seconds_since_beat: z.number(),
+    state: z.enum(['alive', 'draining', 'lost']),
+    running: z.int().describe('Jobs it ran at its last beat.'),
+    job_types: z.array(z.string()),
+  })
+  .meta({ id: 'Worker' });
+
+export function adminWorkerRoutes({ db }: { db: Database }): RouteGroup {
+  const group = new RouteGroup('Administration');
+  group.route({
+    method: 'get',
+    path: '/api/admin/workers',
+    summary: 'List daemons: alive, draining, or lost within the last day',
+    access: 'operator',
+    answers: { 200: z.strictObject({ workers: z.array(workerSchema) }) },
+    handle: async () => ({ workers: await listDaemons(db) }),
   });
   return group;
 }

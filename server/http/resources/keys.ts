@@ -7,9 +7,9 @@ import { type ApiKey, type NewApiKey, scopes } from '../../tenants/api-keys/key.
 import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
 import type { KeyVerifier } from '../../tenants/api-keys/verifier.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
-import { paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
 import { present } from '../present.ts';
-import { audit } from '../request-log.ts';
+import { paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
+import { audit } from '../request/request-log.ts';
 import { type Access, type RouteContext, RouteGroup, reply } from '../route.ts';
 
 const scopeSchema = z.enum(scopes);

@@ -27,10 +27,10 @@ import {
   type ScheduledJob,
 } from '../../schedules/schedule.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { paged, pageQuery, pageSchema } from '../paging.ts';
 import { present } from '../present.ts';
+import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup, reply } from '../route.ts';
-import { jobSchema, jobToApi } from './job-schema.ts';
+import { jobSchema, jobToApi } from './jobs/job-schema.ts';
 
 export interface ScheduleDependencies {
   db: Database;

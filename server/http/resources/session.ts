@@ -5,8 +5,8 @@ import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, scopes } from '../../tenants/api-keys/key.ts';
 import type { Sessions } from '../../tenants/api-keys/sessions.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
+import { clearSessionCookie, requireSameOrigin, sessionToken, setSessionCookie } from '../request/authenticate.ts';
 import { type RouteContext, RouteGroup, reply } from '../route.ts';
-import { clearSessionCookie, requireSameOrigin, sessionToken, setSessionCookie } from '../session-cookie.ts';
 
 interface SessionDependencies {
   sessions: Sessions;

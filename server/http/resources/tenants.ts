@@ -12,9 +12,9 @@ import {
   suspendTenant,
   updateTenantSettings,
 } from '../../tenants/tenant-store.ts';
-import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
 import { present } from '../present.ts';
-import { audit } from '../request-log.ts';
+import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
+import { audit } from '../request/request-log.ts';
 import { RouteGroup, reply } from '../route.ts';
 import { newKeySchema, newKeyToApi } from './keys.ts';
 

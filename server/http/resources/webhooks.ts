@@ -7,16 +7,17 @@ import { ensureWebhookSecrets, rotateWebhookSecrets } from '../../tenants/webhoo
 import {
   type Delivery,
   deliveryStates,
+  enableAddress,
   findDelivery,
   listDeliveries,
   listJobDeliveries,
+  resendDelivery,
 } from '../../webhooks/delivery.ts';
-import { enableAddress, resendDelivery } from '../../webhooks/resend-delivery.ts';
-import { paged, pageQuery, pageSchema } from '../paging.ts';
 import { present } from '../present.ts';
-import { audit } from '../request-log.ts';
+import { paged, pageQuery, pageSchema } from '../request/paging.ts';
+import { audit } from '../request/request-log.ts';
 import { RouteGroup } from '../route.ts';
-import { mustReadJob, targetJobParams } from './jobs.ts';
+import { mustReadJob, targetJobParams } from './jobs/jobs.ts';
 
 interface WebhookDependencies {
   db: Database;

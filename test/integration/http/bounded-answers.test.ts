@@ -1,7 +1,7 @@
 // Pages and claims end before their documents are too many bytes, and go on where they ended.
 import { describe, expect, it } from 'vitest';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
-import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { schedulerRoutes } from '../../../server/http/routes.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';

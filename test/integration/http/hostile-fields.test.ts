@@ -2,9 +2,9 @@
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
-import { encodeCursor, pageQuery } from '../../../server/http/paging.ts';
+import { encodeCursor, pageQuery } from '../../../server/http/request/paging.ts';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
-import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';

@@ -1,7 +1,7 @@
 // What one request may cost: bytes, fields, values, memory, and the time in which others have to wait for it.
 import { setImmediate } from 'node:timers/promises';
 import { describe, expect, it } from 'vitest';
-import { ByteBudget } from '../../../server/http/body-budget.ts';
+import { ByteBudget } from '../../../server/http/request/body.ts';
 import { eventually } from '../../support/eventually.ts';
 import { startApp } from '../../support/http/app.ts';
 import { useControl } from '../../support/http/control.ts';

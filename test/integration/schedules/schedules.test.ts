@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
-import { jobLogRoutes } from '../../../server/http/resources/job-logs.ts';
+import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createSchedule } from '../../../server/schedules/change-schedule.ts';

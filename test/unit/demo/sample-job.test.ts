@@ -1,7 +1,7 @@
 import { describe, expect, test } from 'vitest';
 import { z } from 'zod';
+import { sampleJob } from '../../../server/demo/demo-tenant.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
-import { sampleJob } from '../../../server/demo/sample-job.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 

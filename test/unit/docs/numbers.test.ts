@@ -7,7 +7,7 @@ import { jobErrors } from '../../../server/jobs/model/job-errors.ts';
 import { backoffMs } from '../../../server/kernel/backoff.ts';
 import { describeSettings, loadConfig } from '../../../server/kernel/config.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
-import { deliveryBackoff } from '../../../server/webhooks/finish-delivery.ts';
+import { deliveryBackoff } from '../../../server/webhooks/delivery-attempt.ts';
 
 const root = packageRoot();
 const read = (path: string) => readFileSync(join(root, path), 'utf8');

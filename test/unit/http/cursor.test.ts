@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { Cursor, encodeCursor } from '../../../server/http/paging.ts';
+import { Cursor, encodeCursor } from '../../../server/http/request/paging.ts';
 
 const id = '0199c0de-0000-7000-8000-000000000001';
 const at = '2026-01-02T03:04:05.123456Z';

@@ -1,6 +1,6 @@
 // Turns at the database: nobody takes them all, and who has none comes first.
 import { expect, onTestFinished, test } from 'vitest';
-import { type Leave, Turns } from '../../../server/http/turns.ts';
+import { type Leave, Turns } from '../../../server/http/request/turns.ts';
 
 // Ten connections: two for the daemon itself, eight turns, of which the last two are for those that have none.
 function create(given: { tenants?: number; connections?: number; waitMs?: number } = {}): Turns {

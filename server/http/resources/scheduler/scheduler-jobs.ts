@@ -16,7 +16,7 @@ import { reportStatus } from '../../../scheduler/status.ts';
 import { submitJob } from '../../../scheduler/submit.ts';
 import { claimForWorker } from '../../../scheduler/worker-claim.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
-import { paged, pageQuery, pageSchema } from '../../paging.ts';
+import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import {
   claimBody,

@@ -9,8 +9,7 @@ import type { Logger } from '../../../kernel/logger.ts';
 import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../../scheduler/dialect.ts';
 import { releaseLease } from '../../../scheduler/release.ts';
 import { requestLease } from '../../../scheduler/request-lease.ts';
-import { heartbeat } from '../../../scheduler/worker-heartbeat.ts';
-import { noSuchLease, readLease } from '../../../scheduler/worker-lease.ts';
+import { heartbeat, noSuchLease, readLease } from '../../../scheduler/worker-lease.ts';
 import { RouteGroup } from '../../route.ts';
 import type { SchedulerDependencies } from './scheduler-jobs.ts';
 import {

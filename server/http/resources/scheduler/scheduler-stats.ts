@@ -1,7 +1,7 @@
 // /api/scheduler/stats: capacity, present counts and time series for remote workers.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
-import { readCapacitySnapshot } from '../../../scheduler/snapshot.ts';
+import { readCapacitySnapshot } from '../../../scheduler/capacity.ts';
 import { readSnapshot } from '../../../stats/read-counts.ts';
 import { rollUpNow } from '../../../stats/roll-up.ts';
 import { readTimeseries } from '../../../stats/timeseries.ts';

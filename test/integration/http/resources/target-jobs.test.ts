@@ -1,6 +1,6 @@
 // Logs and deliveries of a job, read under its target.
 import { expect, test } from 'vitest';
-import { jobLogRoutes } from '../../../../server/http/resources/job-logs.ts';
+import { jobLogRoutes } from '../../../../server/http/resources/jobs/job-logs.ts';
 import { webhookRoutes } from '../../../../server/http/resources/webhooks.ts';
 import { appendLogs } from '../../../../server/jobs/attempt/logs.ts';
 import { createDeliveries } from '../../../../server/webhooks/outbox.ts';

@@ -1,9 +1,9 @@
 // /api/lanes: targets with their lanes, as they are drawn: the head, the line behind it, the hold.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import { listLanes } from '../../jobs/lanes/read-lanes.ts';
-import { encodeCursor, pageQuery } from '../paging.ts';
-import { RouteGroup } from '../route.ts';
+import type { Database } from '../../../database/database.ts';
+import { listLanes } from '../../../jobs/lanes/read-lanes.ts';
+import { encodeCursor, pageQuery } from '../../request/paging.ts';
+import { RouteGroup } from '../../route.ts';
 import { laneJobSchema, targetLaneSchema, targetLaneToApi } from './targets.ts';
 
 const time = z.iso.datetime({ offset: true });

@@ -1,15 +1,15 @@
 // GET …/why: why a job is not running, and what would release it.
 import { z } from 'zod';
-import { readLiveDaemons } from '../../daemons/live-daemons.ts';
-import type { Database, Queryable } from '../../database/database.ts';
-import { explainJob } from '../../explain/explain-job.ts';
-import { type Reason, reasonCodes } from '../../explain/reason.ts';
-import { statuses } from '../../jobs/model/states.ts';
-import type { Config } from '../../kernel/config.ts';
-import { readCapacities } from '../../scheduler/capacity.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { present } from '../present.ts';
-import { RouteGroup } from '../route.ts';
+import { readLiveDaemons } from '../../../daemons/live-daemons.ts';
+import type { Database, Queryable } from '../../../database/database.ts';
+import { explainJob } from '../../../explain/explain-job.ts';
+import { type Reason, reasonCodes } from '../../../explain/reason.ts';
+import { statuses } from '../../../jobs/model/states.ts';
+import type { Config } from '../../../kernel/config.ts';
+import { readCapacities } from '../../../scheduler/capacity.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { present } from '../../present.ts';
+import { RouteGroup } from '../../route.ts';
 import { jobHoldSchema } from './job-schema.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 

@@ -2,9 +2,9 @@
 // surrogates, __proto__, depth), then field by field. The schemas themselves are checked when the route is defined.
 import type { Request } from 'express';
 import type { z } from 'zod';
-import { problem } from '../kernel/errors.ts';
-import { invalidFields, isTimeText, parseFields } from '../kernel/fields.ts';
-import { findJsonViolation } from '../kernel/json.ts';
+import { problem } from '../../kernel/errors.ts';
+import { invalidFields, isTimeText, parseFields } from '../../kernel/fields.ts';
+import { findJsonViolation } from '../../kernel/json.ts';
 import { isCursorText } from './paging.ts';
 
 /** The part of a route's definition that is about its input. */

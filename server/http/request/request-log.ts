@@ -3,8 +3,8 @@ import type { IncomingMessage, ServerResponse } from 'node:http';
 import type { RequestHandler, Response } from 'express';
 import { pinoHttp } from 'pino-http';
 import { v7 as uuidv7 } from 'uuid';
-import type { Logger } from '../kernel/logger.ts';
-import type { RouteContext } from './route.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import type { RouteContext } from '../route.ts';
 
 // Longer than any path of the API with its ids.
 const maxPathLength = 500;

@@ -1,6 +1,6 @@
 // /api/targets: targets and their lanes. List, read, label, pause and resume.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '../../../database/database.ts';
 import {
   holdOfLaneJob,
   isHold,
@@ -9,7 +9,7 @@ import {
   maxCounted,
   readHeads,
   readLane,
-} from '../../jobs/lanes/read-lanes.ts';
+} from '../../../jobs/lanes/read-lanes.ts';
 import {
   changeLabels,
   labelTarget,
@@ -18,15 +18,15 @@ import {
   pauseTarget,
   resumeTarget,
   type Target,
-} from '../../jobs/lanes/target.ts';
-import { describeHold, type Hold } from '../../jobs/model/hold.ts';
-import { priorities, withoutTrace } from '../../jobs/model/job.ts';
-import { statuses } from '../../jobs/model/states.ts';
-import { problem } from '../../kernel/errors.ts';
-import { invalidFields, isTargetId, nameField, timeField } from '../../kernel/fields.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
-import { RouteGroup } from '../route.ts';
+} from '../../../jobs/lanes/target.ts';
+import { describeHold, type Hold } from '../../../jobs/model/hold.ts';
+import { priorities, withoutTrace } from '../../../jobs/model/job.ts';
+import { statuses } from '../../../jobs/model/states.ts';
+import { problem } from '../../../kernel/errors.ts';
+import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
+import { RouteGroup } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
 import { jobErrorSchema, jobHoldSchema } from './job-schema.ts';
 import { targetParams } from './jobs.ts';

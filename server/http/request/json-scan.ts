@@ -2,7 +2,7 @@
 // lists begin and end. Parsing costs time and memory, so a body with too many of them is refused here. Yields between
 // slices, so that other requests are served meanwhile.
 
-import { maxJsonDepth } from '../kernel/json.ts';
+import { maxJsonDepth } from '../../kernel/json.ts';
 
 /** Beyond these a megabyte of JSON takes longer than 50 ms to parse, sort or check. */
 export const jsonLimits = { fields: 20_000, values: 50_000, levels: maxJsonDepth } as const;

@@ -1,6 +1,6 @@
 // /api/operations: cancel, resume or retry many jobs by filter, with a count before and progress after.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
+import type { Database } from '../../../database/database.ts';
 import {
   countJobs,
   countNotEligible,
@@ -10,17 +10,16 @@ import {
   listOperations,
   type Operation,
   operationActions,
-} from '../../jobs/actions/bulk-operations.ts';
-import { statuses } from '../../jobs/model/states.ts';
-import type { JobFilter } from '../../jobs/read/filter.ts';
-import { problem } from '../../kernel/errors.ts';
-import { isUuid } from '../../kernel/fields.ts';
-import { lastUuid } from '../../kernel/limits.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-
-import { paged, pageOf, pageQuery, pageSchema } from '../paging.ts';
-import { present } from '../present.ts';
-import { RouteGroup, reply } from '../route.ts';
+} from '../../../jobs/actions/bulk-operations.ts';
+import { statuses } from '../../../jobs/model/states.ts';
+import type { JobFilter } from '../../../jobs/read/filter.ts';
+import { problem } from '../../../kernel/errors.ts';
+import { isUuid } from '../../../kernel/fields.ts';
+import { lastUuid } from '../../../kernel/limits.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { present } from '../../present.ts';
+import { paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
+import { RouteGroup, reply } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
 import { operationFilter } from './jobs.ts';
 

@@ -1,17 +1,17 @@
 // Actions on one job: pause (also called interrupt), cancel, resume, resolve, skip. The same under /api/jobs/{job_id} and
 // /api/targets/{target_id}/jobs/{job_id}.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import type { ActionRequest, ActionResult } from '../../jobs/actions/job-action.ts';
-import { resolveJob, resumeJob } from '../../jobs/actions/resume.ts';
-import { cancelJob, pauseJob, skipJob } from '../../jobs/actions/stop.ts';
-import { readPhases } from '../../jobs/attempt/phases.ts';
-import { checkDocument } from '../../jobs/enqueue/enqueue-limits.ts';
-import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
-import { problem } from '../../kernel/errors.ts';
-import { isUuid, nameField } from '../../kernel/fields.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { RouteGroup, reply } from '../route.ts';
+import type { Database } from '../../../database/database.ts';
+import type { ActionRequest, ActionResult } from '../../../jobs/actions/job-action.ts';
+import { resolveJob, resumeJob } from '../../../jobs/actions/resume.ts';
+import { cancelJob, pauseJob, skipJob } from '../../../jobs/actions/stop.ts';
+import { readPhases } from '../../../jobs/attempt/phases.ts';
+import { checkDocument } from '../../../jobs/enqueue/enqueue-limits.ts';
+import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
+import { problem } from '../../../kernel/errors.ts';
+import { isUuid, nameField } from '../../../kernel/fields.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { RouteGroup, reply } from '../../route.ts';
 import { jobSchema, jobToApi } from './job-schema.ts';
 import { jobParams, targetJobParams } from './jobs.ts';
 

@@ -1,10 +1,10 @@
 // The log lines of a job's handler, oldest first.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import { listLogs, maxLogLines } from '../../jobs/attempt/logs.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { type PageQuery, paged, pageQuery, pageSchema } from '../paging.ts';
-import { RouteGroup } from '../route.ts';
+import type { Database } from '../../../database/database.ts';
+import { listLogs, maxLogLines } from '../../../jobs/attempt/logs.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { type PageQuery, paged, pageQuery, pageSchema } from '../../request/paging.ts';
+import { RouteGroup } from '../../route.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 
 const lineSchema = z

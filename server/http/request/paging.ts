@@ -3,9 +3,9 @@
 // accepts.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
-import { problem } from '../kernel/errors.ts';
-import { isUuid } from '../kernel/fields.ts';
-import { textViolation } from '../kernel/json.ts';
+import { problem } from '../../kernel/errors.ts';
+import { isUuid } from '../../kernel/fields.ts';
+import { textViolation } from '../../kernel/json.ts';
 
 const forms = {
   uuid: isUuid,

@@ -1,6 +1,6 @@
 // Admission of requests to the database. A request takes a turn before it takes a connection, so that requests of one
 // tenant that all wait for the same lock leave connections for other tenants and for the daemon's own work.
-import { problem } from '../kernel/errors.ts';
+import { problem } from '../../kernel/errors.ts';
 
 export interface TurnsOptions {
   /** Connections of the pool. */

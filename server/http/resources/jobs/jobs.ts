@@ -1,18 +1,18 @@
 // /api/jobs: enqueuing jobs, reading one, listing many by filter. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
-import type { Queryable } from '../../database/database.ts';
-import { readPhases } from '../../jobs/attempt/phases.ts';
-import { jobRequest } from '../../jobs/enqueue/job-request.ts';
-import { statusesOfHold } from '../../jobs/model/hold.ts';
-import { holdKinds, type Job, priorities } from '../../jobs/model/job.ts';
-import { isOnHold, type Status, statuses } from '../../jobs/model/states.ts';
-import type { JobFilter } from '../../jobs/read/filter.ts';
-import { findJob, listJobs } from '../../jobs/read/read-jobs.ts';
-import { problem } from '../../kernel/errors.ts';
-import { invalidFields, isTargetId, isUuid, nameField, targetIdField, timeField } from '../../kernel/fields.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { booleanQuery, paged, pageQuery, pageSchema } from '../paging.ts';
-import { RouteGroup } from '../route.ts';
+import type { Queryable } from '../../../database/database.ts';
+import { readPhases } from '../../../jobs/attempt/phases.ts';
+import { jobRequest } from '../../../jobs/enqueue/job-request.ts';
+import { statusesOfHold } from '../../../jobs/model/hold.ts';
+import { holdKinds, type Job, priorities } from '../../../jobs/model/job.ts';
+import { isOnHold, type Status, statuses } from '../../../jobs/model/states.ts';
+import type { JobFilter } from '../../../jobs/read/filter.ts';
+import { findJob, listJobs } from '../../../jobs/read/read-jobs.ts';
+import { problem } from '../../../kernel/errors.ts';
+import { invalidFields, isTargetId, isUuid, nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { booleanQuery, paged, pageQuery, pageSchema } from '../../request/paging.ts';
+import { RouteGroup } from '../../route.ts';
 import {
   batchAnswer,
   batchBody,

@@ -2,28 +2,27 @@
 // says whether a job is new.
 import type { Request } from 'express';
 import { z } from 'zod';
-import { type LiveDaemon, readLiveDaemons } from '../../daemons/live-daemons.ts';
-import type { Database } from '../../database/database.ts';
-import { pendingPhases, readPhases } from '../../jobs/attempt/phases.ts';
+import { type LiveDaemon, readLiveDaemons } from '../../../daemons/live-daemons.ts';
+import type { Database } from '../../../database/database.ts';
+import { pendingPhases, readPhases } from '../../../jobs/attempt/phases.ts';
 import {
   type Enqueued,
   type EnqueueJobs,
   enqueueAllOrNone,
   idempotencyConflict,
   type NewJob,
-} from '../../jobs/enqueue/enqueue.ts';
-import type { QueueLimit } from '../../jobs/enqueue/enqueue-limits.ts';
-import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
-import { clientRequestId, type JobRequest, jobRequest, toNewJob } from '../../jobs/enqueue/job-request.ts';
-import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
-import { withEnqueueSpan } from '../../jobs/model/trace.ts';
-import { findJob } from '../../jobs/read/read-jobs.ts';
-import { Pace } from '../../kernel/clock.ts';
-import { Problem, problem } from '../../kernel/errors.ts';
-import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
-import type { Tenant } from '../../tenants/tenant.ts';
-import { JsonPart } from '../body.ts';
-import { type Reply, reply } from '../route.ts';
+} from '../../../jobs/enqueue/enqueue.ts';
+import { payloadLimitBytes, type QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
+import { clientRequestId, type JobRequest, jobRequest, toNewJob } from '../../../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
+import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
+import { findJob } from '../../../jobs/read/read-jobs.ts';
+import { Pace } from '../../../kernel/clock.ts';
+import { Problem, problem } from '../../../kernel/errors.ts';
+import { type FieldError, invalidFields, parseFields } from '../../../kernel/fields.ts';
+import type { Tenant } from '../../../tenants/tenant.ts';
+import { JsonPart } from '../../request/body.ts';
+import { type Reply, reply } from '../../route.ts';
 import { jobSummarySchema, jobSummaryToApi, jobToApi } from './job-schema.ts';
 
 export const batchLimitBytes = 8 * 1_048_576;

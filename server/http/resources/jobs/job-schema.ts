@@ -1,11 +1,11 @@
 // A job in the API: snake case, times as ISO text with microseconds, the lease from its own row.
 import { z } from 'zod';
-import type { Phase } from '../../jobs/attempt/phases.ts';
-import { retryRequest } from '../../jobs/enqueue/job-request.ts';
-import { holdOf } from '../../jobs/model/hold.ts';
-import { holdKinds, type Job, priorities, withoutTrace } from '../../jobs/model/job.ts';
-import { statuses } from '../../jobs/model/states.ts';
-import { present } from '../present.ts';
+import type { Phase } from '../../../jobs/attempt/phases.ts';
+import { retryRequest } from '../../../jobs/enqueue/job-request.ts';
+import { holdOf } from '../../../jobs/model/hold.ts';
+import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
+import { statuses } from '../../../jobs/model/states.ts';
+import { present } from '../../present.ts';
 
 const time = z.iso.datetime({ offset: true });
 const json = z.unknown();

@@ -1,13 +1,13 @@
-// Authenticates a caller by API key and checks its scope. The tenant comes from the key's row, never from the request.
+// Authenticates a caller by API key or by the cookie of a dashboard session, and checks its scope. The tenant comes from
+// the key's row, never from the request.
 import type { Request, RequestHandler, Response } from 'express';
 import { rateLimit } from 'express-rate-limit';
-import { problem } from '../kernel/errors.ts';
-import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
-import type { Sessions } from '../tenants/api-keys/sessions.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
-import type { Tenant } from '../tenants/tenant.ts';
-import type { RouteDefinition } from './route.ts';
-import { requireSameOrigin, sessionToken, tenantHeader } from './session-cookie.ts';
+import { problem } from '../../kernel/errors.ts';
+import type { ApiKey, Scope } from '../../tenants/api-keys/key.ts';
+import { type Sessions, sessionSeconds } from '../../tenants/api-keys/sessions.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import type { RouteDefinition } from '../route.ts';
 
 export type Authenticate = RequestHandler;
 
@@ -134,4 +134,41 @@ function requireService(tenant: Tenant, definition: Pick<RouteDefinition, 'metho
 // One text for missing, unknown, revoked and expired keys: the answer reveals nothing about a key.
 function unauthorized() {
   return problem('UNAUTHORIZED', 'Send a valid API key as `Authorization: Bearer <key>` or as `X-API-Key`.');
+}
+
+const cookieName = 'leasehold_session';
+/** Names the tenant that an operator's session looks at. */
+const tenantHeader = 'X-Leasehold-Tenant';
+
+export function sessionToken(request: Request): string | undefined {
+  for (const part of (request.headers.cookie ?? '').split(';')) {
+    const [name, value] = part.trim().split('=');
+    if (name === cookieName && value !== undefined && /^[\w-]{20,100}$/.test(value)) return value;
+  }
+  return undefined;
+}
+
+export function setSessionCookie(request: Request, response: Response, token: string): void {
+  response.append('Set-Cookie', cookieText(request, token, sessionSeconds));
+}
+
+export function clearSessionCookie(request: Request, response: Response): void {
+  response.append('Set-Cookie', cookieText(request, '', 0));
+}
+
+function cookieText(request: Request, value: string, seconds: number): string {
+  // TLS ends in front of the daemon: the browser's own word says whether there is any.
+  const secure = request.get('Origin')?.startsWith('https:') ? '; Secure' : '';
+  return `${cookieName}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${seconds}${secure}`;
+}
+
+/** A page of another site must not act with a person's session. Browsers set both headers; scripts cannot. */
+export function requireSameOrigin(request: Request): void {
+  if (request.method === 'GET' || request.method === 'HEAD') return;
+  const site = request.get('Sec-Fetch-Site');
+  if (site === 'same-origin') return;
+  const origin = request.get('Origin');
+  const host = request.get('Host');
+  if (site === undefined && origin !== undefined && URL.canParse(origin) && new URL(origin).host === host) return;
+  throw problem('FORBIDDEN', 'A request with a session cookie must come from the dashboard itself.');
 }
