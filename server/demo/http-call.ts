@@ -60,6 +60,7 @@ class TooManyBytes extends Error {
 /**
  * Reads a response to its end without keeping it: an endless or very large one must take neither the daemon's memory nor
  * the handler's time.
+ * @internal Exported for its test.
  */
 export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxBytes: number): Promise<number> {
   if (body === null) return 0;
