@@ -1,27 +1,27 @@
 // `npm run lock:complete`: a lock written where the registry lacks other platforms' packages leaves
 // them out, and then `npm ci` refuses it everywhere; an entry without a hash takes whatever the registry sends.
-// Adds what is missing; --check only says so.
+// Adds what is missing; --check only says so. Another lock's path may be given.
 import { execFileSync } from 'node:child_process';
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const systems = ['aix', 'android', 'darwin', 'freebsd', 'linux', 'netbsd', 'openbsd', 'openharmony', 'sunos', 'win32'];
 const processors = ['arm64', 'arm', 'ia32', 'loong64', 'mips64el', 'ppc64', 'riscv64', 's390x', 'wasm32', 'x64'];
 
-const file = new URL('../package-lock.json', import.meta.url);
+const given = process.argv.slice(2).find((argument) => !argument.startsWith('--'));
+const file = given ?? new URL('../package-lock.json', import.meta.url);
 const lock = JSON.parse(readFileSync(file, 'utf8'));
 const missing = missingPackages(lock.packages);
 if (process.argv.includes('--check')) check();
 else complete();
 
 function check() {
-  const unhashed = unhashedPackages(lock.packages);
-  const faults = [
+  const errors = [
     ...missing.map(([path]) => `${path} is missing`),
-    ...unhashed.filter(([, entry]) => !isOtherPlatform(entry)).map(([path]) => `${path} has no integrity hash`),
+    ...unhashedPackages(lock.packages).map(([path]) => `${path} has no integrity hash`),
   ];
-  for (const fault of faults) console.error(`package-lock.json: ${fault}; run npm run lock:complete`);
-  if (faults.length > 0) process.exitCode = 1;
-  else console.log(`the lock is complete; ${unhashed.length} optional tools of other platforms have no integrity hash`);
+  for (const error of errors) console.error(`package-lock.json: ${error}; run npm run lock:complete`);
+  if (errors.length > 0) process.exitCode = 1;
+  else console.log('the lock is complete: it has every package of every platform with its integrity hash');
 }
 
 function complete() {
@@ -36,16 +36,13 @@ function complete() {
   const all = Object.entries(packages).sort(([a], [b]) => a.localeCompare(b, 'en'));
   writeFileSync(file, `${JSON.stringify({ ...lock, packages: Object.fromEntries(all) }, null, 2)}\n`);
   console.log(`added ${missing.length} packages and ${hashed} integrity hashes to the lock`);
+  for (const [path, { version }] of unhashedPackages(packages))
+    console.error(`the registry has no ${path} ${version}: pin its parent to a version that it has for all platforms`);
 }
 
 /** Without a hash npm installs whatever the registry answers with. */
 function unhashedPackages(packages) {
   return Object.entries(packages).filter(([path, entry]) => path !== '' && !entry.link && !entry.integrity);
-}
-
-/** A developer's tool for a platform whose packages the registry at hand may lack. Nothing that the product runs. */
-function isOtherPlatform(entry) {
-  return entry.dev === true && entry.optional === true && entry.cpu !== undefined;
 }
 
 function hashOf(name, version) {
