@@ -9,7 +9,7 @@ import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
-import type { RetentionReport } from './retention.ts';
+import { createSessionRetention, type RetentionReport } from './retention.ts';
 import { Sweeper } from './sweeper.ts';
 import { createPerTenantTasks, createPolledTasks, type PerTenantTasks, type PolledTaskParts } from './tasks.ts';
 import { TenantPoller } from './tenant-poller.ts';
@@ -57,7 +57,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     tasks: createPolledTasks({ config, workers, schedules, tasks, sweeper: createSweeper(options) }),
     receivesNotifications: options.receivesNotifications,
   });
-  return { services: [...Object.values(tasks), poller], poller, tasks };
+  return { services: [...Object.values(tasks), createSessionRetention(db, logger), poller], poller, tasks };
 }
 
 function createDispatcher(options: PeriodicTasksOptions, onSlotFree: (slug: string) => void): WebhookDispatcher {

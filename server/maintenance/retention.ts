@@ -1,5 +1,6 @@
-// Retention of one tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
-// operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up.
+// Retention of a tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
+// operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up. Also the timer that
+// deletes expired sessions of the dashboard.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
@@ -7,6 +8,8 @@ import { deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
 import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
+import { Interval } from '../kernel/service.ts';
+import { deleteExpiredSessions } from '../tenants/api-keys/sessions.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { msOrInfinity, type ProbeResults } from './probes.ts';
 
@@ -88,6 +91,19 @@ export async function runRetentionOnce(
     report.complete &&= pruned.complete;
   }
   return report;
+}
+
+// Sessions last hours, so late by some minutes is soon enough.
+const sessionRetentionMs = 10 * 60_000;
+
+/** Deletes expired sessions of the dashboard. They belong to no tenant, so this is a timer of its own. */
+export function createSessionRetention(db: Queryable, logger: Logger): Interval {
+  const run = async () => {
+    for (let i = 0; i < defaultMaxBatches; i++) {
+      if ((await deleteExpiredSessions(db, defaultBatch)) < defaultBatch) return;
+    }
+  };
+  return new Interval('session-retention', sessionRetentionMs, run, logger);
 }
 
 const nothing: RetentionReport = {

@@ -1,4 +1,4 @@
-// THE table of periodic tasks: what runs by itself, how often, and what it asks of every tenant.
+// The table of periodic tasks: what runs, how often, and which probes it sends to every tenant.
 //
 // Polled tasks (`createPolledTasks`) share one statement: the tenant poller sends the probes of all tasks that are due,
 // for all tenants that are not idle. A probe reads the front of a small index, never a table.
@@ -10,7 +10,7 @@
 //   retention   1 minute                 the age of the oldest row of each kind         wakes retention
 //
 // Per-tenant tasks (`createPerTenantTasks`) run only for tenants that were woken, by a polled task or by a commit.
-// Timers that do not look at tenants (registry, keys, registration, heartbeat) belong to their own services.
+// Timers that are not about tenants (registry, keys, registration, heartbeat, expired sessions) belong to their own services.
 
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';

@@ -8,7 +8,7 @@ import type { KeyVerifier } from './verifier.ts';
 
 /** A working day and the evening after it; then a person signs in again. */
 export const sessionSeconds = 12 * 3600;
-// A sign-in link is printed to be clicked at once, by whoever reads the terminal.
+// A sign-in link is printed to the terminal, to be opened at once.
 const linkSeconds = 15 * 60;
 // Ending a session on another daemon takes effect within this time.
 const cacheMs = 5000;
@@ -66,7 +66,7 @@ export class Sessions {
 
   async close(token: string): Promise<void> {
     this.#cache.delete(token);
-    await this.#db.query(`delete from ${controlSchema}.sessions where id = $1 or expires_at < now()`, [digest(token)]);
+    await this.#db.query(`delete from ${controlSchema}.sessions where id = $1`, [digest(token)]);
   }
 
   async #keyOf(row: SessionRow): Promise<ApiKey | undefined> {
@@ -93,6 +93,24 @@ export async function createSignInLink(db: Queryable, keyText: string): Promise<
   const token = newToken();
   await store(db, token, 'link', { keyId: keyIdOf(keyText) ?? '', check: sessionCheck(hashKey(keyText)) }, linkSeconds);
   return token;
+}
+
+/** Deletes at most `limit` expired sessions and links, oldest first. Returns how many. */
+export async function deleteExpiredSessions(db: Queryable, limit: number): Promise<number> {
+  const rows = await db.query(
+    `with expired as (
+       select id
+         from ${controlSchema}.sessions
+        where expires_at < now()
+        order by expires_at
+        limit $1
+          for update skip locked)
+     delete from ${controlSchema}.sessions
+      where id = any(array(select id from expired))
+     returning id`,
+    [limit],
+  );
+  return rows.length;
 }
 
 async function store(

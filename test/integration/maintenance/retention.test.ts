@@ -6,7 +6,7 @@ import { finishAttemptsIn } from '../../../server/jobs/finish/finish.ts';
 import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { probeTenants } from '../../../server/maintenance/probes.ts';
-import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
+import { createSessionRetention, runRetentionOnce } from '../../../server/maintenance/retention.ts';
 import { readCounts } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
@@ -354,4 +354,23 @@ test('jobs of which no event is left are found by the first scan', async () => {
   await where.db.query(`update ${where.schema}.jobs set created_at = created_at - interval '2 hours'`);
   expect(await poll()).toBe(false);
   expect((await reread(where, job)).staleAt).not.toBeNull();
+});
+
+test('expired sessions and sign-in links are deleted; those that are valid stay', async () => {
+  const { db } = context;
+  const add = (id: string, kind: string, expires: string) =>
+    db.query(
+      `insert into leasehold.sessions (id, kind, key_id, key_check, expires_at)
+       values ($1, $2, gen_random_uuid(), '\\x00', now() + $3::interval)`,
+      [Buffer.from(id), kind, expires],
+    );
+  await add('expired session', 'session', '-1 second');
+  await add('expired link', 'link', '-1 day');
+  await add('valid session', 'session', '1 hour');
+  const retention = createSessionRetention(db, createLogger('silent'));
+  await retention.start();
+  retention.wake();
+  await retention.stop();
+  const rows = await db.query<{ id: Buffer }>('select id from leasehold.sessions order by expires_at');
+  expect(rows.map(({ id }) => id.toString())).toEqual(['valid session']);
 });
