@@ -7,6 +7,7 @@ import { ConfigError, describeSettings } from '../kernel/config.ts';
 import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
+import { addCanaryCommands } from './commands/canary.ts';
 import { addKeyCommands } from './commands/keys.ts';
 import { addTenantCommands } from './commands/tenants.ts';
 import { addVerifyCommand } from './commands/verify.ts';
@@ -27,6 +28,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addMigrateCommand(program, session);
   addTenantCommands(program, session);
   addKeyCommands(program, session);
+  addCanaryCommands(program, session);
   addConfigCommand(program, session);
   addVerifyCommand(program, session);
   inherit(program);

@@ -8,7 +8,7 @@ import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold } from '../jobs/model/states.ts';
-import { jobAction, type Reason } from './reason.ts';
+import { jobAction, type Reason, type ReleaseAction } from './reason.ts';
 
 const maxShown = 25;
 const lastSeq = '9223372036854775807';
@@ -20,8 +20,9 @@ export async function laneReasons(
 ): Promise<{ reasons: Reason[]; position: number | null }> {
   if (job.targetId === null) return { reasons: [], position: null };
   const target = await mustFindTarget(db, schema, job.targetId);
-  const reasons: Reason[] = target.paused_at === null ? [] : [pausedTarget(target)];
-  if (job.laneHead && target.paused_at === null) return { reasons, position: 1 };
+  const mayRun = target.paused_at === null || target.canary_job_id === job.id;
+  const reasons: Reason[] = mayRun ? [] : [target.canary_job_id === null ? pausedTarget(target) : behindCanary(target)];
+  if (job.laneHead && mayRun) return { reasons, position: 1 };
   const place = placeInLine(job);
   const head = job.laneHead ? undefined : (await readHeads(db, schema, [job.targetId])).get(job.targetId);
   const ahead = await readAhead(db, schema, job, place);
@@ -66,10 +67,28 @@ async function countAhead(db: Queryable, schema: Schema, job: Job, place: Place)
   return row?.count ?? 0;
 }
 
+function behindCanary(target: Target): Reason {
+  const jobId = target.canary_job_id as string;
+  return {
+    code: 'CANARY',
+    detail: `Target ${target.id} lets only job ${jobId} run, as a canary. The lane resumes if it succeeds, and stays stopped otherwise.`,
+    jobId,
+    since: target.paused_at,
+    release: { detail: `Job ${jobId} succeeds, or the target is resumed.`, at: null, actions: [resumeTarget(target)] },
+  };
+}
+
+function resumeTarget(target: Target): ReleaseAction {
+  return {
+    action: 'resume target',
+    method: 'POST',
+    path: `/api/targets/${encodeURIComponent(target.id)}/resume`,
+  };
+}
+
 function pausedTarget(target: Target): Reason {
   const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
   const until = target.paused_until === null ? '' : `, until ${target.paused_until}`;
-  const path = `/api/targets/${encodeURIComponent(target.id)}/resume`;
   return {
     code: 'TARGET_PAUSED',
     detail: `Target ${target.id} is paused by ${target.paused_by} since ${target.paused_at}${until}${why}`,
@@ -77,7 +96,7 @@ function pausedTarget(target: Target): Reason {
     release: {
       detail: 'Resume the target.',
       at: target.paused_until,
-      actions: [{ action: 'resume target', method: 'POST', path }],
+      actions: [resumeTarget(target)],
     },
   };
 }

@@ -10,6 +10,7 @@ export const reasonCodes = [
   'CLAIMED',
   'NO_LEASE',
   'TARGET_PAUSED',
+  'CANARY',
   'TARGET_HELD',
   'BEHIND_JOB',
   'BEHIND_MORE',

@@ -4,6 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { type EventSelect, insertEvents } from '../events/log/record.ts';
+import { concludeCanaries } from './lanes/canary.ts';
 import { distinctTargets, firstByPriority, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
 import { type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
@@ -125,8 +126,13 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
     leaseId,
     laneNumbers: laneNumbers && JSON.stringify(laneNumbers),
   });
+  if (rows.length > 0 && mayEndCanary(lane)) await concludeCanaries(tx, schema, targets, actor);
   if (rows.length > 0) await promote(tx, schema, targets);
   return rows.map((row) => row.id);
+}
+
+function mayEndCanary(lane: LaneStep): boolean {
+  return lane === 'leave' || lane === 'hold' || lane === 'holdOrLeave';
 }
 
 /** The jobs before the change. Times are computed here: a cluster refuses arithmetic on now() and a column in an UPDATE. */
@@ -140,7 +146,7 @@ function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest)
               j.target_id is null as without_lane,
               j.on_error = 'block' as blocks,
               ${firstByPriority} + j.priority as rank_by_priority,
-              t.paused_at is not null as target_paused,
+              t.paused_at is not null and t.canary_job_id is distinct from j.id as target_paused,
               ${laneNumbers === undefined ? '' : 'n.lane_seq,'}
               j.expires_at + (now() - j.held_since) as expires_later
          from ${tenant}.jobs j

@@ -4,6 +4,7 @@ import type { Database } from '../database/database.ts';
 import { isConnectionError } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
 import { expireWaitingJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
+import { concludeOverdueCanaries } from '../jobs/lanes/canary.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout } from '../jobs/model/job.ts';
@@ -59,11 +60,12 @@ export class Sweeper {
   async sweep(found: readonly PollResult[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
     for (const { tenant, results } of found) {
-      const { lease_ms, timeouts, expires_ms, resumes_ms } = results;
+      const { lease_ms, timeouts, expires_ms, resumes_ms, canary_ended } = results;
       if (msOrInfinity(lease_ms) < -graceMs) await this.#runStep(tenant, 'leases', () => this.#sweepLeases(tenant));
       if (timeouts === true) await this.#runStep(tenant, 'leases', () => this.#sweepTimeouts(tenant));
       if (msOrInfinity(expires_ms) < 0) await this.#runStep(tenant, 'expired', () => this.#sweepExpired(tenant));
       if (msOrInfinity(resumes_ms) <= 0) await this.#runStep(tenant, 'targets', () => this.#sweepPauses(tenant));
+      if (canary_ended === true) await this.#runStep(tenant, 'targets', () => this.#sweepCanaries(tenant));
     }
     for (const { tenant } of found) {
       this.#unrepaired.add(tenant.id);
@@ -176,6 +178,10 @@ export class Sweeper {
 
   async #sweepPauses(tenant: Tenant): Promise<number> {
     return (await resumeDueTargets(this.#options.db, tenant.schema, this.#options.actor)).length;
+  }
+
+  #sweepCanaries(tenant: Tenant): Promise<number> {
+    return concludeOverdueCanaries(this.#options.db, tenant.schema, this.#options.actor);
   }
 
   async #repairLanes(tenant: Tenant, position: RepairPosition): Promise<number> {

@@ -17,6 +17,7 @@ import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import { canaryOverdueSql } from '../jobs/lanes/canary.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { statusIn, waitingStatuses } from '../jobs/model/states.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
@@ -102,9 +103,9 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       idleMs: minuteMs,
       concurrency: 2,
       async runForTenant(tenant, { signal }) {
-        const { handled, more } = await runOperationsOnce(db, tenant, { signal });
+        const { handled, more, waits } = await runOperationsOnce(db, tenant, { signal });
         if (handled > 0) parts.workAvailable(tenant);
-        return more ? 'more' : 'idle';
+        return more ? 'more' : waits ? 'some' : 'idle';
       },
     }),
     retention: task({
@@ -218,10 +219,16 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
                       and ${isTimedOutSql(String(defaultTimeout(tenant, config.jobTimeoutSeconds)))})`,
         expires_ms: (s) => oldest(s, 'jobs', 'expires_at', `expires_at is not null and ${statusIn(waitingStatuses)}`),
         resumes_ms: (s) => oldest(s, 'targets', 'paused_until', 'paused_until is not null'),
+        // Null: there is no canary.
+        canary_ended: (s) =>
+          `(select case when exists (select 1 from ${s}.targets where canary_job_id is not null) then ${canaryOverdueSql(s)} end)`,
       },
       // Never while there is a lease: one can expire at any time without an event.
-      isIdle: ({ lease_ms, expires_ms, resumes_ms }, idleForMs) =>
-        lease_ms === null && msOrInfinity(expires_ms) > idleForMs && msOrInfinity(resumes_ms) > idleForMs,
+      isIdle: ({ lease_ms, expires_ms, resumes_ms, canary_ended }, idleForMs) =>
+        lease_ms === null &&
+        canary_ended === null &&
+        msOrInfinity(expires_ms) > idleForMs &&
+        msOrInfinity(resumes_ms) > idleForMs,
       onResults: (found) => sweeper.sweep(found),
     },
     {

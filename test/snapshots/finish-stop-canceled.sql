@@ -97,6 +97,11 @@ select
   jsonb_build_object(
     'accepted', accepted,
     'promoted', exists (select 1 from promoted),
+    'canary', exists (
+    select 1
+    from "tenant_acme".targets t
+    where t.canary_job_id = any(array(select id from finished))
+  ),
     'ids', case when accepted < $6::int then (select jsonb_agg(id) from finished) end
 ) as summary
 from (select count(*)::int as accepted from finished) as c

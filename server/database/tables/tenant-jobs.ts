@@ -27,9 +27,16 @@ export const targets = tenantTemplate.table(
     pausedBy: text('paused_by'),
     pauseReason: text('pause_reason'),
     pausedUntil: at('paused_until'),
+    /** The one job that may run while the target is paused: if it succeeds, the pause ends. See jobs/lanes/canary.ts. */
+    canaryJobId: uuid('canary_job_id'),
+    /** The canary itself paused the target; no person had. */
+    canaryPaused: boolean('canary_paused').notNull().default(false),
     createdAt: at('created_at').notNull().defaultNow(),
   },
   (t) => [
+    check('targets_canary', sql`canary_job_id is null and not canary_paused or paused_at is not null`),
+    // Whether a job that ended was a canary: mostly there is none.
+    index('targets_canary_job_id').on(t.canaryJobId).where(sql`canary_job_id is not null`),
     // Targets whose pause ends by itself.
     index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
     // Whether a lane may go on: mostly there is nothing to look at.

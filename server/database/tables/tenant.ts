@@ -49,12 +49,16 @@ export const operations = tenantTemplate.table(
     failed: integer('failed').notNull().default(0),
     /** The last job id handled: a restarted operation goes on behind it. */
     cursor: uuid('cursor'),
+    /** Null: no canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
+    canary: text('canary'),
+    canaryJobId: uuid('canary_job_id'),
     lockedUntil: at('locked_until'),
     createdAt: at('created_at').notNull().defaultNow(),
     finishedAt: at('finished_at'),
   },
   (t) => [
     check('operations_status', sql`status in ('running','finished','failed')`),
+    check('operations_canary', sql`canary in ('waiting','succeeded','failed')`),
     index('operations_locked_until').on(t.lockedUntil).where(sql`status = 'running'`),
   ],
 );

@@ -10,6 +10,9 @@ import type { Tenant } from '../../tenants/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
 
+/** `waiting`: the other jobs wait for the outcome of the first. */
+export type CanaryState = 'waiting' | 'succeeded' | 'failed';
+
 export const operationActions = ['cancel', 'resume', 'retry'] as const;
 export type OperationAction = (typeof operationActions)[number];
 
@@ -23,6 +26,12 @@ export interface Operation extends Omit<RowOf<typeof operations>, 'cursor' | 'lo
   action: OperationAction;
   filter: JobFilter;
   status: 'running' | 'finished' | 'failed';
+  canary: CanaryState | null;
+}
+
+/** Of events that an operation causes. */
+export function operationActor(operation: Pick<Operation, 'id'>): string {
+  return `operation:${operation.id}`;
 }
 
 const byId = defineRead<{ id: string }>()(({ id }) =>
@@ -98,14 +107,24 @@ export interface NewOperation {
   filter: JobFilter;
   author: string | undefined;
   reason: string | undefined;
+  /** Resume one job first, and the others only if it succeeds. */
+  canary?: boolean | undefined;
 }
 
 export async function createOperation(db: Queryable, schema: Schema, given: NewOperation): Promise<Operation> {
   const matched = await countJobs(db, schema, eligible(given.action, given.filter));
   const [operation] = await db.query<Operation>(
-    `insert into ${schema}.operations (id, action, filter, author, reason, matched)
-     values ($1, $2, $3, $4, $5, $6) returning ${columnList(operations, operationSelection)}`,
-    [uuidv7(), given.action, JSON.stringify(given.filter), given.author ?? null, given.reason ?? null, matched],
+    `insert into ${schema}.operations (id, action, filter, author, reason, matched, canary)
+     values ($1, $2, $3, $4, $5, $6, $7) returning ${columnList(operations, operationSelection)}`,
+    [
+      uuidv7(),
+      given.action,
+      JSON.stringify(given.filter),
+      given.author ?? null,
+      given.reason ?? null,
+      matched,
+      given.canary ? 'waiting' : null,
+    ],
   );
   return operation as Operation;
 }

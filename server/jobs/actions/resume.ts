@@ -18,6 +18,16 @@ export interface ResumeRequest extends ActionRequest {
 
 const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
 
+/** What a resume writes beside the status, over `b`: a fresh set of attempts, and deadlines without the time on hold. */
+export const resumeAssignments = `held_since = null,
+              hold = null,
+              finished_at = null,
+              stale_at = null,
+              error = null,
+              attempt_floor = b.attempt,
+              expires_at = b.expires_later,
+              run_at = now()`;
+
 export async function resumeJob(db: Database, schema: Schema, request: ResumeRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
     if (job.status === 'RUNNING' && (job.cancelRequested || job.hold !== null)) throw stillStopping(job);
@@ -31,15 +41,7 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       applyTransition(tx, schema, {
         name: 'resume',
         jobs: [job],
-        set: `held_since = null,
-              hold = null,
-              finished_at = null,
-              stale_at = null,
-              error = null,
-              attempt_floor = b.attempt,
-              expires_at = b.expires_later,
-              run_at = now()
-              ${limit === undefined ? '' : ', token_limit = :limit::bigint'}`,
+        set: limit === undefined ? resumeAssignments : `${resumeAssignments}, token_limit = :limit::bigint`,
         values: { limit },
         actor: request.actor,
         data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),

@@ -1,6 +1,7 @@
 // Carries out bulk operations in batches, each job through the action that a person would use. A daemon locks an
-// operation for a limited time: if it dies, another continues after the last job that was counted. Newest jobs first, so
-// that canceling a lane starts none of its jobs, and jobs enqueued later are not reached.
+// operation for a limited time: if it dies, another continues after the last job that was counted. Cancels take the newest
+// jobs first, so that canceling a lane starts none of its jobs; resumes take the oldest first, so that lanes keep their
+// order. Jobs enqueued later are not reached.
 import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -8,14 +9,18 @@ import { isConnectionError } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { pageOfHeldIds } from '../read/held-ids.ts';
 import { pageOfIds } from '../read/read-jobs.ts';
-import { eligible, type Operation } from './bulk-operations.ts';
+import { type CanaryState, eligible, type Operation, operationActor } from './bulk-operations.ts';
+import { advanceCanary } from './operation-canary.ts';
 import { resumeJob } from './resume.ts';
 import { cancelJob } from './stop.ts';
 
 const batchSize = 50;
 // Far longer than a batch lasts; short enough that the operation of a dead daemon is soon continued.
 const lockSeconds = 30;
+// How often the outcome of a canary is read.
+const canaryPollSeconds = 0.5;
 
 interface LockedOperation extends Operation {
   cursor: string | null;
@@ -28,6 +33,8 @@ export interface OperationRun {
   handled: number;
   /** Whether there is more to do. */
   more: boolean;
+  /** An operation waits for the outcome of its canary. */
+  waits?: boolean;
 }
 
 /** Locks one operation of the tenant that no daemon works on, if there is one, and handles up to `batches` batches of it. */
@@ -39,6 +46,12 @@ export async function runOperationsOnce(
   const { schema } = tenant;
   let operation = await lockOperation(db, schema);
   let handled = 0;
+  if (operation?.canary === 'waiting') {
+    const state = await runCanary(db, schema, operation);
+    if (state === 'waiting') return { handled: 1, more: false, waits: true };
+    if (state === 'failed') return { handled: 1, more: true };
+    operation = await lockOperation(db, schema, operation.id);
+  }
   for (let i = 0; operation !== undefined && i < (options.batches ?? 20); i++) {
     if (options.signal?.aborted) break;
     const batch = await runBatch(db, schema, operation);
@@ -50,15 +63,43 @@ export async function runOperationsOnce(
   return { handled, more: operation !== undefined };
 }
 
-async function lockOperation(db: Queryable, schema: Schema): Promise<LockedOperation | undefined> {
+/** Advances the canary and stores its state. While it waits, operations of other jobs come first. */
+async function runCanary(db: Database, schema: Schema, operation: LockedOperation): Promise<CanaryState> {
+  const fence = [operation.id, operation.lockedUntil];
+  const state = await advanceCanary(db, schema, operation, async (jobId) => {
+    await db.query(`update ${schema}.operations set canary_job_id = $3 where id = $1 and locked_until = $2`, [
+      ...fence,
+      jobId,
+    ]);
+  });
+  await db.query(
+    `with given as (
+       select case when $3 = 'waiting' then now() + $4 * interval '1 second' end as until,
+              case when $3 = 'failed' then now() end as ended)
+     update ${schema}.operations o
+        set canary = $3,
+            done = o.done + case when $3 = 'succeeded' and o.canary_job_id is not null then 1 else 0 end,
+            failed = o.failed + case when $3 = 'failed' then 1 else 0 end,
+            status = case when $3 = 'failed' then 'failed' else o.status end,
+            finished_at = g.ended,
+            locked_until = g.until
+       from given g
+      where o.id = $1 and o.locked_until = $2 and o.status = 'running'`,
+    [...fence, state, canaryPollSeconds],
+  );
+  return state;
+}
+
+async function lockOperation(db: Queryable, schema: Schema, id?: string): Promise<LockedOperation | undefined> {
   const [operation] = await db.query<LockedOperation>(
     `with free as (
        select id, now() + $1 * interval '1 second' as until from ${schema}.operations
         where status = 'running' and (locked_until is null or locked_until < now())
+          and ($2::uuid is null or id = $2)
         order by locked_until nulls first, id limit 1 for update skip locked)
      update ${schema}.operations o set locked_until = f.until from free f where o.id = f.id
      returning ${columnList(operations, columnsOf(operations), 'o')}`,
-    [lockSeconds],
+    [lockSeconds, id ?? null],
   );
   return operation;
 }
@@ -73,12 +114,11 @@ async function runBatch(
   // Jobs that were enqueued after the operation are not part of it.
   const before = filter.createdBefore;
   const createdBefore = before !== undefined && before < operation.createdAt ? before : operation.createdAt;
-  const page = await pageOfIds(
-    db,
-    schema,
-    { ...filter, createdBefore },
-    { limit: batchSize, before: operation.cursor ?? undefined },
-  );
+  const cursor = operation.cursor ?? undefined;
+  const page =
+    operation.action === 'cancel'
+      ? await pageOfIds(db, schema, { ...filter, createdBefore }, { limit: batchSize, before: cursor })
+      : await pageOfHeldIds(db, schema, { ...filter, createdBefore }, { limit: batchSize, after: cursor });
   let done = 0;
   for (const jobId of page.ids) if (await act(db, schema, operation, jobId)) done += 1;
   const [saved] = await db.query<LockedOperation>(
@@ -106,7 +146,7 @@ async function runBatch(
 async function act(db: Database, schema: Schema, operation: LockedOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
-    actor: `operation:${operation.id}`,
+    actor: operationActor(operation),
     author: operation.author ?? undefined,
     reason: operation.reason ?? undefined,
   };

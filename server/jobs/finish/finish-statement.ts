@@ -74,10 +74,30 @@ export const finishStatement = statementVariants<FinishVariant>(
          jsonb_build_object(
            'accepted', accepted,
            'promoted', ${lanes === 'none' ? 'false' : 'exists (select 1 from promoted)'},
+           ${lanes === 'none' || !endsCanary[kind] ? '' : `'canary', ${hasCanary},`}
            'ids', case when accepted < :count::int then (select jsonb_agg(id) from finished) end
          ) as summary
     from (select count(*)::int as accepted from finished) as c`,
 );
+
+/** Whether an outcome decides a canary. A drained canary is resumed as one; see lanes/canary.ts. */
+const endsCanary: Record<OutcomeKind, boolean> = {
+  complete: true,
+  completePartly: true,
+  fail: true,
+  stopPaused: true,
+  stopCanceled: true,
+  retry: false,
+  requeue: false,
+  recover: false,
+  recoverLater: false,
+};
+
+const hasCanary = `exists (
+             select 1
+               from ${tenant}.targets t
+              where t.canary_job_id = any(array(select id from finished))
+           )`;
 
 const selectStarted = `select ${claimedColumns(true)},
     null::jsonb as summary

@@ -8,7 +8,8 @@ import type { BoundStatement } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
-import { demotePaused, distinctTargets, lockTargets } from '../lanes/lane.ts';
+import { concludeCanaries } from '../lanes/canary.ts';
+import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { finishStatement, isDelayed, stopRequestGuard } from './finish-statement.ts';
 import { entryOf, isEmpty, type Outcome, type OutcomeKind } from './outcome.ts';
@@ -54,10 +55,12 @@ export async function finishAttempts(
   }
   // Where no stop request can supersede an outcome, no answer decides what is sent next.
   if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined)) {
-    return toFinishResult(
-      items,
-      await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options))),
-    );
+    const written = await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options)));
+    // Until this second transaction commits, the lane stays paused. If the daemon dies before it, the sweeper does this.
+    if (written.canary) {
+      await retryConflicts(() => db.transaction((tx) => endCanaries(tx, schema, items, options, written)));
+    }
+    return toFinishResult(items, written);
   }
   return retryConflicts(() => db.transaction((tx) => finishAttemptsIn(tx, schema, items, options)));
 }
@@ -70,8 +73,24 @@ export async function finishAttemptsIn(
 ): Promise<FinishResult> {
   const written = await write(tx, schema, items, options);
   const left = supersededByStopRequest(items, written);
-  if (left.length === 0) return toFinishResult(items, written);
-  return toFinishResult(items, merge([written, await finishAsRequested(tx, schema, left, options)]));
+  const all = left.length === 0 ? written : merge([written, await finishAsRequested(tx, schema, left, options)]);
+  if (all.canary) await endCanaries(tx, schema, items, options, all);
+  return toFinishResult(items, all);
+}
+
+/** Releases, or leaves paused, the lanes whose canary has ended. */
+async function endCanaries(
+  tx: Queryable,
+  schema: Schema,
+  items: FinishedAttempt[],
+  { actor }: FinishOptions,
+  written: Written,
+): Promise<void> {
+  const targets = distinctTargets(items);
+  await lockTargets(tx, schema, targets);
+  const released = await concludeCanaries(tx, schema, targets, actor);
+  const promoted = await promote(tx, schema, released);
+  written.promoted ||= promoted.length > 0;
 }
 
 interface Written {
@@ -80,16 +99,19 @@ interface Written {
   claimed: Claimed | undefined;
   /** A lane has another head, which did not start. */
   promoted: boolean;
+  /** One of the jobs was the canary of its target. */
+  canary: boolean;
 }
 
 function merge(parts: Written[]): Written {
   const [first, ...others] = parts;
-  if (first === undefined) return { accepted: new Set(), claimed: undefined, promoted: false };
+  if (first === undefined) return { accepted: new Set(), claimed: undefined, promoted: false, canary: false };
   for (const part of others) for (const id of part.accepted) first.accepted.add(id);
   return {
     accepted: first.accepted,
     claimed: parts.find((part) => part.claimed !== undefined)?.claimed,
     promoted: parts.some((part) => part.promoted),
+    canary: parts.some((part) => part.canary),
   };
 }
 
@@ -172,6 +194,7 @@ interface FinishSummary {
   /** Only if some were refused: a thousand jobs that end as they should need no answer each. */
   ids: string[] | null;
   promoted: boolean;
+  canary?: boolean;
 }
 
 interface FinishGroup extends BoundStatement {
@@ -222,5 +245,10 @@ function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedCl
   const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
   const started = rows.filter((row) => row.summary === null);
   const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
-  return { accepted: new Set(accepted), claimed, promoted: summary?.promoted ?? false };
+  return {
+    accepted: new Set(accepted),
+    claimed,
+    promoted: summary?.promoted ?? false,
+    canary: summary?.canary ?? false,
+  };
 }

@@ -155,9 +155,10 @@ const demoteStatement = statement(`
      and t.paused_at is not null
      and j.target_id = t.id
      and j.lane_head
+     and j.id is distinct from t.canary_job_id
      and j.status = 'QUEUED'`);
 
-/** A paused target has no claimable head: it is put first in line. The targets must be locked. */
+/** A paused target has no claimable head but its canary: it is put first in line. The targets must be locked. */
 export async function demotePaused(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
   if (targetIds.length > 0) await demoteStatement.query(tx, schema, { targetIds });
 }

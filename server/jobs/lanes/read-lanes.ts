@@ -7,7 +7,7 @@ import { type Hold, holdOf } from '../model/hold.ts';
 import { holdsLane, type Job, type JobError, type StoredHold } from '../model/job.ts';
 import type { Status } from '../model/states.ts';
 import { ownedStatuses } from '../model/states.ts';
-import type { Target } from './target.ts';
+import { type Target, targetColumns } from './target.ts';
 
 type LaneSelection = 'all' | 'held' | 'paused' | 'running';
 
@@ -40,8 +40,6 @@ const shownNext = 12;
 const maxLookedAt = 20_000;
 // More than a screen shows of lanes that run or are held; beyond it a search narrows them.
 const maxActive = 5_000;
-
-const targetColumns = 't.id, t.labels, t.paused_at, t.paused_by, t.pause_reason, t.paused_until, t.created_at';
 
 export async function listLanes(
   db: Queryable,
@@ -87,13 +85,13 @@ async function pageOfTargets(db: Queryable, schema: Schema, request: LaneRequest
 
 /** SQL for the targets of each selection, through the partial indexes that the engine has anyway. */
 function sources(schema: Schema): Record<LaneSelection, string> {
-  const named = (ids: string) => `select ${targetColumns} from ${schema}.targets t where t.id in (${ids})`;
+  const named = (ids: string) => `select ${targetColumns('t')} from ${schema}.targets t where t.id in (${ids})`;
   const held = (status: string) =>
     `(select target_id from ${schema}.jobs where status = '${status}' and lane_head and target_id is not null limit ${maxActive})`;
   const owned = ownedStatuses.map((status) => `'${status}'`).join(', ');
   return {
-    all: `select ${targetColumns} from ${schema}.targets t`,
-    paused: `select ${targetColumns} from ${schema}.targets t where t.paused_at is not null`,
+    all: `select ${targetColumns('t')} from ${schema}.targets t`,
+    paused: `select ${targetColumns('t')} from ${schema}.targets t where t.paused_at is not null`,
     held: named(`${held('PAUSED')} union all ${held('ERROR')}`),
     running: named(
       `select j.target_id from (select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' limit ${maxActive}) l

@@ -13,10 +13,29 @@ export interface Target {
   paused_by: string | null;
   pause_reason: string | null;
   paused_until: string | null;
+  /** The one job that may run while the target is paused. */
+  canary_job_id: string | null;
   created_at: string;
 }
 
-const columns = 'id, labels, paused_at, paused_by, pause_reason, paused_until, created_at';
+const names = [
+  'id',
+  'labels',
+  'paused_at',
+  'paused_by',
+  'pause_reason',
+  'paused_until',
+  'canary_job_id',
+  'created_at',
+] as const satisfies readonly (keyof Target)[];
+
+export function targetColumns(alias: string): string {
+  return names.map((name) => `${alias}.${name}`).join(', ');
+}
+
+const columns = names.join(', ');
+
+const noCanary = 'canary_job_id = null, canary_paused = false';
 
 export interface TargetRequest {
   targetId: string;
@@ -25,7 +44,10 @@ export interface TargetRequest {
   reason?: string | undefined;
 }
 
-/** Stops the lane: a running job continues, nothing starts. Inserts the target if it is new. */
+/**
+ * Stops the lane: a running job continues, nothing starts. Inserts the target if it is new. A canary that runs is an
+ * ordinary job from then on: its success no longer ends the pause.
+ */
 export async function pauseTarget(
   db: Database,
   schema: Schema,
@@ -36,8 +58,8 @@ export async function pauseTarget(
       await tx.query(`insert into ${schema}.targets (id) values ($1) on conflict (id) do nothing`, [request.targetId]);
       await lockTargets(tx, schema, [request.targetId]);
       const rows = await tx.query<Target>(
-        `update ${schema}.targets set paused_at = now(), paused_by = $2, pause_reason = $3, paused_until = $4
-          where id = $1 and paused_at is null returning ${columns}`,
+        `update ${schema}.targets set paused_at = now(), paused_by = $2, pause_reason = $3, paused_until = $4, ${noCanary}
+          where id = $1 and (paused_at is null or canary_job_id is not null) returning ${columns}`,
         [request.targetId, request.author ?? request.actor, request.reason ?? null, request.until ?? null],
       );
       if (rows[0] === undefined) return mustFindTarget(tx, schema, request.targetId);
@@ -58,7 +80,8 @@ export async function resumeTarget(db: Database, schema: Schema, request: Target
     db.transaction(async (tx) => {
       await lockTargets(tx, schema, [request.targetId]);
       const rows = await tx.query<Target>(
-        `update ${schema}.targets set paused_at = null, paused_by = null, pause_reason = null, paused_until = null
+        `update ${schema}.targets
+            set paused_at = null, paused_by = null, pause_reason = null, paused_until = null, ${noCanary}
           where id = $1 and paused_at is not null returning ${columns}`,
         [request.targetId],
       );
@@ -113,7 +136,7 @@ export async function changeLabels(
        select id, (labels || $2::jsonb) - $3::text[] as labels from ${schema}.targets where id = $1 for no key update)
      update ${schema}.targets t set labels = m.labels from merged m
       where t.id = m.id and (select count(*) from jsonb_object_keys(m.labels)) <= $4
-     returning t.id, t.labels, t.paused_at, t.paused_by, t.pause_reason, t.paused_until, t.created_at`,
+     returning ${targetColumns('t')}`,
     [id, JSON.stringify(labels), removed, max],
   );
   return target;

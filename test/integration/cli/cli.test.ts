@@ -3,7 +3,9 @@ import { runCli } from '../../../server/cli/program.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { KeyVerifier } from '../../../server/tenants/api-keys/verifier.ts';
+import { getTenant } from '../../../server/tenants/tenant-store.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
+import { addJob, claim, finish, reread } from '../../support/jobs.ts';
 import { createEmptyDatabase, type DatabaseContext, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
@@ -161,5 +163,27 @@ describe('leasehold migrate and the start of a daemon', () => {
     const byDaemon = await inEveryStatus(async (database) => (await startDaemon(database)).stop(0));
     expect(byCommand).toEqual(['tenant_active', 'tenant_provisioning', 'tenant_suspended']);
     expect(byDaemon).toEqual(byCommand);
+  });
+});
+
+describe('leasehold canary', () => {
+  it('lets one job of a held target run, or begins an operation with a canary', async () => {
+    await cli('tenants create cli_canary');
+    const schema = (await getTenant(context.db, 'cli_canary')).schema;
+    const where = { db: context.db, schema };
+    const job = await addJob(where, { targetId: 'machine-7' });
+    expect(await cli('canary target cli_canary machine-7')).toMatchObject({
+      code: 1,
+      err: 'error: Target machine-7 is neither held nor paused: its next job runs anyway.\n',
+    });
+    for (const running of (await claim(where)).jobs) {
+      await finish(where, running, { kind: 'fail', error: { code: 'X', message: 'x' } });
+    }
+    const begun = await cli('canary jobs cli_canary --type demo.echo --author ann --json');
+    expect(begun.json()).toMatchObject({ matched: 1, operation_id: expect.any(String) });
+    const started = await cli('canary target cli_canary machine-7 --reason fixed --json');
+    expect(started.json()).toEqual({ target_id: 'machine-7', canary_job_id: job.id });
+    expect((await reread(where, job)).status).toBe('QUEUED');
+    expect((await cli('canary target nobody machine-7')).code).toBe(1);
   });
 });

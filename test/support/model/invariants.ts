@@ -26,7 +26,7 @@ export async function checkInvariants({ db, schema }: Where): Promise<void> {
 const rules: Record<string, string> = {
   'I1 a lane has two heads': `j.lane_head and exists (select 1 from SCHEMA.jobs o where o.target_id = j.target_id and o.lane_head and o.id <> j.id)`,
   'I2 a lane with a line has no head': `j.lane_rank is not null and t.paused_at is null and not exists (select 1 from SCHEMA.jobs h where h.target_id = j.target_id and h.lane_head)`,
-  'I2 a paused target has a head that could be claimed': `j.status = 'QUEUED' and j.lane_head and t.paused_at is not null`,
+  'I2 a paused target has a head that could be claimed': `j.status = 'QUEUED' and j.lane_head and t.paused_at is not null and t.canary_job_id is distinct from j.id`,
   'I2 a held job does not hold its lane': `j.target_id is not null and (j.status = 'PAUSED' or (j.status = 'ERROR' and j.on_error = 'block')) and not j.lane_head and j.lane_rank is distinct from 0`,
   'I3 a queued job is neither head nor in line': `j.status = 'QUEUED' and not j.lane_head and j.lane_rank is null`,
   'I3 an owned job has no live lease': `j.status in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') and not exists (select 1 from SCHEMA.leases l where l.id = j.lease_id and l.state = 'ACTIVE' and j.id = any(l.job_ids))`,

@@ -54,14 +54,6 @@ const listQuery = z.strictObject({
     .optional(),
   held: booleanQuery().optional().describe('true: only jobs that wait for a person (PAUSED, ERROR).'),
   ...filterFields(),
-  parent_id: z.uuid().optional().describe('Only jobs that this job enqueued.'),
-  search: nameField().optional().describe('Part of the type or the target, or the beginning of the id.'),
-  payload: z
-    .string()
-    .max(500)
-    .regex(/^[^=]+=/, 'must be a path and a value, e.g. customer.id=42')
-    .optional()
-    .describe('A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece.'),
   include: z.literal('payload,result').optional().describe('Adds payloads and results; at most 50 jobs per page then.'),
 });
 
@@ -83,6 +75,14 @@ function filterFields() {
     priority: z.enum(priorities).optional(),
     created_after: timeField().optional(),
     created_before: timeField().optional(),
+    parent_id: z.uuid().optional().describe('Only jobs that this job enqueued.'),
+    search: nameField().optional().describe('Part of the type or the target, or the beginning of the id.'),
+    payload: z
+      .string()
+      .max(500)
+      .regex(/^[^=]+=/, 'must be a path and a value, e.g. customer.id=42')
+      .optional()
+      .describe('A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece.'),
   };
 }
 
@@ -235,7 +235,7 @@ function listFilter(
   };
 }
 
-function payloadFilter(text: string | undefined): JobFilter['payload'] {
+export function payloadFilter(text: string | undefined): JobFilter['payload'] {
   if (text === undefined) return undefined;
   const at = text.indexOf('=');
   return { path: text.slice(0, at).trim().split('.'), value: text.slice(at + 1).trim() };

@@ -14,14 +14,14 @@ import {
 import { statuses } from '../../../jobs/model/states.ts';
 import type { JobFilter } from '../../../jobs/read/filter.ts';
 import { problem } from '../../../kernel/errors.ts';
-import { isUuid } from '../../../kernel/fields.ts';
+import { invalidFields, isUuid } from '../../../kernel/fields.ts';
 import { lastUuid } from '../../../kernel/limits.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { present } from '../../present.ts';
 import { paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
-import { operationFilter } from './jobs.ts';
+import { operationFilter, payloadFilter } from './jobs.ts';
 
 export interface OperationDependencies {
   db: Database;
@@ -43,6 +43,11 @@ const operationSchema = z
     done: z.int(),
     failed: z.int().describe('Jobs that had changed meanwhile and refused the action.'),
     progress: z.number().describe('0 to 100.'),
+    canary: z
+      .enum(['waiting', 'succeeded', 'failed'])
+      .nullable()
+      .describe('`waiting`: the other jobs wait for the outcome of `canary_job_id`. `failed`: they stay on hold.'),
+    canary_job_id: z.uuid().nullable(),
     created_at: time,
     finished_at: time.nullable(),
   })
@@ -73,24 +78,32 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
     summary: 'Cancel, resume or retry all jobs that match a filter',
     description:
       '`resume` takes PAUSED and ERROR jobs, `retry` those in ERROR, `cancel` all that have not ended. Jobs enqueued ' +
-      'later are not touched. With `dry_run` it answers 200 with the count and does nothing.',
+      'later are not touched. With `dry_run` it answers 200 with the count and does nothing. With `canary` the oldest job ' +
+      'goes first; unless it succeeds, the operation fails and the others stay on hold.',
     access: 'control',
     body: z.strictObject({
       action: z.enum(operationActions),
       filter: operationFilter,
       dry_run: z.boolean().default(false),
+      canary: z
+        .boolean()
+        .default(false)
+        .describe('Resume or retry the oldest job first, and the others only if it succeeds.'),
       ...auditFields,
     }),
     answers: { 202: operationSchema, 200: dryRunSchema },
     handle: async ({ tenant, body }) => {
       const filter = toFilter(body.filter);
+      if (body.canary && body.action === 'cancel') {
+        throw invalidFields([{ field: 'canary', message: 'is for resume and retry' }]);
+      }
       if (body.dry_run) {
         const matched = await countJobs(db, tenant.schema, eligible(body.action, filter));
         const notEligible = await countNotEligible(db, tenant.schema, body.action, filter);
         return reply(200, { dry_run: true, action: body.action, matched, not_eligible: notEligible });
       }
-      const { action, author, reason } = body;
-      const operation = await createOperation(db, tenant.schema, { action, filter, author, reason });
+      const { action, author, reason, canary } = body;
+      const operation = await createOperation(db, tenant.schema, { action, filter, author, reason, canary });
       wakeOperations?.(tenant);
       return reply(202, operationToApi(operation), { Location: `/api/operations/${operation.id}` });
     },
@@ -142,6 +155,9 @@ function toFilter(given: z.output<typeof operationFilter>): JobFilter {
     priority: given.priority,
     createdAfter: given.created_after,
     createdBefore: given.created_before,
+    parentId: given.parent_id,
+    search: given.search,
+    payload: payloadFilter(given.payload),
   };
 }
 
@@ -151,6 +167,7 @@ function operationToApi(operation: Operation): z.input<typeof operationSchema> {
   return present(operationSchema, operation, {
     filter: present(operationFilter, filter, {
       ids: filter.ids && [...filter.ids],
+      payload: filter.payload && `${filter.payload.path.join('.')}=${filter.payload.value}`,
       status: filter.statuses && statuses.filter((status) => filter.statuses?.includes(status)),
     }),
     progress: operation.status === 'finished' ? 100 : Math.floor(share * 100),

@@ -1,6 +1,7 @@
 // /api/targets: targets and their lanes. List, read, label, pause and resume.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
+import { startCanary } from '../../../jobs/actions/canary.ts';
 import {
   holdOfLaneJob,
   isHold,
@@ -81,6 +82,10 @@ const targetSchema = z
     paused_by: z.string().nullable(),
     pause_reason: z.string().nullable(),
     paused_until: time.nullable(),
+    canary_job_id: z
+      .uuid()
+      .nullable()
+      .describe('The one job that may run while the target is paused; the pause ends if it succeeds.'),
     created_at: time,
     head: laneJobSchema.nullable().describe('The job that runs, may run next, or holds the lane.'),
     hold: holdSchema.nullable().describe('Why nothing starts here, if so.'),
@@ -100,6 +105,7 @@ export function targetRoutes(deps: TargetDependencies): RouteGroup {
   addReads(group, deps);
   addLabels(group, deps);
   addPauses(group, deps);
+  addCanary(group, deps);
   return group;
 }
 
@@ -209,6 +215,39 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
   });
 }
 
+function addCanary(group: RouteGroup, { db, wake }: TargetDependencies): void {
+  group.route({
+    method: 'post',
+    path: '/api/targets/{target_id}/canary',
+    summary: 'Let one job of a held or paused target run; the lane resumes if it succeeds',
+    description:
+      'Resumes the job that holds the lane, or starts the next of a paused target. The jobs behind it wait. SUCCESS and ' +
+      'PARTIAL end the pause; after any other end the lane stays stopped. Asking again while the canary runs changes nothing.',
+    access: 'control',
+    params: targetParams,
+    body: z.strictObject({
+      ...auditFields,
+      job_id: z.uuid().optional().describe('Refuse with 409 if another job would be the canary.'),
+    }),
+    bodyOptional: true,
+    answers: { 200: targetLaneSchema },
+    problems: ['NOT_FOUND', 'CONFLICT'],
+    handle: async ({ tenant, params, body, actor }) => {
+      if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
+      const { reason, author, job_id: jobId } = body;
+      const target = await startCanary(db, tenant.schema, {
+        targetId: params.target_id,
+        actor,
+        author,
+        reason,
+        jobId,
+      });
+      wake?.(tenant);
+      return targetLaneToApi(target, await readLane(db, tenant.schema, target.id));
+    },
+  });
+}
+
 function writableId(targetId: string): string {
   if (isTargetId(targetId)) return targetId;
   throw invalidFields([{ field: 'target_id', message: 'must be 1 to 200 printable characters, not . or ..' }]);
@@ -250,7 +289,7 @@ function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
 function holdOf(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
   const hold = head && holdOfLaneJob(head);
   if (head !== undefined && hold !== undefined && (isHold(head) || hold.kind === 'handler')) return jobHold(head, hold);
-  if (target.paused_at === null) return null;
+  if (target.paused_at === null || target.canary_job_id !== null) return null;
   const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
   return {
     by: 'pause',

@@ -66,6 +66,46 @@ describe('a bulk operation', () => {
     expect([await statusOf(failed), await statusOf(paused)]).toEqual(['QUEUED', 'QUEUED']);
   });
 
+  it('keeps the order of a lane when it retries jobs that had left it', async () => {
+    const given = { type: 'retry.order', targetId: 'order', onError: 'continue' } as const;
+    const jobs = await addJobs(control, [given, given, given]);
+    for (const _ of jobs) {
+      const [job] = (await claim(control, { types: ['retry.order'] })).jobs;
+      await finish(control, job!, failing);
+    }
+    await begin('retry', { type: 'retry.order' });
+    await runAll();
+    const started: string[] = [];
+    for (const _ of jobs) {
+      const [job] = (await claim(control, { types: ['retry.order'] })).jobs;
+      started.push(job!.id);
+      await finish(control, job!);
+    }
+    expect(started).toEqual(jobs.map((job) => job.id));
+  });
+
+  it('takes what a search in the list finds: text, payload and parent', async () => {
+    const parent = await addJob(control, { type: 'find.parent' });
+    const [byText, byPayload, byParent, other] = await addJobs(control, [
+      { type: 'find.Needle' },
+      { type: 'find.x', payload: { customer: { id: 42 } } },
+      { type: 'find.x', parentId: parent.id },
+      { type: 'find.x', payload: { customer: { id: 7 } } },
+    ]);
+    for (const [filter, job] of [
+      [{ search: 'needle' }, byText],
+      [{ payload: 'customer.id=42' }, byPayload],
+      [{ parent_id: parent.id }, byParent],
+    ] as const) {
+      expect((await begin('cancel', filter, { dry_run: true })).body.matched).toBe(1);
+      const begun = await begin('cancel', filter);
+      expect(begun.body.filter).toEqual(filter);
+      await runAll();
+      expect(await statusOf(job!)).toBe('CANCELED');
+    }
+    expect(await statusOf(other!)).toBe('QUEUED');
+  });
+
   it('of nothing is finished at once', async () => {
     const begun = await begin('resume', { type: 'nobody', status: ['SUCCESS'] });
     expect(begun.body.matched).toBe(0);

@@ -1,0 +1,122 @@
+// The canary: lets exactly one job of a held or paused target run, and stops the lane again unless it succeeds. The
+// target is paused meanwhile; lanes/canary.ts ends the pause when the job has succeeded.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
+import { recordEvent } from '../../events/log/record.ts';
+import { problem } from '../../kernel/errors.ts';
+import { becomesHead, lockTargets } from '../lanes/lane.ts';
+import { isHold, type LaneJob, laneColumns, readHeads } from '../lanes/read-lanes.ts';
+import { mustFindTarget, type Target, type TargetRequest } from '../lanes/target.ts';
+import { isOnHold, ownedStatuses } from '../model/states.ts';
+import { findJob } from '../read/read-jobs.ts';
+import { applyTransition } from '../transition.ts';
+import { type ActionRequest, eventData } from './job-action.ts';
+import { resumeAssignments, resumeJob } from './resume.ts';
+
+export interface CanaryRequest extends TargetRequest {
+  /** The job must be the one that this request would choose. */
+  jobId?: string | undefined;
+}
+
+/** Asking again while the canary has not ended changes nothing. */
+export async function startCanary(db: Database, schema: Schema, request: CanaryRequest): Promise<Target> {
+  return retryConflicts(() =>
+    db.transaction(async (tx) => {
+      await lockTargets(tx, schema, [request.targetId]);
+      const target = await mustFindTarget(tx, schema, request.targetId);
+      const chosen = request.jobId;
+      if (target.canary_job_id !== null && (chosen ?? target.canary_job_id) === target.canary_job_id) return target;
+      if (target.canary_job_id !== null) {
+        throw problem('CONFLICT', `Job ${target.canary_job_id} is the canary of target ${target.id}.`);
+      }
+      const job = await chooseJob(tx, schema, target);
+      if (chosen !== undefined && chosen !== job.id) {
+        throw problem('CONFLICT', `Job ${job.id} is the next of target ${target.id}, not job ${chosen}.`);
+      }
+      await pauseForCanary(tx, schema, request, target, job.id);
+      await letRun(tx, schema, request, job);
+      return mustFindTarget(tx, schema, request.targetId);
+    }),
+  );
+}
+
+/** Resumes one held job: as the canary of its target if it holds a lane. */
+export async function resumeAsCanary(db: Database, schema: Schema, request: ActionRequest): Promise<void> {
+  const job = await findJob(db, schema, request.jobId);
+  if (job === undefined) throw problem('NOT_FOUND', 'There is no such job.');
+  if (job.targetId === null || !job.laneHead) {
+    await resumeJob(db, schema, request);
+    return;
+  }
+  await startCanary(db, schema, { ...request, targetId: job.targetId });
+}
+
+/** The job that holds the lane, or the next in line of a paused target. */
+async function chooseJob(tx: Queryable, schema: Schema, target: Target): Promise<LaneJob> {
+  const head = (await readHeads(tx, schema, [target.id])).get(target.id);
+  if (head === undefined) {
+    const next = target.paused_at === null ? undefined : await firstInLine(tx, schema, target.id);
+    if (next === undefined) throw problem('CONFLICT', `Target ${target.id} has no job that waits.`);
+    return next;
+  }
+  if (ownedStatuses.includes(head.status)) {
+    throw problem('CONFLICT', `Job ${head.id} of target ${target.id} is ${head.status}; wait until it has ended.`, {
+      job_id: head.id,
+      job_status: head.status,
+    });
+  }
+  if (isHold(head) || target.paused_at !== null) return head;
+  throw problem('CONFLICT', `Target ${target.id} is neither held nor paused: its next job runs anyway.`);
+}
+
+async function firstInLine(tx: Queryable, schema: Schema, targetId: string): Promise<LaneJob | undefined> {
+  const [job] = await tx.query<LaneJob>(
+    `select ${laneColumns} from ${schema}.jobs j where j.target_id = $1 and j.lane_rank is not null
+      order by j.lane_rank, j.lane_seq limit 1 for update`,
+    [targetId],
+  );
+  return job;
+}
+
+async function pauseForCanary(
+  tx: Queryable,
+  schema: Schema,
+  request: CanaryRequest,
+  target: Target,
+  jobId: string,
+): Promise<void> {
+  const { reason, author, actor } = request;
+  if (target.paused_at === null) {
+    await tx.query(
+      `update ${schema}.targets
+          set paused_at = now(), paused_by = $2, pause_reason = $3, canary_job_id = $4, canary_paused = true
+        where id = $1`,
+      [target.id, author ?? actor, reason ?? null, jobId],
+    );
+  } else {
+    await tx.query(`update ${schema}.targets set canary_job_id = $2 where id = $1`, [target.id, jobId]);
+  }
+  await recordEvent(tx, schema, {
+    type: 'target.canary_started',
+    actor,
+    targetId: target.id,
+    data: { reason, author, canary_job_id: jobId },
+  });
+}
+
+async function letRun(tx: Queryable, schema: Schema, request: CanaryRequest, job: LaneJob): Promise<void> {
+  if (job.lane_rank !== null) {
+    await tx.query(`update ${schema}.jobs set ${becomesHead} where id = $1`, [job.id]);
+  }
+  if (!isOnHold(job.status)) return;
+  const { targetId, actor } = request;
+  const [resumed] = await applyTransition(tx, schema, {
+    name: 'resume',
+    jobs: [{ id: job.id, targetId }],
+    set: resumeAssignments,
+    actor,
+    data: eventData({ ...request, jobId: job.id }, { canary: true }),
+  });
+  if (resumed === undefined) throw problem('CONFLICT', `Job ${job.id} changed meanwhile; try again.`);
+}

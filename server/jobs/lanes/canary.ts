@@ -1,0 +1,94 @@
+// How a canary ends. The canary is the one job that may run while its target is paused. If it succeeds, the pause ends;
+// otherwise the lane stays held: by the job itself where that holds its lane, else by the pause. Until a canary is
+// concluded the target is paused, so a crash at any time leaves the lane stopped. actions/canary.ts starts one.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { heldStatuses, statusIn, succeededStatuses, terminalStatuses } from '../model/states.ts';
+import { lockTargets, promote } from './lane.ts';
+
+/**
+ * Over the canary `j`: it has ended, or a person must act on it. One that a drain paused is still a canary, because it
+ * continues when it is resumed.
+ */
+const isDecided = `(${statusIn(terminalStatuses, 'j.status')}
+      or j.status = 'ERROR'
+      or j.status = 'PAUSED' and j.hold ->> 'kind' is distinct from 'drain')`;
+
+const conclude = statement(`
+  with ended as (
+    select t.id,
+           j.id as job_id,
+           j.status,
+           t.paused_by as author,
+           ${statusIn(succeededStatuses, 'j.status')} as succeeded,
+           ${statusIn(succeededStatuses, 'j.status')}
+             or (t.canary_paused and ${statusIn(heldStatuses, 'j.status')} and j.lane_head) as resumes,
+           case when t.canary_paused then 'Canary job ' || j.id || ' ended as ' || j.status else t.pause_reason end as reason
+      from ${tenant}.targets t
+      join ${tenant}.jobs j on j.id = t.canary_job_id
+     where t.id = any(:targetIds::text[])
+       and ${isDecided}
+  ),
+  changed as (
+    update ${tenant}.targets t
+       set canary_job_id = null,
+           canary_paused = false,
+           paused_at = case when e.resumes then null else t.paused_at end,
+           paused_by = case when e.resumes then null else t.paused_by end,
+           paused_until = case when e.resumes then null else t.paused_until end,
+           pause_reason = case when e.resumes then null else e.reason end
+      from ended e
+     where t.id = e.id
+    returning t.id, e.job_id, e.status, e.author, e.succeeded, e.resumes
+  ),
+  recorded as (
+    insert into ${tenant}.events (type, target_id, actor, data)
+    select case when succeeded then 'target.resumed' else 'target.canary_failed' end,
+           id,
+           :actor,
+           jsonb_build_object('canary_job_id', job_id, 'job_status', status, 'author', author, 'paused', not resumes)
+      from changed
+  )
+  select id
+    from changed
+   where succeeded`);
+
+/** Of these targets, which must be locked: concludes the canaries that are decided. Returns the lanes that are free again. */
+export async function concludeCanaries(
+  tx: Queryable,
+  schema: Schema,
+  targetIds: readonly string[],
+  actor: string,
+): Promise<string[]> {
+  if (targetIds.length === 0) return [];
+  const rows = await conclude.query<{ id: string }>(tx, schema, { targetIds, actor });
+  return rows.map((row) => row.id);
+}
+
+/** SQL: some canary has ended and was not concluded, because the daemon that ended it died. */
+export function canaryOverdueSql(schema: string): string {
+  return `exists (select 1 from ${schema}.targets t join ${schema}.jobs j on j.id = t.canary_job_id
+                   where t.canary_job_id is not null and ${isDecided})`;
+}
+
+/** For the sweeper. Returns how many were concluded. */
+export async function concludeOverdueCanaries(
+  db: Database,
+  schema: Schema,
+  actor: string,
+  limit = 100,
+): Promise<number> {
+  const overdue = await db.query<{ id: string }>(
+    `select t.id from ${schema}.targets t join ${schema}.jobs j on j.id = t.canary_job_id
+      where t.canary_job_id is not null and ${isDecided} order by t.id limit $1`,
+    [limit],
+  );
+  for (const { id } of overdue) {
+    await db.transaction(async (tx) => {
+      await lockTargets(tx, schema, [id]);
+      await promote(tx, schema, await concludeCanaries(tx, schema, [id], actor));
+    });
+  }
+  return overdue.length;
+}
