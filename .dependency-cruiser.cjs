@@ -6,6 +6,7 @@ const { join } = require('node:path');
 // A row may import from the rows below it, and a folder from itself.
 const layers = [
   ['main', 'index', 'cli', 'testing'],
+  ['embed'],
   ['daemon'],
   ['demo'],
   ['http', 'worker', 'maintenance'],

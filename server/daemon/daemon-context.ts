@@ -19,6 +19,8 @@ export interface DaemonOptions {
   version: string;
   /** Where the built dashboard lies; without it the daemon serves the API alone. */
   dashboardDir?: string | undefined;
+  /** Part of another program, which serves the API by `router()`: no listener, and no operator's key by itself. */
+  embedded?: boolean | undefined;
 }
 
 export interface DaemonContext extends DaemonOptions {

@@ -1,9 +1,12 @@
 // The life of a daemon: starts its services in order, drains, stops them in reverse. Waits for a database that is
 // unavailable instead of exiting, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
+import type { RequestHandler } from 'express';
 import type { Database } from '../database/database.ts';
 import { isOutage } from '../database/servers/availability.ts';
 import { requireWritable } from '../database/servers/write-check.ts';
+import { mountable } from '../http/mountable.ts';
+import type { Access } from '../http/request/host-access.ts';
 import { resumeDrainedJobs } from '../jobs/actions/bulk-operations.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
@@ -35,7 +38,8 @@ export class Daemon {
   adminKey: NewApiKey | undefined;
   /** How the drain went; undefined before its end. */
   drainResult: DrainResult | undefined;
-  readonly #context: DaemonContext;
+  /** For the program that embeds the daemon. */
+  readonly context: DaemonContext;
   readonly #lifecycle: Lifecycle;
   readonly #services: Services;
   readonly #started: Service[] = [];
@@ -43,14 +47,14 @@ export class Daemon {
   #stopping: Promise<void> | undefined;
 
   constructor(options: DaemonOptions) {
-    this.#context = createContext(options);
-    this.#services = createServices(this.#context);
-    this.#lifecycle = this.#context.lifecycle;
-    this.config = this.#context.config;
-    this.db = this.#context.db;
-    this.registry = this.#context.registry;
-    this.metrics = this.#context.metrics;
-    this.signals = this.#context.signals;
+    this.context = createContext(options);
+    this.#services = createServices(this.context);
+    this.#lifecycle = this.context.lifecycle;
+    this.config = this.context.config;
+    this.db = this.context.db;
+    this.registry = this.context.registry;
+    this.metrics = this.context.metrics;
+    this.signals = this.context.signals;
     this.workers = this.#services.workers;
   }
 
@@ -62,9 +66,9 @@ export class Daemon {
   async start(): Promise<void> {
     const lifecycle = this.#lifecycle;
     if (lifecycle.state !== 'new') return;
-    const { logger, handlers } = this.#context;
+    const { logger, handlers } = this.context;
     lifecycle.state = 'starting';
-    await this.#startAll([this.#services.http]);
+    if (!this.context.embedded) await this.#startAll([this.#services.http]);
     await untilDatabaseAnswers(
       () => this.#prepareDatabase(),
       () => this.#isStarting,
@@ -91,6 +95,11 @@ export class Daemon {
     return this.#services.enqueuer.enqueue(tenant, jobs, actor);
   }
 
+  /** The API and the dashboard, for a server of the program that embeds the daemon. */
+  router(access: Access = {}): RequestHandler {
+    return mountable(() => this.#services.createApi(access));
+  }
+
   get #isStarting(): boolean {
     return this.#lifecycle.state === 'starting';
   }
@@ -98,8 +107,8 @@ export class Daemon {
   async #prepareDatabase(): Promise<void> {
     const { db, config } = this;
     await requireWritable(db);
-    await migrateEverything(db, { concurrency: config.migrateConcurrency, logger: this.#context.logger });
-    this.adminKey = await ensureAdminKey(db, config);
+    await migrateEverything(db, { concurrency: config.migrateConcurrency, logger: this.context.logger });
+    if (!this.context.embedded) this.adminKey = await ensureAdminKey(db, config);
     this.#lifecycle.isMigrated = true;
   }
 
@@ -113,7 +122,7 @@ export class Daemon {
 
   /** Resumes the jobs that drains have paused, as a bulk operation that survives a restart. */
   async #resumeDrained(): Promise<void> {
-    const { logger } = this.#context;
+    const { logger } = this.context;
     try {
       let jobs = 0;
       for (const tenant of this.registry.active()) {
@@ -128,7 +137,7 @@ export class Daemon {
   }
 
   async #stop(graceMs: number): Promise<void> {
-    const { logger } = this.#context;
+    const { logger } = this.context;
     this.#lifecycle.beginDrain(graceMs);
     this.metrics.draining.set(1);
     this.#services.registration.wake();

@@ -1,8 +1,10 @@
 // The daemon's HTTP side: every group of routes with what it needs. Created at the first request: a hundred routes take
 // longer than everything else of a start.
+import type { Express } from 'express';
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import { dashboardPages } from '../http/dashboard.ts';
+import type { Access } from '../http/request/host-access.ts';
 import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
@@ -33,11 +35,13 @@ export interface HttpParts {
   tasks: PerTenantTasks;
 }
 
-export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer {
+export type CreateApi = (access: Access) => Express;
+
+export function createHttp(context: DaemonContext, parts: HttpParts): { http: HttpServer; createApi: CreateApi } {
   const { config, db, logger, registry, metrics, version, lifecycle } = context;
   const { keys, workers } = parts;
   const readiness = () => lifecycle.readiness(workers.runningCount);
-  const create = () =>
+  const createApi = (access: Access) =>
     createApp({
       config,
       db,
@@ -49,9 +53,12 @@ export function createHttp(context: DaemonContext, parts: HttpParts): HttpServer
       routes: routesOf(context, parts),
       pages: dashboardPages(context.dashboardDir),
       version,
+      access,
     });
   const onRequest = () => workers.monitor.wake();
-  return new HttpServer(create, { host: config.host, port: config.port, onRequest }, logger);
+  const address = { host: config.host, port: config.port };
+  const http = new HttpServer(() => createApi({}), { ...address, onRequest }, logger);
+  return { http, createApi };
 }
 
 function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {

@@ -17,10 +17,11 @@ import { observeHeartbeat } from '../worker/loop/observe.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import { Enqueuer } from './enqueuer.ts';
-import { createHttp } from './http.ts';
+import { type CreateApi, createHttp } from './http.ts';
 
 export interface Services {
   http: HttpServer;
+  createApi: CreateApi;
   workers: WorkerPool;
   enqueuer: Enqueuer;
   streams: EventStreams;
@@ -82,11 +83,12 @@ export function createServices(context: DaemonContext): Services {
     },
   });
   const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
-  const http = createHttp(context, parts);
+  const { http, createApi } = createHttp(context, parts);
   subscribe(context, { workers, waiters, streams, tasks, poller });
   receiveNotifications(context, { keys, streams, poller });
   return {
     http,
+    createApi,
     workers,
     enqueuer,
     streams,

@@ -43,7 +43,7 @@ export class Notifications implements Service {
   #sendEventsTimer: NodeJS.Timeout | undefined;
   #reconnectTimer: NodeJS.Timeout | undefined;
   #failures = 0;
-  #stopped = true;
+  #state: 'new' | 'started' | 'stopped' = 'new';
   /** False while this daemon is known to be the only one. */
   #hasPeers = true;
   #lostListeners = new Set<() => void>();
@@ -75,10 +75,10 @@ export class Notifications implements Service {
     this.#listeners.add(listener);
   }
 
-  /** Notifies the other daemons that there may be work for the tenant. Never fails, never blocks. */
+  /** Notifies the other daemons that there may be work for the tenant. Never fails, never blocks. Needs no `start`. */
   notify(slug: string): void {
     // Without other daemons the commit would only delay others.
-    if (this.#stopped || !this.#hasPeers) return;
+    if (this.#state === 'stopped' || !this.#hasPeers) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
   }
@@ -90,19 +90,19 @@ export class Notifications implements Service {
 
   /** Notifies the other daemons that the tenant has new events. */
   notifyEvents(slug: string): void {
-    if (this.#stopped || !this.#hasPeers) return;
+    if (this.#state === 'stopped' || !this.#hasPeers) return;
     this.#pendingEvents.add(slug);
     this.#sendEventsTimer ??= setTimeout(() => void this.#sendEvents(), coalesceEventsMs);
   }
 
   async start(): Promise<void> {
-    if (!this.#stopped) return;
-    this.#stopped = false;
+    if (this.#state === 'started') return;
+    this.#state = 'started';
     await this.#connect();
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
+    this.#state = 'stopped';
     clearTimeout(this.#reconnectTimer);
     // Other daemons run what a drain requeued.
     await this.#send();
@@ -164,7 +164,7 @@ export class Notifications implements Service {
       await client.connect();
       // Both texts are our own.
       await client.query(`listen ${wakeChannel}; notify ${wakeChannel}, '${this.#sender}:${daemonJoined}'`);
-      if (this.#stopped) return await client.end();
+      if (this.#state === 'stopped') return await client.end();
       this.#client = client;
       // Notifications sent meanwhile are lost: wake every tenant.
       if (this.#failures > 0) {
@@ -182,7 +182,7 @@ export class Notifications implements Service {
   }
 
   #lost(client: pg.Client): void {
-    if (this.#stopped || (this.#client !== undefined && this.#client !== client)) return;
+    if (this.#state === 'stopped' || (this.#client !== undefined && this.#client !== client)) return;
     this.#client = undefined;
     this.#servers.suspect();
     if (this.#reconnectTimer !== undefined) return;

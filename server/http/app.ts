@@ -1,5 +1,5 @@
 // The Express app: middleware for every request, the routes, then the answers for what matched none.
-import express, { type Express, type RequestHandler, type Router } from 'express';
+import express, { type Express, type Request, type RequestHandler, type Router } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
@@ -13,6 +13,7 @@ import { mountRoutes } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
 import { createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
+import { type Access, authenticateByHost, readingOnly } from './request/host-access.ts';
 import { logRequests } from './request/request-log.ts';
 import { Turns } from './request/turns.ts';
 import { healthRoutes, type ReadinessState } from './resources/health.ts';
@@ -35,6 +36,8 @@ export interface AppDependencies {
   /** What is no API (the dashboard): plain routers, mounted without authentication. */
   pages?: readonly Router[];
   version?: string;
+  /** Of an API that is part of another program. */
+  access?: Access;
 }
 
 export function createApp(deps: AppDependencies): Express {
@@ -47,17 +50,20 @@ export function createApp(deps: AppDependencies): Express {
   for (const page of deps.pages ?? []) app.use(page);
   app.use(refuseCaching);
   const sessions = new Sessions(deps.db, deps.keys);
+  const host = deps.access?.authorize && authenticateByHost(deps.access.authorize, deps.registry);
+  const hostKey = host && (async (request: Request) => (await host.identify(request))?.key);
   const groups = [
     healthRoutes(deps),
     adminTenantRoutes(deps),
     adminKeyRoutes(deps),
     keyRoutes(deps),
-    sessionRoutes({ ...deps, sessions }),
+    sessionRoutes({ ...deps, sessions, hostKey }),
     ...(deps.routes ?? []),
   ];
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
   const { config, registry } = deps;
-  mountRoutes(app, groups, createAuthenticate({ ...deps, sessions }), {
+  const authenticate = host?.authenticate ?? createAuthenticate({ ...deps, sessions });
+  mountRoutes(app, groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
     budget: new ByteBudget(config.requestMemoryBytes),
     turns: new Turns({
       connections: config.databasePoolMax,

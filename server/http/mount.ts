@@ -70,6 +70,7 @@ async function answer(
     if (value === handled) return;
     const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
     response.status(reply.status).set(reply.headers);
+    if (reply.headers.Location !== undefined) response.set('Location', request.baseUrl + reply.headers.Location);
     if (reply.body === undefined) response.end();
     else if (typeof reply.body === 'string' && definition.contentType)
       response.type(definition.contentType).send(reply.body);
@@ -90,7 +91,7 @@ function contextOf(definition: RouteDefinition, turns: Turns, request: Request, 
     ...validateInput(definition, request),
     tenant: caller?.tenant as RouteContext['tenant'],
     key: caller?.key as RouteContext['key'],
-    actor: caller ? `key:${caller.key.id}` : 'public',
+    actor: caller ? (caller.actor ?? `key:${caller.key.id}`) : 'public',
     withTurn: (work) => turns.within(caller?.tenant?.id ?? operator, work),
     logger: request.log,
     request,

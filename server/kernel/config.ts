@@ -181,6 +181,18 @@ export function loadConfig(env: Record<string, string | undefined> = process.env
   return config as Config;
 }
 
+/** As `loadConfig`, from values by the names of `Config`. The environment is not read. */
+export function configOf(values: Partial<Config>): Config {
+  const names = new Map(Object.keys(settings).map((name) => [camel(name), name]));
+  const env: Record<string, string> = {};
+  for (const [key, value] of Object.entries(values)) {
+    const name = names.get(key);
+    if (name === undefined) throw new ConfigError(`${key} is not a setting; known are ${[...names.keys()].join(', ')}`);
+    if (value !== undefined) env[name] = String(value);
+  }
+  return loadConfig(env);
+}
+
 function contradictions(config: Config): string[] {
   const violations: string[] = [];
   if (config.leaseSeconds < 2 * config.heartbeatIntervalSeconds) {

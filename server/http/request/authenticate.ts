@@ -17,6 +17,10 @@ export interface Caller {
   tenant: Tenant | undefined;
   /** The key again, as it is now: what stays open for hours asks from time to time. */
   recheck(): Promise<ApiKey | undefined>;
+  /** For events and audit; `key:<id>` unless the host that embeds the API names somebody. */
+  actor?: string;
+  /** Whatever its scopes, the caller may only read. */
+  readOnly?: boolean;
 }
 
 interface AuthenticateDependencies {
@@ -65,6 +69,7 @@ export function authorize(definition: Pick<RouteDefinition, 'access' | 'method' 
   return (_request, response, next) => {
     const caller = callerOf(response);
     if (!caller) throw unauthorized();
+    if (caller.readOnly && definition.method !== 'get') throw problem('FORBIDDEN', 'This API is mounted read-only.');
     if (definition.access === 'operator') requireOperator(caller);
     else requireScope(caller, definition.access as Scope | readonly Scope[]);
     if (caller.tenant) requireService(caller.tenant, definition);

@@ -38,6 +38,7 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
   const readBytes = express.raw({ limit, type: () => true });
   return (request, response, next) => {
     if (!hasBody(request.headers)) return next();
+    if (request.readableEnded) return void parseBody(request, response, next, options);
     if (!isJson(request.headers['content-type'])) {
       throw problem(
         'UNSUPPORTED_MEDIA_TYPE',
@@ -54,12 +55,26 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
 
 async function parseBody(request: Request, _response: Response, next: NextFunction, options: BodyOptions) {
   try {
-    const bytes = request.body as Buffer | undefined;
-    request.body = bytes === undefined || bytes.length === 0 ? undefined : await parseBytes(bytes, options);
+    const body: unknown = request.body;
+    if (body === undefined || Buffer.isBuffer(body) || typeof body === 'string') {
+      const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body ?? '');
+      request.body = bytes.length === 0 ? undefined : await parseBytes(bytes, options);
+    } else request.body = checkParsed(body, options);
   } catch (error) {
     return next(error);
   }
   next();
+}
+
+/** A body that a program which embeds the API has read and parsed before: its own limits applied. */
+function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
+  if (partLimitBytes === undefined) return body;
+  const toPart = (value: unknown) => {
+    const violation = findJsonViolation(value);
+    return new JsonPart(value, violation && invalidFields([violation]));
+  };
+  const partsOf = (value: unknown) => (Array.isArray(value) ? value.map(toPart) : value);
+  return Object.fromEntries(Object.entries(body as object).map(([name, value]) => [name, partsOf(value)]));
 }
 
 async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {

@@ -1,4 +1,5 @@
 // /api/session: signing in to the dashboard with an API key, who is signed in, signing out.
+import type { Request } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
@@ -12,6 +13,8 @@ interface SessionDependencies {
   sessions: Sessions;
   registry: Pick<TenantRegistry, 'byId'>;
   version?: string;
+  /** Who the program that embeds the API says is signed in. It also signs people in and out. */
+  hostKey?: ((request: Request) => Promise<ApiKey | undefined>) | undefined;
 }
 
 const sessionSchema = z
@@ -50,8 +53,7 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     access: 'public',
     answers: { 200: answer },
     handle: async ({ request }) => {
-      const token = sessionToken(request);
-      const key = token === undefined ? undefined : await deps.sessions.verify(token);
+      const key = await signedIn(deps, request);
       return { session: key === undefined ? null : toApi(deps, key), version };
     },
   });
@@ -69,6 +71,7 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     problems: ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS'],
     handle: async (context) => {
       const { body, request, response } = context;
+      if (deps.hostKey !== undefined) throw problem('FORBIDDEN', 'The program that serves this API signs people in.');
       requireSameOrigin(request);
       const token =
         body.link === undefined
@@ -104,6 +107,12 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     },
   });
   return group;
+}
+
+async function signedIn({ hostKey, sessions }: SessionDependencies, request: Request): Promise<ApiKey | undefined> {
+  if (hostKey !== undefined) return hostKey(request);
+  const token = sessionToken(request);
+  return token === undefined ? undefined : sessions.verify(token);
 }
 
 function toApi({ registry }: SessionDependencies, key: ApiKey): z.input<typeof sessionSchema> {

@@ -1,0 +1,139 @@
+// Leasehold inside another program: start and stop, enqueue, the API as a router. Signals, the exit of the process and
+// the console belong to the host, and several instances do not share any state.
+import type { RequestHandler } from 'express';
+import { Daemon } from '../daemon/daemon.ts';
+import { readLiveDaemons } from '../daemons/live-daemons.ts';
+import type { AuthorizeRequest } from '../http/request/host-access.ts';
+import { idempotencyConflict, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import { withEnqueueSpan } from '../jobs/model/trace.ts';
+import { problem } from '../kernel/errors.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import { type EnqueueOptions, type InputOf, type JobHandle, type JobRef, toJobRequest } from './enqueue-request.ts';
+import { type LeaseholdOptions, toDaemonOptions } from './options.ts';
+import { Tenants } from './tenants.ts';
+
+export interface StopOptions {
+  /** How long running jobs may continue before they are paused or requeued. Default: `shutdownGracePeriodSeconds`. */
+  graceSeconds?: number;
+}
+
+export interface RouterOptions {
+  /** Who calls. Without it callers need an API key, or a session of the dashboard. */
+  authorize?: AuthorizeRequest;
+  /** Refuses every change. */
+  readOnly?: boolean;
+}
+
+/** Checks the options and loads the jobs. No connection is opened before `start`, or the first call that needs one. */
+export async function createLeasehold(options: LeaseholdOptions): Promise<Leasehold> {
+  const daemonOptions = await toDaemonOptions(options);
+  return new Leasehold(new Daemon(daemonOptions), options.tenants ?? []);
+}
+
+// How long an instance that was not started trusts what it read of a tenant.
+const tenantsForMs = 5000;
+
+export class Leasehold {
+  readonly tenants: Tenants;
+  readonly #daemon: Daemon;
+  readonly #wanted: readonly string[];
+  #starting: Promise<void> | undefined;
+  #isRunning = false;
+  #tenantsReadAt = Number.NEGATIVE_INFINITY;
+
+  /** @internal */
+  constructor(daemon: Daemon, wantedTenants: readonly string[]) {
+    this.#daemon = daemon;
+    this.#wanted = wantedTenants;
+    this.tenants = new Tenants(daemon);
+  }
+
+  /**
+   * Migrates the database, creates missing tenants and runs jobs. Waits for a database that cannot be reached; `stop`
+   * ends the wait. A second call returns the promise of the first.
+   */
+  start(): Promise<void> {
+    this.#starting ??= this.#start();
+    return this.#starting;
+  }
+
+  /**
+   * Claims no more jobs, lets running ones continue for the grace, pauses or requeues the rest, and closes all
+   * connections. A second call ends the grace. Cannot be started again.
+   */
+  async stop({ graceSeconds }: StopOptions = {}): Promise<void> {
+    this.#isRunning = false;
+    // Without a start, wake-ups of the last jobs may still have to be sent.
+    await this.#daemon.context.notifications.stop();
+    await this.#daemon.stop(graceSeconds === undefined ? undefined : graceSeconds * 1000);
+  }
+
+  /** One job. Works without `start`, for a process that runs no jobs, once the tenant exists. */
+  async enqueue<J extends JobRef>(
+    tenant: string,
+    job: J,
+    payload: InputOf<J>,
+    options: EnqueueOptions = {},
+  ): Promise<JobHandle> {
+    const [handle] = await this.enqueueMany(tenant, job, [payload], options);
+    return handle as JobHandle;
+  }
+
+  /** Jobs of one type, in one transaction, in the order of `payloads`. */
+  async enqueueMany<J extends JobRef>(
+    slug: string,
+    job: J,
+    payloads: readonly InputOf<J>[],
+    options: Omit<EnqueueOptions, 'idempotencyKey'> & { idempotencyKey?: string | undefined } = {},
+  ): Promise<JobHandle[]> {
+    const tenant = await this.#tenant(slug);
+    const { db, handlers, queueLimit } = this.#daemon.context;
+    const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
+    const newJobs: NewJob[] = [];
+    for (const payload of payloads) newJobs.push(await toNewJob(toJobRequest(job, payload, options), known));
+    await queueLimit.admit(tenant, newJobs);
+    const type = typeof job === 'string' ? job : job.type;
+    const about = { tenant: slug, type, count: newJobs.length, traceparent: undefined };
+    const enqueued = await withEnqueueSpan(about, (traceparent) => {
+      for (const newJob of newJobs) newJob.traceparent = traceparent;
+      return this.#daemon.enqueue(tenant, newJobs, actor);
+    });
+    return enqueued.map((one) => {
+      if (one.kind === 'conflict') throw idempotencyConflict(one, 'idempotencyKey');
+      return { id: one.job.id, tenant: slug, type, replayed: one.kind === 'replayed' };
+    });
+  }
+
+  /** The API and the dashboard, to be mounted below a path: `app.use('/leasehold', leasehold.router())`. */
+  router(options: RouterOptions = {}): RequestHandler {
+    return this.#daemon.router(options);
+  }
+
+  async #start(): Promise<void> {
+    try {
+      await this.#daemon.start();
+      for (const slug of this.#wanted) await this.tenants.ensure(slug);
+      this.#isRunning = true;
+    } catch (error) {
+      await this.#daemon.stop(0);
+      throw error;
+    }
+  }
+
+  async #tenant(slug: string): Promise<Tenant> {
+    const { registry } = this.#daemon;
+    const isFresh = this.#isRunning || performance.now() - this.#tenantsReadAt < tenantsForMs;
+    if (!isFresh || registry.bySlug(slug) === undefined) {
+      await registry.refresh();
+      this.#tenantsReadAt = performance.now();
+    }
+    const tenant = registry.bySlug(slug);
+    if (tenant === undefined) throw problem('NOT_FOUND', `There is no tenant ${JSON.stringify(slug)}.`);
+    if (tenant.status === 'ACTIVE') return tenant;
+    throw problem('TENANT_SUSPENDED', `The tenant is ${tenant.status}.`, { status: tenant.status });
+  }
+}
+
+/** In the events of jobs that the host enqueues. */
+const actor = 'host';

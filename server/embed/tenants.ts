@@ -1,0 +1,64 @@
+// The tenants of an embedded Leasehold: what /api/admin/tenants does, as calls.
+import type { Daemon } from '../daemon/daemon.ts';
+import { Problem } from '../kernel/errors.ts';
+import { createTenant } from '../tenants/provision.ts';
+import type { TenantSettings } from '../tenants/tenant.ts';
+import { findTenant, readAllTenants, updateTenantSettings } from '../tenants/tenant-store.ts';
+
+export interface TenantInfo {
+  slug: string;
+  schemaName: string;
+  status: string;
+  settings: TenantSettings;
+}
+
+export class Tenants {
+  readonly #daemon: Pick<Daemon, 'db' | 'registry'>;
+
+  /** @internal */
+  constructor(daemon: Pick<Daemon, 'db' | 'registry'>) {
+    this.#daemon = daemon;
+  }
+
+  /** The key has every scope of the tenant and is shown only here. */
+  async create(slug: string, settings?: TenantSettings): Promise<{ tenant: TenantInfo; key: string }> {
+    const { tenant, key } = await createTenant(this.#daemon.db, { slug, settings });
+    await this.#daemon.registry.refresh();
+    return { tenant: infoOf(tenant), key: key.text };
+  }
+
+  /** Creates the tenant if it is missing. The key of a tenant that is made here is not kept: create keys over the API. */
+  async ensure(slug: string, settings?: TenantSettings): Promise<TenantInfo> {
+    const { db, registry } = this.#daemon;
+    const known = await findTenant(db, slug);
+    if (known?.status !== 'PROVISIONING' && known !== undefined) return infoOf(known);
+    try {
+      return (await this.create(slug, settings)).tenant;
+    } catch (error) {
+      // Another process created it meanwhile.
+      if (!(error instanceof Problem) || error.code !== 'ALREADY_EXISTS') throw error;
+      await registry.refresh();
+      const made = await findTenant(db, slug);
+      if (made === undefined) throw error;
+      return infoOf(made);
+    }
+  }
+
+  async list(): Promise<TenantInfo[]> {
+    return (await readAllTenants(this.#daemon.db)).map(infoOf);
+  }
+
+  /** A field that is given replaces, null removes, the others stay. */
+  async configure(
+    slug: string,
+    settings: { [K in keyof TenantSettings]?: TenantSettings[K] | null },
+  ): Promise<TenantInfo> {
+    const tenant = await updateTenantSettings(this.#daemon.db, slug, settings);
+    await this.#daemon.registry.refresh();
+    return infoOf(tenant);
+  }
+}
+
+function infoOf({ slug, schemaName, status, settings }: TenantInfo): TenantInfo {
+  return { slug, schemaName, status, settings };
+}
