@@ -36,16 +36,21 @@ const policy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-/** No pages if the dashboard was not built: the API works without it. */
-export function dashboardPages(directory: string | undefined): Router[] {
+export interface DashboardOptions {
+  /** The page shows no actions. Refusing them is up to the API that is mounted with it. */
+  readOnly?: boolean | undefined;
+}
+
+/**
+ * Pages and assets, wherever the router is mounted: the page gets the prefix of the request as its base, and sends its
+ * own requests below it. No router if the dashboard was not built: the API works without it.
+ */
+export function dashboardPages(directory: string | undefined, options: DashboardOptions = {}): Router[] {
   if (directory === undefined) return [];
   const file = join(directory, 'index.html');
   if (!existsSync(file)) return [];
   const router = Router({ caseSensitive: true });
-  const html = new Asset(
-    'html',
-    Buffer.from(readFileSync(file, 'utf8').replace('<head>', '<head>\n    <base href="/" />')),
-  );
+  const pages = new Pages(readFileSync(file, 'utf8'), options);
   const assets = readAssets(join(directory, 'assets'));
   router.get('/assets/:name', (request, response, next) => {
     const asset = assets.get(request.params.name);
@@ -56,10 +61,39 @@ export function dashboardPages(directory: string | undefined): Router[] {
   });
   const page: RequestHandler = (request, response) => {
     response.set({ 'Content-Security-Policy': policy, 'Cache-Control': 'no-cache' });
-    html.send(request, response);
+    pages.below(request.baseUrl ?? '').send(request, response);
   };
   for (const address of pageAddresses) router.get(address, page);
   return [router];
+}
+
+// A host mounts the page once or twice. A prefix with parameters could have any number of values.
+const maxPages = 20;
+
+/** The page, once for each prefix under which it is asked for. */
+class Pages {
+  #html: string;
+  #options: DashboardOptions;
+  #known = new Map<string, Asset>();
+
+  constructor(html: string, options: DashboardOptions) {
+    this.#html = html;
+    this.#options = options;
+  }
+
+  below(prefix: string): Asset {
+    const known = this.#known.get(prefix);
+    if (known !== undefined) return known;
+    const readOnly = this.#options.readOnly ? '\n    <meta name="leasehold-read-only" content="true" />' : '';
+    const head = `<head>\n    <base href="${escapeAttribute(prefix)}/" />${readOnly}`;
+    const page = new Asset('html', Buffer.from(this.#html.replace('<head>', () => head)));
+    if (this.#known.size < maxPages) this.#known.set(prefix, page);
+    return page;
+  }
+}
+
+function escapeAttribute(text: string): string {
+  return text.replace(/[&"<>]/g, (character) => `&#${character.charCodeAt(0)};`);
 }
 
 function readAssets(directory: string): Map<string, Asset> {

@@ -36,9 +36,12 @@ export function chooseTenant(slug: string): void {
   live.start();
 }
 
+/** The dashboard is part of another program, which mounted it without actions. */
+export const isReadOnly = document.querySelector('meta[name="leasehold-read-only"]') !== null;
+
 export function may(scope: Scope): boolean {
   const now = session.value;
-  if (typeof now === 'string') return false;
+  if (typeof now === 'string' || (isReadOnly && scope !== 'read')) return false;
   if (now.operator) return chosenTenant.value !== undefined && scope !== 'worker';
   if (now.tenant_status === 'SUSPENDED' && scope !== 'read') return false;
   return now.key.scopes.includes(scope);

@@ -1,6 +1,6 @@
 // One job: what it does and why, when it ran, what it said, what went wrong, who did what.
 import { useState } from 'preact/hooks';
-import { type ApiError, api, enc, queryOf } from '../data/api.ts';
+import { type ApiError, api, apiUrl, enc, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
 import { hrefOf } from '../data/router.ts';
@@ -152,7 +152,7 @@ function curlOf(job: Job): string {
     ...(job.priority !== 'NORMAL' && { priority: job.priority }),
     ...(job.queue !== 'default' && { queue: job.queue }),
   }).replaceAll("'", "'\\''");
-  const path = job.target_id === null ? '/api/jobs' : `/api/targets/${enc(job.target_id)}/jobs`;
+  const path = apiUrl(job.target_id === null ? '/jobs' : `/targets/${enc(job.target_id)}/jobs`);
   return `curl -X POST ${location.origin}${path} -H "Authorization: Bearer $KEY" -H 'Content-Type: application/json' -d '${body}'`;
 }
 

@@ -6,7 +6,7 @@ import { holds } from '../../data/holds.ts';
 import { live } from '../../data/live.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf, navigate, usePlace } from '../../data/router.ts';
-import { chooseTenant, session, signOut, version } from '../../data/session.ts';
+import { chooseTenant, isReadOnly, session, signOut, version } from '../../data/session.ts';
 import { useStore } from '../../data/store.ts';
 import { chooseTheme, theme } from '../../data/theme.ts';
 import type { Tenant } from '../../data/types.ts';
@@ -36,6 +36,7 @@ export function Shell({ children }: { children: ComponentChildren }) {
           <kbd class="wide-only">⌘K</kbd>
           <span class="visually-hidden">Open the command palette</span>
         </button>
+        {isReadOnly && <span class="chip">read only</span>}
         <LiveSign />
         <ThemeButton />
         <AccountButton />
