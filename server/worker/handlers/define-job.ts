@@ -87,10 +87,11 @@ export interface PhaseDefinition<P = unknown, N extends string = string, V = unk
   retry?: RetryOptions;
 }
 
-export interface JobOptions<P = unknown, C = unknown> {
+/** `P` the payload as handlers get it, `C` the checkpoint, `I` the payload as it is enqueued, `T` the type. */
+export interface JobOptions<P = unknown, C = unknown, I = unknown, T extends string = string> {
   /** Letters, digits, dots, dashes, underscores: `invoices.send`. */
-  type: string;
-  payload?: z.ZodType<P>;
+  type: T;
+  payload?: z.ZodType<P> & { readonly _zod: { readonly input: I } };
   checkpoint?: z.ZodType<C>;
   retry?: RetryOptions;
   /** Of one attempt; 0 for no limit. Default: the tenant's, else `JOB_TIMEOUT_SECONDS`. */
@@ -101,9 +102,19 @@ export interface JobOptions<P = unknown, C = unknown> {
   onError?: 'block' | 'continue';
 }
 
+/** The types of a job, for clients: what is enqueued, what the handler gets, what the job results in. */
+interface JobSignature<I = unknown, P = unknown, R = unknown> {
+  readonly input: I;
+  readonly payload: P;
+  readonly result: R;
+}
+
 /** A checked definition; created by `defineJob` only. */
-export interface JobDefinition extends JobOptions {
+export interface JobDefinition<T extends string = string, I = unknown, P = unknown, R = unknown>
+  extends JobOptions<unknown, unknown, unknown, T> {
   readonly leasehold: typeof definitionMark;
+  /** For the compiler only, never set: `import type` of a definition is enough to type its payload and result. */
+  readonly types?: JobSignature<I, P, R>;
   // biome-ignore lint/suspicious/noExplicitAny: the payload's type is checked by its schema before it gets here.
   run?(context: JobContext<any, any, any>): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
@@ -124,9 +135,15 @@ const typePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 type Ph<P, N extends string, V, R> = PhaseDefinition<P, N, V, R>;
 type And<R, N extends string, V> = R & { [K in N]: V };
 
-export function defineJob<P = unknown, C = unknown>(
-  options: JobOptions<P, C> & { run(context: JobContext<P, Record<string, never>, C>): unknown; phases?: never },
-): JobDefinition;
+/** Results by phase, as the job returns them; a phase that did not run has none. */
+type Results<R> = { [K in keyof R]?: R[K] };
+
+export function defineJob<P = unknown, C = unknown, I = P, const T extends string = string, R = unknown>(
+  options: JobOptions<P, C, I, T> & {
+    run(context: JobContext<P, Record<string, never>, C>): R | Promise<R>;
+    phases?: never;
+  },
+): JobDefinition<T, I, P, R>;
 /** Up to six phases know the results of those before them by type; see `phaseResult`. */
 export function defineJob<
   P,
@@ -142,8 +159,10 @@ export function defineJob<
   V5 = never,
   const N6 extends string = never,
   V6 = never,
+  I = P,
+  const T extends string = string,
 >(
-  options: JobOptions<P> & {
+  options: JobOptions<P, unknown, I, T> & {
     phases: readonly [
       Ph<P, N1, V1, Record<never, never>>,
       Ph<P, N2, V2, And<unknown, N1, V1>>?,
@@ -154,11 +173,16 @@ export function defineJob<
     ];
     run?: never;
   },
-): JobDefinition;
+): JobDefinition<
+  T,
+  I,
+  P,
+  Results<And<And<And<And<And<And<unknown, N1, V1>, N2, V2>, N3, V3>, N4, V4>, N5, V5>, N6, V6>>
+>;
 /** Any number of phases; results of earlier ones are `unknown`. */
-export function defineJob<P = unknown>(
-  options: JobOptions<P> & { phases: readonly PhaseDefinition<P>[]; run?: never },
-): JobDefinition;
+export function defineJob<P = unknown, I = P, const T extends string = string>(
+  options: JobOptions<P, unknown, I, T> & { phases: readonly PhaseDefinition<P>[]; run?: never },
+): JobDefinition<T, I, P, Record<string, unknown>>;
 export function defineJob(options: object): JobDefinition {
   const definition = { ...options, leasehold: definitionMark } as JobDefinition;
   const problem = findDefinitionError(definition);
