@@ -17,6 +17,7 @@ const layers = [
   ['tenants', 'events'],
   ['embedded-postgres'],
   ['database'],
+  ['client'],
   ['kernel'],
   // The page in the browser: it talks to the rest over HTTP and imports nothing of it.
   ['dashboard'],
@@ -42,6 +43,13 @@ const downOnly = layers.flatMap((row, level) =>
 module.exports = {
   forbidden: [
     ...downOnly.filter((rule) => rule.to.path.length > 0),
+    {
+      name: 'the-client-stands-alone',
+      comment: 'It runs in browsers: types of the daemon are fine, code is not.',
+      severity: 'error',
+      from: { path: '^server/client/' },
+      to: { pathNot: '^server/client/', dependencyTypesNot: ['type-only'] },
+    },
     { name: 'no-circles', severity: 'error', from: {}, to: { circular: true } },
     { name: 'no-tests-in-the-product', severity: 'error', from: { path: '^server' }, to: { path: '^(test|scripts)/' } },
     {

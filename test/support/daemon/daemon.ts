@@ -1,5 +1,5 @@
 // A daemon inside the test's process: fast settings, a free port, stopped at the end of the test.
-import { onTestFinished } from 'vitest';
+import { afterAll, beforeAll, onTestFinished } from 'vitest';
 import { Daemon } from '../../../server/daemon/daemon.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
@@ -33,9 +33,27 @@ export interface StartDaemon {
 }
 
 export async function startDaemon(context: DatabaseContext, given: StartDaemon = {}): Promise<Daemon> {
+  const daemon = createDaemon(context, given);
+  onTestFinished(() => daemon.stop(0));
+  await daemon.start();
+  return daemon;
+}
+
+/** One daemon for all tests of a file: `const running = useDaemon(context)`, then `running.daemon.url`. */
+export function useDaemon(context: DatabaseContext, given: StartDaemon = {}): { daemon: Daemon } {
+  const running = {} as { daemon: Daemon };
+  beforeAll(async () => {
+    running.daemon = createDaemon(context, given);
+    await running.daemon.start();
+  });
+  afterAll(() => running.daemon.stop(0));
+  return running;
+}
+
+function createDaemon(context: DatabaseContext, given: StartDaemon): Daemon {
   const config = loadConfig({ ...fastSettings, ...given.env });
   const logger = createLogger(config.logLevel);
-  const daemon = new Daemon({
+  return new Daemon({
     config,
     databaseUrl: context.url,
     logger,
@@ -46,7 +64,4 @@ export async function startDaemon(context: DatabaseContext, given: StartDaemon =
     version: 'test',
     dashboardDir: given.dashboardDir,
   });
-  onTestFinished(() => daemon.stop(0));
-  await daemon.start();
-  return daemon;
 }

@@ -1,0 +1,8 @@
+// `npm run client:types` writes the types of the clients from the OpenAPI document in test/snapshots/openapi.json.
+import { writeFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { packageRoot } from '../server/kernel/environment.ts';
+import { answerTypes, optionTypes } from './openapi-to-typescript.ts';
+
+writeFileSync(join(packageRoot(), 'server/client/api-types.ts'), answerTypes());
+writeFileSync(join(packageRoot(), 'server/client/api-options.ts'), optionTypes());

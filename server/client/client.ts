@@ -1,0 +1,92 @@
+// The client of the HTTP API: fetch and nothing else, for Node, browsers and edge runtimes.
+import type { Attention, Counts, HoldCount, StatsSnapshot, Worker } from './api-types.ts';
+import {
+  type Enqueued,
+  type EnqueueResult,
+  enqueueMany,
+  enqueueOne,
+  type JobRequest,
+  type ManyOptions,
+  type SingleOptions,
+} from './enqueue-requests.ts';
+import { Events } from './events.ts';
+import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
+import { Jobs } from './jobs.ts';
+import { Operations } from './operations.ts';
+import { Schedules } from './schedules.ts';
+import { Targets } from './targets.ts';
+import { type Answer, type CallOptions, type ClientOptions, type RequestOptions, Transport } from './transport.ts';
+
+export class LeaseholdClient {
+  readonly jobs: Jobs;
+  readonly targets: Targets;
+  readonly schedules: Schedules;
+  readonly operations: Operations;
+  readonly events: Events;
+  readonly #transport: Transport;
+
+  constructor(options: ClientOptions) {
+    this.#transport = new Transport(options);
+    this.events = new Events(this.#transport);
+    this.jobs = new Jobs(this.#transport, this.events);
+    this.targets = new Targets(this.#transport);
+    this.schedules = new Schedules(this.#transport);
+    this.operations = new Operations(this.#transport);
+  }
+
+  /**
+   * Enqueues a job, once, whatever happens on the way. The job is named by its definition, or by its type:
+   * `enqueue<typeof sendInvoice>('invoice.send', payload)` needs no import at run time.
+   */
+  enqueue<J extends JobReference>(job: J, payload: InputOf<J>, options?: SingleOptions): Promise<Enqueued<ResultOf<J>>>;
+  enqueue<J extends JobReference>(
+    type: J['type'],
+    payload: InputOf<J>,
+    options?: SingleOptions,
+  ): Promise<Enqueued<ResultOf<J>>>;
+  enqueue(type: string, payload?: unknown, options?: SingleOptions): Promise<Enqueued>;
+  enqueue(job: JobReference | string, payload?: unknown, options: SingleOptions = {}): Promise<Enqueued> {
+    return enqueueOne(this.#transport, typeof job === 'string' ? job : job.type, payload, options);
+  }
+
+  /** A result for each request, in their order. Sent in batches of up to 1,000 jobs. */
+  enqueueMany<const Q extends readonly JobRequest[]>(
+    requests: Q,
+    options: ManyOptions = {},
+  ): Promise<{ -readonly [K in keyof Q]: EnqueueResult<NonNullable<Q[K]['types']>['result']> }> {
+    const results = enqueueMany(this.#transport, requests, options);
+    return results as Promise<{ -readonly [K in keyof Q]: EnqueueResult<NonNullable<Q[K]['types']>['result']> }>;
+  }
+
+  /** What needs a person now. */
+  attention(call: CallOptions = {}): Promise<Attention> {
+    return this.#get('/api/attention', call);
+  }
+
+  holdCount(call: CallOptions = {}): Promise<HoldCount> {
+    return this.#get('/api/attention/count', call);
+  }
+
+  /** Jobs by status. */
+  counts(call: CallOptions = {}): Promise<Counts> {
+    return this.#get('/api/stats/jobs', call);
+  }
+
+  stats(call: CallOptions = {}): Promise<StatsSnapshot> {
+    return this.#get('/api/stats/snapshot', call);
+  }
+
+  /** The daemons; needs an operator's key. */
+  async workers(call: CallOptions = {}): Promise<Worker[]> {
+    return (await this.#get<{ workers: Worker[] }>('/api/admin/workers', call)).workers;
+  }
+
+  /** Any other route. GET is repeated; anything else only with `repeatable: true`. */
+  request<T = unknown>(method: string, path: string, options: RequestOptions = {}): Promise<Answer<T>> {
+    return this.#transport.request<T>(method, path, { repeatable: method === 'GET', ...options });
+  }
+
+  async #get<T>(path: string, call: CallOptions): Promise<T> {
+    return (await this.#transport.request<T>('GET', path, { ...call, repeatable: true })).body;
+  }
+}

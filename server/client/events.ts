@@ -1,0 +1,129 @@
+// The event log as a list, and the live stream: reconnects by itself and continues behind the last message, on any
+// daemon, so that every event arrives once.
+import type { EventListOptions } from './api-options.ts';
+import type { Event, JobSummary } from './api-types.ts';
+import { ConnectionError, ProblemError } from './client-errors.ts';
+import { idOf, type JobId } from './job-reference.ts';
+import { type List, listAt } from './pages.ts';
+import { backoffMs, sleep } from './retry-delay.ts';
+import { readMessages, type SseMessage } from './sse.ts';
+import { type CallOptions, isTransient, type Transport } from './transport.ts';
+import { toQuery } from './wire.ts';
+
+/** `position` is where the stream stands: store it and give it as `after` to continue behind this message. */
+export type StreamMessage =
+  /** The stream is live: what happens from here on follows. Comes once, unless the stream begins with a snapshot. */
+  | { kind: 'open'; position: string }
+  | { kind: 'event'; position: string; event: Event }
+  /** The jobs of the selection that have not ended, or the one job; the events after it are not yet in it. */
+  | { kind: 'snapshot'; position: string; jobs: JobSummary[]; complete: boolean }
+  /** Events were lost to this reader: what it knows may be out of date. */
+  | { kind: 'reset'; position: string; reason: string };
+
+export interface StreamOptions {
+  job?: JobId | undefined;
+  targetId?: string | undefined;
+  /** Begin with the current jobs of the selection, also after a reset. */
+  snapshot?: boolean | undefined;
+  /** The `position` of the last message that was handled. */
+  after?: string | undefined;
+  signal?: AbortSignal | undefined;
+  /** Without a byte for so long the connection counts as lost; the daemon pings every 15 s. Default 60,000. */
+  idleTimeoutMs?: number | undefined;
+  /** How long to try to reconnect. Default: without end. */
+  retryForMs?: number | undefined;
+}
+
+export class Events {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** The log, newest first. */
+  list(options: EventListOptions & CallOptions = {}): List<Event> {
+    const { signal, timeoutMs, retryForMs, ...filter } = options;
+    return listAt(this.#transport, '/api/events', 'events', filter, { signal, timeoutMs, retryForMs });
+  }
+
+  /** Ends with the reason of `signal`, or with a problem that repeating does not solve, such as a revoked key. */
+  async *stream(options: StreamOptions = {}): AsyncGenerator<StreamMessage, never, undefined> {
+    let position = options.after;
+    let opened = position !== undefined;
+    let failures = 0;
+    let lostAt = Date.now();
+    for (;;) {
+      let retryAfterMs = 0;
+      let error: unknown;
+      try {
+        for await (const message of this.#connect(options, position)) {
+          failures = 0;
+          lostAt = Date.now();
+          position = message.id ?? position;
+          const shown = toMessage(message, position ?? '', opened);
+          if (shown !== undefined) yield shown;
+          opened = true;
+        }
+      } catch (caught) {
+        if (options.signal?.aborted) throw options.signal.reason;
+        error = caught;
+        retryAfterMs = retryMsOf(caught);
+        if (!isRepeatable(caught, retryAfterMs)) throw caught;
+      }
+      failures += 1;
+      const delayMs = backoffMs(failures, retryAfterMs);
+      if (Date.now() - lostAt + delayMs > (options.retryForMs ?? Number.POSITIVE_INFINITY)) {
+        throw error ?? new ConnectionError('The stream ended.', { mayHaveHappened: false, attempts: failures });
+      }
+      await sleep(delayMs, options.signal);
+    }
+  }
+
+  async *#connect(options: StreamOptions, position: string | undefined): AsyncGenerator<SseMessage> {
+    const { signal, targetId, snapshot } = options;
+    if (signal?.aborted) throw signal.reason;
+    const jobId = options.job === undefined ? undefined : idOf(options.job);
+    const abort = new AbortController();
+    const onAbort = () => abort.abort(signal?.reason);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const idleMs = options.idleTimeoutMs ?? 60_000;
+    const silent = () =>
+      abort.abort(new ConnectionError('The stream is silent.', { mayHaveHappened: false, attempts: 1 }));
+    let timer = setTimeout(silent, idleMs);
+    const onBytes = () => {
+      clearTimeout(timer);
+      timer = setTimeout(silent, idleMs);
+    };
+    try {
+      const path = `/api/events/stream${toQuery({ jobId, targetId, snapshot })}`;
+      const headers = { accept: 'text/event-stream', ...(position !== undefined && { 'last-event-id': position }) };
+      const response = await this.#transport.open(path, headers, abort.signal);
+      if (response.body !== null) yield* readMessages(response.body, onBytes);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
+      abort.abort();
+    }
+  }
+}
+
+function toMessage({ event, data }: SseMessage, position: string, opened: boolean): StreamMessage | undefined {
+  if (event === 'ping') return opened ? undefined : { kind: 'open', position };
+  if (event === 'closed') return undefined;
+  const content = JSON.parse(data === '' ? 'null' : data);
+  if (event === 'snapshot') return { kind: 'snapshot', position, ...content };
+  if (event === 'reset') return { kind: 'reset', position, ...content };
+  return { kind: 'event', position, event: content as Event };
+}
+
+/** A lost connection, a daemon that drains or is overloaded; not a request that is wrong. */
+function isRepeatable(error: unknown, retryAfterMs: number): boolean {
+  if (error instanceof ProblemError) return isTransient(error, retryAfterMs);
+  return true;
+}
+
+function retryMsOf(error: unknown): number {
+  const { retryAfterMs = 0 } = (error ?? {}) as { retryAfterMs?: number };
+  return retryAfterMs;
+}

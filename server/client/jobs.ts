@@ -1,0 +1,126 @@
+// What can be done with jobs that exist: read, list, wait, act.
+import type { JobListOptions } from './api-options.ts';
+import type { Event, Job, JobSummary, LogLine, Why } from './api-types.ts';
+import type { Events } from './events.ts';
+import { idOf, type JobId } from './job-reference.ts';
+import { type List, listAt } from './pages.ts';
+import type { CallOptions, Transport } from './transport.ts';
+import { Waits } from './wait.ts';
+import { toBody } from './wire.ts';
+
+/** Stored in the event of the action, for those who read the history. */
+export interface ActionOptions extends CallOptions {
+  reason?: string | undefined;
+  author?: string | undefined;
+}
+
+/** A job whose result has the type that its definition says. */
+export type JobWithResult<R> = Omit<Job, 'result'> & { result: R };
+
+/** A job that was enqueued; `R` is the type of its result. */
+export interface JobHandle<R = unknown> {
+  readonly id: string;
+  /** For the compiler only. */
+  readonly types?: { readonly result: R };
+}
+
+export interface WaitOptions extends CallOptions {
+  /** Then a WaitTimeoutError is thrown. Default: no limit. */
+  waitMs?: number | undefined;
+  /** `throw` (default): a JobFailedError. `wait`: until a person has resumed, resolved or skipped the failed job. */
+  onError?: 'throw' | 'wait' | undefined;
+}
+
+export class Jobs {
+  readonly #transport: Transport;
+  readonly #waits: Waits;
+
+  constructor(transport: Transport, events: Events) {
+    this.#transport = transport;
+    this.#waits = new Waits((id, call) => this.get(id, call), events);
+  }
+
+  async get<R = unknown>(job: JobId | JobHandle<R>, call: CallOptions = {}): Promise<JobWithResult<R | null>> {
+    const path = `/api/jobs/${encodeURIComponent(idOf(job))}`;
+    const { body } = await this.#transport.request<Job>('GET', path, { ...call, repeatable: true });
+    return body as JobWithResult<R | null>;
+  }
+
+  /** Newest first. */
+  list(options: JobListOptions & CallOptions = {}): List<JobSummary> {
+    const { signal, timeoutMs, retryForMs, ...filter } = options;
+    return listAt(this.#transport, '/api/jobs', 'jobs', filter, { signal, timeoutMs, retryForMs });
+  }
+
+  /**
+   * Waits until the job has succeeded and returns it with its result. A PAUSED job is waited for. Survives lost
+   * connections and restarts of the daemon.
+   */
+  wait<R = unknown>(job: JobHandle<R> | string, options: WaitOptions = {}): Promise<JobWithResult<R>> {
+    return this.#waits.wait(idOf(job), options) as Promise<JobWithResult<R>>;
+  }
+
+  /** Ends a job. If it runs, it is asked to stop: `cancel_requested` is true until it has. */
+  cancel(job: JobId, options: ActionOptions = {}): Promise<Job> {
+    return this.#act(job, 'cancel', options, true);
+  }
+
+  pause(job: JobId, options: ActionOptions = {}): Promise<Job> {
+    return this.#act(job, 'pause', options, true);
+  }
+
+  /** Runs a paused or failed job again. Not repeated after a lost answer: the job may have run and failed anew. */
+  resume(job: JobId, options: ActionOptions & { tokenLimit?: number | undefined } = {}): Promise<Job> {
+    return this.#act(job, 'resume', options, false);
+  }
+
+  /** The same request as `resume`, for a job that failed. */
+  retry(job: JobId, options: ActionOptions = {}): Promise<Job> {
+    return this.resume(job, options);
+  }
+
+  /** Ends a paused or failed job as SUCCESS with this result. */
+  resolve(job: JobId, options: ActionOptions & { result?: unknown } = {}): Promise<Job> {
+    return this.#act(job, 'resolve', options, true);
+  }
+
+  /** Cancels the job that holds its lane, so that the lane continues. */
+  skip(job: JobId, options: ActionOptions = {}): Promise<Job> {
+    return this.#act(job, 'skip', options, true);
+  }
+
+  /** Why it is not running, and what would release it. */
+  async why(job: JobId, call: CallOptions = {}): Promise<Why> {
+    const path = `/api/jobs/${encodeURIComponent(idOf(job))}/why`;
+    return (await this.#transport.request<Why>('GET', path, { ...call, repeatable: true })).body;
+  }
+
+  /** The history of a job, oldest first. */
+  events(job: JobId, call: CallOptions = {}): List<Event> {
+    return listAt(this.#transport, `/api/jobs/${encodeURIComponent(idOf(job))}/events`, 'events', {}, call);
+  }
+
+  /** What its handler has logged so far, oldest first. */
+  async *logs(job: JobId, call: CallOptions = {}): AsyncGenerator<LogLine, void, undefined> {
+    const list = this.logPages(job, call);
+    let cursor: string | undefined;
+    for (;;) {
+      const { items, nextCursor } = await list.page(cursor);
+      yield* items;
+      if (items.length === 0 || nextCursor === null) return;
+      cursor = nextCursor;
+    }
+  }
+
+  /** To follow a running job: the cursor behind its last line stays valid. */
+  logPages(job: JobId, call: CallOptions = {}): List<LogLine> {
+    return listAt(this.#transport, `/api/jobs/${encodeURIComponent(idOf(job))}/logs`, 'lines', {}, call);
+  }
+
+  async #act(job: JobId, verb: string, options: ActionOptions, repeatable: boolean): Promise<Job> {
+    const { signal, timeoutMs, retryForMs, ...body } = options;
+    const path = `/api/jobs/${encodeURIComponent(idOf(job))}/${verb}`;
+    const call = { signal, timeoutMs, retryForMs, repeatable };
+    return (await this.#transport.request<Job>('POST', path, { ...call, body: toBody(body) })).body;
+  }
+}

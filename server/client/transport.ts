@@ -1,0 +1,183 @@
+// Sends requests and repeats those that are safe to repeat. Knows HTTP, keys and time; nothing of jobs.
+
+import { ConnectionError, ProblemError } from './client-errors.ts';
+import { backoffMs, retryAfterMs, sleep } from './retry-delay.ts';
+
+export interface ClientOptions {
+  /** Where the daemon, or a balancer in front of several, answers: `http://127.0.0.1:8080`. */
+  url: string;
+  /** The key, or a function that returns the current one, e.g. for keys that are rotated. */
+  apiKey: string | (() => string | Promise<string>);
+  /** Replaces the global `fetch`, e.g. one with a proxy or an agent. */
+  fetch?: typeof fetch;
+  /** Limit for one attempt, until its answer is complete. Default 30,000. */
+  timeoutMs?: number;
+  /** How long a request is repeated before its error is thrown. Default 60,000; 0 sends everything once. */
+  retryForMs?: number;
+  /** Sent with every request. */
+  headers?: Readonly<Record<string, string>>;
+}
+
+export interface CallOptions {
+  signal?: AbortSignal | undefined;
+  timeoutMs?: number | undefined;
+  retryForMs?: number | undefined;
+}
+
+export interface RequestOptions extends CallOptions {
+  /** Sent as JSON; text is sent as it is. */
+  body?: unknown;
+  headers?: Readonly<Record<string, string>> | undefined;
+  /** Whether sending it twice has the effect of sending it once. Without it only refusals are repeated. */
+  repeatable?: boolean;
+}
+
+export interface Answer<T> {
+  status: number;
+  body: T;
+}
+
+const defaults = { timeoutMs: 30_000, retryForMs: 60_000 };
+// Problems that the daemon answers before it has done anything.
+const nothingDone = new Set(['TOO_MANY_REQUESTS', 'DRAINING', 'OVERLOADED', 'TARGET_LOCKED', 'QUEUE_FULL']);
+// Errors of Node's fetch before a connection existed.
+const neverSent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH']);
+
+/** What one attempt came to, if not to an answer. */
+interface Failure {
+  error: ProblemError | ConnectionError;
+  transient: boolean;
+  mayHaveHappened: boolean;
+  retryAfterMs: number;
+}
+
+export class Transport {
+  readonly #options: ClientOptions;
+  readonly #base: string;
+  readonly #fetch: typeof fetch;
+
+  constructor(options: ClientOptions) {
+    if (!URL.canParse(options.url)) throw new TypeError(`url must be an address, not ${JSON.stringify(options.url)}`);
+    if (typeof options.apiKey === 'string' && !/^[\x21-\x7e]+$/.test(options.apiKey)) {
+      throw new TypeError('apiKey must be the text of a key: printable characters without spaces');
+    }
+    this.#options = options;
+    this.#base = options.url.replace(/\/+$/, '');
+    // Browsers refuse a fetch that is called as the method of another object.
+    this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
+  }
+
+  async request<T>(method: string, path: string, options: RequestOptions = {}): Promise<Answer<T>> {
+    const { body, signal } = options;
+    const init = { method, body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body) };
+    const retryForMs = options.retryForMs ?? this.#options.retryForMs ?? defaults.retryForMs;
+    const startedAt = Date.now();
+    for (let attempt = 1; ; attempt++) {
+      const outcome = await this.#attempt<T>(path, init, options, attempt);
+      if (!('error' in outcome)) return outcome;
+      if (!outcome.transient || (outcome.mayHaveHappened && options.repeatable !== true)) throw outcome.error;
+      const delayMs = backoffMs(attempt, outcome.retryAfterMs);
+      if (Date.now() - startedAt + delayMs > retryForMs) throw outcome.error;
+      await sleep(delayMs, signal);
+    }
+  }
+
+  /** A response whose body the caller reads; not repeated. The caller ends it with the signal. */
+  async open(path: string, headers: Record<string, string>, signal: AbortSignal): Promise<Response> {
+    let response: Response;
+    try {
+      response = await this.#fetch(this.#base + path, { headers: await this.#headers(headers, false), signal });
+    } catch (error) {
+      if (signal.aborted) throw signal.reason;
+      throw connectionFailure(error, 1).error;
+    }
+    if (response.ok) return response;
+    const body = parseProblem(await response.text().catch(() => ''));
+    throw Object.assign(new ProblemError(response.status, body), { retryAfterMs: retryAfterMs(response.headers) });
+  }
+
+  async #attempt<T>(
+    path: string,
+    { method, body }: { method: string; body: string | undefined },
+    options: RequestOptions,
+    attempt: number,
+  ): Promise<Answer<T> | Failure> {
+    const { signal } = options;
+    if (signal?.aborted) throw signal.reason;
+    const headers = await this.#headers(options.headers, body !== undefined);
+    const abort = new AbortController();
+    const onAbort = () => abort.abort(signal?.reason);
+    signal?.addEventListener('abort', onAbort, { once: true });
+    const timer = setTimeout(() => abort.abort(), options.timeoutMs ?? this.#options.timeoutMs ?? defaults.timeoutMs);
+    try {
+      const init = body === undefined ? { method, headers } : { method, headers, body };
+      const response = await this.#fetch(this.#base + path, { ...init, signal: abort.signal });
+      const text = await response.text();
+      if (!response.ok) return refusal(response, text, attempt);
+      return { status: response.status, body: (text === '' ? undefined : JSON.parse(text)) as T };
+    } catch (error) {
+      if (signal?.aborted) throw signal.reason;
+      return connectionFailure(error, attempt, abort.signal.aborted);
+    } finally {
+      clearTimeout(timer);
+      signal?.removeEventListener('abort', onAbort);
+    }
+  }
+
+  async #headers(
+    given: Readonly<Record<string, string>> | undefined,
+    hasBody: boolean,
+  ): Promise<Record<string, string>> {
+    const { apiKey } = this.#options;
+    const headers: Record<string, string> = {
+      authorization: `Bearer ${typeof apiKey === 'string' ? apiKey : await apiKey()}`,
+      ...this.#options.headers,
+      ...given,
+    };
+    if (hasBody) headers['content-type'] = 'application/json';
+    return headers;
+  }
+}
+
+/** Whether the same request may succeed later. A full queue says so only with a `Retry-After`. */
+export function isTransient(error: ProblemError, retryMs: number): boolean {
+  if (error.code === 'QUEUE_FULL') return retryMs > 0;
+  return error.status === 429 || (error.status >= 502 && error.status <= 504);
+}
+
+function refusal(response: Response, text: string, attempt: number): Failure {
+  const error = new ProblemError(response.status, parseProblem(text), attempt);
+  const retryMs = retryAfterMs(response.headers);
+  const mayHaveHappened = response.status >= 500 && !nothingDone.has(error.code);
+  return { error, transient: isTransient(error, retryMs), mayHaveHappened, retryAfterMs: retryMs };
+}
+
+function connectionFailure(cause: unknown, attempts: number, timedOut = false): Failure {
+  const mayHaveHappened = timedOut || !neverSent.has(codeOf(cause));
+  const what = timedOut ? 'did not answer in time' : 'cannot be reached, or did not answer completely';
+  const error = new ConnectionError(`The server ${what}: ${messageOf(cause)}`, { cause, mayHaveHappened, attempts });
+  return { error, transient: true, mayHaveHappened, retryAfterMs: 0 };
+}
+
+function parseProblem(text: string): Record<string, unknown> {
+  try {
+    const body: unknown = JSON.parse(text);
+    if (typeof body === 'object' && body !== null) return body as Record<string, unknown>;
+  } catch {
+    // A proxy's page: the status says what can be said.
+  }
+  return {};
+}
+
+/** Node's fetch has the reason in the cause. */
+function codeOf(error: unknown): string {
+  const { code, cause } = (error ?? {}) as { code?: unknown; cause?: unknown };
+  if (typeof code === 'string') return code;
+  return cause === undefined || cause === error ? '' : codeOf(cause);
+}
+
+function messageOf(error: unknown): string {
+  const code = codeOf(error);
+  const message = error instanceof Error ? error.message : String(error);
+  return code === '' ? message : `${message} (${code})`;
+}
