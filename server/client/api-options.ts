@@ -8,8 +8,14 @@ export interface BulkFilter {
   holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | undefined;
   /** Only these jobs. */
   ids?: readonly string[] | undefined;
+  /** Only jobs that this job enqueued. */
+  parentId?: string | undefined;
+  /** A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece. */
+  payload?: string | undefined;
   priority?: Priority | undefined;
   queue?: string | undefined;
+  /** Part of the type or the target, or the beginning of the id. */
+  search?: string | undefined;
   status?: readonly Status[] | undefined;
   targetId?: string | undefined;
   type?: string | undefined;

@@ -161,8 +161,14 @@ export interface JobFilter {
   hold_kind?: 'user' | 'drain' | 'budget' | 'error' | 'handler';
   /** Only these jobs. */
   ids?: string[];
+  /** Only jobs that this job enqueued. */
+  parent_id?: string;
+  /** A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece. */
+  payload?: string;
   priority?: Priority;
   queue?: string;
+  /** Part of the type or the target, or the beginning of the id. */
+  search?: string;
   status?: Status[];
   target_id?: string;
   type?: string;
@@ -240,6 +246,8 @@ export interface JobSummary {
 }
 
 export interface Lane {
+  /** The one job that may run while the target is paused; the pause ends if it succeeds. */
+  canary_job_id: string | null;
   created_at: string;
   head: {
     attempts: number;
@@ -299,6 +307,9 @@ export interface LogLine {
 export interface Operation {
   action: 'cancel' | 'resume' | 'retry';
   author: string | null;
+  /** `waiting`: the other jobs wait for the outcome of `canary_job_id`. `failed`: they stay on hold. */
+  canary: 'waiting' | 'succeeded' | 'failed' | null;
+  canary_job_id: string | null;
   created_at: string;
   done: number;
   /** Jobs that had changed meanwhile and refused the action. */
@@ -413,6 +424,8 @@ export interface StatusCounts {
 }
 
 export interface Target {
+  /** The one job that may run while the target is paused; the pause ends if it succeeds. */
+  canary_job_id: string | null;
   created_at: string;
   /** The job that runs, may run next, or holds the lane. */
   head: LaneJob | null;
@@ -439,6 +452,8 @@ export interface TargetHold {
 }
 
 export interface TargetLane {
+  /** The one job that may run while the target is paused; the pause ends if it succeeds. */
+  canary_job_id: string | null;
   created_at: string;
   /** The job that runs, may run next, or holds the lane. */
   head: LaneJob | null;
@@ -474,6 +489,7 @@ export interface Why {
       | 'CLAIMED'
       | 'NO_LEASE'
       | 'TARGET_PAUSED'
+      | 'CANARY'
       | 'TARGET_HELD'
       | 'BEHIND_JOB'
       | 'BEHIND_MORE'
