@@ -3,7 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { Daemon } from '../../dist/daemon/daemon.js';
 import { Database } from '../../dist/database/database.js';
-import { migrateControl } from '../../dist/database/migrate.js';
+import { migrateControl } from '../../dist/database/migrations/migrate.js';
 import { enqueue } from '../../dist/jobs/enqueue/enqueue.js';
 import { EnqueueGroupCommit } from '../../dist/jobs/enqueue/group-commit.js';
 import { loadConfig } from '../../dist/kernel/config.js';

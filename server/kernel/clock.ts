@@ -1,9 +1,12 @@
 // Time within the process: a clock that never jumps, a moving rate, and yielding during long synchronous work.
 import { setImmediate } from 'node:timers/promises';
 
+// `performance.now()` counts from the start of its thread.
+const threadStartMs = Number(process.hrtime.bigint() / 1000n) / 1000 - performance.now();
+
 /** The clock for leases: it never jumps, and all threads of the process share it. */
 export function monotonicMs(): number {
-  return Number(process.hrtime.bigint() / 1000n) / 1000;
+  return threadStartMs + performance.now();
 }
 
 const slotMs = 500;

@@ -8,6 +8,9 @@ import type { Metrics } from '../stats/metrics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { HandlerRegistry } from './handlers/handler-registry.ts';
 import type { Heartbeat } from './heartbeat/heartbeat.ts';
+import type { SendClaim } from './loop/claimer.ts';
+import type { EventLoopMonitor } from './loop/event-loop-monitor.ts';
+import type { Slots } from './loop/slots.ts';
 
 export interface WorkerContext {
   config: Config;
@@ -19,4 +22,11 @@ export interface WorkerContext {
   heartbeat: Heartbeat;
   queueLimit: QueueLimit;
   signals: CommitSignals;
+}
+
+/** With what the loops share: the slots they compete for, and the event loop's monitor. */
+export interface LoopContext extends WorkerContext {
+  slots: Slots;
+  monitor?: EventLoopMonitor;
+  sendClaim?: SendClaim;
 }

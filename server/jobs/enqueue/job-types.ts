@@ -13,7 +13,7 @@ export interface TypeDefaults {
 export type CheckedPayload = { ok: true; payload: unknown } | { ok: false; field: string; message: string };
 
 export interface JobTypes {
-  types(): string[];
+  types(): readonly string[];
   has(type: string): boolean;
   /** The payload as the type's schema parsed it, or its first error. A type without a handler accepts any payload. */
   checkPayload(type: string, payload: unknown): CheckedPayload;

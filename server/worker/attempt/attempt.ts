@@ -1,5 +1,6 @@
 // One attempt from its start to its end: runs the handler, stops it for one reason at most, gives up on a handler that
-// does not stop, and resolves `ended` exactly once. It writes nothing: the loop writes the outcome.
+// does not stop, and puts itself into the queue of ended attempts exactly once. It writes nothing: the loop takes it
+// from the queue and writes the outcome. Thousands start per second, so an attempt has no promise or timer of its own.
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -7,18 +8,25 @@ import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { toJobError } from '../handlers/job-error.ts';
+import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import { decideOutcome } from './decide-outcome.ts';
 import { type HandlerEnd, type HandlerRun, runHandler } from './run-handler.ts';
 import type { StopReason } from './stop-reason.ts';
 
-export type AttemptEnd =
-  /** The outcome is undefined when the lease was lost: nothing may be written. */
-  { kind: 'ended'; outcome: Outcome | undefined } | UnresponsiveEnd;
+/** The attempts of one claim. They share a lease, which is held until the last of them has left. */
+export interface AttemptBatch extends HeldLease {
+  readonly tenant: Tenant;
+  readonly claimedAt: number;
+  has(attempt: Attempt): boolean;
+  /** True if it was the last of the batch. */
+  remove(attempt: Attempt): boolean;
+  /** Called exactly once for each attempt, at its end. */
+  onEnded(attempt: Attempt): void;
+}
 
 /** The handler was asked to stop and still runs. */
 export interface UnresponsiveEnd {
-  kind: 'unresponsive';
   reason: StopReason;
   /** Undefined when the lease was lost. */
   outcome: Outcome | undefined;
@@ -32,44 +40,55 @@ export interface UnresponsiveEnd {
 const terminationMs = 1000;
 const promptMs = 200;
 
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
-
 export class Attempt implements HandlerRun {
   readonly job: Job;
-  readonly leaseId: string;
-  readonly tenant: Tenant;
-  readonly db: HandlerRun['db'];
-  readonly logger: HandlerRun['logger'];
-  readonly config: HandlerRun['config'];
-  readonly jobTypes: HandlerRun['jobTypes'];
-  readonly ended: Promise<AttemptEnd>;
-  readonly claimedAt = performance.now();
-  startedAt = this.claimedAt;
+  readonly batch: AttemptBatch;
+  /** By the clock of `performance.now()`, like the other times of an attempt. */
+  startedAt = 0;
+  endedAt = 0;
+  timeoutAt = Number.POSITIVE_INFINITY;
+  /** What to write of the ended attempt. Undefined when the lease was lost: nothing may be written. */
+  outcome: Outcome | undefined;
+  /** Set if the attempt ended although its handler still runs. */
+  unresponsive: UnresponsiveEnd | undefined;
   readonly #context: WorkerContext;
-  #resolve: (end: AttemptEnd) => void = () => {};
   // Created on first use: most attempts end before anything reads their signals.
   #controller: AbortController | undefined;
   #kill: AbortController | undefined;
   #reason: StopReason | undefined;
-  #timeout: NodeJS.Timeout | undefined;
   #grace: NodeJS.Timeout | undefined;
   #handlerEnd: Promise<HandlerEnd> | undefined;
   #started = false;
   #finished = false;
 
-  constructor(job: Job, leaseId: string, tenant: Tenant, context: WorkerContext) {
+  constructor(job: Job, batch: AttemptBatch, context: WorkerContext) {
     this.job = job;
-    this.leaseId = leaseId;
-    this.tenant = tenant;
-    this.db = context.db;
-    this.logger = context.logger;
-    this.config = context.config;
-    this.jobTypes = context.handlers;
+    this.batch = batch;
     this.#context = context;
-    this.ended = new Promise((resolve) => {
-      this.#resolve = resolve;
-    });
+  }
+
+  get leaseId(): string {
+    return this.batch.leaseId;
+  }
+
+  get tenant(): Tenant {
+    return this.batch.tenant;
+  }
+
+  get db() {
+    return this.#context.db;
+  }
+
+  get logger() {
+    return this.#context.logger;
+  }
+
+  get config() {
+    return this.#context.config;
+  }
+
+  get jobTypes() {
+    return this.#context.handlers;
   }
 
   get signal(): AbortSignal {
@@ -92,20 +111,24 @@ export class Attempt implements HandlerRun {
     return this.#started;
   }
 
+  /** How long the attempt took. */
   get seconds(): number {
-    return (performance.now() - this.startedAt) / 1000;
+    return this.#started ? (this.endedAt - this.startedAt) / 1000 : 0;
   }
 
   start(): void {
     if (this.#finished || this.#started) return;
     this.#started = true;
     this.startedAt = performance.now();
-    const seconds = timeoutOf(this.job, this.tenant, this.config.jobTimeoutSeconds);
-    if (seconds > 0) {
-      const stop = () => this.stop({ kind: 'timedOut', afterSeconds: seconds });
-      this.#timeout = setTimeout(stop, Math.min(seconds * 1000, maxTimerMs));
-    }
+    const seconds = this.#timeoutSeconds;
+    if (seconds > 0) this.timeoutAt = this.startedAt + seconds * 1000;
     this.#handlerEnd = this.#run();
+  }
+
+  /** Stops the attempt with the reason `timedOut`. The loop calls this once `timeoutAt` has passed. */
+  timeOut(): void {
+    this.timeoutAt = Number.POSITIVE_INFINITY;
+    this.stop({ kind: 'timedOut', afterSeconds: this.#timeoutSeconds });
   }
 
   /** Asks the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
@@ -140,8 +163,7 @@ export class Attempt implements HandlerRun {
   /** Requeues a job that was claimed ahead and never started; the attempt is not counted. */
   requeue(reason: string): void {
     if (this.#started || this.#finished) return;
-    this.#finished = true;
-    this.#resolve({ kind: 'ended', outcome: { kind: 'requeue', reason } });
+    this.#finish({ kind: 'requeue', reason });
   }
 
   /** Ends the grace of a handler that was asked to stop. */
@@ -186,22 +208,27 @@ export class Attempt implements HandlerRun {
       this.#end(undefined);
       return;
     }
-    this.#finish();
     const outcome = decideOutcome(this.job, undefined, reason, Math.random());
-    this.#resolve({ kind: 'unresponsive', reason, outcome, handlerEnd, patienceMs });
+    this.unresponsive = { reason, outcome, handlerEnd, patienceMs };
+    this.#finish(outcome);
     this.#kill?.abort(reason);
   }
 
   #end(end: HandlerEnd | undefined): void {
     if (this.#finished) return;
-    this.#finish();
-    this.#resolve({ kind: 'ended', outcome: decideOutcome(this.job, end, this.#reason, Math.random()) });
+    this.#finish(decideOutcome(this.job, end, this.#reason, Math.random()));
   }
 
-  #finish(): void {
+  #finish(outcome: Outcome | undefined): void {
     this.#finished = true;
-    clearTimeout(this.#timeout);
+    this.endedAt = performance.now();
+    this.outcome = outcome;
     clearTimeout(this.#grace);
+    this.batch.onEnded(this);
+  }
+
+  get #timeoutSeconds(): number {
+    return timeoutOf(this.job, this.tenant, this.config.jobTimeoutSeconds);
   }
 }
 

@@ -8,6 +8,7 @@ import type { JobDefinition } from './define-job.ts';
 export class HandlerRegistry implements JobTypes {
   #definitions = new Map<string, JobDefinition>();
   #defaults = new Map<string, TypeDefaults>();
+  readonly #types: readonly string[];
 
   readonly threads: ThreadPool | undefined;
 
@@ -20,6 +21,7 @@ export class HandlerRegistry implements JobTypes {
       this.#definitions.set(definition.type, definition);
       this.#defaults.set(definition.type, defaultsOf(definition));
     }
+    this.#types = [...this.#definitions.keys()].sort();
   }
 
   get(type: string): JobDefinition | undefined {
@@ -30,8 +32,8 @@ export class HandlerRegistry implements JobTypes {
     return this.#definitions.has(type);
   }
 
-  types(): string[] {
-    return [...this.#definitions.keys()].sort();
+  types(): readonly string[] {
+    return this.#types;
   }
 
   defaults(type: string): TypeDefaults {

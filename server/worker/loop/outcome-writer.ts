@@ -1,6 +1,7 @@
 // Writes a batch of outcomes in one transaction. Retries while the database is unavailable and the lease can be
 // trusted; returns which outcomes were accepted, and the next jobs of the lanes that advanced.
 
+import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
@@ -29,8 +30,8 @@ export interface WriteResult<T> {
   refused: T[];
   /** The next jobs of lanes, claimed with the outcomes; `sentAt` is the monotonic time before they were sent. */
   claimed: { claimed: Claimed; sentAt: bigint } | undefined;
-  /** Whether the claim took effect is unknown. */
-  lostClaim: { leaseId: string; error: unknown } | undefined;
+  /** Claims of which it is unknown whether they took effect. */
+  lostClaims: { leaseId: string; error: unknown }[];
   /** A lane advanced or a job was requeued, and it was not claimed here. */
   runnable: boolean;
 }
@@ -51,7 +52,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
     const { logger, trustedForMs } = this.#options;
     const { items } = batch;
     let claim = claimNext;
-    let lostClaim: WriteResult<T>['lostClaim'];
+    const lostClaims: WriteResult<T>['lostClaims'] = [];
     for (let attempt = 1; ; attempt++) {
       const sentAt = process.hrtime.bigint();
       try {
@@ -61,20 +62,22 @@ export class OutcomeWriter<T extends FinishedAttempt> {
         return {
           ...split(items, result.accepted),
           claimed: claimed && { claimed, sentAt },
-          lostClaim,
+          lostClaims,
           runnable,
         };
       } catch (error) {
-        // Claimed once only: the first try may have taken effect.
-        if (claim !== undefined) lostClaim = { leaseId: claim.leaseId, error };
-        claim = undefined;
+        if (claim !== undefined) {
+          lostClaims.push({ leaseId: claim.leaseId, error });
+          // Under another lease: the first try may have taken effect. Then no lane advances again, and nothing is claimed.
+          claim = { ...claim, leaseId: uuidv7() };
+        }
         if (!isConnectionError(error) && !isTransient(error)) {
-          return { ...(await this.#writeSingly(batch, error)), lostClaim };
+          return { ...(await this.#writeSingly(batch, error)), lostClaims };
         }
         logger.warn({ err: error, jobs: items.length, attempt }, 'outcomes could not be written; retrying');
         const trusted = Math.max(...items.map((item) => trustedForMs(item.leaseId)));
         // Given up, the job stays RUNNING and keeps its lease from ending: the lease expires and the sweeper decides.
-        if (trusted <= 0 && attempt >= minAttempts) return { ...refuse(items), lostClaim };
+        if (trusted <= 0 && attempt >= minAttempts) return { ...refuse(items), lostClaims };
         const delayMs = Math.min(50 * 2 ** attempt, 1000);
         await new Promise((resolve) => setTimeout(resolve, trusted > 0 ? Math.min(delayMs, trusted) : delayMs));
       }
@@ -131,5 +134,5 @@ function split<T extends FinishedAttempt>(items: T[], ids: Set<string>): Pick<Wr
 }
 
 function refuse<T>(items: T[]): WriteResult<T> {
-  return { accepted: [], refused: items, claimed: undefined, lostClaim: undefined, runnable: false };
+  return { accepted: [], refused: items, claimed: undefined, lostClaims: [], runnable: false };
 }

@@ -1,5 +1,6 @@
 // The outcomes of one tenant's attempts, from their end to what follows from the write: leases are dropped, retries get
 // their time, and a job that never started is requeued. Returns what the loop has to do next.
+
 import type { NamedClaim } from '../../jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
 import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
@@ -7,7 +8,7 @@ import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
-import type { LoopContext } from './loop-context.ts';
+import type { LoopContext } from '../worker-context.ts';
 import type { LoopObserver } from './observe.ts';
 import { type OutcomeBatch, type OutcomeQueue, OutcomeQueues } from './outcome-queues.ts';
 import { OutcomeWriter, type WriteResult } from './outcome-writer.ts';
@@ -25,7 +26,7 @@ export interface PendingOutcome extends FinishedAttempt, EndedJob {
   endedLease: HeldLease | undefined;
 }
 
-export interface Written extends Pick<WriteResult<PendingOutcome>, 'claimed' | 'lostClaim' | 'runnable'> {
+export interface Written extends Pick<WriteResult<PendingOutcome>, 'claimed' | 'lostClaims' | 'runnable'> {
   /** In how many milliseconds the retries are due. */
   retriesInMs: number[];
 }

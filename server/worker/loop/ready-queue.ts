@@ -55,8 +55,8 @@ export class ReadyQueue {
   #requeueOld(): void {
     this.#timer = undefined;
     const tooOld = performance.now() - requeueAfterMs / 2;
-    const old = this.#attempts.filter((attempt) => attempt.claimedAt < tooOld);
-    this.#attempts = this.#attempts.filter((attempt) => attempt.claimedAt >= tooOld);
+    const old = this.#attempts.filter((attempt) => attempt.batch.claimedAt < tooOld);
+    this.#attempts = this.#attempts.filter((attempt) => attempt.batch.claimedAt >= tooOld);
     for (const attempt of old) attempt.requeue('not started in time');
     // The running jobs are not short: claiming ahead again would claim and requeue the same jobs.
     if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;

@@ -1,12 +1,13 @@
-// The attempts of one tenant from their claim to their end: holds their leases, starts them as slots allow, and frees
-// their slots. What their ends lead to is the loop's.
+// The attempts of one tenant from their claim to their end: holds their leases, starts them as slots allow, stops them
+// at their timeouts and frees their slots. What their ends lead to is the loop's.
+import type { Schema } from '../../database/identifiers.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
+import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { Attempt, type UnresponsiveEnd } from '../attempt/attempt.ts';
+import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
-import { ClaimBatch } from './claim-batch.ts';
-import type { LoopContext } from './loop-context.ts';
+import type { LoopContext } from '../worker-context.ts';
 import type { LoopObserver } from './observe.ts';
 import { ReadyQueue } from './ready-queue.ts';
 import type { SlotWaiter } from './slots.ts';
@@ -14,16 +15,32 @@ import { type Released, UnresponsiveHandlers } from './unresponsive-handlers.ts'
 
 export const leaseExpiredReason = 'the lease ran out before the attempt began';
 
+// setTimeout fires at once beyond 2^31-1 ms.
+const maxTimerMs = 2 ** 31 - 1;
+// Attempts that time out one after the other share a check.
+const minTimeoutMs = 5;
+
+/** The loop. */
+export interface AttemptsOwner extends SlotWaiter {
+  /** `takeEnded` has something to return. */
+  onAttemptEnded(): void;
+}
+
 export class RunningAttempts {
   readonly ready = new ReadyQueue();
   readonly #context: LoopContext;
   readonly #observe: LoopObserver;
-  readonly #waiter: SlotWaiter;
-  readonly #running = new Map<string, Attempt>();
+  readonly #owner: AttemptsOwner;
+  readonly #batches = new Set<ClaimBatch>();
   readonly #unresponsive: UnresponsiveHandlers;
+  /** Attempts that have ended and that the loop has not taken yet. */
+  #ended: Attempt[] = [];
+  #count = 0;
+  #timeoutAt = Number.POSITIVE_INFINITY;
+  #timeoutTimer: NodeJS.Timeout | undefined;
 
-  constructor(waiter: SlotWaiter, context: LoopContext, observe: LoopObserver) {
-    this.#waiter = waiter;
+  constructor(owner: AttemptsOwner, context: LoopContext, observe: LoopObserver) {
+    this.#owner = owner;
     this.#context = context;
     this.#observe = observe;
     this.#unresponsive = new UnresponsiveHandlers(context, observe);
@@ -31,28 +48,28 @@ export class RunningAttempts {
 
   /** Attempts that run or wait for a slot, and handlers that were asked to stop and still run. */
   get count(): number {
-    return this.#running.size + this.#unresponsive.size;
+    return this.#count + this.#unresponsive.size;
   }
 
   get types(): string[] {
-    return [...[...this.#running.values()].map((attempt) => attempt.job.type), ...this.#unresponsive.types];
+    return [...this.#unfinished().map((attempt) => attempt.job.type), ...this.#unresponsive.types];
   }
 
   /** Keeps the lease of the claim alive from now on. The attempts are ready to start, or wait for a handler. */
-  hold(tenant: Tenant, claimed: Claimed, sentAt: bigint): { attempts: Attempt[]; batch: ClaimBatch } {
-    const attempts = claimed.jobs.map((job) => new Attempt(job, claimed.leaseId, tenant, this.#context));
-    const batch = new ClaimBatch(tenant.schema, claimed.leaseId, attempts);
+  hold(tenant: Tenant, claimed: Claimed, sentAt: bigint): void {
+    const batch = new ClaimBatch(tenant, claimed, this.#batches, (attempt) => this.#onEnded(attempt));
+    const attempts = claimed.jobs.map((job) => new Attempt(job, batch, this.#context));
+    batch.add(attempts);
+    this.#count += attempts.length;
     this.#context.heartbeat.hold(batch, sentAt);
-    for (const attempt of attempts) this.#running.set(attempt.job.id, attempt);
     this.ready.add(this.#unresponsive.admit(attempts));
-    return { attempts, batch };
   }
 
   /** Starts what is ready, as far as slots allow. */
   startReady(tenant: Tenant, limit: number): void {
     const { slots, heartbeat, monitor } = this.#context;
     if (this.ready.size === 0) return;
-    const granted = slots.take(this.#waiter, Math.min(limit, slots.runningOf(this.#waiter.key) + this.ready.size));
+    const granted = slots.take(this.#owner, Math.min(limit, slots.runningOf(this.#owner.key) + this.ready.size));
     let started = 0;
     for (const attempt of this.ready.take(granted)) {
       // Checked before each: a handler before it may have blocked the process, or a claim was answered too late.
@@ -60,37 +77,132 @@ export class RunningAttempts {
         this.#observe.started(tenant, attempt.job);
         monitor?.began(attempt.job.type);
         attempt.start();
+        this.#stopAt(attempt.timeoutAt);
       } else attempt.requeue(leaseExpiredReason);
       if (attempt.started) started += 1;
     }
-    slots.release(this.#waiter.key, granted - started);
+    slots.release(this.#owner.key, granted - started);
   }
 
-  /** The attempt has ended, or its handler did not stop and has lost its claim to a slot. */
-  freeSlot(attempt: Attempt): void {
-    this.#running.delete(attempt.job.id);
-    if (!attempt.started) return;
-    this.#context.slots.release(this.#waiter.key, 1);
-    this.ready.observe(attempt.seconds * 1000);
+  /** The attempts that have ended since the last call. Their slots are free now. */
+  takeEnded(): Attempt[] {
+    const ended = this.#ended;
+    if (ended.length === 0) return ended;
+    this.#ended = [];
+    this.#count -= ended.length;
+    if (this.#count === 0) this.#clearTimeout();
+    let started = 0;
+    for (const attempt of ended) {
+      if (!attempt.started) continue;
+      started += 1;
+      this.ready.observe(attempt.seconds * 1000);
+    }
+    this.#context.slots.release(this.#owner.key, started);
+    return ended;
   }
 
   /** Resolves when the handler has returned or was given up; what waited for it is ready then. */
-  async outlast(attempt: Attempt, batch: ClaimBatch, end: UnresponsiveEnd): Promise<Released | undefined> {
-    const released = await this.#unresponsive.hold(attempt, batch, end);
+  async outlast(attempt: Attempt, end: UnresponsiveEnd): Promise<Released | undefined> {
+    const released = await this.#unresponsive.hold(attempt, end);
     this.ready.add(this.#unresponsive.takeFree());
     return released;
   }
 
   /** Asks everything that runs to stop. */
   stop(reasonFor: (job: Job) => StopReason): void {
-    for (const attempt of [...this.#running.values()]) if (attempt.started) attempt.stop(reasonFor(attempt.job));
+    for (const attempt of this.#unfinished()) if (attempt.started) attempt.stop(reasonFor(attempt.job));
   }
 
-  /** Gives up on handlers that were asked to stop; resolves when it is known what to write of them. */
-  async giveUp(): Promise<void> {
-    const attempts = [...this.#running.values()];
-    for (const attempt of attempts) attempt.giveUp();
-    await Promise.all(attempts.filter((attempt) => attempt.finished).map((attempt) => attempt.ended));
-    await this.#unresponsive.releaseAll('exiting');
+  /** Gives up on attempts that were asked to stop. They have ended then. */
+  giveUp(): void {
+    for (const attempt of this.#unfinished()) attempt.giveUp();
+  }
+
+  /** Gives up on handlers that still run; resolves when it is known what to write of them. */
+  releaseHandlers(): Promise<void> {
+    return this.#unresponsive.releaseAll('exiting');
+  }
+
+  #unfinished(): Attempt[] {
+    return [...this.#batches].flatMap((batch) => batch.attempts().filter((attempt) => !attempt.finished));
+  }
+
+  #onEnded(attempt: Attempt): void {
+    this.#ended.push(attempt);
+    if (this.#ended.length === 1) this.#owner.onAttemptEnded();
+  }
+
+  /** One timer for all attempts, set for the earliest timeout: almost all attempts end before theirs. */
+  #stopAt(timeoutAt: number): void {
+    if (timeoutAt >= this.#timeoutAt) return;
+    clearTimeout(this.#timeoutTimer);
+    this.#timeoutAt = timeoutAt;
+    const ms = Math.max(minTimeoutMs, timeoutAt - performance.now());
+    this.#timeoutTimer = setTimeout(() => this.#stopTimedOut(), Math.min(ms, maxTimerMs));
+  }
+
+  #stopTimedOut(): void {
+    this.#clearTimeout();
+    // A timer may fire a millisecond early.
+    const now = performance.now() + 1;
+    const running = this.#unfinished();
+    for (const attempt of running) if (attempt.timeoutAt <= now) attempt.timeOut();
+    this.#stopAt(running.reduce((earliest, { timeoutAt }) => Math.min(earliest, timeoutAt), Number.POSITIVE_INFINITY));
+  }
+
+  #clearTimeout(): void {
+    clearTimeout(this.#timeoutTimer);
+    this.#timeoutAt = Number.POSITIVE_INFINITY;
+  }
+}
+
+class ClaimBatch implements AttemptBatch {
+  readonly tenant: Tenant;
+  readonly schema: Schema;
+  readonly leaseId: string;
+  readonly jobIds: string[];
+  readonly claimedAt = performance.now();
+  readonly onEnded: (attempt: Attempt) => void;
+  readonly #batches: Set<ClaimBatch>;
+  readonly #attempts = new Map<string, Attempt>();
+
+  /** Leaves `batches` with its last attempt. */
+  constructor(tenant: Tenant, claimed: Claimed, batches: Set<ClaimBatch>, onEnded: (attempt: Attempt) => void) {
+    this.tenant = tenant;
+    this.schema = tenant.schema;
+    this.leaseId = claimed.leaseId;
+    this.jobIds = claimed.jobs.map((job) => job.id);
+    this.onEnded = onEnded;
+    this.#batches = batches;
+    batches.add(this);
+  }
+
+  add(attempts: readonly Attempt[]): void {
+    for (const attempt of attempts) this.#attempts.set(attempt.job.id, attempt);
+  }
+
+  attempts(): Attempt[] {
+    return [...this.#attempts.values()];
+  }
+
+  has(attempt: Attempt): boolean {
+    return this.#attempts.has(attempt.job.id);
+  }
+
+  remove(attempt: Attempt): boolean {
+    this.#attempts.delete(attempt.job.id);
+    if (this.#attempts.size > 0) return false;
+    this.#batches.delete(this);
+    return true;
+  }
+
+  /** A job that has left the batch is not lost: its outcome is written or about to be. */
+  onLost(jobId: string): void {
+    this.#attempts.get(jobId)?.stop({ kind: 'leaseLost' });
+  }
+
+  onStopRequested(job: LiveJob): void {
+    const kind = job.cancelIntent === 'pause' ? 'paused' : 'canceled';
+    this.#attempts.get(job.jobId)?.stop({ kind, by: job.cancelDetail ?? undefined });
   }
 }

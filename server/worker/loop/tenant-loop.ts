@@ -1,6 +1,7 @@
-// The worker loop of one tenant, and the life of a job in it: claim → hold → start → await its end → write its outcome →
-// start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
+// The worker loop of one tenant, and the life of a job in it: claim → hold → start → take what has ended → write the
+// outcomes → start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
 // it is woken by enqueues, advanced lanes, due times and the daemon's poll.
+
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
@@ -8,20 +9,18 @@ import type { Job } from '../../jobs/model/job.ts';
 import { Rate } from '../../kernel/clock.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
-import type { Attempt } from '../attempt/attempt.ts';
+import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
-import type { ClaimBatch } from './claim-batch.ts';
+import type { LoopContext } from '../worker-context.ts';
 import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
-import type { LoopContext } from './loop-context.ts';
 import { LoopObserver } from './observe.ts';
 import type { OutcomeQueue } from './outcome-queues.ts';
 import { Outcomes, type PendingOutcome } from './outcomes.ts';
-import { RunningAttempts } from './running-attempts.ts';
-import type { SlotWaiter } from './slots.ts';
+import { type AttemptsOwner, RunningAttempts } from './running-attempts.ts';
 
-export class TenantLoop implements SlotWaiter {
+export class TenantLoop implements AttemptsOwner {
   readonly key: string;
   tenant: Tenant;
   readonly #context: LoopContext;
@@ -71,6 +70,10 @@ export class TenantLoop implements SlotWaiter {
     this.#schedule();
   }
 
+  onAttemptEnded(): void {
+    this.#schedule();
+  }
+
   /** A PENDING job of this tenant is due in `ms`. */
   dueIn(ms: number): void {
     this.#due.dueIn(ms);
@@ -100,11 +103,16 @@ export class TenantLoop implements SlotWaiter {
 
   /** Everything that happened in one turn of the event loop shares its statements. */
   #turn(): void {
-    for (const queue of this.#outcomes.ready()) void this.#writeAndStart(queue);
+    this.#takeEnded();
+    this.#writeOutcomes();
     if (this.#stopped) return;
     // What is ready does not wait for the answer of a claim.
     this.#startReady();
     this.#claim();
+  }
+
+  #writeOutcomes(): void {
+    for (const queue of this.#outcomes.ready()) void this.#writeAndStart(queue);
   }
 
   #claim(): void {
@@ -138,8 +146,7 @@ export class TenantLoop implements SlotWaiter {
     this.#observe.claimed(this.tenant, claimed.jobs);
     this.#claimRate.add(claimed.jobs.length);
     if (claimed.jobs.length > 0) {
-      const { attempts, batch } = this.#attempts.hold(this.tenant, claimed, sentAt);
-      for (const attempt of attempts) void this.#awaitEnd(attempt, batch);
+      this.#attempts.hold(this.tenant, claimed, sentAt);
       monitor?.wake();
       signals.eventsWritten(this.tenant);
     }
@@ -154,18 +161,21 @@ export class TenantLoop implements SlotWaiter {
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
 
-  async #awaitEnd(attempt: Attempt, batch: ClaimBatch): Promise<void> {
-    const end = await attempt.ended;
-    const { job, started, seconds } = attempt;
-    this.#attempts.freeSlot(attempt);
-    this.#schedule();
-    if (end.kind === 'ended') {
-      this.#outcomes.add(this.tenant, { job, started, seconds }, end.outcome, batch, batch.remove(attempt));
-      return;
+  /** Puts the outcomes of attempts that have ended into the queues. */
+  #takeEnded(): void {
+    for (const attempt of this.#attempts.takeEnded()) {
+      if (attempt.unresponsive !== undefined) void this.#outlast(attempt, attempt.unresponsive);
+      else this.#outcomes.add(this.tenant, attempt, attempt.outcome, attempt.batch, attempt.batch.remove(attempt));
     }
-    const released = await this.#attempts.outlast(attempt, batch, end);
+  }
+
+  /** Awaits the end of a handler that was asked to stop and still runs. Until then its job keeps the lane. */
+  async #outlast(attempt: Attempt, end: UnresponsiveEnd): Promise<void> {
+    const { job, batch, started, startedAt } = attempt;
+    const released = await this.#attempts.outlast(attempt, end);
+    const ended = { job, started, seconds: (performance.now() - startedAt) / 1000 };
     const { outcome, lease = batch, isLast = false } = released ?? {};
-    this.#outcomes.add(this.tenant, { job, started, seconds: attempt.seconds }, outcome, lease, isLast);
+    this.#outcomes.add(this.tenant, ended, outcome, lease, isLast);
     if (this.#stopped) this.#startReady();
     this.#schedule();
   }
@@ -176,18 +186,19 @@ export class TenantLoop implements SlotWaiter {
       const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
       const room = ofLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
       const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
-      const { claimed, lostClaim, runnable, retriesInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
+      const { claimed, lostClaims, runnable, retriesInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
       for (const ms of retriesInMs) this.dueIn(ms + 1);
-      if (lostClaim !== undefined) this.#loseClaim(lostClaim.leaseId, lostClaim.error);
+      for (const { leaseId, error } of lostClaims) this.#loseClaim(leaseId, error);
       // A job that was offered to this claim and not taken is for another daemon.
-      const offered = claimNext !== undefined && lostClaim === undefined;
+      const offered = claimNext !== undefined && lostClaims.length === 0;
       if (runnable) this.#workAvailable(offered || this.#stopped || this.#room.available(this.tenant) <= 0);
       // What ended freed capacity for jobs that did not fit.
       else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
       if (this.#claimer.mayHaveWork) this.#schedule();
-      // Attempts that have ended add their outcomes before the queue is found empty.
+      // Those of the jobs that just started have mostly ended already, and join the next batch.
       await null;
+      this.#takeEnded();
     }
   }
 
@@ -263,14 +274,18 @@ export class TenantLoop implements SlotWaiter {
 
   /** The process is about to exit, and its handlers with it: writes how their attempts end. */
   async releaseHandlers(): Promise<void> {
-    await this.#attempts.giveUp();
+    this.#attempts.giveUp();
+    this.#takeEnded();
+    await this.#attempts.releaseHandlers();
     await this.flushed();
   }
 
   /** Resolves when all outcomes known so far are written and lost claims are released. */
   async flushed(): Promise<void> {
-    // Attempts that have ended add their outcomes within this turn of the event loop.
+    // Outcomes of handlers that were just released arrive within this turn of the event loop.
     await new Promise((resolve) => setImmediate(resolve));
+    this.#takeEnded();
+    this.#writeOutcomes();
     await this.#outcomes.idle();
     try {
       if ((await this.#claimer.releaseLost(this.tenant)) > 0) this.#workAvailable(true);

@@ -6,7 +6,6 @@ import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
 import { type Release, UnresponsiveHandler } from '../attempt/unresponsive-handler.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
-import type { ClaimBatch } from './claim-batch.ts';
 import type { LoopObserver } from './observe.ts';
 
 /** What is to be written of a released handler, and the lease under which; undefined if nothing may be. */
@@ -37,11 +36,11 @@ export class UnresponsiveHandlers {
   }
 
   /** Resolves when the handler has returned or was given up. Until then its job keeps the lane. */
-  hold(attempt: Attempt, batch: ClaimBatch, end: UnresponsiveEnd): Promise<Released | undefined> {
+  hold(attempt: Attempt, end: UnresponsiveEnd): Promise<Released | undefined> {
     const handler = new UnresponsiveHandler(this.#context, attempt, end);
     // A lost lease is not trusted again, even if its row still exists.
-    if (end.outcome === undefined) this.#leave(batch, attempt);
-    const released = this.#hold(handler, attempt, batch);
+    if (end.outcome === undefined) this.#leave(attempt);
+    const released = this.#hold(handler, attempt);
     this.#handlers.set(handler, released);
     return released;
   }
@@ -74,10 +73,10 @@ export class UnresponsiveHandlers {
     await Promise.all(this.#handlers.values());
   }
 
-  async #hold(handler: UnresponsiveHandler, attempt: Attempt, batch: ClaimBatch): Promise<Released | undefined> {
-    const { tenant, job } = attempt;
+  async #hold(handler: UnresponsiveHandler, attempt: Attempt): Promise<Released | undefined> {
+    const { tenant, job, batch } = attempt;
     while (await handler.fence()) {
-      if (batch.has(attempt)) this.#leave(batch, attempt);
+      if (batch.has(attempt)) this.#leave(attempt);
       this.#observe.unresponsive(tenant, job, 'fenced');
       this.#context.signals.eventsWritten(tenant);
     }
@@ -90,8 +89,8 @@ export class UnresponsiveHandlers {
     return undefined;
   }
 
-  #leave(batch: ClaimBatch, attempt: Attempt): void {
-    if (batch.remove(attempt)) this.#context.heartbeat.drop(batch);
+  #leave(attempt: Attempt): void {
+    if (attempt.batch.remove(attempt)) this.#context.heartbeat.drop(attempt.batch);
   }
 
   #blocks(job: Job): boolean {

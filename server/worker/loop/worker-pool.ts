@@ -8,9 +8,8 @@ import type { Service } from '../../kernel/service.ts';
 import type { DrainResult } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
-import type { WorkerContext } from '../worker-context.ts';
+import type { LoopContext, WorkerContext } from '../worker-context.ts';
 import { EventLoopMonitor } from './event-loop-monitor.ts';
-import type { LoopContext } from './loop-context.ts';
 import { Slots } from './slots.ts';
 import { TenantLoop } from './tenant-loop.ts';
 

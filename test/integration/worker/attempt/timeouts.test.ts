@@ -63,3 +63,19 @@ test('a new attempt begins without the progress of the last one, and a failed on
   await resumeJob(context.db, context.schema, { jobId: added.id, actor: 'user:ann' });
   expect(await run(40)).toMatchObject({ status: 'ERROR', progress: 40, attempt: 2, attemptFloor: 1 });
 });
+
+test('attempts that run side by side each have their own limit, in whatever order they start', async () => {
+  const daemon = await startDaemon(context, { env: { JOB_TIMEOUT_SECONDS: '600' } });
+  const limits = [undefined, 1.2, 0.2, 0.7];
+  const jobs = limits.map((timeoutSeconds) => ({ ...sleeper, timeoutSeconds }));
+  const [last, third, first, second] = (await daemon.enqueue(context.tenant, jobs, 'test')).map(({ job }) => job);
+  await eventually(async () => expect((await reread(context, third!)).status).toBe('ERROR'), patient);
+  const ended = [];
+  for (const job of [first!, second!, third!]) {
+    const read = await reread(context, job);
+    expect(read).toMatchObject({ status: 'ERROR', error: { code: 'TIMEOUT' } });
+    ended.push(read.finishedAt as string);
+  }
+  expect(ended).toEqual([...ended].sort());
+  expect((await reread(context, last!)).status).toBe('RUNNING');
+});

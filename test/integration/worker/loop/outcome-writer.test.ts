@@ -245,3 +245,28 @@ test('a daemon that cannot write the end of a job leaves it to the sweeper, and 
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
   await checkInvariants(context);
 });
+
+test('an outcome that is written again after a lost connection still takes the next job of its lane along', async () => {
+  const { db, schema } = context;
+  const [first, next] = await addJobs(context, [{ targetId: 'again' }, { targetId: 'again' }]);
+  const { jobs } = await claim(context);
+  const reported: string[] = [];
+  const taken: Job[] = [];
+  const pump = new OutcomePump({
+    ...pumpOptions(reported, []),
+    nextClaim: () => ({ owner: 'w1', limit: 1, leaseSeconds: 60, leaseId: uuidv7() }),
+    onClaimed: (claimed) => void taken.push(...claimed.jobs),
+  });
+  await db.transaction(async (tx) => {
+    await tx.query(`select id from ${schema}.targets where id = 'again' for update`);
+    pump.add(ending(jobs[0]!, complete(1)), true);
+    const end = `select pg_terminate_backend(pid) from pg_stat_activity
+                  where datname = current_database() and wait_event_type = 'Lock'`;
+    await eventually(async () => expect(await db.query(end)).toHaveLength(1));
+  });
+  await pump.idle();
+  expect(reported).toEqual([first!.id]);
+  expect(taken.map((job) => job.id)).toEqual([next!.id]);
+  expect(await reread(context, next!)).toMatchObject({ status: 'RUNNING', leaseId: taken[0]!.leaseId, attempt: 1 });
+  await checkInvariants(context);
+});
