@@ -1,3 +1,4 @@
+import { readFile } from 'node:fs/promises';
 import { expect, it } from 'vitest';
 import { describeInBrowser, openDashboard, useBrowser } from '../support/browser.ts';
 import { eventually } from '../support/eventually.ts';
@@ -14,7 +15,7 @@ describeInBrowser('holds', () => {
     await card.getByText('failing on purpose, attempt 1 of 1', { exact: true }).waitFor();
     await card.getByText('1 job waits behind it').waitFor();
     await card.getByText('Fatal, attempt 1').click();
-    await card.getByText(/basics\.ts/).waitFor();
+    await card.getByText(/demo\/handlers/).waitFor();
 
     await card.getByRole('button', { name: 'Resume' }).click();
     const dialog = page.getByRole('dialog', { name: 'Resume job' });
@@ -80,5 +81,65 @@ describeInBrowser('holds', () => {
       await eventually(async () => expect(await api('GET', `/api/jobs/${id}`)).toMatchObject({ status: 'SUCCESS' }));
     }
     expect(await api('GET', `/api/jobs/${paused.id}`)).toMatchObject({ status: 'PAUSED' });
+  });
+
+  it('tries one job of a held lane: the lane resumes after its success, and stays stopped otherwise', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    for (const [target, times] of [
+      ['canary-1', 1],
+      ['canary-2', 9],
+    ] as const) {
+      const first = await api('POST', `/api/targets/${target}/jobs`, {
+        ...failing,
+        payload: { times, recoverable: false },
+      });
+      const next = await api('POST', `/api/targets/${target}/jobs`, { type: 'demo.echo', payload: {} });
+      await goTo(`/targets?show=held&search=${target}`);
+      const lane = page.getByRole('article', { name: `Target ${target}` });
+      await lane.getByRole('button', { name: 'Try one' }).click();
+      const dialog = page.getByRole('dialog', { name: `Try one job on ${target}` });
+      await dialog.getByLabel('Reason').fill('The disk was replaced');
+      await dialog.getByRole('button', { name: 'Try one job' }).click();
+      await dialog.waitFor({ state: 'detached' });
+      await eventually(async () =>
+        expect(await api('GET', `/api/jobs/${first.id}`)).toMatchObject({
+          status: times === 1 ? 'SUCCESS' : 'ERROR',
+          attempts: 2,
+        }),
+      );
+      await eventually(async () =>
+        expect(await api('GET', `/api/jobs/${next.id}`)).toMatchObject({ status: times === 1 ? 'SUCCESS' : 'QUEUED' }),
+      );
+    }
+    await page.getByRole('article', { name: 'Target canary-2' }).getByText('failing on purpose').waitFor();
+  });
+
+  it('retries all that a search finds, the oldest first as a canary', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    const ids: unknown[] = [];
+    for (let n = 0; n < 3; n++) {
+      const { id } = await api('POST', `/api/targets/birds-${n}/jobs`, failing);
+      await eventually(async () => expect(await api('GET', `/api/jobs/${id}`)).toMatchObject({ status: 'ERROR' }));
+      ids.push(id);
+    }
+    await goTo('/jobs?search=birds-');
+    await page.getByText('birds-0').waitFor();
+    await page.getByRole('button', { name: 'Retry failed' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Retry jobs' });
+    await dialog.getByText('3 jobs will be retried').waitFor();
+    await dialog.getByLabel(/^Canary/).check();
+    await dialog.getByRole('button', { name: 'Retry 3 jobs' }).click();
+    await dialog.getByText('Canary succeeded').waitFor();
+    await dialog.getByText('3 of 3 done').waitFor();
+    await dialog.getByRole('button', { name: 'Close', exact: true }).last().click();
+    await goTo('/operations');
+    await page.getByText('search: birds-').first().waitFor();
+    const [download] = await Promise.all([
+      page.waitForEvent('download'),
+      goTo('/jobs?search=birds-').then(() => page.getByRole('button', { name: 'Download as JSON' }).click()),
+    ]);
+    const saved = JSON.parse(await readFile(await download.path(), 'utf8')) as { id: string; payload: unknown }[];
+    expect(saved.map((job) => job.id)).toEqual([...ids].reverse());
+    expect(saved[0]?.payload).toEqual(failing.payload);
   });
 });

@@ -105,6 +105,11 @@ export async function resumeTarget(targetId: string): Promise<void> {
   toast(`Resumed ${targetId}`);
 }
 
+export async function startCanary(targetId: string, reason: string): Promise<void> {
+  await api(`/targets/${enc(targetId)}/canary`, { method: 'POST', body: named({ reason }) });
+  toast(`One job of ${targetId} runs; the others wait for its success`);
+}
+
 export function report(error: unknown): void {
   toast(error instanceof Error ? error.message : String(error), { tone: 'fail' });
 }

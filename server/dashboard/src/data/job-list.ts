@@ -15,6 +15,7 @@ export interface JobFilters {
   priority?: string | undefined;
   search?: string | undefined;
   payload?: string | undefined;
+  parent_id?: string | undefined;
   created_after?: string | undefined;
   created_before?: string | undefined;
 }

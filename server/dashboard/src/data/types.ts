@@ -121,6 +121,8 @@ export interface Lane {
   paused_by: string | null;
   pause_reason: string | null;
   paused_until: string | null;
+  /** The one job that may run while the target is paused. */
+  canary_job_id: string | null;
   created_at: string;
   head: HeadJob | null;
   hold: {
@@ -191,6 +193,8 @@ export interface Operation {
   done: number;
   failed: number;
   progress: number;
+  canary: 'waiting' | 'succeeded' | 'failed' | null;
+  canary_job_id: string | null;
   created_at: string;
   finished_at: string | null;
 }

@@ -64,12 +64,8 @@ interface BulkBarProps {
   onDone: () => void;
 }
 
-/** Text searches cannot be repeated by an operation: then a selection is the way. */
 function BulkBar({ filters, jobs, selected, clear, onDone }: BulkBarProps) {
   if (!may('control') || jobs.length === 0) return null;
-  const searched = filters.search !== undefined || filters.payload !== undefined;
-  if (selected.size === 0 && searched)
-    return <p class="bulk-bar muted small">Select jobs to act on several at once.</p>;
   const filter: BulkFilter = selected.size > 0 ? { ids: [...selected] } : bulkFilter(filters);
   const of = selected.size > 0 ? `${number(selected.size)} selected` : 'all that match';
   return (
@@ -87,7 +83,7 @@ function BulkBar({ filters, jobs, selected, clear, onDone }: BulkBarProps) {
   );
 }
 
-function bulkFilter({ status, held, search: _, payload: __, ...rest }: JobFilters): BulkFilter {
+function bulkFilter({ status, held, ...rest }: JobFilters): BulkFilter {
   const statuses = status?.split(',') as Status[] | undefined;
   const given = Object.fromEntries(Object.entries(rest).filter(([, value]) => value !== undefined)) as BulkFilter;
   if (statuses) return { ...given, status: statuses };

@@ -4,7 +4,7 @@ import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
 import type { Operation } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
-import { FilterText } from '../parts/jobs/bulk.tsx';
+import { CanaryJob, FilterText } from '../parts/jobs/bulk.tsx';
 import { Progress } from '../parts/jobs/status.tsx';
 import { Ago, number } from '../parts/time.tsx';
 
@@ -51,6 +51,7 @@ export function OperationsPage() {
                     )}
                     , {operation.status}
                   </p>
+                  <CanaryJob operation={operation} />
                 </article>
               ))}
             </div>

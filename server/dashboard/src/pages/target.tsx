@@ -10,6 +10,7 @@ import type { HeadJob, JobSummary, Lane } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { BulkButton } from '../parts/jobs/bulk.tsx';
+import { CanaryButton, canTryCanary } from '../parts/jobs/canary.tsx';
 import { JobActions } from '../parts/jobs/job-actions.tsx';
 import { Labels, PauseDialog } from '../parts/jobs/lane.tsx';
 import { holdSentence, Progress, StatusMark } from '../parts/jobs/status.tsx';
@@ -52,7 +53,13 @@ export function TargetPage({ id }: { id: string }) {
               </div>
               <TargetActions lane={data} onChange={refresh} />
             </header>
-            {data.paused && (
+            {data.canary_job_id !== null && (
+              <p class="note">
+                <strong>Canary</strong>: only <a href={hrefOf(`/jobs/${data.canary_job_id}`)}>one job</a> may run, since{' '}
+                <Ago at={data.paused_at} />. The lane resumes if it succeeds, and stays stopped otherwise.
+              </p>
+            )}
+            {data.paused && data.canary_job_id === null && (
               <p class="note note-hold">
                 <strong>Paused</strong> by {data.paused_by} <Ago at={data.paused_at} />
                 {data.pause_reason && <>: {data.pause_reason}</>}
@@ -120,6 +127,7 @@ function TargetActions({ lane, onChange }: { lane: Lane; onChange: () => void })
         label="Resume all held"
         onDone={onChange}
       />
+      {canTryCanary(lane) && <CanaryButton targetId={lane.id} onDone={onChange} />}
       {lane.paused ? (
         <button
           type="button"

@@ -2,6 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { named } from '../../data/actions.ts';
 import { type ApiError, api, enc } from '../../data/api.ts';
+import { hrefOf } from '../../data/router.ts';
 import type { Operation, Status } from '../../data/types.ts';
 import { Dialog } from '../dialog.tsx';
 import { Icon } from '../icons.tsx';
@@ -21,6 +22,9 @@ export interface BulkFilter {
   hold_kind?: string;
   created_after?: string;
   created_before?: string;
+  parent_id?: string;
+  search?: string;
+  payload?: string;
 }
 
 interface DryRun {
@@ -105,11 +109,11 @@ function BulkDialog({ action, filter, onClose }: { action: BulkAction; filter: B
   }, []);
   const start = async (event: SubmitEvent) => {
     event.preventDefault();
-    const reason = String(new FormData(event.target as HTMLFormElement).get('reason') ?? '').trim();
+    const form = new FormData(event.target as HTMLFormElement);
+    const reason = String(form.get('reason') ?? '').trim();
+    const body = { action, filter, canary: form.has('canary'), ...named({ reason }) };
     try {
-      setOperation(
-        await api<Operation>('/operations', { method: 'POST', body: { action, filter, ...named({ reason }) } }),
-      );
+      setOperation(await api<Operation>('/operations', { method: 'POST', body }));
     } catch (problem) {
       setError((problem as ApiError).message);
     }
@@ -144,6 +148,12 @@ function BulkDialog({ action, filter, onClose }: { action: BulkAction; filter: B
                 ))}
               </ul>
             </div>
+          )}
+          {action !== 'cancel' && count > 1 && (
+            <label class="check">
+              <input type="checkbox" name="canary" />
+              <span>Canary: {verb.label.toLowerCase()} the oldest first, and the others only if it succeeds</span>
+            </label>
           )}
           {count > 0 && <ReasonFields />}
           <footer class="dialog-foot">
@@ -180,6 +190,22 @@ export function FilterText({ filter }: { filter: object }) {
   );
 }
 
+function outcomeText({ status, canary }: Operation): string {
+  if (canary === 'waiting') return 'One job runs first; the others wait for its success. Operations lists this.';
+  if (canary === 'failed') return 'The canary did not succeed: the other jobs stay on hold.';
+  if (status === 'running') return 'It continues if you close this. Operations lists it.';
+  return status === 'finished' ? 'Finished.' : 'It ended without acting on all of them.';
+}
+
+export function CanaryJob({ operation }: { operation: Operation }) {
+  if (operation.canary_job_id === null) return null;
+  return (
+    <p class="small">
+      Canary {operation.canary}: <a href={hrefOf(`/jobs/${operation.canary_job_id}`)}>the job</a>
+    </p>
+  );
+}
+
 const pollMs = 700;
 
 function OperationProgress({ first, onClose }: { first: Operation; onClose: () => void }) {
@@ -211,13 +237,8 @@ function OperationProgress({ first, onClose }: { first: Operation; onClose: () =
       </p>
       <Progress value={operation.progress} message="Progress of the operation" />
       {error && <p class="field-error">{error}</p>}
-      <p class="muted small">
-        {operation.status === 'running'
-          ? 'It goes on if you close this. Operations lists it.'
-          : operation.status === 'finished'
-            ? 'Finished.'
-            : 'It ended without acting on all of them.'}
-      </p>
+      <p class="muted small">{outcomeText(operation)}</p>
+      <CanaryJob operation={operation} />
       <footer class="dialog-foot">
         <button type="button" class="button" onClick={onClose}>
           Close

@@ -3,6 +3,7 @@ import { enc } from '../../data/api.ts';
 import { hrefOf } from '../../data/router.ts';
 import type { Attention } from '../../data/types.ts';
 import { Ago, number, Since } from '../time.tsx';
+import { CanaryButton } from './canary.tsx';
 import { JobActions } from './job-actions.tsx';
 import { holdWord, StatusMark, toneOf } from './status.tsx';
 
@@ -59,7 +60,10 @@ export function HoldCard({
             )}
           </span>
         )}
-        <JobActions job={job} holdsLane={holdsLane} onDone={onChange} />
+        <div class="actions">
+          <JobActions job={job} holdsLane={holdsLane} onDone={onChange} />
+          {holdsLane && waiting > 0 && <CanaryButton targetId={job.target_id ?? ''} onDone={onChange} />}
+        </div>
       </footer>
     </article>
   );

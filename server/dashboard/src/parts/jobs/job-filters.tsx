@@ -15,6 +15,7 @@ const filterNames = [
   'priority',
   'search',
   'payload',
+  'parent_id',
   'created_after',
   'created_before',
 ] as const;
@@ -43,6 +44,7 @@ export function Filters({ filters }: { filters: JobFilters }) {
     'queue',
     'priority',
     'payload',
+    'parent_id',
     'created_after',
     'created_before',
   ] as const;
@@ -97,6 +99,7 @@ export function Filters({ filters }: { filters: JobFilters }) {
           {field('target_id', 'Target', 'exact')}
           {field('queue', 'Queue', 'exact')}
           {field('payload', 'Payload', 'customer.id=42', 20)}
+          {field('parent_id', 'Parent job', 'id', 20)}
           <Choice name="priority" label="Priority" value={filters.priority} options={[...priorities]} />
           <Choice
             name="hold_kind"

@@ -8,6 +8,7 @@ import type { HeadJob, Lane, LaneJob } from '../../data/types.ts';
 import { Dialog, DialogFoot, Field } from '../dialog.tsx';
 import { Icon } from '../icons.tsx';
 import { Ago, Since } from '../time.tsx';
+import { CanaryButton, CanaryMark, canTryCanary } from './canary.tsx';
 import { JobActions, ReasonFields } from './job-actions.tsx';
 import { holdSentence, Progress, StatusMark, toneOf, wordOf } from './status.tsx';
 
@@ -17,7 +18,7 @@ export function LaneRow({ lane, onChange }: { lane: Lane; onChange: () => void }
     ? lane.head?.status === 'ERROR'
       ? 'fail'
       : 'hold'
-    : lane.paused
+    : lane.paused && lane.canary_job_id === null
       ? 'hold'
       : lane.head?.status === 'RUNNING'
         ? 'run'
@@ -59,7 +60,7 @@ function Head({ lane }: { lane: Lane }) {
   }
   return (
     <>
-      {lane.paused && <PauseMark lane={lane} />}
+      {lane.canary_job_id !== null ? <CanaryMark lane={lane} /> : lane.paused && <PauseMark lane={lane} />}
       <HeadCard head={head} />
     </>
   );
@@ -153,6 +154,7 @@ function LaneActions({ lane, onChange }: { lane: Lane; onChange: () => void }) {
       {head && lane.hold?.by === 'job' && head.status !== 'RUNNING' && (
         <JobActions job={actionable(head, lane.id)} holdsLane onDone={onChange} compact />
       )}
+      {canTryCanary(lane) && <CanaryButton targetId={lane.id} onDone={onChange} compact />}
       {lane.paused ? (
         <button type="button" class="button" onClick={() => void resumeTarget(lane.id).then(onChange, report)}>
           <Icon name="resume" size={14} /> Resume target
