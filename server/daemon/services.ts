@@ -85,7 +85,7 @@ export function createServices(context: DaemonContext): Services {
   const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const { http, createApi } = createHttp(context, parts);
   subscribe(context, { workers, waiters, streams, tasks, poller });
-  receiveNotifications(context, { keys, streams, poller });
+  receiveNotifications(context, { keys, streams, poller, workers });
   return {
     http,
     createApi,
@@ -131,13 +131,14 @@ function subscribe({ signals, notifications }: DaemonContext, subscribers: Subsc
 /** What other daemons have committed. Their own consumers read the events; here only the streams do. */
 function receiveNotifications(
   { notifications, registry, signals }: DaemonContext,
-  { keys, streams, poller }: { keys: KeyVerifier; streams: EventStreams; poller: TenantPoller },
+  { keys, streams, poller, workers }: Pick<Subscribers, 'streams' | 'poller' | 'workers'> & { keys: KeyVerifier },
 ): void {
   notifications.onLost(() => {
     registry.refreshNow();
     poller.wake();
   });
   notifications.onEvents((slug) => streams.wake(slug));
+  notifications.onDue((slug) => workers.dueIn(slug, 0));
   // Without a slug any notification may have been missed.
   notifications.onWake((slug) => {
     if (slug === keysChanged || slug === undefined) keys.forget();

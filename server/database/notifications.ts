@@ -22,8 +22,15 @@ const coalesceMs = 15;
 const coalesceEventsMs = 200;
 /** Before the slug, if there are new events and no new work. */
 const eventsMark = '~';
+/** Before the slug, if PENDING jobs may be due. */
+const dueMark = '+';
 // Postgres refuses payloads of 8000 bytes and more.
 const maxPayloadBytes = 7500;
+
+/** For a NOTIFY within the transaction that enqueues. No daemon has sent it, so that all of them act on it. */
+export function dueMessage(slug: string): string {
+  return `-:${dueMark}${slug}`;
+}
 
 type Listener = (tenant: string | undefined) => void;
 
@@ -37,6 +44,7 @@ export class Notifications implements Service {
   #listeners = new Set<Listener>();
   #client: pg.Client | undefined;
   #eventListeners = new Set<Listener>();
+  #dueListeners = new Set<(slug: string) => void>();
   #pending = new Set<string>();
   #pendingEvents = new Set<string>();
   #sendTimer: NodeJS.Timeout | undefined;
@@ -81,6 +89,11 @@ export class Notifications implements Service {
     if (this.#state === 'stopped' || !this.#hasPeers) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
+  }
+
+  /** Called with the slug of a tenant whose PENDING jobs may be due; `onWake` is called as well. */
+  onDue(listener: (slug: string) => void): void {
+    this.#dueListeners.add(listener);
   }
 
   /** Called like `onWake`, when there are new events of the tenant and nothing to claim. */
@@ -204,7 +217,9 @@ export class Notifications implements Service {
         continue;
       }
       const isEvents = name.startsWith(eventsMark);
-      const slug = isEvents ? name.slice(eventsMark.length) : name;
+      const isDue = name.startsWith(dueMark);
+      const slug = isEvents || isDue ? name.slice(1) : name;
+      if (isDue) for (const listener of this.#dueListeners) listener(slug);
       const listeners = isEvents ? this.#eventListeners : this.#listeners;
       for (const listener of listeners) listener(slug === '*' ? undefined : slug);
     }

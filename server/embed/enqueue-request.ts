@@ -4,6 +4,7 @@ import type { Priority } from '../jobs/model/job.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
+import type { CallerTransaction } from './caller-transaction.ts';
 
 /** A job type by its definition, which types the payload, or by its name. */
 export type JobRef = string | Pick<JobDefinition, 'type'>;
@@ -12,6 +13,8 @@ export type JobRef = string | Pick<JobDefinition, 'type'>;
 export type InputOf<J> = J extends { types?: { input: infer I } } ? I : unknown;
 
 export interface EnqueueOptions {
+  /** A transaction of yours: a `pg` client after BEGIN, or the transaction of drizzle, Kysely or postgres.js. */
+  tx?: CallerTransaction | undefined;
   /** The lane to stand in. Without one the job runs beside all others. */
   targetId?: string | undefined;
   priority?: Priority | undefined;

@@ -4,11 +4,12 @@ import type { RequestHandler } from 'express';
 import { Daemon } from '../daemon/daemon.ts';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { AuthorizeRequest } from '../http/request/host-access.ts';
-import { idempotencyConflict, type NewJob } from '../jobs/enqueue/enqueue.ts';
-import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import { enqueueInCallersTransaction, idempotencyConflict, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
 import { problem } from '../kernel/errors.ts';
 import type { Tenant } from '../tenants/tenant.ts';
+import { type CallerTransaction, queryableOf } from './caller-transaction.ts';
 import { type EnqueueOptions, type InputOf, type JobHandle, type JobRef, toJobRequest } from './enqueue-request.ts';
 import { type LeaseholdOptions, toDaemonOptions } from './options.ts';
 import { Tenants } from './tenants.ts';
@@ -69,40 +70,32 @@ export class Leasehold {
     await this.#daemon.stop(graceSeconds === undefined ? undefined : graceSeconds * 1000);
   }
 
-  /** One job. Works without `start`, for a process that runs no jobs, once the tenant exists. */
+  /**
+   * One job. With `tx` it exists if and when that transaction commits. Works without `start`, for a process that runs no
+   * jobs, once the tenant exists.
+   */
   async enqueue<J extends JobRef>(
     tenant: string,
     job: J,
     payload: InputOf<J>,
     options: EnqueueOptions = {},
   ): Promise<JobHandle> {
-    const [handle] = await this.enqueueMany(tenant, job, [payload], options);
+    const [handle] = await this.#enqueue(tenant, [toJobRequest(job, payload, options)], options.tx);
     return handle as JobHandle;
   }
 
-  /** Jobs of one type, in one transaction, in the order of `payloads`. */
+  /** Jobs of one type, all or none, in the order of `payloads`. The idempotency key of each is `key#0`, `key#1`, … */
   async enqueueMany<J extends JobRef>(
-    slug: string,
+    tenant: string,
     job: J,
     payloads: readonly InputOf<J>[],
-    options: Omit<EnqueueOptions, 'idempotencyKey'> & { idempotencyKey?: string | undefined } = {},
+    options: EnqueueOptions = {},
   ): Promise<JobHandle[]> {
-    const tenant = await this.#tenant(slug);
-    const { db, handlers, queueLimit } = this.#daemon.context;
-    const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
-    const newJobs: NewJob[] = [];
-    for (const payload of payloads) newJobs.push(await toNewJob(toJobRequest(job, payload, options), known));
-    await queueLimit.admit(tenant, newJobs);
-    const type = typeof job === 'string' ? job : job.type;
-    const about = { tenant: slug, type, count: newJobs.length, traceparent: undefined };
-    const enqueued = await withEnqueueSpan(about, (traceparent) => {
-      for (const newJob of newJobs) newJob.traceparent = traceparent;
-      return this.#daemon.enqueue(tenant, newJobs, actor);
-    });
-    return enqueued.map((one) => {
-      if (one.kind === 'conflict') throw idempotencyConflict(one, 'idempotencyKey');
-      return { id: one.job.id, tenant: slug, type, replayed: one.kind === 'replayed' };
-    });
+    const { idempotencyKey: key } = options;
+    const requests = payloads.map((payload, i) =>
+      toJobRequest(job, payload, { ...options, idempotencyKey: key === undefined ? undefined : `${key}#${i}` }),
+    );
+    return this.#enqueue(tenant, requests, options.tx);
   }
 
   /** The API and the dashboard, to be mounted below a path: `app.use('/leasehold', leasehold.router())`. */
@@ -119,6 +112,26 @@ export class Leasehold {
       await this.#daemon.stop(0);
       throw error;
     }
+  }
+
+  async #enqueue(slug: string, requests: JobRequest[], tx: CallerTransaction | undefined): Promise<JobHandle[]> {
+    const tenant = await this.#tenant(slug);
+    const { db: own, handlers, queueLimit } = this.#daemon.context;
+    const db = tx === undefined ? own : queryableOf(tx);
+    const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
+    const newJobs: NewJob[] = [];
+    for (const request of requests) newJobs.push(await toNewJob(request, known));
+    await queueLimit.admit(tenant, newJobs, db);
+    const about = { tenant: slug, type: requests[0]?.type ?? '', count: newJobs.length, traceparent: undefined };
+    const enqueued = await withEnqueueSpan(about, (traceparent) => {
+      for (const newJob of newJobs) newJob.traceparent = traceparent;
+      if (tx === undefined) return this.#daemon.enqueue(tenant, newJobs, actor);
+      return enqueueInCallersTransaction(db, tenant, newJobs, actor);
+    });
+    return enqueued.map((one) => {
+      if (one.kind === 'conflict') throw idempotencyConflict(one, 'idempotencyKey');
+      return { id: one.job.id, tenant: slug, type: one.job.type, replayed: one.kind === 'replayed' };
+    });
   }
 
   async #tenant(slug: string): Promise<Tenant> {

@@ -149,6 +149,8 @@ export const jobs = tenantTemplate.table(
     index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
     // PENDING jobs that are due.
     index('jobs_run_at').on(t.runAt).where(sql`status = 'PENDING'`),
+    // Those of one lane: an enqueue lets them join before it.
+    index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql`status = 'PENDING' and not lane_head`),
     // Waiting jobs that may expire.
     index('jobs_expires_at').on(t.expiresAt).where(sql`expires_at is not null and status in ('PENDING','QUEUED')`),
     // Idempotent enqueue.

@@ -3,10 +3,12 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { dueMessage, wakeChannel } from '../../database/notifications.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
+import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
 import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
 import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
 import { type Job, type JobRow, priorityRank, toJob } from '../model/job.ts';
@@ -112,7 +114,7 @@ async function enqueueStarted(
   reservation: Reservation,
 ): Promise<Enqueued[]> {
   try {
-    const jobs = await insertJobs(db, schema, part, actor, reservation);
+    const jobs = await insertJobs(db, schema, part, actor, { reservation });
     const { leaseId, owner: leaseOwner } = reservation;
     const status = transitions.start.to;
     reservation.started(
@@ -128,8 +130,40 @@ async function enqueueStarted(
 /** `enqueue` inside the caller's transaction. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
   const future = await findFutureJobs(tx, newJobs);
-  const placed = await placeInLanes(tx, schema, newJobs, future);
-  const made = await insertParts(tx, schema, await toInsertParts(placed), actor);
+  const placed = await placeInLanes(tx, schema, newJobs, future, actor);
+  return insertPlaced(tx, schema, newJobs, placed, actor);
+}
+
+/**
+ * `enqueue` in a transaction of the caller, which may stay open for long: takes no lock that another enqueue, claim or
+ * finish waits for. A job with a target does not enter its lane before the commit: it is PENDING, and due at once.
+ */
+export async function enqueueInCallersTransaction(
+  tx: Queryable,
+  tenant: Pick<Tenant, 'slug' | 'schema'>,
+  newJobs: NewJob[],
+  actor: string,
+): Promise<Enqueued[]> {
+  const future = await findFutureJobs(tx, newJobs);
+  const placed = newJobs.map((job, position) => {
+    const waits = future.has(position) || job.targetId !== undefined;
+    return place(job, waits ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
+  });
+  const enqueued = await insertPlaced(tx, tenant.schema, newJobs, placed, actor, 'outside');
+  // Delivered with the commit, and once however often it is sent.
+  await tx.query('select pg_notify($1, $2)', [wakeChannel, dueMessage(tenant.slug)]);
+  return enqueued;
+}
+
+async function insertPlaced(
+  tx: Queryable,
+  schema: Schema,
+  newJobs: NewJob[],
+  placed: PlacedJob[],
+  actor: string,
+  lanes: 'placed' | 'outside' = 'placed',
+): Promise<Enqueued[]> {
+  const made = await insertParts(tx, schema, await toInsertParts(placed), actor, lanes);
   const inserted = new Map(made.map((job) => [job.id, job]));
   await insertPhases(tx, schema, phasesOf(newJobs, placed, inserted));
   const missing = placed.filter((row) => !inserted.has(row.id));
@@ -137,8 +171,8 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
 
   const existing = await findByRequestIds(tx, schema, missing);
   // A replayed job may have been placed as the head of a lane that it never entered.
-  const lanes = missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
-  await promote(tx, schema, [...new Set(lanes)].sort());
+  const opened = lanes === 'outside' ? [] : missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
+  await promote(tx, schema, [...new Set(opened)].sort());
   return placed.map((row) => {
     const created = inserted.get(row.id);
     if (created) return { kind: 'created', job: created };
@@ -147,9 +181,15 @@ export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[]
   });
 }
 
-async function insertParts(tx: Queryable, schema: Schema, parts: InsertPart[], actor: string): Promise<Job[]> {
+async function insertParts(
+  tx: Queryable,
+  schema: Schema,
+  parts: InsertPart[],
+  actor: string,
+  lanes: 'placed' | 'outside' = 'placed',
+): Promise<Job[]> {
   const jobs: Job[] = [];
-  for (const part of parts) jobs.push(...(await insertJobs(tx, schema, part, actor)));
+  for (const part of parts) jobs.push(...(await insertJobs(tx, schema, part, actor, { lanes })));
   return jobs;
 }
 
@@ -207,10 +247,22 @@ async function findFutureJobs(tx: Queryable, jobs: NewJob[]): Promise<Set<number
   return new Set(rows.map((row) => row.position));
 }
 
-async function placeInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], future: Set<number>): Promise<PlacedJob[]> {
+async function placeInLanes(
+  tx: Queryable,
+  schema: Schema,
+  jobs: NewJob[],
+  future: Set<number>,
+  actor: string,
+): Promise<PlacedJob[]> {
   const counts = new Map<string, number>();
   for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
-  const lanes = await openLanes(tx, schema, counts);
+  let lanes = await openLanes(tx, schema, counts);
+  const withDue = [...lanes].flatMap(([id, lane]) => (lane.hasDue ? [id] : []));
+  if (withDue.length > 0) {
+    // They were committed before this transaction began: they get lower numbers.
+    await queueDueJobsOf(tx, schema, withDue, actor);
+    lanes = await openLanes(tx, schema, counts);
+  }
   return jobs.map((job, position) => {
     const status = future.has(position) ? 'PENDING' : 'QUEUED';
     const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);

@@ -87,15 +87,22 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   return parts;
 }
 
+export interface InsertOptions {
+  reservation?: Reservation | undefined;
+  /** `outside`: jobs with a target enter their lanes after the commit, in the order of their inserts. */
+  lanes?: 'placed' | 'outside';
+}
+
 /** Inserts the jobs of one part, and starts them if there is a reservation. Returns those that were not there yet. */
 export async function insertJobs(
   tx: Queryable,
   schema: Schema,
   { rows, json }: InsertPart,
   actor: string,
-  reservation?: Reservation,
+  { reservation, lanes = 'placed' }: InsertOptions = {},
 ): Promise<Job[]> {
-  const inserted = await insertStatement({ starts: reservation !== undefined }).query<CreatedRow>(
+  const variant = { starts: reservation !== undefined, outsideLanes: lanes === 'outside' };
+  const inserted = await insertStatement(variant).query<CreatedRow>(
     tx,
     schema,
     {
@@ -122,10 +129,10 @@ const input = [
 ].join(', ');
 
 /** @internal Exported for its test. */
-export const insertStatement = statementVariants<{ starts: boolean }>(
-  ({ starts }) => `
+export const insertStatement = statementVariants<{ starts: boolean; outsideLanes: boolean }>(
+  ({ starts, outsideLanes }) => `
   with given as (
-    select g.*, now() as at
+    select g.*, now() as at ${outsideLanes ? ', clock_timestamp() as called_at' : ''}
       from jsonb_to_recordset(:jobs::jsonb) as g(${input})
   ),
   created as (
@@ -139,7 +146,7 @@ export const insertStatement = statementVariants<{ starts: boolean }>(
     )
     select
       ${insertedColumns.map((column) => (starts && column === 'status' ? `'${transitions.start.to}'` : `"${column}"`)).join(', ')},
-      coalesce("runAt", at),
+      coalesce("runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
       at,
       at,
       at + "expiresInSeconds" * interval '1 second'

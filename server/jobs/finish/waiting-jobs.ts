@@ -4,7 +4,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
-import { distinctTargets, takeLaneNumbers } from '../lanes/lane.ts';
+import { isDueOutOfLine, takeLaneNumbers } from '../lanes/lane.ts';
 import type { Job, JobError } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { applyTransition, type LaneNumber, transition } from '../transition.ts';
@@ -29,6 +29,28 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
   return retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, due, actor)));
 }
 
+/** Queues the due jobs of these lanes, in the caller's transaction, which has locked them. */
+export async function queueDueJobsOf(
+  tx: Queryable,
+  schema: Schema,
+  targetIds: readonly string[],
+  actor: string,
+): Promise<void> {
+  const due = await tx.query<DueJob>(
+    `select id, target_id as "targetId"
+       from ${schema}.jobs
+      where target_id = any($1::text[])
+        and ${isDueOutOfLine}
+      order by run_at, id
+      limit ${maxDueOfLanes}`,
+    [targetIds],
+  );
+  if (due.length > 0) await queueJobs(tx, schema, due, actor);
+}
+
+// More than a transaction of a caller enqueues for one lane; after an outage the rest follows as usual.
+const maxDueOfLanes = 1000;
+
 async function queueJobs(tx: Queryable, schema: Schema, due: DueJob[], actor: string): Promise<number> {
   const ids = await applyTransition(tx, schema, {
     name: 'becomeDue',
@@ -44,13 +66,7 @@ async function queueJobs(tx: Queryable, schema: Schema, due: DueJob[], actor: st
 async function numberJobs(tx: Queryable, schema: Schema, due: DueJob[]): Promise<LaneNumber[]> {
   const counts = new Map<string, number>();
   for (const { targetId } of due) if (targetId !== null) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
-  const targets = distinctTargets(due);
-  const lanes = await takeLaneNumbers(
-    tx,
-    schema,
-    targets,
-    targets.map((id) => counts.get(id)),
-  );
+  const lanes = await takeLaneNumbers(tx, schema, counts);
   const last = new Map(lanes.map((lane) => [lane.id, BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0)]));
   return due.map(({ id, targetId }) => {
     const before = targetId === null ? undefined : last.get(targetId);

@@ -22,6 +22,9 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
 /** Ranks in line: 0 holds the lane when its turn comes, 1 is first, and from here on jobs stand by priority. */
 export const firstByPriority = 2;
 
+/** SQL: a job of a lane that is due and has not joined the line. */
+export const isDueOutOfLine = `status = 'PENDING' and not lane_head and run_at <= now()`;
+
 /** Assignments to a job in line that becomes the head of its lane. */
 export const becomesHead = 'lane_head = true, lane_rank = null';
 
@@ -51,21 +54,13 @@ const takeNumbers = statement(`
    where t.id = w.id
   returning t.id, t.lane_seq, t.paused_at`);
 
-/** Locks the lanes in id order and takes `counts[i]` numbers of each. Unknown targets are left out. */
-export async function takeLaneNumbers(
-  tx: Queryable,
-  schema: Schema,
-  targetIds: readonly string[],
-  counts: readonly (number | undefined)[],
-): Promise<NumberedLane[]> {
-  return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts }, 'often');
-}
-
 export interface OpenLane {
   /** The number before the first that was taken. */
   seq: bigint;
   /** It has no head and is not paused: the next job becomes its head. */
   free: boolean;
+  /** Jobs of this lane are due and not in line yet. They came before whoever opens it now. */
+  hasDue: boolean;
 }
 
 const insertTargets = statement(`
@@ -75,13 +70,41 @@ const insertTargets = statement(`
    order by id
   on conflict (id) do nothing`);
 
-const lanesWithHead = statement(`
-  select target_id
+/** Locks the lanes in id order, inserting targets that are new, and takes as many numbers of each as `counts` says. */
+export async function takeLaneNumbers(
+  tx: Queryable,
+  schema: Schema,
+  counts: ReadonlyMap<string, number>,
+): Promise<NumberedLane[]> {
+  const take = (targetIds: string[]) => {
+    const numbers = targetIds.map((id) => counts.get(id));
+    return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts: numbers }, 'often');
+  };
+  const targetIds = [...counts.keys()].sort();
+  if (targetIds.length === 0) return [];
+  const numbered = await take(targetIds);
+  if (numbered.length === targetIds.length) return numbered;
+  const known = new Set(numbered.map((lane) => lane.id));
+  const missing = targetIds.filter((id) => !known.has(id));
+  await insertTargets.query(tx, schema, { targetIds: missing });
+  numbered.push(...(await take(missing)));
+  // A job that came in a transaction of its caller may have been paused before its target had a row.
+  await promote(tx, schema, missing);
+  return numbered;
+}
+
+const headsAndDue = statement(`
+  select target_id, true as is_head
     from ${tenant}.jobs
    where target_id = any(:targetIds::text[])
-     and lane_head`);
+     and lane_head
+  union all
+  select target_id, false
+    from ${tenant}.jobs
+   where target_id = any(:targetIds::text[])
+     and ${isDueOutOfLine}`);
 
-/** Locks the lanes, inserting targets that are new, and takes as many numbers of each as `counts` says. */
+/** Locks the lanes, takes as many numbers of each as `counts` says, and reads whether they are free. */
 export async function openLanes(
   tx: Queryable,
   schema: Schema,
@@ -89,26 +112,14 @@ export async function openLanes(
 ): Promise<Map<string, OpenLane>> {
   const lanes = new Map<string, OpenLane>();
   if (counts.size === 0) return lanes;
-  const take = (ids: string[]) =>
-    takeLaneNumbers(
-      tx,
-      schema,
-      ids,
-      ids.map((id) => counts.get(id)),
-    );
-  const targetIds = [...counts.keys()].sort();
-  const numbered = await take(targetIds);
-  if (numbered.length < targetIds.length) {
-    const known = new Set(numbered.map((lane) => lane.id));
-    const missing = targetIds.filter((id) => !known.has(id));
-    await insertTargets.query(tx, schema, { targetIds: missing });
-    numbered.push(...(await take(missing)));
-  }
-  const heads = await lanesWithHead.query<{ target_id: string }>(tx, schema, { targetIds }, 'often');
-  const headed = new Set(heads.map((row) => row.target_id));
-  for (const lane of numbered) {
-    const seq = BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0);
-    lanes.set(lane.id, { seq, free: lane.paused_at === null && !headed.has(lane.id) });
+  const numbered = await takeLaneNumbers(tx, schema, counts);
+  const targetIds = [...counts.keys()];
+  const found = await headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'often');
+  const headed = new Set(found.filter((row) => row.is_head).map((row) => row.target_id));
+  const due = new Set(found.filter((row) => !row.is_head).map((row) => row.target_id));
+  for (const { id, lane_seq, paused_at } of numbered) {
+    const seq = BigInt(lane_seq) - BigInt(counts.get(id) ?? 0);
+    lanes.set(id, { seq, free: paused_at === null && !headed.has(id), hasDue: due.has(id) });
   }
   return lanes;
 }

@@ -13,8 +13,9 @@ const finish = (kind: OutcomeKind, variant: Partial<FinishVariant> = {}) =>
   finishStatement({ kind, oneLease: true, hasEntries: true, hasEventData: true, lanes: 'none', ...variant });
 
 const statements: Record<string, Statement> = {
-  insert: insertStatement({ starts: false }),
-  'insert-and-start': insertStatement({ starts: true }),
+  insert: insertStatement({ starts: false, outsideLanes: false }),
+  'insert-and-start': insertStatement({ starts: true, outsideLanes: false }),
+  'insert-outside-lanes': insertStatement({ starts: false, outsideLanes: true }),
   claim: claimStatement({ by: 'daemon' }),
   'claim-chosen': claimStatement({ by: 'choice' }),
   'claim-remote': claimStatement({ by: 'remoteWorker' }),

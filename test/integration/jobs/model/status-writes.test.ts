@@ -22,7 +22,9 @@ interface StatusWrite {
 
 beforeAll(async () => {
   const { db, schema } = context;
-  await db.query(`create table ${schema}.status_writes (statement text, from_status text, to_status text)`);
+  await db.query(
+    `create table ${schema}.status_writes (statement text, from_status text, to_status text, n int generated always as identity)`,
+  );
   await db.query(
     `create function ${schema}.log_status_write() returns trigger language plpgsql as $$ begin
        insert into ${schema}.status_writes
@@ -38,7 +40,8 @@ beforeAll(async () => {
 /** The writes since the last call. */
 async function takeWrites(): Promise<StatusWrite[]> {
   return context.db.query<StatusWrite & Record<string, unknown>>(
-    `delete from ${context.schema}.status_writes returning statement, from_status as from, to_status as to`,
+    `with taken as (delete from ${context.schema}.status_writes returning *)
+     select statement, from_status as from, to_status as to from taken order by n`,
   );
 }
 

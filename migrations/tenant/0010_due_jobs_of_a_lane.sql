@@ -1,0 +1,1 @@
+CREATE INDEX "jobs_target_id_run_at" ON "tenant_template"."jobs" USING btree ("target_id","run_at") WHERE status = 'PENDING' and not lane_head;

@@ -1,0 +1,80 @@
+// The transaction of a caller, as our statements use it. A `pg` client, and what drizzle, Kysely and postgres.js hand to
+// the callback of their transactions, are told apart by their methods: none of these packages is needed here.
+import type { Queryable } from '../database/database.ts';
+import { ConfigError } from '../kernel/config.ts';
+
+type Rows = { rows: unknown } | readonly unknown[];
+
+/** `pg`: a client on which BEGIN was sent. So is anything else with this method. */
+interface PgClient {
+  query(text: string, values: unknown[]): Promise<Rows>;
+}
+
+/** drizzle: the `tx` of `db.transaction(async (tx) => …)`. */
+interface DrizzleTransaction {
+  readonly _: { readonly session: object };
+}
+
+/** Kysely: the `trx` of `db.transaction().execute(async (trx) => …)`. */
+interface KyselyTransaction {
+  // biome-ignore lint/suspicious/noExplicitAny: its parameter is a class of Kysely's.
+  executeQuery(query: any): Promise<{ rows: unknown }>;
+}
+
+/** postgres.js: the `sql` of `sql.begin(async (sql) => …)`. */
+interface PostgresJsTransaction {
+  // biome-ignore lint/suspicious/noExplicitAny: its parameters have types of the package.
+  unsafe(text: string, values?: any[]): PromiseLike<readonly unknown[]>;
+}
+
+export type CallerTransaction = PgClient | DrizzleTransaction | KyselyTransaction | PostgresJsTransaction;
+
+type Send = (text: string, values: unknown[]) => PromiseLike<unknown>;
+
+export function queryableOf(tx: CallerTransaction): Queryable {
+  const send = senderOf(tx);
+  return {
+    async query<R extends object>(text: string, values: unknown[] = []): Promise<R[]> {
+      const answer = (await send(text, values)) as Rows;
+      return ('rows' in answer ? answer.rows : answer) as R[];
+    },
+  };
+}
+
+function senderOf(tx: CallerTransaction): Send {
+  const given = tx as Partial<PgClient & KyselyTransaction & PostgresJsTransaction & DrizzleTransaction>;
+  const { executeQuery, unsafe, query } = given;
+  const session = given._?.session as DrizzleSession | undefined;
+  if (typeof session?.prepareQuery === 'function') return sendByDrizzle(session);
+  if (typeof executeQuery === 'function') return sendByKysely(given as KyselyTransaction);
+  if (typeof unsafe === 'function') return (text, values) => unsafe.call(tx, text, values);
+  if (typeof query !== 'function') throw new ConfigError('tx has no query(text, values)');
+  refuseOpenClient(tx as object);
+  return (text, values) => query.call(tx, text, values);
+}
+
+interface DrizzleSession {
+  prepareQuery(query: object, fields: undefined, name: undefined, arrays: boolean): { execute(): Promise<unknown> };
+}
+
+function sendByDrizzle(session: DrizzleSession): Send {
+  return (sql, params) => session.prepareQuery({ sql, params }, undefined, undefined, false).execute();
+}
+
+/** A query as `CompiledQuery.raw` makes it. */
+function sendByKysely(tx: KyselyTransaction): Send {
+  return (sql, parameters) =>
+    tx.executeQuery({
+      sql,
+      parameters,
+      query: { kind: 'RawNode', sqlFragments: [sql], parameters: [] },
+      queryId: { queryId: 'leasehold' },
+    });
+}
+
+/** On a pool, or on a client without BEGIN, every statement would be a transaction of its own. */
+function refuseOpenClient(tx: object): void {
+  if ('totalCount' in tx) throw new ConfigError('tx is a pool; pass the client on which BEGIN was sent');
+  const { getTransactionStatus } = tx as { getTransactionStatus?: () => string | null };
+  if (getTransactionStatus?.call(tx) === 'I') throw new ConfigError('tx is a client without an open transaction');
+}
