@@ -112,6 +112,12 @@ function fromDatabase(error: unknown): Problem | undefined {
   if (state === '57014') {
     return problem('DATABASE_UNAVAILABLE', 'The database did not finish in time; nothing was done. Try again soon.');
   }
+  if (state === '42501') {
+    return problem(
+      'DATABASE_RIGHTS_MISSING',
+      'The database role of this daemon lacks a right that this needs. Tenants are created and deleted by a role that may create schemas: use `leasehold tenants` with the URL of leasehold_migrator.',
+    );
+  }
   // A character that Postgres cannot store; validation stops these, this is the backstop.
   if (state === '22021' || state === '22P05')
     return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');

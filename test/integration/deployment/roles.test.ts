@@ -1,0 +1,79 @@
+// docs/deployment/roles.sql: a daemon whose role may only read and write rows runs jobs, and creates nothing.
+import { randomBytes } from 'node:crypto';
+import { readFileSync } from 'node:fs';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
+import { Database } from '../../../server/database/database.ts';
+import { migrateControl } from '../../../server/database/migrate.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { createTenant } from '../../../server/tenants/provision.ts';
+import { fastSettings, startDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { createEmptyDatabase } from '../../support/postgres/database.ts';
+
+test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenant', async () => {
+  const context = await createEmptyDatabase();
+  // Roles belong to the whole server: each run has names of its own.
+  const suffix = `_${randomBytes(4).toString('hex')}`;
+  const urlOf = (role: string) => {
+    const url = new URL(context.url);
+    url.username = `leasehold_${role}${suffix}`;
+    url.password = `${role}-password`;
+    return url.href;
+  };
+  onTestFinished(async () => {
+    for (const role of ['migrator', 'daemon'].map((name) => `leasehold_${name}${suffix}`)) {
+      await context.db.query(`drop owned by ${role} cascade`);
+      await context.db.query(`drop role ${role}`);
+    }
+    await context.drop();
+  });
+  for (const statement of rolesScript(suffix, new URL(context.url).pathname.slice(1)))
+    await context.db.query(statement);
+
+  const migrator = new Database({ url: urlOf('migrator'), poolMax: 2, logger: createLogger('silent') });
+  await migrateControl(migrator);
+  await createTenant(migrator, { slug: 'acme' });
+  await migrator.close();
+
+  const daemon = await startDaemon({ db: context.db, url: urlOf('daemon') });
+  const call = async (key: string, method: string, path: string, body?: object) => {
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const response = await fetch(`${daemon.url}${path}`, {
+      method,
+      headers,
+      ...(body && { body: JSON.stringify(body) }),
+    });
+    return { status: response.status, body: (await response.json()) as { id: string; key: { key: string } } };
+  };
+  const admin = fastSettings.ADMIN_API_KEY as string;
+  const { body: made } = await call(admin, 'POST', '/api/admin/tenants/acme/keys', {
+    name: 'app',
+    scopes: ['read', 'enqueue'],
+  });
+  const { body: job } = await call(made.key.key, 'POST', '/api/targets/machine-1/jobs', {
+    type: 'demo.echo',
+    payload: { a: 1 },
+  });
+  await eventually(async () => {
+    expect(await call(made.key.key, 'GET', `/api/jobs/${job.id}`)).toMatchObject({ body: { status: 'SUCCESS' } });
+  });
+  expect(await call(admin, 'POST', '/api/admin/tenants', { slug: 'hooli' })).toMatchObject({
+    status: 500,
+    body: { code: 'DATABASE_RIGHTS_MISSING', detail: expect.stringContaining('leasehold_migrator') },
+  });
+});
+
+/** The statements of the script, with psql's variables filled in. */
+function rolesScript(suffix: string, database: string): string[] {
+  return readFileSync(join(packageRoot(), 'docs/deployment/roles.sql'), 'utf8')
+    .replace(/^--.*$/gm, '')
+    .replace(/^select .*\\gset$/m, '')
+    .replace(/leasehold_(migrator|daemon)\b/g, `leasehold_$1${suffix}`)
+    .replace(/:'(\w+)_password'/g, "'$1-password'")
+    .replaceAll(':"database"', `"${database}"`)
+    .split(';')
+    .map((statement) => statement.trim())
+    .filter((statement) => statement !== '');
+}
