@@ -4,7 +4,8 @@ import { createHistogram } from 'node:perf_hooks';
 import { Gauge, type Registry } from 'prom-client';
 
 const help = 'Delay of the event loop since the last scrape, while there was anything to do.';
-const quantiles = { '0.5': 50, '0.99': 99, '1': 100 };
+// Not a label `quantile`, which Prometheus keeps for summaries.
+const statistics = { p50: 50, p99: 99, max: 100 };
 
 export class LoopDelay {
   // In nanoseconds; it counts from 1.
@@ -15,12 +16,12 @@ export class LoopDelay {
     new Gauge({
       name: 'leasehold_event_loop_delay_seconds',
       help,
-      labelNames: ['quantile'],
+      labelNames: ['statistic'],
       registers: [registry],
       collect() {
         const delay = read();
-        for (const [quantile, percentile] of Object.entries(quantiles)) {
-          this.set({ quantile }, delay.count === 0 ? 0 : delay.percentile(percentile) / 1e9);
+        for (const [statistic, percentile] of Object.entries(statistics)) {
+          this.set({ statistic }, delay.count === 0 ? 0 : delay.percentile(percentile) / 1e9);
         }
       },
     });

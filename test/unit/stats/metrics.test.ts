@@ -32,7 +32,7 @@ test('shows the pools and, once started, the delay of the event loop', async () 
   await metrics.stop();
   expect(text).toContain('leasehold_database_connections{pool="main",state="waiting"} 2');
   expect(text).toContain('process_cpu_seconds_total');
-  expect(text).toMatch(/leasehold_event_loop_delay_seconds\{quantile="0.99"\} 0\.25/);
+  expect(text).toMatch(/leasehold_event_loop_delay_seconds\{statistic="p99"\} 0\.25/);
   expect(text).toMatch(/nodejs_eventloop_lag_max_seconds 0\.25/);
   // Of each scrape by itself; a loop that had nothing to do was not late.
   expect(await metrics.registry.metrics()).toContain('nodejs_eventloop_lag_max_seconds 0\n');
