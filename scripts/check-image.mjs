@@ -34,7 +34,9 @@ function buildContext() {
   if (lines[0] !== '*') fail('.dockerignore must begin with *');
   const kept = lines.slice(1).map((line) => (line.startsWith('!') ? line.slice(1) : fail(`not understood: ${line}`)));
   const directory = join(base, 'context');
-  const { stdout } = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', ...kept], { cwd: root });
+  const { stdout } = spawnSync('git', ['ls-files', '--cached', '--others', '--exclude-standard', ...kept], {
+    cwd: root,
+  });
   for (const file of stdout.toString().split('\n').filter(Boolean)) {
     if (existsSync(join(root, file))) cpSync(join(root, file), join(directory, file));
   }

@@ -12,6 +12,7 @@ const steps = [
   'docs:check',
   'lock:check',
   'migrations:check',
+  'image:check',
   'test:coverage',
 ];
 const failed = [];

@@ -4,7 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
-import { migrateControl } from '../../../server/database/migrate.ts';
+import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { createTenant } from '../../../server/tenants/provision.ts';

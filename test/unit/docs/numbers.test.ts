@@ -48,9 +48,10 @@ test('webhooks are tried for as long as the documents say, and at least for a da
 
 test('the grace of a pod in the documents covers the drain of a daemon', () => {
   const { shutdownGracePeriodSeconds, cancelGraceSeconds } = loadConfig({});
-  const [, shown] = /terminationGracePeriodSeconds: (\d+)/.exec(read('docs/operations.md')) ?? [];
+  const [, shown] =
+    /terminationGracePeriodSeconds: (\d+)/.exec(read('docs/deployment/kubernetes/leasehold.yaml')) ?? [];
   expect(Number(shown)).toBeGreaterThan(shutdownGracePeriodSeconds + cancelGraceSeconds + 5);
-  expect(read('docs/operations.md')).toContain(`# ${shutdownGracePeriodSeconds} + ${cancelGraceSeconds} + 5,`);
+  expect(read('docs/deployment.md')).toContain(`${shown} = ${shutdownGracePeriodSeconds} + ${cancelGraceSeconds} + 5`);
 });
 
 test('every code that the engine gives to an error of a job is documented', () => {
