@@ -3,10 +3,10 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { firstByPriority } from '../jobs/lanes/lane.ts';
-import { holdOfLaneJob, isHold, type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lanes.ts';
+import { type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lanes.ts';
 import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
-import { describeHold } from '../jobs/model/hold.ts';
-import { type Job, priorityRank } from '../jobs/model/job.ts';
+import { describeHold, holdOf } from '../jobs/model/hold.ts';
+import { holdsLane, type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold } from '../jobs/model/states.ts';
 import { jobAction, type Reason, type ReleaseAction } from './reason.ts';
 
@@ -20,15 +20,15 @@ export async function laneReasons(
 ): Promise<{ reasons: Reason[]; position: number | null }> {
   if (job.targetId === null) return { reasons: [], position: null };
   const target = await mustFindTarget(db, schema, job.targetId);
-  const mayRun = target.paused_at === null || target.canary_job_id === job.id;
-  const reasons: Reason[] = mayRun ? [] : [target.canary_job_id === null ? pausedTarget(target) : behindCanary(target)];
+  const mayRun = target.pausedAt === null || target.canaryJobId === job.id;
+  const reasons: Reason[] = mayRun ? [] : [target.canaryJobId === null ? pausedTarget(target) : behindCanary(target)];
   if (job.laneHead && mayRun) return { reasons, position: 1 };
   const place = placeInLine(job);
   const head = job.laneHead ? undefined : (await readHeads(db, schema, [job.targetId])).get(job.targetId);
   const ahead = await readAhead(db, schema, job, place);
   const shown = [...(head === undefined ? [] : [head]), ...ahead];
   const count = ahead.length < maxShown ? ahead.length : await countAhead(db, schema, job, place);
-  reasons.push(...shown.map((other) => (isHold(other) ? targetHeld(other) : behindJob(other))));
+  reasons.push(...shown.map((other) => (holdsLane(other) ? targetHeld(other) : behindJob(other))));
   if (count > ahead.length) reasons.push(behindMore(count - ahead.length));
   return { reasons, position: job.laneHead ? 1 : count + (head === undefined ? 1 : 2) };
 }
@@ -68,12 +68,12 @@ async function countAhead(db: Queryable, schema: Schema, job: Job, place: Place)
 }
 
 function behindCanary(target: Target): Reason {
-  const jobId = target.canary_job_id as string;
+  const jobId = target.canaryJobId as string;
   return {
     code: 'CANARY',
     detail: `Target ${target.id} lets only job ${jobId} run, as a canary. The lane resumes if it succeeds, and stays stopped otherwise.`,
     jobId,
-    since: target.paused_at,
+    since: target.pausedAt,
     release: { detail: `Job ${jobId} succeeds, or the target is resumed.`, at: null, actions: [resumeTarget(target)] },
   };
 }
@@ -87,28 +87,28 @@ function resumeTarget(target: Target): ReleaseAction {
 }
 
 function pausedTarget(target: Target): Reason {
-  const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
-  const until = target.paused_until === null ? '' : `, until ${target.paused_until}`;
+  const why = target.pauseReason === null ? '' : `: ${target.pauseReason}`;
+  const until = target.pausedUntil === null ? '' : `, until ${target.pausedUntil}`;
   return {
     code: 'TARGET_PAUSED',
-    detail: `Target ${target.id} is paused by ${target.paused_by} since ${target.paused_at}${until}${why}`,
-    since: target.paused_at,
+    detail: `Target ${target.id} is paused by ${target.pausedBy} since ${target.pausedAt}${until}${why}`,
+    since: target.pausedAt,
     release: {
       detail: 'Resume the target.',
-      at: target.paused_until,
+      at: target.pausedUntil,
       actions: [resumeTarget(target)],
     },
   };
 }
 
 function targetHeld(holder: LaneJob): Reason {
-  const hold = holdOfLaneJob(holder);
+  const hold = holdOf(holder);
   const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
     code: 'TARGET_HELD',
-    detail: `Target ${holder.target_id} is held by job ${holder.id} (${holder.type}), ${holder.status} since ${holder.held_since}${why}`,
+    detail: `Target ${holder.targetId} is held by job ${holder.id} (${holder.type}), ${holder.status} since ${holder.heldSince}${why}`,
     jobId: holder.id,
-    since: holder.held_since,
+    since: holder.heldSince,
     ...(hold && { hold }),
     release: {
       detail: `Resume, resolve or skip job ${holder.id}.`,
@@ -119,11 +119,11 @@ function targetHeld(holder: LaneJob): Reason {
 }
 
 function behindJob(other: LaneJob): Reason {
-  const hold = holdOfLaneJob(other);
+  const hold = holdOf(other);
   if (hold?.kind === 'handler') {
     return {
       code: 'HANDLER_RUNNING',
-      detail: `Job ${other.id} (${other.type}) on ${other.lease_owner}: ${describeHold(hold)}`,
+      detail: `Job ${other.id} (${other.type}) on ${other.leaseOwner}: ${describeHold(hold)}`,
       jobId: other.id,
       since: hold.since,
       hold,
@@ -132,7 +132,7 @@ function behindJob(other: LaneJob): Reason {
   }
   return {
     code: 'BEHIND_JOB',
-    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${other.unleased ? '; its lease is gone' : ''}.`,
+    detail: `Job ${other.id} (${other.type}) is ${other.status} and ahead in the lane${other.isUnleased ? '; its lease is gone' : ''}.`,
     jobId: other.id,
     release: {
       detail: `Job ${other.id} ends, or is canceled.`,

@@ -2,18 +2,23 @@
 
 import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
+import { columnList, columnsOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { jobs } from '../database/tables/tenant.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
-import { idsWithinBytes, nextOf, pageOfIds, summaryColumns } from '../jobs/read/read-jobs.ts';
+import { pageOfIds } from '../jobs/read/page-of-ids.ts';
+import { idsWithinBytes, nextOf, summaryColumns } from '../jobs/read/read-jobs.ts';
 import { problem } from '../kernel/errors.ts';
 import { eventName, type JobState, type SchedulerJob, statusesOf, timeoutCodes } from './dialect.ts';
 
 const withPayload = `${summaryColumns}, j.payload`;
 
-function select(schema: Schema, columns = 'j.*'): string {
-  return `select ${columns}, l.kind as lease_kind, l.owner as lease_holder, l.expires_at as lease_expires_at,
-                 j.status = 'PENDING' or (j.status = 'LEASE_PENDING' and j.run_at > now()) as waits_for_retry
+const allColumns = columnList(jobs, columnsOf(jobs), 'j');
+
+function select(schema: Schema, columns = allColumns): string {
+  return `select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
+                 j.status = 'PENDING' or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
             from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
 }
 
@@ -39,7 +44,7 @@ export async function readSchedulerJobs(
   jobIds: readonly string[],
 ): Promise<SchedulerJob[]> {
   const rows = await db.query<JobRow>(`${select(schema, withPayload)} where j.id = any($1::uuid[])`, [jobIds]);
-  const byId = new Map(rows.map((row) => [row.id as string, toJob(row) as SchedulerJob]));
+  const byId = new Map(rows.map((row) => [row.id, toJob(row) as SchedulerJob]));
   return jobIds.flatMap((id) => byId.get(id) ?? []);
 }
 

@@ -3,8 +3,9 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { readLog } from '../events/log/read-log.ts';
-import { type Job, type JobError, type JobRow, toJob } from '../jobs/model/job.ts';
-import { jobSource, leaseColumns, pageOfIds, summaryColumns } from '../jobs/read/read-jobs.ts';
+import type { Job, JobError } from '../jobs/model/job.ts';
+import { pageOfIds } from '../jobs/read/page-of-ids.ts';
+import { readSummaries } from '../jobs/read/read-jobs.ts';
 
 /** Beyond this many holds a count says "more than". */
 export const maxCounted = 10_000;
@@ -26,11 +27,8 @@ export interface FailingType {
 /** The newest holds, with the stacks of their errors. */
 export async function readHolds(db: Queryable, schema: Schema): Promise<Job[]> {
   const { ids } = await pageOfIds(db, schema, { statuses: ['PAUSED', 'ERROR'] }, { limit: shownHolds });
-  const rows = await db.query<JobRow>(
-    `select ${summaryColumns}, ${leaseColumns} from ${jobSource(schema)} where j.id = any($1::uuid[]) order by j.held_since desc`,
-    [ids],
-  );
-  return rows.map(toJob);
+  const holds = await readSummaries(db, schema, ids);
+  return holds.sort((a, b) => ((a.heldSince ?? '') < (b.heldSince ?? '') ? 1 : -1));
 }
 
 export async function countHolds(db: Queryable, schema: Schema): Promise<{ paused: number; error: number }> {

@@ -35,8 +35,8 @@ function addTarget(canary: Command, session: Session): void {
       const { schema } = await getTenant(db, slug);
       const target = await startCanary(db, schema, { targetId, actor, ...options });
       session.print(
-        { target_id: target.id, canary_job_id: target.canary_job_id },
-        facts({ target: target.id, canary: target.canary_job_id ?? '' }),
+        { target_id: target.id, canary_job_id: target.canaryJobId },
+        facts({ target: target.id, canary: target.canaryJobId ?? '' }),
       );
     });
 }

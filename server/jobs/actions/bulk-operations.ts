@@ -5,7 +5,9 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { Statement, statement, tenant } from '../../database/sql.ts';
 import { operations } from '../../database/tables/tenant.ts';
+import { maxInt4 } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from '../read/filter.ts';
@@ -58,18 +60,17 @@ export function eligible(action: OperationAction, filter: JobFilter): JobFilter 
 }
 
 const allowsCancel: readonly Status[] = transitions.cancel.from;
-// More than a tenant can hold; the parts of `liveIds` want a number.
-const all = 2_147_483_647;
 
-/** Exact, and without a walk through the history: only live jobs can be acted on. */
+/** Exact, without a scan of the history: only unfinished jobs can be acted on. */
 export async function countJobs(db: Queryable, schema: Schema, filter: JobFilter): Promise<number> {
   if (filter.statuses === undefined || filter.statuses.length === 0) return 0;
-  const { text, values } = conditionsOf(filter, 2);
-  const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from (select distinct id from (${unfinishedIds(schema, filter.statuses, '$1')}) a) l
-       join ${schema}.jobs j on j.id = l.id where true${text}`,
-    [all, ...values],
-  );
+  const { text, parameters } = conditionsOf(filter);
+  const count = new Statement(`
+    select count(*)::int as count
+      from ${distinctUnfinished(filter.statuses)} l
+      join ${tenant}.jobs j on j.id = l.id
+     where true${text}`);
+  const [row] = await count.query<{ count: number }>(db, schema, { ...parameters, max: maxInt4 });
   return row?.count ?? 0;
 }
 
@@ -86,16 +87,20 @@ export async function countNotEligible(
     (status) => !able.includes(status) && (filter.ids !== undefined || isUnfinished(status)),
   );
   if (others.length === 0) return [];
-  const { text, values } = conditionsOf({ ...filter, statuses: others }, 2);
-  const source =
-    filter.ids === undefined
-      ? `(select distinct id from (${unfinishedIds(schema, others, '$1')}) a)`
-      : '(select unnest($2::uuid[]) as id limit $1)';
-  return db.query(
-    `select j.status, count(*)::int as count from ${source} l join ${schema}.jobs j on j.id = l.id where true${text}
-      group by j.status order by count(*) desc, j.status`,
-    [all, ...values],
-  );
+  const { text, parameters } = conditionsOf({ ...filter, statuses: others });
+  const isNamed = filter.ids !== undefined;
+  const count = new Statement(`
+    select j.status, count(*)::int as count
+      from ${isNamed ? '(select unnest(:ids::uuid[]) as id)' : distinctUnfinished(others)} l
+      join ${tenant}.jobs j on j.id = l.id
+     where true${text}
+     group by j.status
+     order by count(*) desc, j.status`);
+  return count.query(db, schema, { ...parameters, max: isNamed ? undefined : maxInt4 });
+}
+
+function distinctUnfinished(of: readonly Status[]): string {
+  return `(select distinct id from (${unfinishedIds(of)}) a)`;
 }
 
 function isUnfinished(status: Status): boolean {
@@ -111,21 +116,22 @@ export interface NewOperation {
   canary?: boolean | undefined;
 }
 
+const insertOperation = statement(`
+  insert into ${tenant}.operations (id, action, filter, author, reason, matched, canary)
+  values (:id, :action, :filter, :author, :reason, :matched, :canary)
+  returning ${columnList(operations, operationSelection)}`);
+
 export async function createOperation(db: Queryable, schema: Schema, given: NewOperation): Promise<Operation> {
   const matched = await countJobs(db, schema, eligible(given.action, given.filter));
-  const [operation] = await db.query<Operation>(
-    `insert into ${schema}.operations (id, action, filter, author, reason, matched, canary)
-     values ($1, $2, $3, $4, $5, $6, $7) returning ${columnList(operations, operationSelection)}`,
-    [
-      uuidv7(),
-      given.action,
-      JSON.stringify(given.filter),
-      given.author ?? null,
-      given.reason ?? null,
-      matched,
-      given.canary ? 'waiting' : null,
-    ],
-  );
+  const [operation] = await insertOperation.query<Operation>(db, schema, {
+    id: uuidv7(),
+    action: given.action,
+    filter: JSON.stringify(given.filter),
+    author: given.author ?? null,
+    reason: given.reason ?? null,
+    matched,
+    canary: given.canary ? 'waiting' : null,
+  });
   return operation as Operation;
 }
 
@@ -143,10 +149,9 @@ export async function listOperations(
   return (await pageBefore(db, schema, page)) as Operation[];
 }
 
-const action = 'resume';
-const filter = { holdKind: 'drain' } as const;
+const drained = { action: 'resume', filter: { holdKind: 'drain' } } as const;
 
-/** How many jobs the operations are about. */
+/** Resumes the jobs that shutdowns have paused, with one operation per tenant. Returns the number of those jobs. */
 export async function resumeDrainedJobs(
   db: Queryable,
   tenants: readonly Pick<Tenant, 'schema'>[],
@@ -154,11 +159,10 @@ export async function resumeDrainedJobs(
 ): Promise<number> {
   let jobs = 0;
   for (const { schema } of tenants) {
-    const count = await countJobs(db, schema, eligible(action, filter));
+    const count = await countJobs(db, schema, eligible(drained.action, drained.filter));
     if (count === 0) continue;
     await createOperation(db, schema, {
-      action,
-      filter,
+      ...drained,
       author: `worker:${workerId}`,
       reason: 'started again after a drain',
     });

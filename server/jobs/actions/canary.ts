@@ -2,12 +2,14 @@
 // target is paused meanwhile; lanes/canary.ts ends the pause when the job has succeeded.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { recordEvent } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { becomesHead, lockTargets } from '../lanes/lane.ts';
-import { isHold, type LaneJob, laneColumns, readHeads } from '../lanes/read-lanes.ts';
+import { type LaneJob, laneColumns, readHeads } from '../lanes/read-lanes.ts';
 import { mustFindTarget, type Target, type TargetRequest } from '../lanes/target.ts';
+import { holdsLane } from '../model/job.ts';
 import { isOnHold, ownedStatuses } from '../model/states.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { applyTransition } from '../transition.ts';
@@ -26,9 +28,9 @@ export async function startCanary(db: Database, schema: Schema, request: CanaryR
       await lockTargets(tx, schema, [request.targetId]);
       const target = await mustFindTarget(tx, schema, request.targetId);
       const chosen = request.jobId;
-      if (target.canary_job_id !== null && (chosen ?? target.canary_job_id) === target.canary_job_id) return target;
-      if (target.canary_job_id !== null) {
-        throw problem('CONFLICT', `Job ${target.canary_job_id} is the canary of target ${target.id}.`);
+      if (target.canaryJobId !== null && (chosen ?? target.canaryJobId) === target.canaryJobId) return target;
+      if (target.canaryJobId !== null) {
+        throw problem('CONFLICT', `Job ${target.canaryJobId} is the canary of target ${target.id}.`);
       }
       const job = await chooseJob(tx, schema, target);
       if (chosen !== undefined && chosen !== job.id) {
@@ -56,7 +58,7 @@ export async function resumeAsCanary(db: Database, schema: Schema, request: Acti
 async function chooseJob(tx: Queryable, schema: Schema, target: Target): Promise<LaneJob> {
   const head = (await readHeads(tx, schema, [target.id])).get(target.id);
   if (head === undefined) {
-    const next = target.paused_at === null ? undefined : await firstInLine(tx, schema, target.id);
+    const next = target.pausedAt === null ? undefined : await firstInLine(tx, schema, target.id);
     if (next === undefined) throw problem('CONFLICT', `Target ${target.id} has no job that waits.`);
     return next;
   }
@@ -66,18 +68,37 @@ async function chooseJob(tx: Queryable, schema: Schema, target: Target): Promise
       job_status: head.status,
     });
   }
-  if (isHold(head) || target.paused_at !== null) return head;
+  if (holdsLane(head) || target.pausedAt !== null) return head;
   throw problem('CONFLICT', `Target ${target.id} is neither held nor paused: its next job runs anyway.`);
 }
 
+const firstStatement = statement(`
+  select ${laneColumns}
+    from ${tenant}.jobs j
+   where j.target_id = :targetId
+     and j.lane_rank is not null
+   order by j.lane_rank, j.lane_seq
+   limit 1
+     for update`);
+
 async function firstInLine(tx: Queryable, schema: Schema, targetId: string): Promise<LaneJob | undefined> {
-  const [job] = await tx.query<LaneJob>(
-    `select ${laneColumns} from ${schema}.jobs j where j.target_id = $1 and j.lane_rank is not null
-      order by j.lane_rank, j.lane_seq limit 1 for update`,
-    [targetId],
-  );
+  const [job] = await firstStatement.query<LaneJob>(tx, schema, { targetId });
   return job;
 }
+
+const pauseStatement = statement(`
+  update ${tenant}.targets
+     set paused_at = now(),
+         paused_by = :author,
+         pause_reason = :reason,
+         canary_job_id = :jobId,
+         canary_paused = true
+   where id = :targetId`);
+
+const chooseStatement = statement(`
+  update ${tenant}.targets
+     set canary_job_id = :jobId
+   where id = :targetId`);
 
 async function pauseForCanary(
   tx: Queryable,
@@ -87,15 +108,11 @@ async function pauseForCanary(
   jobId: string,
 ): Promise<void> {
   const { reason, author, actor } = request;
-  if (target.paused_at === null) {
-    await tx.query(
-      `update ${schema}.targets
-          set paused_at = now(), paused_by = $2, pause_reason = $3, canary_job_id = $4, canary_paused = true
-        where id = $1`,
-      [target.id, author ?? actor, reason ?? null, jobId],
-    );
+  if (target.pausedAt === null) {
+    const pause = { targetId: target.id, author: author ?? actor, reason: reason ?? null, jobId };
+    await pauseStatement.query(tx, schema, pause);
   } else {
-    await tx.query(`update ${schema}.targets set canary_job_id = $2 where id = $1`, [target.id, jobId]);
+    await chooseStatement.query(tx, schema, { targetId: target.id, jobId });
   }
   await recordEvent(tx, schema, {
     type: 'target.canary_started',
@@ -105,10 +122,13 @@ async function pauseForCanary(
   });
 }
 
+const headStatement = statement(`
+  update ${tenant}.jobs
+     set ${becomesHead}
+   where id = :jobId`);
+
 async function letRun(tx: Queryable, schema: Schema, request: CanaryRequest, job: LaneJob): Promise<void> {
-  if (job.lane_rank !== null) {
-    await tx.query(`update ${schema}.jobs set ${becomesHead} where id = $1`, [job.id]);
-  }
+  if (job.laneRank !== null) await headStatement.query(tx, schema, { jobId: job.id });
   if (!isOnHold(job.status)) return;
   const { targetId, actor } = request;
   const [resumed] = await applyTransition(tx, schema, {

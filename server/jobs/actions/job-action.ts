@@ -2,6 +2,7 @@
 // write, and a refusal that names the last change.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import type { Job } from '../model/job.ts';
@@ -66,18 +67,22 @@ interface LastEvent {
   data: { author?: string } | null;
 }
 
+const lastEventStatement = statement(`
+  select type, actor, at, data
+    from ${tenant}.events
+   where job_id = :jobId
+     and (:types::text[] is null or type = any(:types::text[]))
+   order by seq desc
+   limit 1`);
+
 export async function lastEvent(
   db: Queryable,
   schema: Schema,
   jobId: string,
   types?: string[],
 ): Promise<LastEvent | undefined> {
-  const rows = await db.query<LastEvent>(
-    `select type, actor, at, data from ${schema}.events
-      where job_id = $1 and ($2::text[] is null or type = any($2::text[])) order by seq desc limit 1`,
-    [jobId, types ?? null],
-  );
-  return rows[0];
+  const [event] = await lastEventStatement.query<LastEvent>(db, schema, { jobId, types: types ?? null });
+  return event;
 }
 
 /** The 409 of an action that the job's status does not allow. Names the status and the event that led to it. */

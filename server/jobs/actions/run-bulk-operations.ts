@@ -1,16 +1,17 @@
-// Carries out bulk operations in batches, each job through the action that a person would use. A daemon locks an
+// Runs bulk operations in batches, each job through the action that a person would use. A daemon locks an
 // operation for a limited time: if it dies, another continues after the last job that was counted. Cancels take the newest
 // jobs first, so that canceling a lane starts none of its jobs; resumes take the oldest first, so that lanes keep their
 // order. Jobs enqueued later are not reached.
 import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { isConnectionError } from '../../database/sql-errors.ts';
 import { operations } from '../../database/tables/tenant.ts';
 import { Problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { pageOfHeldIds } from '../read/held-ids.ts';
-import { pageOfIds } from '../read/read-jobs.ts';
+import { pageOfIds } from '../read/page-of-ids.ts';
 import { type CanaryState, eligible, type Operation, operationActor } from './bulk-operations.ts';
 import { advanceCanary } from './operation-canary.ts';
 import { resumeJob } from './resume.ts';
@@ -40,10 +41,9 @@ export interface OperationRun {
 /** Locks one operation of the tenant that no daemon works on, if there is one, and handles up to `batches` batches of it. */
 export async function runOperationsOnce(
   db: Database,
-  tenant: Pick<Tenant, 'schema'>,
+  { schema }: Pick<Tenant, 'schema'>,
   options: { batches?: number; signal?: AbortSignal } = {},
 ): Promise<OperationRun> {
-  const { schema } = tenant;
   let operation = await lockOperation(db, schema);
   let handled = 0;
   if (operation?.canary === 'waiting') {
@@ -63,46 +63,78 @@ export async function runOperationsOnce(
   return { handled, more: operation !== undefined };
 }
 
+const chooseCanary = statement(`
+  update ${tenant}.operations
+     set canary_job_id = :jobId
+   where id = :id
+     and locked_until = :lockedUntil`);
+
+const saveCanary = statement(`
+  with given as (
+    select case when :state = 'waiting' then now() + :pollSeconds * interval '1 second' end as until,
+           case when :state = 'failed' then now() end as ended
+  )
+  update ${tenant}.operations o
+     set canary = :state,
+         done = o.done + case when :state = 'succeeded' and o.canary_job_id is not null then 1 else 0 end,
+         failed = o.failed + case when :state = 'failed' then 1 else 0 end,
+         status = case when :state = 'failed' then 'failed' else o.status end,
+         finished_at = g.ended,
+         locked_until = g.until
+    from given g
+   where o.id = :id
+     and o.locked_until = :lockedUntil
+     and o.status = 'running'`);
+
 /** Advances the canary and stores its state. While it waits, operations of other jobs come first. */
 async function runCanary(db: Database, schema: Schema, operation: LockedOperation): Promise<CanaryState> {
-  const fence = [operation.id, operation.lockedUntil];
+  const { id, lockedUntil } = operation;
   const state = await advanceCanary(db, schema, operation, async (jobId) => {
-    await db.query(`update ${schema}.operations set canary_job_id = $3 where id = $1 and locked_until = $2`, [
-      ...fence,
-      jobId,
-    ]);
+    await chooseCanary.query(db, schema, { id, lockedUntil, jobId });
   });
-  await db.query(
-    `with given as (
-       select case when $3 = 'waiting' then now() + $4 * interval '1 second' end as until,
-              case when $3 = 'failed' then now() end as ended)
-     update ${schema}.operations o
-        set canary = $3,
-            done = o.done + case when $3 = 'succeeded' and o.canary_job_id is not null then 1 else 0 end,
-            failed = o.failed + case when $3 = 'failed' then 1 else 0 end,
-            status = case when $3 = 'failed' then 'failed' else o.status end,
-            finished_at = g.ended,
-            locked_until = g.until
-       from given g
-      where o.id = $1 and o.locked_until = $2 and o.status = 'running'`,
-    [...fence, state, canaryPollSeconds],
-  );
+  await saveCanary.query(db, schema, { id, lockedUntil, state, pollSeconds: canaryPollSeconds });
   return state;
 }
 
+const lockStatement = statement(`
+  with free as (
+    select id, now() + :lockSeconds * interval '1 second' as until
+      from ${tenant}.operations
+     where status = 'running'
+       and (locked_until is null or locked_until < now())
+       and (:id::uuid is null or id = :id)
+     order by locked_until nulls first, id
+     limit 1
+       for update skip locked
+  )
+  update ${tenant}.operations o
+     set locked_until = f.until
+    from free f
+   where o.id = f.id
+  returning ${columnList(operations, columnsOf(operations), 'o')}`);
+
 async function lockOperation(db: Queryable, schema: Schema, id?: string): Promise<LockedOperation | undefined> {
-  const [operation] = await db.query<LockedOperation>(
-    `with free as (
-       select id, now() + $1 * interval '1 second' as until from ${schema}.operations
-        where status = 'running' and (locked_until is null or locked_until < now())
-          and ($2::uuid is null or id = $2)
-        order by locked_until nulls first, id limit 1 for update skip locked)
-     update ${schema}.operations o set locked_until = f.until from free f where o.id = f.id
-     returning ${columnList(operations, columnsOf(operations), 'o')}`,
-    [lockSeconds, id ?? null],
-  );
+  const [operation] = await lockStatement.query<LockedOperation>(db, schema, { lockSeconds, id: id ?? null });
   return operation;
 }
+
+const saveStatement = statement(`
+  with ended as (
+    select now() + :lockSeconds * interval '1 second' as locked_until,
+           case when :isLast then now() end as finished_at
+  )
+  update ${tenant}.operations o
+     set cursor = coalesce(:cursor::uuid, o.cursor),
+         done = o.done + :done::int,
+         failed = o.failed + :failed::int,
+         status = case when :isLast then 'finished' else o.status end,
+         finished_at = e.finished_at,
+         locked_until = e.locked_until
+    from ended e
+   where o.id = :id
+     and o.locked_until = :lockedUntil
+     and o.status = 'running'
+  returning o.id, o.done, o.failed, o.cursor, o.locked_until as "lockedUntil"`);
 
 /** Undefined `next`: the operation is finished, or another daemon has locked it. */
 async function runBatch(
@@ -121,23 +153,15 @@ async function runBatch(
       : await pageOfHeldIds(db, schema, { ...filter, createdBefore }, { limit: batchSize, after: cursor });
   let done = 0;
   for (const jobId of page.ids) if (await act(db, schema, operation, jobId)) done += 1;
-  const [saved] = await db.query<LockedOperation>(
-    `with until as (select now() + $6 * interval '1 second' as at, case when $5 then now() end as ended)
-     update ${schema}.operations o set cursor = coalesce($3::uuid, o.cursor), done = o.done + $4::int, failed = o.failed + $7::int,
-        status = case when $5 then 'finished' else o.status end, finished_at = u.ended, locked_until = u.at
-       from until u
-      where o.id = $1 and o.locked_until = $2 and o.status = 'running'
-     returning o.id, o.done, o.failed, o.cursor, o.locked_until as "lockedUntil"`,
-    [
-      operation.id,
-      operation.lockedUntil,
-      page.next ?? page.ids.at(-1) ?? null,
-      done,
-      page.next === undefined,
-      lockSeconds,
-      page.ids.length - done,
-    ],
-  );
+  const [saved] = await saveStatement.query<LockedOperation>(db, schema, {
+    id: operation.id,
+    lockedUntil: operation.lockedUntil,
+    cursor: page.next ?? page.ids.at(-1) ?? null,
+    done,
+    failed: page.ids.length - done,
+    isLast: page.next === undefined,
+    lockSeconds,
+  });
   const next = saved === undefined || page.next === undefined ? undefined : { ...operation, ...saved };
   return { handled: page.ids.length, next };
 }
@@ -160,9 +184,12 @@ async function act(db: Database, schema: Schema, operation: LockedOperation, job
   }
 }
 
+const releaseStatement = statement(`
+  update ${tenant}.operations
+     set locked_until = null
+   where id = :id
+     and locked_until = :lockedUntil`);
+
 async function releaseOperation(db: Queryable, schema: Schema, operation: LockedOperation): Promise<void> {
-  await db.query(`update ${schema}.operations set locked_until = null where id = $1 and locked_until = $2`, [
-    operation.id,
-    operation.lockedUntil,
-  ]);
+  await releaseStatement.query(db, schema, { id: operation.id, lockedUntil: operation.lockedUntil });
 }

@@ -3,9 +3,11 @@
 
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
+import { fence } from '../claim/lease.ts';
 import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { allows, heldStatuses, statusIn } from '../model/states.ts';
@@ -81,6 +83,35 @@ async function cancelNow(
   });
 }
 
+const flagStatement = statementVariants<{ intent: StopIntent }>(
+  ({ intent }) => `
+  with given as (
+    select :detail::jsonb || jsonb_build_object('actor', :actor::text, 'at', now()) as detail
+  ),
+  flagged as (
+    update ${tenant}.jobs j
+       set cancel_requested = true,
+           cancel_intent = :intent,
+           cancel_detail = g.detail,
+           updated_at = now()
+      from given g
+     where ${fence}
+       and (j.cancel_intent is null or j.cancel_intent = 'pause')
+    returning j.id, j.target_id, j.attempt, j.lease_id, j.cancel_detail
+  ),
+  recorded as (
+    ${insertEvents(tenant, {
+      source: 'flagged',
+      type: `'job.${intent}_requested'`,
+      actor: ':actor',
+      from: `'RUNNING'`,
+      to: `'RUNNING'`,
+      data: ':detail::jsonb',
+    })}
+  )
+  select cancel_detail from flagged`,
+);
+
 /** Flags a running job. A cancel overrides a pause; a pause does not override a cancel. */
 async function requestStop(
   db: Database,
@@ -97,32 +128,13 @@ async function requestStop(
       last_event: event && { type: event.type, actor: event.actor, at: event.at, author: event.data?.author },
     });
   }
-  const rows = await db.query<{ cancel_detail: Job['cancelDetail'] }>(
-    `with given as (select $3::jsonb || jsonb_build_object('actor', $4::text, 'at', now()) as detail),
-     flagged as (
-       update ${schema}.jobs j
-          set cancel_requested = true,
-              cancel_intent = $2,
-              cancel_detail = g.detail,
-              updated_at = now()
-         from given g
-        where j.id = $1
-          and j.lease_id = $5
-          and j.status = 'RUNNING'
-          and (j.cancel_intent is null or j.cancel_intent = 'pause')
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.cancel_detail),
-     recorded as (${insertEvents(schema, {
-       source: 'flagged',
-       type: `'job.${intent}_requested'`,
-       actor: '$4',
-       from: `'RUNNING'`,
-       to: `'RUNNING'`,
-       data: '$3::jsonb',
-     })})
-     select cancel_detail from flagged`,
-    [job.id, intent, JSON.stringify(eventData(request)), request.actor, job.leaseId],
-  );
-  const row = rows[0];
+  const [row] = await flagStatement({ intent }).query<{ cancel_detail: Job['cancelDetail'] }>(db, schema, {
+    jobId: job.id,
+    leaseId: job.leaseId,
+    intent,
+    detail: JSON.stringify(eventData(request)),
+    actor: request.actor,
+  });
   if (row === undefined) return undefined;
   return { job: { ...job, cancelRequested: true, cancelIntent: intent, cancelDetail: row.cancel_detail }, done: false };
 }

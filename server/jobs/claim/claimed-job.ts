@@ -2,12 +2,12 @@
 // needs, and columns that have their default in almost every job travel together in one value that is mostly null.
 import {
   blankJob,
-  columnList,
   defaultOf,
   isNullable,
   type JobColumn,
   requestColumns,
   sqlName,
+  sqlNames,
 } from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
 
@@ -33,7 +33,7 @@ function hasDefault(column: JobColumn): string {
 }
 
 /** For the UPDATE of a claim, over `j`: the columns only, because a cluster allows no function on them in RETURNING. */
-export const returningClaimed = columnList([...always, ...defaultedColumns], 'j');
+export const returningClaimed = sqlNames([...always, ...defaultedColumns], 'j');
 
 /** SELECT list over the CTE `claimed`. Jobs that start share the time at which they do: the first row has it for all. */
 export function claimedColumns(starts: boolean): string {

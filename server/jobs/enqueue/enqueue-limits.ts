@@ -1,6 +1,7 @@
 // Limits of what may be enqueued: the bytes of a payload or another JSON value, and `max_queued`, how many jobs of a
 // tenant may wait at once, whether requests, schedules or handlers enqueue them.
 import type { Queryable } from '../../database/database.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { waitingStatuses } from '../model/states.ts';
@@ -58,20 +59,25 @@ export class QueueLimit {
   }
 }
 
+const countStatement = statement(`
+  select count(*)::int as count
+    from (${unfinishedIds(waitingStatuses)}) w`);
+
 async function countWaiting(db: Queryable, { schema }: Tenant, max: number): Promise<number> {
-  const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from (${unfinishedIds(schema, waitingStatuses, '$1')}) w`,
-    [max + 1],
-  );
+  const [row] = await countStatement.query<{ count: number }>(db, schema, { max: max + 1 });
   return row?.count ?? 0;
 }
+
+const knownKeysStatement = statement(`
+  select id
+    from ${tenant}.jobs
+   where client_request_id = any(:keys::text[])`);
 
 /** How many of them do not exist yet. */
 async function countNew(db: Queryable, { schema }: Tenant, jobs: readonly KeyedJob[]): Promise<number> {
   const keys = jobs.flatMap((job) => job.clientRequestId ?? []);
   if (keys.length === 0) return jobs.length;
-  const known = await db.query(`select id from ${schema}.jobs where client_request_id = any($1::text[])`, [keys]);
-  return jobs.length - known.length;
+  return jobs.length - (await knownKeysStatement.query(db, schema, { keys })).length;
 }
 
 export const payloadLimitBytes = 1_048_576;

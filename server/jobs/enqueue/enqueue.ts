@@ -4,6 +4,7 @@ import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { dueMessage, wakeChannel } from '../../database/notifications.ts';
+import { statement } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -11,9 +12,9 @@ import { insertPhases } from '../attempt/phases.ts';
 import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
 import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
 import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
-import { type Job, type JobRow, priorityRank, toJob } from '../model/job.ts';
+import { type Job, priorityRank } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
-import { jobSource, leaseColumns, summaryColumns } from '../read/read-jobs.ts';
+import { readJobsByRequestIds } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
 type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };
@@ -129,7 +130,7 @@ async function enqueueStarted(
 
 /** `enqueue` inside the caller's transaction. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
-  const future = await findFutureJobs(tx, newJobs);
+  const future = await findFutureJobs(tx, schema, newJobs);
   const placed = await placeInLanes(tx, schema, newJobs, future, actor);
   return insertPlaced(tx, schema, newJobs, placed, actor);
 }
@@ -144,7 +145,7 @@ export async function enqueueInCallersTransaction(
   newJobs: NewJob[],
   actor: string,
 ): Promise<Enqueued[]> {
-  const future = await findFutureJobs(tx, newJobs);
+  const future = await findFutureJobs(tx, tenant.schema, newJobs);
   const placed = newJobs.map((job, position) => {
     const waits = future.has(position) || job.targetId !== undefined;
     return place(job, waits ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
@@ -236,14 +237,20 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | null, 
   return row as unknown as PlacedJob;
 }
 
+const futureStatement = statement(`
+  select position
+    from unnest(:positions::int[], :times::timestamptz[]) as t(position, run_at)
+   where run_at > now()`);
+
 /** The positions of jobs that are not due yet by the database's clock. */
-async function findFutureJobs(tx: Queryable, jobs: NewJob[]): Promise<Set<number>> {
+async function findFutureJobs(tx: Queryable, schema: Schema, jobs: NewJob[]): Promise<Set<number>> {
   const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
   if (timed.length === 0) return new Set();
-  const rows = await tx.query<{ position: number }>(
-    'select position from unnest($1::int[], $2::timestamptz[]) as t(position, run_at) where run_at > now()',
-    [timed.map((t) => t.position), timed.map((t) => t.runAt)],
-  );
+  const positions = timed.map((t) => t.position);
+  const rows = await futureStatement.query<{ position: number }>(tx, schema, {
+    positions,
+    times: timed.map((t) => t.runAt),
+  });
   return new Set(rows.map((row) => row.position));
 }
 
@@ -281,10 +288,11 @@ async function placeInLanes(
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
   // The documents of one job are small enough to read with it; a repeated batch could bring a gigabyte of them.
-  const columns = rows.length === 1 ? 'j.*' : `${summaryColumns}, j.request_hash`;
-  const found = await tx.query<JobRow>(
-    `select ${columns}, ${leaseColumns} from ${jobSource(schema)} where j.client_request_id = any($1::text[])`,
-    [rows.map((row) => row.clientRequestId)],
+  const found = await readJobsByRequestIds(
+    tx,
+    schema,
+    rows.map((row) => row.clientRequestId as string),
+    { withDocuments: rows.length === 1 },
   );
-  return new Map(found.map((row) => [row.client_request_id as string, toJob(row)]));
+  return new Map(found.map((job) => [job.clientRequestId as string, job]));
 }

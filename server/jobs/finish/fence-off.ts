@@ -3,8 +3,9 @@
 // renews the new lease until the handler returns; if the process dies, the lease expires and the sweeper ends the attempt.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { endLeases, type HeldJob, insertLease, isHeld } from '../claim/lease.ts';
+import { endLeases, fence, type HeldJob, insertLease, isHeld } from '../claim/lease.ts';
 import type { StoredHold } from '../model/job.ts';
 
 export interface Fence {
@@ -15,42 +16,46 @@ export interface Fence {
   hold: StoredHold;
 }
 
+const newLease = { lease: ':newLeaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
+
+const fenceStatement = statement(`
+  with given as (
+    select :hold::jsonb || jsonb_build_object('since', now()) as hold
+  ),
+  fenced as (
+    update ${tenant}.jobs j
+       set lease_id = ${newLease.lease},
+           hold = g.hold,
+           updated_at = now()
+      from given g
+     where ${fence}
+    returning j.id, j.target_id, j.attempt, j.lease_id
+  ),
+  leased as (${insertLease(tenant, 'local', newLease, 'fenced')}
+  ),
+  ${endLeases(tenant, 'array(select :leaseId::uuid from fenced)', 'fenced')},
+  recorded as (
+    ${insertEvents(tenant, {
+      source: 'fenced',
+      type: `'job.handler_unresponsive'`,
+      actor: `'worker:' || ${newLease.owner}`,
+      from: `'RUNNING'`,
+      to: `'RUNNING'`,
+      data: ':eventData::jsonb',
+    })}
+  )
+  select id from fenced`);
+
 /** False: the lease no longer owned the job. Can be repeated with the same fence if the answer was lost. */
-export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, fence: Fence): Promise<boolean> {
-  const { leaseId, owner, leaseSeconds, hold } = fence;
-  const { outcome: _, ...shown } = hold;
-  const rows = await db.query(
-    `with given as (select $6::jsonb || jsonb_build_object('since', now()) as hold),
-     fenced as (
-       update ${schema}.jobs j
-          set lease_id = $3::uuid,
-              hold = g.hold,
-              updated_at = now()
-         from given g
-        where j.id = $1
-          and j.lease_id = $2::uuid
-          and j.status = 'RUNNING'
-       returning j.id, j.target_id, j.attempt, j.lease_id),
-     leased as (${insertLease(schema, 'local', { lease: '$3::uuid', owner: '$4::text', seconds: '$5' }, 'fenced')}),
-     ${endLeases(schema, 'array(select $2::uuid from fenced)', 'fenced')},
-     recorded as (${insertEvents(schema, {
-       source: 'fenced',
-       type: `'job.handler_unresponsive'`,
-       actor: `'worker:' || $4::text`,
-       from: `'RUNNING'`,
-       to: `'RUNNING'`,
-       data: '$7::jsonb',
-     })})
-     select id from fenced`,
-    [
-      held.jobId,
-      held.leaseId,
-      leaseId,
-      owner,
-      leaseSeconds,
-      JSON.stringify(hold),
-      JSON.stringify({ ...shown, fenced_lease_id: held.leaseId }),
-    ],
-  );
-  return rows.length > 0 || isHeld(db, schema, { jobId: held.jobId, leaseId });
+export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, given: Fence): Promise<boolean> {
+  const { outcome: _, ...shown } = given.hold;
+  const rows = await fenceStatement.query(db, schema, {
+    ...held,
+    newLeaseId: given.leaseId,
+    owner: given.owner,
+    leaseSeconds: given.leaseSeconds,
+    hold: JSON.stringify(given.hold),
+    eventData: JSON.stringify({ ...shown, fenced_lease_id: held.leaseId }),
+  });
+  return rows.length > 0 || isHeld(db, schema, { jobId: held.jobId, leaseId: given.leaseId });
 }

@@ -4,7 +4,7 @@
 import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import type { BoundStatement } from '../../database/sql.ts';
+import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
@@ -152,6 +152,22 @@ function supersededByStopRequest(items: FinishedAttempt[], { accepted }: Written
   return items.filter((item) => stopRequestGuard[item.outcome.kind] !== undefined && !accepted.has(item.jobId));
 }
 
+interface StopRequestRow {
+  id: string;
+  lease_id: string;
+  intent: StopIntent;
+  detail: CancelDetail | null;
+}
+
+const requestsStatement = statement(`
+  select id, lease_id, cancel_intent as intent, cancel_detail as detail
+    from ${tenant}.jobs
+   where id = any(:jobIds::uuid[])
+     and status = 'RUNNING'
+     and cancel_intent is not null
+   order by id
+     for update`);
+
 /** Ends those attempts as requested. */
 async function finishAsRequested(
   tx: Queryable,
@@ -159,11 +175,7 @@ async function finishAsRequested(
   items: FinishedAttempt[],
   { actor, endedLeases = [] }: FinishOptions,
 ): Promise<Written> {
-  const rows = await tx.query<{ id: string; lease_id: string; intent: StopIntent; detail: CancelDetail | null }>(
-    `select id, lease_id, cancel_intent as intent, cancel_detail as detail from ${schema}.jobs
-      where id = any($1::uuid[]) and status = 'RUNNING' and cancel_intent is not null order by id for update`,
-    [items.map((item) => item.jobId)],
-  );
+  const rows = await requestsStatement.query<StopRequestRow>(tx, schema, { jobIds: items.map((item) => item.jobId) });
   const byId = new Map(rows.map((row) => [row.id, row]));
   const requested = items.flatMap((item): FinishedAttempt[] => {
     const row = byId.get(item.jobId);

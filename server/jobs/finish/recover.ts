@@ -1,9 +1,13 @@
 // Ends leases and claims whose holder is gone. Each lease is handled in a transaction of its own and checked again under
-// its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten.
+// its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten. The jobs
+// themselves end through finish.ts.
 
 import type { Database, Queryable } from '../../database/database.ts';
+import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
+import { jobs } from '../../database/tables/tenant.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { attemptsLeft, isTimedOutSql, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
@@ -20,6 +24,16 @@ export interface ExpiredLease {
   job_ids: string[];
 }
 
+/** @internal */
+export const expiredLeases = statement(`
+  select id, kind, owner, job_ids
+    from ${tenant}.leases
+   where state = 'ACTIVE'
+     and expires_at < now() - :graceSeconds::float8 * interval '1 second'
+     and id > :after
+   order by id
+   limit :limit`);
+
 export async function findExpiredLeases(
   db: Queryable,
   schema: Schema,
@@ -27,17 +41,21 @@ export async function findExpiredLeases(
   after: string,
   limit: number,
 ): Promise<ExpiredLease[]> {
-  return db.query<ExpiredLease>(
-    `select id, kind, owner, job_ids
-       from ${schema}.leases
-      where state = 'ACTIVE'
-        and expires_at < now() - $1::float8 * interval '1 second'
-        and id > $2
-      order by id
-      limit $3`,
-    [graceSeconds, after, limit],
-  );
+  return expiredLeases.query<ExpiredLease>(db, schema, { graceSeconds, after, limit });
 }
+
+const timedOutLeases = statement(`
+  select l.id, l.kind, l.owner, l.job_ids
+    from ${tenant}.leases l
+    join ${tenant}.jobs j
+      on j.id = l.job_ids[1]
+     and j.lease_id = l.id
+     and j.status = 'RUNNING'
+   where l.state = 'ACTIVE'
+     and l.kind = 'remote'
+     and ${isTimedOutSql(':defaultSeconds::float8')}
+   order by l.id
+   limit :limit`);
 
 /** Remote leases whose attempt has run longer than its job allows. Daemons stop their own attempts themselves. */
 export async function findTimedOutLeases(
@@ -46,17 +64,7 @@ export async function findTimedOutLeases(
   defaultSeconds: number,
   limit: number,
 ): Promise<ExpiredLease[]> {
-  return db.query<ExpiredLease>(
-    `select l.id, l.kind, l.owner, l.job_ids
-       from ${schema}.leases l
-       join ${schema}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id and j.status = 'RUNNING'
-      where l.state = 'ACTIVE'
-        and l.kind = 'remote'
-        and ${isTimedOutSql('$2::float8')}
-      order by l.id
-      limit $1`,
-    [limit, defaultSeconds],
-  );
+  return timedOutLeases.query<ExpiredLease>(db, schema, { defaultSeconds, limit });
 }
 
 export interface Recovered {
@@ -95,55 +103,56 @@ interface LeaseEnd {
   decide(job: Job): Outcome;
 }
 
+/** @internal */
+export const ownedJobs = statement(`
+  select ${columnList(jobs, columnsOf(jobs), 'j')}
+    from ${tenant}.jobs j
+   where j.id = any(:jobIds::uuid[])
+     and j.lease_id = :leaseId
+     and ${statusIn(ownedStatuses, 'j.status')}`);
+
+/** @internal */
+export const endStatement = statement(`
+  with e as (
+    select id
+      from ${tenant}.leases
+     where id = :leaseId
+       and state = 'ACTIVE'
+       and (:overdueSeconds::float8 is null or expires_at < now() - :overdueSeconds::float8 * interval '1 second')
+       for update skip locked
+  )
+  update ${tenant}.leases l
+     set state = :state,
+         released_at = now(),
+         release_status = :releaseStatus
+    from e
+   where l.id = e.id
+  returning l.id`);
+
+const deleteClaim = statement(`delete from ${tenant}.leases where id = :leaseId`);
+
 async function endLease(db: Database, schema: Schema, lease: ExpiredLease, end: LeaseEnd): Promise<Recovered> {
+  const leaseId = lease.id;
   return retryConflicts(() =>
     db.transaction(async (tx) => {
-      const owned = await readOwned(tx, schema, lease);
+      const owned = (await ownedJobs.query<JobRow>(tx, schema, { jobIds: lease.job_ids, leaseId })).map(toJob);
       // The order of every change of a lane: target, lease, job.
       await lockTargets(tx, schema, distinctTargets(owned));
-      const ended = await tx.query(
-        `with e as (
-           select id
-             from ${schema}.leases
-            where id = $1
-              and state = 'ACTIVE'
-              and ($2::float8 is null or expires_at < now() - $2::float8 * interval '1 second')
-              for update skip locked)
-         update ${schema}.leases l
-            set state = $3,
-                released_at = now(),
-                release_status = $4
-           from e
-          where l.id = e.id
-         returning l.id`,
-        [
-          lease.id,
-          end.overdueSeconds ?? null,
-          // If all its jobs have ended nothing was lost: its holder only failed to release it.
-          owned.length > 0 ? 'EXPIRED' : 'RELEASED',
-          end.releaseStatus ?? null,
-        ],
-      );
+      const ended = await endStatement.query(tx, schema, {
+        leaseId,
+        overdueSeconds: end.overdueSeconds ?? null,
+        // If all its jobs have ended nothing was lost: its holder only failed to release it.
+        state: owned.length > 0 ? 'EXPIRED' : 'RELEASED',
+        releaseStatus: end.releaseStatus ?? null,
+      });
       if (ended.length === 0) return { jobs: 0, failed: 0 };
       if (lease.kind !== 'claim') return finishLost(tx, schema, lease, owned, end);
-      const jobs = await requeueClaims(tx, schema, lease, owned, end.actor);
+      const requeued = await requeueClaims(tx, schema, lease, owned, end.actor);
       // Leases stay as the record of who ran what. A claim ran nothing.
-      await tx.query(`delete from ${schema}.leases where id = $1`, [lease.id]);
-      return { jobs, failed: 0 };
+      await deleteClaim.query(tx, schema, { leaseId });
+      return { jobs: requeued, failed: 0 };
     }),
   );
-}
-
-async function readOwned(tx: Queryable, schema: Schema, lease: ExpiredLease): Promise<Job[]> {
-  const rows = await tx.query<JobRow>(
-    `select *
-       from ${schema}.jobs
-      where id = any($1::uuid[])
-        and lease_id = $2
-        and ${statusIn(ownedStatuses)}`,
-    [lease.job_ids, lease.id],
-  );
-  return rows.map(toJob);
 }
 
 async function finishLost(

@@ -2,6 +2,7 @@
 // that no index shows.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
 import { isDueOutOfLine, takeLaneNumbers } from '../lanes/lane.ts';
@@ -9,25 +10,35 @@ import type { Job, JobError } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { applyTransition, type LaneNumber, transition } from '../transition.ts';
 
-type DueJob = Pick<Job, 'id' | 'targetId'>;
+type WaitingJob = Pick<Job, 'id' | 'targetId'>;
+
+const dueStatement = statement(`
+  select j.id, j.target_id as "targetId"
+    from ${tenant}.jobs j
+   where ${transition('becomeDue').guard()}
+     and j.run_at <= now()
+   order by j.run_at, j.id
+   limit :limit`);
 
 /**
  * Queues up to `limit` due jobs: a retry has kept its lane, a scheduled job joins the line now. Returns how many; a full
  * batch means that there may be more.
  */
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
-  const due = await db.query<DueJob>(
-    `select j.id, j.target_id as "targetId"
-       from ${schema}.jobs j
-      where ${transition('becomeDue').guard()}
-        and j.run_at <= now()
-      order by j.run_at, j.id
-      limit $1`,
-    [limit],
-  );
+  const due = await dueStatement.query<WaitingJob>(db, schema, { limit });
   if (due.length === 0) return 0;
   return retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, due, actor)));
 }
+
+const dueOfLanesStatement = statement(`
+  select id, target_id as "targetId"
+    from ${tenant}.jobs
+   where target_id = any(:targetIds::text[])
+     and ${isDueOutOfLine}
+   order by run_at, id
+   limit :limit`);
+// More than a transaction of a caller enqueues for one lane; after an outage the rest follows as usual.
+const maxDueOfLanes = 1000;
 
 /** Queues the due jobs of these lanes, in the caller's transaction, which has locked them. */
 export async function queueDueJobsOf(
@@ -36,22 +47,11 @@ export async function queueDueJobsOf(
   targetIds: readonly string[],
   actor: string,
 ): Promise<void> {
-  const due = await tx.query<DueJob>(
-    `select id, target_id as "targetId"
-       from ${schema}.jobs
-      where target_id = any($1::text[])
-        and ${isDueOutOfLine}
-      order by run_at, id
-      limit ${maxDueOfLanes}`,
-    [targetIds],
-  );
+  const due = await dueOfLanesStatement.query<WaitingJob>(tx, schema, { targetIds, limit: maxDueOfLanes });
   if (due.length > 0) await queueJobs(tx, schema, due, actor);
 }
 
-// More than a transaction of a caller enqueues for one lane; after an outage the rest follows as usual.
-const maxDueOfLanes = 1000;
-
-async function queueJobs(tx: Queryable, schema: Schema, due: DueJob[], actor: string): Promise<number> {
+async function queueJobs(tx: Queryable, schema: Schema, due: WaitingJob[], actor: string): Promise<number> {
   const ids = await applyTransition(tx, schema, {
     name: 'becomeDue',
     jobs: due,
@@ -63,7 +63,7 @@ async function queueJobs(tx: Queryable, schema: Schema, due: DueJob[], actor: st
 }
 
 /** Takes a number in its lane for each job, in the order of `due`; a job without a lane gets 0. */
-async function numberJobs(tx: Queryable, schema: Schema, due: DueJob[]): Promise<LaneNumber[]> {
+async function numberJobs(tx: Queryable, schema: Schema, due: WaitingJob[]): Promise<LaneNumber[]> {
   const counts = new Map<string, number>();
   for (const { targetId } of due) if (targetId !== null) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
   const lanes = await takeLaneNumbers(tx, schema, counts);
@@ -76,30 +76,29 @@ async function numberJobs(tx: Queryable, schema: Schema, due: DueJob[]): Promise
   });
 }
 
+const nextDueStatement = statement(`
+  select extract(epoch from (min(run_at) - now()))::float8 * 1000 as ms
+    from ${tenant}.jobs
+   where status = 'PENDING'`);
+
 /** When the next PENDING job is due, in milliseconds from now by the database's clock. */
 export async function nextDueInMs(db: Queryable, schema: Schema): Promise<number | undefined> {
-  const rows = await db.query<{ ms: number | null }>(
-    `select extract(epoch from (min(run_at) - now()))::float8 * 1000 as ms
-       from ${schema}.jobs
-      where status = 'PENDING'`,
-  );
-  const ms = rows[0]?.ms;
+  const [row] = await nextDueStatement.query<{ ms: number | null }>(db, schema, {});
+  const ms = row?.ms;
   return ms === null || ms === undefined ? undefined : Math.max(0, ms);
 }
 
-type OverdueJob = Pick<Job, 'id' | 'targetId'>;
+const overdueStatement = statement(`
+  select j.id, j.target_id as "targetId"
+    from ${tenant}.jobs j
+   where ${transition('expire').guard()}
+     and j.expires_at is not null
+     and j.expires_at < now()
+   order by j.expires_at
+   limit :limit`);
 
 export async function expireWaitingJobs(db: Database, schema: Schema, actor: string, limit = 200): Promise<number> {
-  const overdue = await db.query<OverdueJob>(
-    `select j.id, j.target_id as "targetId"
-       from ${schema}.jobs j
-      where ${transition('expire').guard()}
-        and j.expires_at is not null
-        and j.expires_at < now()
-      order by j.expires_at
-      limit $1`,
-    [limit],
-  );
+  const overdue = await overdueStatement.query<WaitingJob>(db, schema, { limit });
   const error = jobError('EXPIRED', 'The job was not started before it expired.');
   return failJobs(db, schema, overdue, 'j.expires_at < now()', error, actor);
 }
@@ -113,6 +112,31 @@ export interface OrphanScan {
   next: string | undefined;
 }
 
+interface ScannedSlice {
+  rows: number;
+  last: string | null;
+  waiting: WaitingJob[];
+  unleased: string[];
+}
+
+const orphanStatement = statement(`
+  with j as materialized (
+    select id, target_id, status, run_at, lease_id
+      from ${tenant}.jobs
+     where id > :from
+     order by id
+     limit :slice
+  )
+  select (select count(*)::int from j) as rows,
+         (select id from j order by id desc limit 1) as last,
+         coalesce(
+           (select jsonb_agg(jsonb_build_object('id', id, 'targetId', target_id))
+              from j
+             where status = 'PENDING'
+               and run_at < now() - :afterSeconds::float8 * interval '1 second'),
+           '[]') as waiting,
+         array(select j.id from j where ${hasNoLease(tenant)}) as unleased`);
+
 /**
  * Reads one slice of all jobs, in id order, for what no index shows and should never be there: an owned job without an
  * active lease, a PENDING one long past its time.
@@ -123,22 +147,11 @@ export async function repairOrphans(
   options: { actor: string; afterSeconds: number; leaseSeconds: number; from: string; slice?: number },
 ): Promise<OrphanScan> {
   const slice = options.slice ?? 5000;
-  const [scanned] = await db.query<{ rows: number; last: string | null; waiting: OverdueJob[]; unleased: string[] }>(
-    `with j as materialized (
-       select id, target_id, status, run_at, lease_id
-         from ${schema}.jobs
-        where id > $1
-        order by id
-        limit $2)
-     select (select count(*)::int from j) as rows,
-            (select id from j order by id desc limit 1) as last,
-            coalesce((select jsonb_agg(jsonb_build_object('id', id, 'targetId', target_id))
-                        from j
-                       where status = 'PENDING'
-                         and run_at < now() - $3::float8 * interval '1 second'), '[]') as waiting,
-            array(select j.id from j where ${hasNoLease(schema)}) as unleased`,
-    [options.from, slice, options.afterSeconds],
-  );
+  const [scanned] = await orphanStatement.query<ScannedSlice>(db, schema, {
+    from: options.from,
+    slice,
+    afterSeconds: options.afterSeconds,
+  });
   const { rows, last, waiting, unleased } = scanned ?? { rows: 0, last: null, waiting: [], unleased: [] };
   const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.
@@ -152,7 +165,7 @@ export async function repairOrphans(
 async function failJobs(
   db: Database,
   schema: Schema,
-  jobs: OverdueJob[],
+  jobs: WaitingJob[],
   extraGuard: string,
   error: JobError,
   actor: string,

@@ -72,6 +72,15 @@ export function canaryOverdueSql(schema: string): string {
                    where t.canary_job_id is not null and ${isDecided})`;
 }
 
+const overdueStatement = statement(`
+  select t.id
+    from ${tenant}.targets t
+    join ${tenant}.jobs j on j.id = t.canary_job_id
+   where t.canary_job_id is not null
+     and ${isDecided}
+   order by t.id
+   limit :limit`);
+
 /** For the sweeper. Returns how many were concluded. */
 export async function concludeOverdueCanaries(
   db: Database,
@@ -79,11 +88,7 @@ export async function concludeOverdueCanaries(
   actor: string,
   limit = 100,
 ): Promise<number> {
-  const overdue = await db.query<{ id: string }>(
-    `select t.id from ${schema}.targets t join ${schema}.jobs j on j.id = t.canary_job_id
-      where t.canary_job_id is not null and ${isDecided} order by t.id limit $1`,
-    [limit],
-  );
+  const overdue = await overdueStatement.query<{ id: string }>(db, schema, { limit });
   for (const { id } of overdue) {
     await db.transaction(async (tx) => {
       await lockTargets(tx, schema, [id]);

@@ -1,41 +1,23 @@
 // Targets: pausing and resuming a whole lane, labels, and reading them.
+import { and, asc, eq, gt, isNotNull, isNull, type SQL } from 'drizzle-orm';
 import type { Database, Queryable } from '../../database/database.ts';
+import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
+import { targets } from '../../database/tables/tenant.ts';
 import { recordEvent } from '../../events/log/record.ts';
 import { problem } from '../../kernel/errors.ts';
 import { demotePaused, lockTargets, promote } from './lane.ts';
 
-export interface Target {
-  id: string;
+const { laneSeq: _, canaryPaused: __, ...selection } = columnsOf(targets);
+
+/** All columns but those of the engine alone, as `t.id, …`. */
+export const targetColumns = columnList(targets, selection, 't');
+
+export interface Target extends Omit<RowOf<typeof targets>, 'laneSeq' | 'canaryPaused'> {
   labels: Record<string, string>;
-  paused_at: string | null;
-  paused_by: string | null;
-  pause_reason: string | null;
-  paused_until: string | null;
-  /** The one job that may run while the target is paused. */
-  canary_job_id: string | null;
-  created_at: string;
 }
-
-const names = [
-  'id',
-  'labels',
-  'paused_at',
-  'paused_by',
-  'pause_reason',
-  'paused_until',
-  'canary_job_id',
-  'created_at',
-] as const satisfies readonly (keyof Target)[];
-
-export function targetColumns(alias: string): string {
-  return names.map((name) => `${alias}.${name}`).join(', ');
-}
-
-const columns = names.join(', ');
-
-const noCanary = 'canary_job_id = null, canary_paused = false';
 
 export interface TargetRequest {
   targetId: string;
@@ -43,6 +25,25 @@ export interface TargetRequest {
   author?: string | undefined;
   reason?: string | undefined;
 }
+
+const noCanary = `canary_job_id = null,
+         canary_paused = false`;
+
+const insertTarget = statement(`
+  insert into ${tenant}.targets (id)
+  values (:targetId)
+  on conflict (id) do nothing`);
+
+const pauseStatement = statement(`
+  update ${tenant}.targets t
+     set paused_at = now(),
+         paused_by = :author,
+         pause_reason = :reason,
+         paused_until = :until,
+         ${noCanary}
+   where id = :targetId
+     and (paused_at is null or canary_job_id is not null)
+  returning ${targetColumns}`);
 
 /**
  * Stops the lane: a running job continues, nothing starts. Inserts the target if it is new. A canary that runs is an
@@ -53,60 +54,71 @@ export async function pauseTarget(
   schema: Schema,
   request: TargetRequest & { until?: string | undefined },
 ): Promise<Target> {
+  const { targetId, actor, author, reason, until } = request;
   return retryConflicts(() =>
     db.transaction(async (tx) => {
-      await tx.query(`insert into ${schema}.targets (id) values ($1) on conflict (id) do nothing`, [request.targetId]);
-      await lockTargets(tx, schema, [request.targetId]);
-      const rows = await tx.query<Target>(
-        `update ${schema}.targets set paused_at = now(), paused_by = $2, pause_reason = $3, paused_until = $4, ${noCanary}
-          where id = $1 and (paused_at is null or canary_job_id is not null) returning ${columns}`,
-        [request.targetId, request.author ?? request.actor, request.reason ?? null, request.until ?? null],
-      );
-      if (rows[0] === undefined) return mustFindTarget(tx, schema, request.targetId);
-      await demotePaused(tx, schema, [request.targetId]);
-      await recordEvent(tx, schema, {
-        type: 'target.paused',
-        actor: request.actor,
-        targetId: request.targetId,
-        data: { reason: request.reason, author: request.author, until: request.until },
+      await insertTarget.query(tx, schema, { targetId });
+      await lockTargets(tx, schema, [targetId]);
+      const [paused] = await pauseStatement.query<Target>(tx, schema, {
+        targetId,
+        author: author ?? actor,
+        reason: reason ?? null,
+        until: until ?? null,
       });
-      return rows[0];
+      if (paused === undefined) return mustFindTarget(tx, schema, targetId);
+      await demotePaused(tx, schema, [targetId]);
+      await recordEvent(tx, schema, { type: 'target.paused', actor, targetId, data: { reason, author, until } });
+      return paused;
     }),
   );
 }
 
+const resumeStatement = statement(`
+  update ${tenant}.targets t
+     set paused_at = null,
+         paused_by = null,
+         pause_reason = null,
+         paused_until = null,
+         ${noCanary}
+   where id = :targetId
+     and paused_at is not null
+  returning ${targetColumns}`);
+
 export async function resumeTarget(db: Database, schema: Schema, request: TargetRequest): Promise<Target> {
+  const { targetId, actor, author, reason } = request;
   return retryConflicts(() =>
     db.transaction(async (tx) => {
-      await lockTargets(tx, schema, [request.targetId]);
-      const rows = await tx.query<Target>(
-        `update ${schema}.targets
-            set paused_at = null, paused_by = null, pause_reason = null, paused_until = null, ${noCanary}
-          where id = $1 and paused_at is not null returning ${columns}`,
-        [request.targetId],
-      );
-      if (rows[0] === undefined) return mustFindTarget(tx, schema, request.targetId);
-      await recordEvent(tx, schema, {
-        type: 'target.resumed',
-        actor: request.actor,
-        targetId: request.targetId,
-        data: { reason: request.reason, author: request.author },
-      });
-      await promote(tx, schema, [request.targetId]);
-      return rows[0];
+      await lockTargets(tx, schema, [targetId]);
+      const [resumed] = await resumeStatement.query<Target>(tx, schema, { targetId });
+      if (resumed === undefined) return mustFindTarget(tx, schema, targetId);
+      await recordEvent(tx, schema, { type: 'target.resumed', actor, targetId, data: { reason, author } });
+      await promote(tx, schema, [targetId]);
+      return resumed;
     }),
   );
 }
+
+const dueStatement = statement(`
+  select id
+    from ${tenant}.targets
+   where paused_until is not null
+     and paused_until <= now()
+   order by paused_until
+   limit :limit`);
 
 /** Ends pauses whose `until` has passed. Returns the targets. */
 export async function resumeDueTargets(db: Database, schema: Schema, actor: string, limit = 100): Promise<string[]> {
-  const due = await db.query<{ id: string }>(
-    `select id from ${schema}.targets where paused_until is not null and paused_until <= now() order by paused_until limit $1`,
-    [limit],
-  );
+  const due = await dueStatement.query<{ id: string }>(db, schema, { limit });
   for (const { id } of due) await resumeTarget(db, schema, { targetId: id, actor, reason: 'the pause ran out' });
   return due.map((row) => row.id);
 }
+
+const labelStatement = statement(`
+  insert into ${tenant}.targets as t (id, labels)
+  values (:id, :labels::jsonb)
+  on conflict (id) do update
+     set labels = excluded.labels
+  returning ${targetColumns}`);
 
 export async function labelTarget(
   db: Queryable,
@@ -114,13 +126,23 @@ export async function labelTarget(
   id: string,
   labels: Record<string, string>,
 ): Promise<Target> {
-  const rows = await db.query<Target>(
-    `insert into ${schema}.targets (id, labels) values ($1, $2::jsonb)
-     on conflict (id) do update set labels = excluded.labels returning ${columns}`,
-    [id, JSON.stringify(labels)],
-  );
-  return rows[0] as Target;
+  const [target] = await labelStatement.query<Target>(db, schema, { id, labels: JSON.stringify(labels) });
+  return target as Target;
 }
+
+const changeLabelsStatement = statement(`
+  with merged as (
+    select id, (labels || :labels::jsonb) - :removed::text[] as labels
+      from ${tenant}.targets
+     where id = :id
+       for no key update
+  )
+  update ${tenant}.targets t
+     set labels = m.labels
+    from merged m
+   where t.id = m.id
+     and (select count(*) from jsonb_object_keys(m.labels)) <= :max
+  returning ${targetColumns}`);
 
 /** Merges labels; null removes one. Undefined: there is no such target, or it would have more than `max`. */
 export async function changeLabels(
@@ -131,31 +153,38 @@ export async function changeLabels(
   max: number,
 ): Promise<Target | undefined> {
   const removed = Object.keys(labels).filter((name) => labels[name] === null);
-  const [target] = await db.query<Target>(
-    `with merged as (
-       select id, (labels || $2::jsonb) - $3::text[] as labels from ${schema}.targets where id = $1 for no key update)
-     update ${schema}.targets t set labels = m.labels from merged m
-      where t.id = m.id and (select count(*) from jsonb_object_keys(m.labels)) <= $4
-     returning ${targetColumns('t')}`,
-    [id, JSON.stringify(labels), removed, max],
-  );
+  const changes = { id, labels: JSON.stringify(labels), removed, max };
+  const [target] = await changeLabelsStatement.query<Target>(db, schema, changes);
   return target;
 }
 
+const byId = defineRead<{ id: string }>()(({ id }) => build.select(selection).from(targets).where(eq(targets.id, id)));
+
 export async function mustFindTarget(db: Queryable, schema: Schema, id: string): Promise<Target> {
-  const rows = await db.query<Target>(`select ${columns} from ${schema}.targets where id = $1`, [id]);
-  if (rows[0] === undefined) throw problem('NOT_FOUND', 'There is no such target.');
-  return rows[0];
+  const [target] = await byId(db, schema, { id });
+  if (target === undefined) throw problem('NOT_FOUND', 'There is no such target.');
+  return target as Target;
 }
 
+const pageWhere = (isPaused: SQL | undefined) =>
+  defineRead<{ after: string; limit: number }>()(({ after, limit }) =>
+    build
+      .select(selection)
+      .from(targets)
+      .where(and(gt(targets.id, after), isPaused))
+      .orderBy(asc(targets.id))
+      .limit(limit),
+  );
+const pageOfAll = pageWhere(undefined);
+const pageOfPaused = pageWhere(isNotNull(targets.pausedAt));
+const pageOfRunning = pageWhere(isNull(targets.pausedAt));
+
+/** In the order of their ids. */
 export async function listTargets(
   db: Queryable,
   schema: Schema,
-  options: { after: string; limit: number; paused?: boolean | undefined },
+  { paused, ...page }: { after: string; limit: number; paused?: boolean | undefined },
 ): Promise<Target[]> {
-  const paused = options.paused === undefined ? '' : `and (paused_at is not null) = ${options.paused}`;
-  return db.query<Target>(`select ${columns} from ${schema}.targets where id > $1 ${paused} order by id limit $2`, [
-    options.after,
-    options.limit,
-  ]);
+  const read = paused === undefined ? pageOfAll : paused ? pageOfPaused : pageOfRunning;
+  return (await read(db, schema, page)) as Target[];
 }

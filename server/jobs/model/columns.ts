@@ -60,8 +60,8 @@ export function isNullable(column: JobColumn): boolean {
   return !table[column].notNull;
 }
 
-/** `j.id, j.created_at, …`: a list for SELECT or RETURNING. */
-export function columnList(columns: readonly JobColumn[], alias = ''): string {
+/** `j.id, j.created_at, …`, for the RETURNING of a hot statement. Reads use `columnList` of database/drizzle.ts. */
+export function sqlNames(columns: readonly JobColumn[], alias = ''): string {
   const prefix = alias === '' ? '' : `${alias}.`;
   return columns.map((column) => `${prefix}${sqlName(column)}`).join(', ');
 }

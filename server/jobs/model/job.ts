@@ -101,28 +101,24 @@ export interface Job extends Omit<typeof jobs.$inferSelect, keyof RefinedColumns
   heartbeatAt: string | null;
 }
 
-export type JobRow = { [column: string]: unknown };
+/** A row of `jobs` as a read selects it: some or all columns, under their names in the code. */
+export type JobRow = Partial<typeof jobs.$inferSelect> & {
+  id: string;
+  leaseExpiresAt?: string | null;
+  heartbeatAt?: string | null;
+};
 
-/** A row of `jobs` (every column, and the lease's times where the query joins them). */
+/** Only what the table stores in another form is converted. */
 export function toJob(row: JobRow): Job {
-  const job: Record<string, unknown> = {};
-  for (const [column, value] of Object.entries(row)) job[camel(column)] = value;
-  job.priority = priorities[row.priority as number];
-  job.tokensUsed = Number(row.tokens_used ?? 0);
-  job.tokenLimit = row.token_limit === null || row.token_limit === undefined ? null : Number(row.token_limit);
-  job.leaseExpiresAt = row.lease_expires_at ?? null;
-  job.heartbeatAt = row.heartbeat_at ?? null;
-  return job as unknown as Job;
-}
-
-const camelNames = new Map<string, string>();
-function camel(column: string): string {
-  let name = camelNames.get(column);
-  if (name === undefined) {
-    name = column.replace(/_([a-z])/g, (_, c: string) => c.toUpperCase());
-    camelNames.set(column, name);
-  }
-  return name;
+  const { priority, tokensUsed, tokenLimit } = row;
+  return {
+    ...row,
+    priority: priorities[priority ?? -1],
+    tokensUsed: Number(tokensUsed ?? 0),
+    tokenLimit: tokenLimit === null || tokenLimit === undefined ? null : Number(tokenLimit),
+    leaseExpiresAt: row.leaseExpiresAt ?? null,
+    heartbeatAt: row.heartbeatAt ?? null,
+  } as Job;
 }
 
 export function attemptsLeft(job: Pick<Job, 'attempt' | 'attemptFloor' | 'maxAttempts'>): boolean {

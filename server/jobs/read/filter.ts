@@ -1,7 +1,7 @@
 // The filter of job lists and bulk operations, and how unfinished jobs are found without scanning the history. There is
 // no index on status, because every change of a job would rewrite it: unfinished jobs are found through the partial
 // indexes that the engine needs anyway.
-import type { Schema } from '../../database/identifiers.ts';
+import { type Parameters, tenant } from '../../database/sql.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
 import { heldStatuses, ownedStatuses, type Status, waitingStatuses } from '../model/states.ts';
@@ -28,44 +28,46 @@ export interface JobFilter {
 }
 
 export interface Conditions {
-  /** `and …` over `j`. */
+  /** `and …` over `j`, with a parameter for each value. */
   text: string;
-  values: unknown[];
+  parameters: Parameters;
 }
 
-/** All conditions of the filter. Parameters are numbered from `first`. */
-export function conditionsOf(filter: JobFilter, first: number): Conditions {
-  const values: unknown[] = [];
-  const parts: string[] = [];
-  const add = (part: (place: string) => string, value: unknown) => {
-    if (value === undefined) return;
-    values.push(value);
-    parts.push(` and ${part(`$${first + values.length - 1}`)}`);
+/** All conditions of the filter. */
+export function conditionsOf(filter: JobFilter): Conditions {
+  const { payload, priority, search, ...same } = filter;
+  const given: Parameters = {
+    ...same,
+    priority: priority && priorityRank(priority),
+    search: search?.toLowerCase(),
+    payloadValue: payload?.value,
   };
-  add((p) => `j.id = any(${p}::uuid[])`, filter.ids);
-  add((p) => `j.status = any(${p}::text[])`, filter.statuses);
-  add((p) => `j.type = ${p}`, filter.type);
-  add((p) => `j.queue = ${p}`, filter.queue);
-  add((p) => `j.target_id = ${p}`, filter.targetId);
-  add((p) => `j.priority = ${p}::smallint`, filter.priority && priorityRank(filter.priority));
-  add((p) => `${holdKindSql} = ${p}`, filter.holdKind);
-  add((p) => `j.created_at > ${p}::timestamptz`, filter.createdAfter);
-  add((p) => `j.created_at < ${p}::timestamptz`, filter.createdBefore);
-  add((p) => `j.parent_id = ${p}::uuid`, filter.parentId);
-  add(
-    (p) =>
-      `(position(${p} in lower(j.type)) > 0 or position(${p} in lower(j.target_id)) > 0 or starts_with(j.id::text, ${p}))`,
-    filter.search?.toLowerCase(),
-  );
-  if (filter.payload !== undefined) {
-    const { path, value } = filter.payload;
-    values.push(path, value);
-    parts.push(` and j.payload #>> $${first + values.length - 2}::text[] = $${first + values.length - 1}`);
-  }
-  add((p) => `j.error ->> 'code' = any(${p}::text[])`, filter.errorCodes);
-  add((p) => `coalesce(j.error ->> 'code', '') <> all(${p}::text[])`, filter.otherErrorCodes);
-  return { text: parts.join(''), values };
+  const names = Object.keys(conditions).filter((name) => given[name] !== undefined);
+  return {
+    text: names.map((name) => `\n        and ${conditions[name]}`).join(''),
+    parameters: { ...Object.fromEntries(names.map((name) => [name, given[name]])), payloadPath: payload?.path },
+  };
 }
+
+/** By the name of the parameter. */
+const conditions: Readonly<Record<string, string>> = {
+  ids: 'j.id = any(:ids::uuid[])',
+  statuses: 'j.status = any(:statuses::text[])',
+  type: 'j.type = :type',
+  queue: 'j.queue = :queue',
+  targetId: 'j.target_id = :targetId',
+  priority: 'j.priority = :priority::smallint',
+  holdKind: `${holdKindSql} = :holdKind`,
+  createdAfter: 'j.created_at > :createdAfter::timestamptz',
+  createdBefore: 'j.created_at < :createdBefore::timestamptz',
+  parentId: 'j.parent_id = :parentId::uuid',
+  search: `(position(:search in lower(j.type)) > 0
+          or position(:search in lower(j.target_id)) > 0
+          or starts_with(j.id::text, :search))`,
+  payloadValue: 'j.payload #>> :payloadPath::text[] = :payloadValue',
+  errorCodes: `j.error ->> 'code' = any(:errorCodes::text[])`,
+  otherErrorCodes: `coalesce(j.error ->> 'code', '') <> all(:otherErrorCodes::text[])`,
+};
 
 const unfinished: readonly Status[] = [...waitingStatuses, ...ownedStatuses, ...heldStatuses];
 
@@ -73,9 +75,12 @@ export function areUnfinished(statuses: readonly Status[] | undefined): statuses
   return statuses?.every((status) => unfinished.includes(status)) ?? false;
 }
 
-/** `select id …` of all jobs in these unfinished statuses (and perhaps a few more), through partial indexes only. Each part stops after `max` rows. */
-export function unfinishedIds(schema: Schema, statuses: readonly Status[], max: string): string {
-  const from = (where: string) => `(select id from ${schema}.jobs where ${where} limit ${max})`;
+/**
+ * `select id …` of all jobs in these unfinished statuses (and perhaps a few more), through partial indexes only. Each part
+ * stops after `:max` rows.
+ */
+export function unfinishedIds(statuses: readonly Status[]): string {
+  const from = (where: string) => `(select id from ${tenant}.jobs where ${where} limit :max)`;
   const parts: string[] = [];
   if (statuses.includes('QUEUED')) {
     parts.push(from(`status = 'QUEUED' and lane_head and not remote`));
@@ -87,7 +92,7 @@ export function unfinishedIds(schema: Schema, statuses: readonly Status[], max: 
   if (statuses.includes('ERROR')) parts.push(from(`status = 'ERROR'`));
   if (statuses.some((status) => ownedStatuses.includes(status))) {
     // Owned jobs are named by the active leases, which are few.
-    parts.push(`(select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' limit ${max})`);
+    parts.push(`(select unnest(job_ids) as id from ${tenant}.leases where state = 'ACTIVE' limit :max)`);
   }
-  return parts.join(' union all ');
+  return parts.join('\n         union all\n         ');
 }

@@ -2,10 +2,11 @@
 // which they came.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { Statement, tenant } from '../../database/sql.ts';
 import { firstUuid } from '../../kernel/limits.ts';
 import { isOnHold } from '../model/states.ts';
 import { conditionsOf, type JobFilter } from './filter.ts';
-import type { IdPage } from './read-jobs.ts';
+import type { IdPage } from './page-of-ids.ts';
 
 /** The filter must name held statuses only. A whole operation reads the index of holds once, page after page. */
 export async function pageOfHeldIds(
@@ -17,17 +18,24 @@ export async function pageOfHeldIds(
   const statuses = filter.statuses ?? [];
   if (!statuses.every(isOnHold)) throw new Error('only jobs on hold can be read in this order');
   if (statuses.length === 0) return { ids: [], next: undefined };
-  const { text, values } = conditionsOf(filter, 3);
-  const select = (where: string) =>
-    `(select j.id from ${schema}.jobs j where ${where} and j.id > $1::uuid${text} order by j.id limit $2)`;
+  const { text, parameters } = conditionsOf(filter);
+  const select = (where: string) => `(
+        select j.id
+          from ${tenant}.jobs j
+         where ${where}
+           and j.id > :after::uuid${text}
+         order by j.id
+         limit :limit)`;
   // jobs_held_status_id, once per status; ids that are named are looked up by the primary key.
   const parts =
     filter.ids === undefined ? statuses.map((status) => select(`j.status = '${status}'`)) : [select('true')];
-  const rows = await db.query<{ id: string }>(`select id from (${parts.join(' union all ')}) h order by id limit $2`, [
-    page.after ?? firstUuid,
-    page.limit + 1,
-    ...values,
-  ]);
+  const inOrder = new Statement(`
+    select id
+      from (${parts.join(' union all ')}) h
+     order by id
+     limit :limit`);
+  const given = { ...parameters, after: page.after ?? firstUuid, limit: page.limit + 1 };
+  const rows = await inOrder.query<{ id: string }>(db, schema, given);
   const ids = rows.slice(0, page.limit).map((row) => row.id);
   return { ids, next: rows.length > page.limit ? ids.at(-1) : undefined };
 }

@@ -5,10 +5,12 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { isDataError } from '../../database/sql-errors.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
+import { firstUuid } from '../../kernel/limits.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { isFinishedSql } from './delete-stale.ts';
 
@@ -42,7 +44,6 @@ interface FollowerState {
   behind?: string;
 }
 
-const firstJobId = '00000000-0000-0000-0000-000000000000';
 const logStart = { xid: '0', seq: '0' };
 
 /** One short transaction: continues the log, or the scan, and marks the jobs that finished long enough ago. */
@@ -108,23 +109,36 @@ interface Now {
   next: string;
 }
 
-/** Reads from the tenant's table: in a cluster its node has transaction ids of its own. */
+// Reads from the tenant's table: in a cluster its node has transaction ids of its own.
+const nowStatement = statement(`
+  select now() as now,
+         pg_snapshot_xmax(pg_current_snapshot())::text as next,
+         coalesce(
+           (select x
+              from pg_snapshot_xip(pg_current_snapshot()) as x
+             where x::xid = any(array(
+                     select backend_xid
+                       from pg_stat_activity
+                      where datname = current_database()
+                        and backend_xid is not null))
+             order by x
+             limit 1),
+           pg_snapshot_xmax(pg_current_snapshot()))::text as first_in_progress
+    from ${tenant}.followers
+   where name = :follower`);
+
 async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
-  const [now] = await tx.query<Now>(
-    `select now() as now,
-            pg_snapshot_xmax(pg_current_snapshot())::text as next,
-            coalesce(
-              (select x from pg_snapshot_xip(pg_current_snapshot()) as x
-                where x::xid = any(array(select backend_xid from pg_stat_activity
-                                          where datname = current_database() and backend_xid is not null))
-                order by x limit 1),
-              pg_snapshot_xmax(pg_current_snapshot()))::text as first_in_progress
-       from ${schema}.followers
-      where name = $1`,
-    [staleFollower],
-  );
+  const [now] = await nowStatement.query<Now>(tx, schema, { follower: staleFollower });
   if (!now) throw new Error(`${schema} has no follower ${staleFollower}`);
   return now;
+}
+
+interface EndRow {
+  xid: string;
+  seq: string;
+  job_id: string | null;
+  due: boolean;
+  ended: boolean;
 }
 
 interface Read {
@@ -132,6 +146,19 @@ interface Read {
   ids: string[];
   step: FollowerStep<FollowerState>;
 }
+
+// The second part of `due` is about events written while a clock was wrong: waiting for such a time would stop the follower.
+const eventsStatement = statement(`
+  select e.xid::text,
+         e.seq::text,
+         e.job_id,
+         e.at < now() - :afterSeconds::float8 * interval '1 second' or e.at > now() + interval '1 day' as due,
+         coalesce(${statusIn([...terminalStatuses, 'ERROR'], 'to_status')}, false) as ended
+    from ${tenant}.events e
+   where (e.xid, e.seq) > (:xid::text::xid8, :seq::bigint)
+     and e.xid < :firstInProgress::text::xid8
+   order by e.xid, e.seq
+   limit :limit`);
 
 /** Reads up to the first event that is too recent, or before which others could still be committed. */
 async function readEvents(
@@ -143,19 +170,13 @@ async function readEvents(
   { afterSeconds, limit }: MarkStaleOptions,
 ): Promise<Read> {
   const { xid, seq } = position.page ?? logStart;
-  const rows = await tx.query<{ xid: string; seq: string; job_id: string | null; due: boolean; ended: boolean }>(
-    `select e.xid::text, e.seq::text, e.job_id,
-            e.at < now() - $3::float8 * interval '1 second'
-              -- Written while a clock was wrong: waiting for such a time would stop the follower.
-              or e.at > now() + interval '1 day' as due,
-            coalesce(${statusIn([...terminalStatuses, 'ERROR'], 'to_status')}, false) as ended
-       from ${schema}.events e
-      where (e.xid, e.seq) > ($1::text::xid8, $2::bigint)
-        and e.xid < $5::text::xid8
-      order by e.xid, e.seq
-      limit $4`,
-    [xid, seq, afterSeconds, limit, now.first_in_progress],
-  );
+  const rows = await eventsStatement.query<EndRow>(tx, schema, {
+    xid,
+    seq,
+    afterSeconds,
+    limit,
+    firstInProgress: now.first_in_progress,
+  });
   const tooRecent = rows.findIndex((row) => !row.due);
   const read = tooRecent === -1 ? rows : rows.slice(0, tooRecent);
   const last = read.at(-1);
@@ -175,22 +196,29 @@ async function readEvents(
   };
 }
 
+const scanStatement = statement(`
+  select id,
+         stale_at is null
+           and ${isFinishedSql}
+           and finished_at < now() - :afterSeconds::float8 * interval '1 second' as due
+    from ${tenant}.jobs
+   where id > :from
+   order by id
+   limit :limit`);
+
 async function scanJobs(
   tx: Queryable,
   schema: Schema,
   position: Position,
-  { looked_at, behind = firstJobId }: FollowerState,
+  { looked_at, behind = firstUuid }: FollowerState,
   { now }: Now,
   { afterSeconds, limit }: MarkStaleOptions,
 ): Promise<Read> {
-  const rows = await tx.query<{ id: string; due: boolean }>(
-    `select id, stale_at is null and ${isFinishedSql} and finished_at < now() - $2::float8 * interval '1 second' as due
-       from ${schema}.jobs
-      where id > $1
-      order by id
-      limit $3`,
-    [behind, afterSeconds, limit],
-  );
+  const rows = await scanStatement.query<{ id: string; due: boolean }>(tx, schema, {
+    from: behind,
+    afterSeconds,
+    limit,
+  });
   const last = rows.at(-1);
   const done = rows.length < limit || last === undefined;
   const state: FollowerState = done
@@ -214,29 +242,33 @@ function positionAt(xid: string, seq: string): Position {
   return { seen: beginning.seen, page: { until: beginning.seen, xid, seq } };
 }
 
+const markStatement = statement(`
+  with old as (
+    select id
+      from ${tenant}.jobs
+     where id = any(:ids::uuid[])
+       and stale_at is null
+       and ${isFinishedSql}
+       and finished_at < now() - :afterSeconds::float8 * interval '1 second'
+     order by id
+       for update
+  ),
+  marked as (
+    update ${tenant}.jobs
+       set stale_at = now()
+     where id = any(array(select id from old))
+    returning id, target_id, status, attempt, lease_id
+  ),
+  recorded as (
+    ${insertEvents(tenant, { source: 'marked', type: `'job.stale'`, actor: ':actor', from: 'status', to: 'status' })}
+  )
+  select id from marked`);
+
 async function markJobs(
   tx: Queryable,
   schema: Schema,
   ids: readonly string[],
   { afterSeconds, actor }: MarkStaleOptions,
 ): Promise<{ id: string }[]> {
-  return tx.query<{ id: string }>(
-    `with old as (
-       select id
-         from ${schema}.jobs
-        where id = any($1::uuid[])
-          and stale_at is null
-          and ${isFinishedSql}
-          and finished_at < now() - $2::float8 * interval '1 second'
-        order by id
-          for update),
-     staled as (
-       update ${schema}.jobs
-          set stale_at = now()
-        where id = any(array(select id from old))
-       returning id, target_id, status, attempt, lease_id),
-     recorded as (${insertEvents(schema, { source: 'staled', type: `'job.stale'`, actor: '$3', from: 'status', to: 'status' })})
-     select id from staled`,
-    [ids, afterSeconds, actor],
-  );
+  return markStatement.query<{ id: string }>(tx, schema, { ids, afterSeconds, actor });
 }

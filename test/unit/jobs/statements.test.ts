@@ -8,6 +8,7 @@ import { renewal } from '../../../server/jobs/claim/lease.ts';
 import { insertStatement } from '../../../server/jobs/enqueue/insert-jobs.ts';
 import { type FinishVariant, finishStatement } from '../../../server/jobs/finish/finish-statement.ts';
 import type { OutcomeKind } from '../../../server/jobs/finish/outcome.ts';
+import { endStatement, expiredLeases, ownedJobs } from '../../../server/jobs/finish/recover.ts';
 
 const finish = (kind: OutcomeKind, variant: Partial<FinishVariant> = {}) =>
   finishStatement({ kind, oneLease: true, hasEntries: true, hasEventData: true, lanes: 'none', ...variant });
@@ -30,6 +31,9 @@ const statements: Record<string, Statement> = {
   'finish-requeue': finish('requeue'),
   'finish-recover': finish('recover'),
   'finish-recover-later': finish('recoverLater'),
+  'recover-expired-leases': expiredLeases,
+  'recover-owned-jobs': ownedJobs,
+  'recover-end-lease': endStatement,
 };
 
 test.each(Object.entries(statements))('%s', async (name, statement) => {

@@ -53,9 +53,9 @@ export function laneRoutes({ db }: { db: Database }): RouteGroup {
                 ? {
                     ...lane.head,
                     progress: head.progress,
-                    progress_message: head.progress_message,
+                    progress_message: head.progressMessage,
                     attempts: head.attempt,
-                    started_at: head.started_at,
+                    started_at: head.startedAt,
                   }
                 : null,
             oldest_waiting_at: oldestWaitingAt,

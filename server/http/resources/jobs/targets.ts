@@ -2,15 +2,7 @@
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { startCanary } from '../../../jobs/actions/canary.ts';
-import {
-  holdOfLaneJob,
-  isHold,
-  type Lane,
-  type LaneJob,
-  maxCounted,
-  readHeads,
-  readLane,
-} from '../../../jobs/lanes/read-lanes.ts';
+import { type Lane, type LaneJob, maxCounted, readHeads, readLane } from '../../../jobs/lanes/read-lanes.ts';
 import {
   changeLabels,
   labelTarget,
@@ -20,12 +12,13 @@ import {
   resumeTarget,
   type Target,
 } from '../../../jobs/lanes/target.ts';
-import { describeHold, type Hold } from '../../../jobs/model/hold.ts';
-import { priorities, withoutTrace } from '../../../jobs/model/job.ts';
+import { describeHold, type Hold, holdOf } from '../../../jobs/model/hold.ts';
+import { holdsLane, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
+import { present } from '../../present.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
@@ -254,12 +247,11 @@ function writableId(targetId: string): string {
 }
 
 function targetToApi(target: Target, head: LaneJob | undefined): z.input<typeof targetSchema> {
-  return {
-    ...target,
-    paused: target.paused_at !== null,
+  return present(targetSchema, target, {
+    paused: target.pausedAt !== null,
     head: head === undefined ? null : laneJobToApi(head),
-    hold: holdOf(target, head),
-  };
+    hold: laneHold(target, head),
+  });
 }
 
 export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targetLaneSchema> {
@@ -272,33 +264,27 @@ export function targetLaneToApi(target: Target, lane: Lane): z.input<typeof targ
 }
 
 function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
-  return {
-    id: job.id,
-    type: job.type,
-    status: job.status,
+  return present(laneJobSchema, job, {
     priority: priorities[job.priority] ?? 'NORMAL',
-    created_at: job.created_at,
-    run_at: job.run_at,
-    held_since: job.held_since,
-    lease_owner: job.lease_owner,
     error: job.error && withoutTrace(job.error),
-    hold: holdOfLaneJob(job) ?? null,
-  };
+    hold: holdOf(job) ?? null,
+  });
 }
 
-function holdOf(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
-  const hold = head && holdOfLaneJob(head);
-  if (head !== undefined && hold !== undefined && (isHold(head) || hold.kind === 'handler')) return jobHold(head, hold);
-  if (target.paused_at === null || target.canary_job_id !== null) return null;
-  const why = target.pause_reason === null ? '' : `: ${target.pause_reason}`;
+function laneHold(target: Target, head: LaneJob | undefined): z.input<typeof holdSchema> | null {
+  const hold = head && holdOf(head);
+  if (head !== undefined && hold !== undefined && (holdsLane(head) || hold.kind === 'handler'))
+    return jobHold(head, hold);
+  if (target.pausedAt === null || target.canaryJobId !== null) return null;
+  const why = target.pauseReason === null ? '' : `: ${target.pauseReason}`;
   return {
     by: 'pause',
-    detail: `Paused by ${target.paused_by}${why}`,
-    since: target.paused_at,
+    detail: `Paused by ${target.pausedBy}${why}`,
+    since: target.pausedAt,
     job_id: null,
     kind: 'user',
-    reason: target.pause_reason,
-    author: target.paused_by,
+    reason: target.pauseReason,
+    author: target.pausedBy,
   };
 }
 

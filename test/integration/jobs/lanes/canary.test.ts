@@ -240,7 +240,7 @@ describe('a canary of a paused target', () => {
     const [first] = await heldLane('c5');
     const request = { targetId: 'c5', actor };
     const both = await Promise.all([1, 2].map(() => startCanary(control.db, control.schema, request)));
-    expect(both.map((target) => target.canary_job_id)).toEqual([first.id, first.id]);
+    expect(both.map((target) => target.canaryJobId)).toEqual([first.id, first.id]);
     expect((await eventTypes(control, first)).filter((type) => type === 'job.resumed')).toHaveLength(1);
   });
 });

@@ -2,7 +2,7 @@ import { beforeAll, describe, expect, it } from 'vitest';
 import { countJobs, eligible } from '../../../../server/jobs/actions/bulk-operations.ts';
 import type { Status } from '../../../../server/jobs/model/states.ts';
 import type { JobFilter } from '../../../../server/jobs/read/filter.ts';
-import { pageOfIds } from '../../../../server/jobs/read/read-jobs.ts';
+import { pageOfIds } from '../../../../server/jobs/read/page-of-ids.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
