@@ -4,7 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { type EventSelect, insertEvents } from '../events/log/record.ts';
-import { concludeCanaries } from './lanes/canary.ts';
+import { concludeCanaries } from './lanes/conclude-canaries.ts';
 import { distinctTargets, firstByPriority, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
 import { type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';

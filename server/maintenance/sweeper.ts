@@ -4,7 +4,7 @@ import type { Database } from '../database/database.ts';
 import { isConnectionError } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
 import { expireWaitingJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
-import { concludeOverdueCanaries } from '../jobs/lanes/canary.ts';
+import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout } from '../jobs/model/job.ts';

@@ -17,7 +17,7 @@ import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
-import { canaryOverdueSql } from '../jobs/lanes/canary.ts';
+import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { statusIn, waitingStatuses } from '../jobs/model/states.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';

@@ -2,7 +2,7 @@
 import type { Command } from 'commander';
 import type { Database } from '../../database/database.ts';
 import { createOperation } from '../../jobs/actions/bulk-operations.ts';
-import { startCanary } from '../../jobs/actions/canary.ts';
+import { startCanary } from '../../jobs/actions/start-canary.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
 import { facts, type Session } from '../session.ts';
 

@@ -27,7 +27,7 @@ export const targets = tenantTemplate.table(
     pausedBy: text('paused_by'),
     pauseReason: text('pause_reason'),
     pausedUntil: at('paused_until'),
-    /** The one job that may run while the target is paused: if it succeeds, the pause ends. See jobs/lanes/canary.ts. */
+    /** The one job that may run while the target is paused: if it succeeds, the pause ends. See jobs/lanes/conclude-canaries.ts. */
     canaryJobId: uuid('canary_job_id'),
     /** The canary itself paused the target; no person had. */
     canaryPaused: boolean('canary_paused').notNull().default(false),

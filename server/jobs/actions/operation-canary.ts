@@ -9,8 +9,8 @@ import { isOnHold, isTerminal, succeededStatuses } from '../model/states.ts';
 import { pageOfHeldIds } from '../read/held-ids.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { type CanaryState, eligible, type Operation, operationActor } from './bulk-operations.ts';
-import { resumeAsCanary } from './canary.ts';
 import { lastEvent } from './job-action.ts';
+import { resumeAsCanary } from './start-canary.ts';
 
 /** Starts the canary if it has not started, and answers how it stands. `save` stores the choice, under the fence. */
 export async function advanceCanary(

@@ -80,7 +80,7 @@ export const finishStatement = statementVariants<FinishVariant>(
     from (select count(*)::int as accepted from finished) as c`,
 );
 
-/** Whether an outcome decides a canary. A drained canary is resumed as one; see lanes/canary.ts. */
+/** Whether an outcome decides a canary. A drained canary is resumed as one; see lanes/conclude-canaries.ts. */
 const endsCanary: Record<OutcomeKind, boolean> = {
   complete: true,
   completePartly: true,

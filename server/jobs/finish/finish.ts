@@ -8,7 +8,7 @@ import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
-import { concludeCanaries } from '../lanes/canary.ts';
+import { concludeCanaries } from '../lanes/conclude-canaries.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { finishStatement, isDelayed, stopRequestGuard } from './finish-statement.ts';

@@ -1,7 +1,7 @@
 // /api/targets: targets and their lanes. List, read, label, pause and resume.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
-import { startCanary } from '../../../jobs/actions/canary.ts';
+import { startCanary } from '../../../jobs/actions/start-canary.ts';
 import { type Lane, type LaneJob, maxCounted, readHeads, readLane } from '../../../jobs/lanes/read-lanes.ts';
 import {
   changeLabels,

@@ -1,11 +1,11 @@
 import { describe, expect, it } from 'vitest';
-import { startCanary } from '../../../../server/jobs/actions/canary.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { runOperationsOnce } from '../../../../server/jobs/actions/run-bulk-operations.ts';
+import { startCanary } from '../../../../server/jobs/actions/start-canary.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import { concludeOverdueCanaries } from '../../../../server/jobs/lanes/canary.ts';
+import { concludeOverdueCanaries } from '../../../../server/jobs/lanes/conclude-canaries.ts';
 import { mustFindTarget, pauseTarget, resumeTarget } from '../../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { firstUuid } from '../../../../server/kernel/limits.ts';
@@ -67,7 +67,7 @@ describe('a canary of a held target', () => {
     expect(running.id).toBe(first.id);
     expect(await tryClaimOf('a1')).toBeUndefined();
     await finish(control, running);
-    expect(await targetOf('a1')).toMatchObject({ paused_at: null, canary_job_id: null });
+    expect(await targetOf('a1')).toMatchObject({ pausedAt: null, canaryJobId: null });
     expect(await targetEvents('a1')).toEqual(['target.canary_started', 'target.resumed']);
     expect((await claimOf('a1')).id).toBe(second.id);
   });
@@ -77,7 +77,7 @@ describe('a canary of a held target', () => {
     await canary('a2');
     await finish(control, await claimOf('a2'), failing);
     expect(await statusOf(first)).toBe('ERROR');
-    expect(await targetOf('a2')).toMatchObject({ paused_at: null, canary_job_id: null });
+    expect(await targetOf('a2')).toMatchObject({ pausedAt: null, canaryJobId: null });
     expect(await tryClaimOf('a2')).toBeUndefined();
     expect(await targetEvents('a2')).toEqual(['target.canary_started', 'target.canary_failed']);
     expect((await control.get('/api/targets/a2')).body.hold).toMatchObject({ by: 'job', job_id: first.id });
@@ -88,9 +88,9 @@ describe('a canary of a held target', () => {
     await canary('a3', { author: 'ann' });
     await cancelJob(control.db, control.schema, { jobId: first.id, actor });
     expect(await targetOf('a3')).toMatchObject({
-      canary_job_id: null,
-      paused_by: 'ann',
-      pause_reason: `Canary job ${first.id} ended as CANCELED`,
+      canaryJobId: null,
+      pausedBy: 'ann',
+      pauseReason: `Canary job ${first.id} ended as CANCELED`,
     });
     expect(await tryClaimOf('a3')).toBeUndefined();
     await resumeTarget(control.db, control.schema, { targetId: 'a3', actor });
@@ -103,13 +103,13 @@ describe('a canary of a held target', () => {
     const running = await claimOf('a4');
     await cancelJob(control.db, control.schema, { jobId: running.id, actor });
     await finish(control, running, { kind: 'stopCanceled', message: 'canceled' });
-    expect(await targetOf('a4')).toMatchObject({ canary_job_id: null, paused_at: expect.any(String) });
+    expect(await targetOf('a4')).toMatchObject({ canaryJobId: null, pausedAt: expect.any(String) });
 
     await addJobs(control, [{ targetId: 'a5', onError: 'continue' }, { targetId: 'a5' }]);
     await pauseTarget(control.db, control.schema, { targetId: 'a5', actor });
     await canary('a5');
     await finish(control, await claimOf('a5'), failing);
-    expect(await targetOf('a5')).toMatchObject({ canary_job_id: null, paused_by: actor });
+    expect(await targetOf('a5')).toMatchObject({ canaryJobId: null, pausedBy: actor });
     expect(await tryClaimOf('a5')).toBeUndefined();
   });
 
@@ -124,7 +124,7 @@ describe('a canary of a held target', () => {
     await control.db.query(`update ${control.schema}.jobs set run_at = now() where id = $1 and status = 'PENDING'`, [
       first.id,
     ]);
-    expect(await targetOf('a6')).toMatchObject({ canary_job_id: first.id });
+    expect(await targetOf('a6')).toMatchObject({ canaryJobId: first.id });
     await queueDueJobs(control.db, control.schema, actor);
     const due = await claimOf('a6');
     expect(due.id).toBe(first.id);
@@ -132,7 +132,7 @@ describe('a canary of a held target', () => {
     const again = await claimOf('a6');
     expect(again.id).toBe(first.id);
     await finish(control, again);
-    expect(await targetOf('a6')).toMatchObject({ paused_at: null, canary_job_id: null });
+    expect(await targetOf('a6')).toMatchObject({ pausedAt: null, canaryJobId: null });
   });
 
   it('continues as the canary after a drain that paused it', async () => {
@@ -143,7 +143,7 @@ describe('a canary of a held target', () => {
       message: 'drained',
       by: { kind: 'drain', actor: 'worker:w1', at: new Date().toISOString() },
     });
-    expect(await targetOf('a7')).toMatchObject({ canary_job_id: first.id });
+    expect(await targetOf('a7')).toMatchObject({ canaryJobId: first.id });
     expect(await tryClaimOf('a7')).toBeUndefined();
     await resumeJob(control.db, control.schema, { jobId: first.id, actor });
     const resumed = await claimOf('a7');
@@ -163,7 +163,7 @@ describe('a canary of a held target', () => {
       await pauseJob(control.db, control.schema, { jobId: first.id, actor });
       if (running) await finish(control, running, { kind: 'stopPaused', message: 'paused' });
       expect(await statusOf(first)).toBe('PAUSED');
-      expect(await targetOf(targetId)).toMatchObject({ paused_at: null, canary_job_id: null });
+      expect(await targetOf(targetId)).toMatchObject({ pausedAt: null, canaryJobId: null });
       expect(await tryClaimOf(targetId)).toBeUndefined();
     }
   });
@@ -174,7 +174,7 @@ describe('a canary of a held target', () => {
     const running = await claimOf('b1');
     await pauseTarget(control.db, control.schema, { targetId: 'b1', actor, author: 'bob', reason: 'stop' });
     await finish(control, running);
-    expect(await targetOf('b1')).toMatchObject({ paused_by: 'bob', pause_reason: 'stop', canary_job_id: null });
+    expect(await targetOf('b1')).toMatchObject({ pausedBy: 'bob', pauseReason: 'stop', canaryJobId: null });
     expect(await tryClaimOf('b1')).toBeUndefined();
   });
 
@@ -215,10 +215,10 @@ describe('a canary of a paused target', () => {
     const running = await claimOf('c1');
     expect(running.id).toBe(jobs[0]?.id);
     await finish(control, running, failing);
-    expect(await targetOf('c1')).toMatchObject({ paused_by: 'bob', pause_reason: 'maintenance' });
+    expect(await targetOf('c1')).toMatchObject({ pausedBy: 'bob', pauseReason: 'maintenance' });
     await canary('c1');
     await finish(control, await claimOf('c1'));
-    expect(await targetOf('c1')).toMatchObject({ paused_at: null });
+    expect(await targetOf('c1')).toMatchObject({ pausedAt: null });
     expect((await claimOf('c1')).id).toBe(jobs[1]?.id);
   });
 

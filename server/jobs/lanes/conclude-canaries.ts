@@ -1,6 +1,6 @@
 // How a canary ends. The canary is the one job that may run while its target is paused. If it succeeds, the pause ends;
 // otherwise the lane stays held: by the job itself where that holds its lane, else by the pause. Until a canary is
-// concluded the target is paused, so a crash at any time leaves the lane stopped. actions/canary.ts starts one.
+// concluded the target is paused, so a crash at any time leaves the lane stopped. actions/start-canary.ts starts one.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';

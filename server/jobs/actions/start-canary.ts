@@ -1,5 +1,5 @@
 // The canary: lets exactly one job of a held or paused target run, and stops the lane again unless it succeeds. The
-// target is paused meanwhile; lanes/canary.ts ends the pause when the job has succeeded.
+// target is paused meanwhile; lanes/conclude-canaries.ts ends the pause when the job has succeeded.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
