@@ -8,10 +8,10 @@ import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
 import { describeHold, holdOf } from '../jobs/model/hold.ts';
 import { holdsLane, type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold } from '../jobs/model/states.ts';
+import { maxInt8 } from '../kernel/limits.ts';
 import { jobAction, type Reason, type ReleaseAction } from './reason.ts';
 
 const maxShown = 25;
-const lastSeq = '9223372036854775807';
 
 export async function laneReasons(
   db: Queryable,
@@ -43,7 +43,7 @@ function placeInLine(job: Job): Place {
   if (job.laneHead) return { rank: 1, seq: job.laneSeq };
   if (isOnHold(job.status)) return { rank: 1, seq: job.laneSeq };
   if (job.laneRank !== null) return { rank: job.laneRank, seq: job.laneSeq };
-  return { rank: firstByPriority + priorityRank(job.priority), seq: lastSeq };
+  return { rank: firstByPriority + priorityRank(job.priority), seq: maxInt8 };
 }
 
 async function readAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<LaneJob[]> {

@@ -1,15 +1,20 @@
-// The API's form of a value, driven by the schema that documents it: every key of the schema takes the value's field
-// of the same name in camel case. The compiler asks for the keys that the value does not have in this form.
+// Maps a value to the API by the schema that documents it: every key of the schema is copied from the field of the same
+// name, or of that name in camel case. The compiler requires the keys that the value does not have with the right type.
 import type { z } from 'zod';
 
+type FieldOf<K, Value> = K extends keyof Value ? K : Camel<K>;
 type Camel<S> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S;
 
-/** The keys of the schema that the value has with a fitting type. */
+/** The keys of the schema that the value has with the right type. */
 type Copied<Api, Value> = {
-  [K in keyof Api]: Camel<K> extends keyof Value ? (Value[Camel<K>] extends Api[K] ? K : never) : never;
+  [K in keyof Api]: FieldOf<K, Value> extends keyof Value
+    ? Value[FieldOf<K, Value>] extends Api[K]
+      ? K
+      : never
+    : never;
 }[keyof Api];
 
-/** The others must be given; those that are copied may be replaced. */
+/** Keys that are not copied must be given; those that are may be replaced. */
 type Given<Api, Value> = Omit<Api, Copied<Api, Value>> & Partial<Api>;
 
 export function present<S extends z.ZodObject, V extends object>(
@@ -20,7 +25,9 @@ export function present<S extends z.ZodObject, V extends object>(
   const given: Record<string, unknown> = rest[0] ?? {};
   const source = value as Record<string, unknown>;
   const body: Record<string, unknown> = {};
-  for (const [key, field] of fieldsOf(schema)) body[key] = key in given ? given[key] : source[field];
+  for (const [key, field] of fieldsOf(schema)) {
+    body[key] = key in given ? given[key] : source[key in source ? key : field];
+  }
   return body as z.input<S>;
 }
 

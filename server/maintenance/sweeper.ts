@@ -8,6 +8,7 @@ import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout } from '../jobs/model/job.ts';
+import { firstUuid } from '../kernel/limits.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -33,7 +34,6 @@ export interface SweeperOptions {
 
 type SweptKind = 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes';
 
-const firstId = '00000000-0000-0000-0000-000000000000';
 const batch = 100;
 const repairSlice = 1000;
 // Repairs find what should never exist: a few tenants per pass are enough.
@@ -85,7 +85,7 @@ export class Sweeper {
   }
 
   #positionOf(tenant: Tenant): RepairPosition {
-    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstId, lanesFrom: '', changed: false };
+    const position = this.#positions.get(tenant.id) ?? { orphansFrom: firstUuid, lanesFrom: '', changed: false };
     this.#positions.set(tenant.id, position);
     return position;
   }
@@ -97,10 +97,10 @@ export class Sweeper {
   /** Scans one slice of the tenant for orphans and for lanes without a head. */
   async #repairTenant(tenant: Tenant): Promise<void> {
     const position = this.#positionOf(tenant);
-    if (position.orphansFrom === firstId) position.changed = false;
+    if (position.orphansFrom === firstUuid) position.changed = false;
     await this.#runStep(tenant, 'orphans', () => this.#repairOrphans(tenant, position));
     await this.#runStep(tenant, 'lanes', () => this.#repairLanes(tenant, position));
-    if (position.orphansFrom !== firstId || position.changed) this.#unrepaired.add(tenant.id);
+    if (position.orphansFrom !== firstUuid || position.changed) this.#unrepaired.add(tenant.id);
   }
 
   async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
@@ -108,7 +108,7 @@ export class Sweeper {
     const from = position.orphansFrom;
     const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from };
     const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
-    position.orphansFrom = next ?? firstId;
+    position.orphansFrom = next ?? firstUuid;
     if (reopened.length > 0) {
       logger.error({ tenant: tenant.slug, leaseIds: reopened }, 'jobs had no active lease; their leases were reopened');
     }
@@ -131,7 +131,7 @@ export class Sweeper {
     const { db, logger, actor, staleLeaseGraceSeconds: graceSeconds } = this.#options;
     const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
     let count = 0;
-    let after = firstId;
+    let after = firstUuid;
     for (;;) {
       const leases = await findExpiredLeases(db, tenant.schema, graceSeconds, after, batch);
       for (const lease of leases) {

@@ -1,7 +1,6 @@
-// Cost units: the tenant's total (queue '') and those of single queues. Admission is atomic because
-// it happens under the rows' locks, and looks at the leases in a later statement than the lock.
-// A request that does not fit reserves its row: nothing of equal or lower priority may then take
-// the room it waits for, so a stream of small jobs cannot starve a big one.
+// Capacity in cost units: of the tenant (queue '') and of single queues. Admission is atomic: it happens under the locks of
+// these rows, and reads the leases in a later statement than the lock. A job that does not fit reserves its units, and no
+// job of equal or lower priority may use them, so that small jobs cannot starve a large one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';

@@ -1,7 +1,6 @@
-// Claims that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
-// notification) or one shared slow poll tries the waiting claims of a queue in turn, and those that
-// would take the same jobs are asked once: if the first finds nothing, neither will the others.
-
+// Claims of remote workers that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
+// notification) or one shared slow poll tries the waiting claims of a queue in turn. Of claims with the same criteria only
+// the first is tried: if it finds nothing, neither will the others.
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
 import { Interval, type Service } from '../kernel/service.ts';
@@ -11,7 +10,7 @@ export interface WaitingClaim<T> {
   schema: string;
   keyId: string;
   queue: string;
-  /** Equal for claims that would take the same jobs. */
+  /** Equal for claims that match the same jobs. */
   criteria: string;
   waitMs: number;
   /** Aborted when the client disconnects. */
@@ -78,7 +77,7 @@ export class ClaimWaiters implements Service {
     }
   }
 
-  /** What the first successful attempt got; undefined when the time is over. */
+  /** The result of the first successful attempt; undefined after `waitMs`. */
   async claim<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
     for (;;) {
       const wakes = this.#wakesOf(claim.schema);

@@ -1,6 +1,6 @@
-// The daemons' claim for a tenant that has capacities: only jobs for which there is room, decided
-// under the same locks as remote leases. Strictly in claim order: the first job that does not fit
-// reserves its room and stops the row it lacks room in, so smaller ones behind it cannot starve it.
+// The claim of a daemon for a tenant with capacities: only jobs that fit, decided under the same locks as remote leases.
+// Strictly in claim order: the first job that does not fit reserves its units, so that smaller jobs after it cannot
+// starve it.
 
 import { answerBytes, jsonBytes } from '../database/bounded-reads.ts';
 import type { Database, Queryable } from '../database/database.ts';
@@ -23,7 +23,7 @@ async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, req
   const chosen: string[] = [];
   const full: string[] = [];
   let bytes = 0;
-  // Each round but the last fills a queue, so there are at most as many as queues with a capacity.
+  // Each pass but the last fills a queue, so there are at most as many passes as queues with a capacity.
   for (;;) {
     const queuesFull = full.length;
     const candidates = await findCandidates(tx, schema, ledger, request, chosen, full);

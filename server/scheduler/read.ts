@@ -1,4 +1,4 @@
-// Reading jobs and their history in the shape that the scheduler API shows. Bounded and keyset-paged.
+// Reads jobs and their events for the scheduler API. Bounded, with keyset pages.
 
 import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
@@ -37,7 +37,7 @@ export function noSuchJob() {
   return problem('NOT_FOUND', 'There is no such job.');
 }
 
-/** With their payloads, without results. In the order of `jobIds`; jobs that are gone are left out. */
+/** With payloads, without results, in the order of `jobIds`. Jobs that no longer exist are left out. */
 export async function readSchedulerJobs(
   db: Queryable,
   schema: Schema,

@@ -1,6 +1,5 @@
-// Releases a remote lease: the worker's outcome finishes the attempt, the lease row keeps how it ended.
-// A repeated release gets the answer of the first; after expiry no release is accepted.
-
+// Releases a remote lease: the worker's outcome finishes the attempt, and the row of the lease keeps how it ended. A
+// repeated release gets the response of the first; after the expiry no release is accepted.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
@@ -21,7 +20,7 @@ export interface Release extends LeaseHolder {
   result: unknown;
   error: JobError | undefined;
   metrics: unknown;
-  /** False: a failure is final, whatever attempts are left. */
+  /** False: a failure is final, even if attempts are left. */
   recoverable: boolean;
   /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
   requeue: boolean;
@@ -31,7 +30,7 @@ export interface Release extends LeaseHolder {
 export interface Released {
   lease: Lease;
   job: SchedulerJob;
-  /** There may be something to claim now. */
+  /** There may be jobs to claim now. */
   runnable: boolean;
 }
 
@@ -82,8 +81,8 @@ function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   switch (release.status) {
     case 'CANCELED':
       return release.requeue
-        ? { kind: 'requeue', reason: release.error?.message ?? 'the worker stops' }
-        : { kind: 'stopCanceled', message: release.error?.message ?? 'Canceled by its worker' };
+        ? { kind: 'requeue', reason: release.error?.message ?? 'the worker is shutting down' }
+        : { kind: 'stopCanceled', message: release.error?.message ?? 'Canceled by the worker' };
     case 'TIMEOUT':
       return {
         kind: 'fail',

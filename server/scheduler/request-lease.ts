@@ -18,7 +18,7 @@ export interface LeaseRequest {
   jobId: string;
   queue?: string | undefined;
   jobType?: string | undefined;
-  /** More than the job said raises its cost; less does not lower it. */
+  /** Raises the cost of the job; a smaller value does not lower it. */
   costUnits?: number | undefined;
   /** Checked if given. */
   workerId?: string | undefined;
@@ -36,7 +36,7 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
   const granted = await findUnusedLease(db, schema, job);
   if (granted) return { approved: true, lease: granted };
   if (!allows('grantLease', job.status)) {
-    throw problem('INVALID_TRANSITION', `A job that is ${toState(job)} gets no lease; claim it first.`, {
+    throw problem('INVALID_TRANSITION', `A job that is ${toState(job)} cannot get a lease; claim it first.`, {
       state: toState(job),
     });
   }
@@ -92,7 +92,7 @@ async function grant(
     data: { cost_units: costUnits, ttl_sec: ttlSeconds },
   });
   if (granted.length === 0) throw lost();
-  // A claim of this job alone has served its purpose; one that other jobs share remains for them.
+  // A claim of this job alone is no longer needed; one that other jobs share is kept for them.
   await tx.query(`delete from ${schema}.leases where id = $1 and kind = 'claim' and job_ids = array[$2::uuid]`, [
     job.leaseId,
     job.id,
@@ -100,7 +100,7 @@ async function grant(
   return insertRemoteLease(tx, schema, { leaseId, job, costUnits, ttlSeconds });
 }
 
-/** The job waits and keeps its claim. */
+/** The job becomes LEASE_PENDING and keeps its claim. */
 async function deny(tx: Queryable, schema: Schema, job: SchedulerJob, shortage: Shortage): Promise<void> {
   const denied = await applyTransition(tx, schema, {
     name: 'denyLease',
@@ -123,14 +123,14 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
   const wrong =
     (request.queue !== undefined && request.queue !== job.queue && 'addon_id') ||
     (request.jobType !== undefined && request.jobType !== job.type && 'job_type');
-  if (wrong) throw problem('CONFLICT', `The ${wrong} given is not that of the job.`, { field: wrong });
+  if (wrong) throw problem('CONFLICT', `The job has another ${wrong}.`, { field: wrong });
   if (request.workerId !== undefined && job.leaseOwner !== request.workerId) throw notYours(job);
 }
 
-/** A worker that asks again because it lost the answer gets the same lease, unless it has used it already. */
+/** A worker that repeats its request because the response was lost gets the same lease, unless it has renewed it. */
 async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
   if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
-  // The worker counts the lease from this request, so it starts anew.
+  // The worker counts the lease from this request, so its time starts again.
   const unused = await db.query(
     `update ${schema}.leases set expires_at = now() + ttl_seconds * interval '1 second'
       where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at

@@ -1,4 +1,4 @@
-// A job for remote workers. Any job type will do: no daemon needs to know it.
+// Submits a job for remote workers. Any job type is accepted: no daemon needs a handler for it.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
@@ -9,7 +9,7 @@ import { getSchedulerJob } from './read.ts';
 
 export interface Submitted {
   job: SchedulerJob;
-  /** False: the same request was answered before, and this is its job. */
+  /** False: this is the job of an earlier request with the same client_request_id. */
   created: boolean;
 }
 

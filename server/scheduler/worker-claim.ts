@@ -1,4 +1,4 @@
-// Claims of remote workers: which jobs a worker may claim, and waiting for them.
+// Claims of remote workers: which jobs a worker may claim, and the wait for them.
 import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../database/database.ts';
 import { isConnectionError } from '../database/sql-errors.ts';
@@ -12,7 +12,7 @@ import type { SchedulerJob } from './dialect.ts';
 import { readSchedulerJobs } from './read.ts';
 
 export interface WorkerClaim {
-  /** The API key that asks. */
+  /** The API key of the request. */
   keyId: string;
   queue: string;
   workerId: string;
@@ -29,7 +29,7 @@ export interface WorkerClaim {
   withTurn<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** Jobs that are now CLAIMED by the worker; none if there were none in time. */
+/** Jobs that are now CLAIMED by the worker; empty if none came within `waitMs`. */
 export async function claimForWorker(
   db: Database,
   waiters: ClaimWaiters,
@@ -82,7 +82,7 @@ async function attempt(
   if (claim.signal.aborted || tooLate) {
     // The client disconnected during the claim: other workers need not wait until the claim expires.
     const lease = { id: leaseId, owner: claim.workerId };
-    const reason = tooLate ? 'claim expired' : 'the worker hung up';
+    const reason = tooLate ? 'claim expired' : 'the worker disconnected';
     await db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, reason));
     return undefined;
   }

@@ -1,5 +1,5 @@
-// What needs a person, in a few bounded reads: holds with what waits behind them, types that fail, schedules that
-// could not enqueue, webhook addresses that were given up.
+// What needs a person, in a few bounded reads: holds and the jobs that wait behind them, job types that fail, schedules
+// that could not enqueue, disabled webhook URLs.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { readLog } from '../events/log/read-log.ts';
@@ -7,13 +7,13 @@ import type { Job, JobError } from '../jobs/model/job.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { readSummaries } from '../jobs/read/read-jobs.ts';
 
-/** Beyond this many holds a count says "more than". */
+/** Holds are counted up to this; one more means "more than". */
 export const maxCounted = 10_000;
-// A person reads a dozen; the list of jobs has the rest.
+// A person reads a dozen; the job list has all of them.
 const shownHolds = 12;
 const shownTypes = 8;
 const waitingCap = 1000;
-// Failures of the newest of these are grouped by type.
+// Failing types are found among this many of the newest failed jobs.
 const maxGrouped = 5_000;
 
 export interface FailingType {

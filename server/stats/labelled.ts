@@ -1,5 +1,5 @@
-// prom-client's counters, gauges and histograms with a tenant label that may be left out, and with
-// the labelled child kept: finding it by its labels costs more than counting.
+// prom-client's counters, gauges and histograms with an optional tenant label. Labelled children are cached: finding one
+// by its labels costs more than counting.
 import { Counter, Gauge, Histogram, type Registry } from 'prom-client';
 
 export interface MetricOptions {
@@ -7,7 +7,7 @@ export interface MetricOptions {
   perTenant: boolean;
 }
 
-/** The values that the metric's one label of its own may take; `never`: it has none. */
+/** Values of the metric's own label; `never`: it has none. */
 type Labels<V extends string> = [V] extends [never] ? [] : [label: V];
 
 class Children<C> {
@@ -76,7 +76,7 @@ export class LabelledGauge<V extends string> {
     this.#children.of(tenant, label).inc(rest.at(-1) as number);
   }
 
-  /** Forgets every series: those of tenants that are gone must not stay for ever. */
+  /** Removes every series, also those of deleted tenants. */
   reset(): void {
     this.#children.clear();
     this.#gauge.reset();
@@ -91,7 +91,7 @@ export class LabelledHistogram<V extends string> {
     this.#children = new Children(options.perTenant, label, (of) => histogram.labels(of));
   }
 
-  /** The labelled child, for whoever has many to observe. */
+  /** The labelled child, to observe many values with one lookup. */
   of(tenant: string, ...rest: Labels<V>): Histogram.Internal<string> {
     return this.#children.of(tenant, rest[0]);
   }

@@ -1,14 +1,14 @@
-// The delay of the event loop as it was found since the last scrape, under our name and under those
-// that dashboards for Node know. Node's own monitor would wake an idle process for ever.
+// Delay of the event loop since the last scrape, under our name and under the names of prom-client's default metrics.
+// Node's own monitor is not used: its timer would keep waking an idle process.
 import { createHistogram } from 'node:perf_hooks';
 import { Gauge, type Registry } from 'prom-client';
 
-const help = 'Delay of the event loop since the last scrape, while there was anything to do.';
-// Not a label `quantile`, which Prometheus keeps for summaries.
+const help = 'Delay of the event loop since the last scrape, sampled while the daemon is busy.';
+// Not a label `quantile`, which Prometheus reserves for summaries.
 const statistics = { p50: 50, p99: 99, max: 100 };
 
 export class LoopDelay {
-  // In nanoseconds; it counts from 1.
+  // In nanoseconds; the smallest value is 1.
   #histogram = createHistogram();
 
   constructor(registry: Registry) {
@@ -31,7 +31,7 @@ export class LoopDelay {
     this.#histogram.record(Math.max(1, Math.round(ms * 1e6)));
   }
 
-  /** In the place of prom-client's, which come from Node's monitor. The last one begins anew. */
+  /** Replaces prom-client's metrics, which read Node's monitor. The last of them resets the histogram. */
   replaceDefaults(registry: Registry): void {
     const histogram = this.#histogram;
     const values = {

@@ -1,4 +1,4 @@
-// How a tenant stands now, from the rollups: a handful of rows, however many jobs there are.
+// Current counts of a tenant or queue, from the roll-ups: a handful of rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Status, statuses, waitingStatuses } from '../jobs/model/states.ts';
@@ -11,9 +11,7 @@ export interface StatsSnapshot {
   leases: { active: number; expired_last_24h: number };
 }
 
-/** Waiting to run: now, or at its time, or after a backoff. */
-
-/** What seed 002 calls a snapshot, without the capacity, which the scheduler knows. */
+/** Current counts, and failures and lost leases of the last day. The capacity is added by the scheduler's API. */
 export async function readSnapshot(db: Queryable, schema: Schema, queue = allQueues): Promise<StatsSnapshot> {
   const counts = await readCounts(db, schema, queue);
   const [day] = await db.query<{ failed: number; expired: number }>(
@@ -23,7 +21,7 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = allQue
   );
   return {
     jobs: { queued: sumCounts(counts, waitingStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
-    // Every running job has one live lease, and nothing else has one.
+    // Every running job has exactly one active lease, and no other job has one.
     leases: { active: counts.RUNNING, expired_last_24h: day?.expired ?? 0 },
   };
 }
@@ -42,7 +40,7 @@ export interface QueueCounts {
   counts: StatusCounts;
 }
 
-/** The queues by name, behind `after`. */
+/** Queues by name, after `after`. */
 export async function readQueueCounts(
   db: Queryable,
   schema: Schema,
@@ -64,9 +62,9 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
 }
 
 /**
- * Seconds since the oldest job that could be taken might have run; 0 if there is none. Of the whole
- * tenant: a probe of the claim index for each priority, and for remote jobs for each queue that has
- * any waiting. In-process jobs have no index by queue: of one queue, the next ten thousand are looked at.
+ * How long the oldest claimable job could have run already; 0 if there is none. For a whole tenant this probes the claim
+ * index once per priority, and for remote jobs once per priority and queue with waiting jobs. Jobs for daemons have no
+ * index by queue: for a single queue the next ten thousand claimable jobs are read.
  */
 export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
   const first = (condition: string) =>

@@ -174,10 +174,11 @@ function withoutZeros(deltas: Record<string, number>): Record<string, number> {
   return Object.fromEntries(Object.entries(deltas).filter(([, count]) => count !== 0));
 }
 
-// From a millisecond to a week.
+// Histograms of durations: counts per bound, so that minutes can be added up to hours and days and still yield quantiles.
+// Bounds from a millisecond to a week grow by half, so a quantile is off by at most a quarter.
 const boundsSeconds: readonly number[] = Array.from({ length: 51 }, (_, i) => 0.001 * 1.5 ** i);
 
-/** One count below each bound and one above the last; `width_bucket(seconds, bounds)` is the place. */
+/** One count below each bound and one above the last; `width_bucket(seconds, bounds)` is the index. */
 export type Histogram = number[];
 
 export function emptyHistogram(): Histogram {
@@ -203,7 +204,7 @@ export function quantile(histogram: readonly number[], share: number): number {
 
 function interpolate(place: number, part: number): number {
   const low = place === 0 ? 0 : (boundsSeconds[place - 1] ?? 0);
-  // Above the last bound nothing more is known.
+  // The last bucket has no upper bound.
   const high = boundsSeconds[place] ?? low;
   return Number((low + (high - low) * part).toPrecision(4));
 }

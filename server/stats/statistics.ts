@@ -1,5 +1,5 @@
-// Rolls up the events of tenants, and keeps the gauges of queue depth and age that scrapers see. Several daemons share
-// the rolling up; each shows the same gauges.
+// Rolls up the events of tenants, and keeps the gauges of queue depth and age up to date. Daemons share the roll-up; each
+// exports the same gauges.
 import type { Database } from '../database/database.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -22,7 +22,7 @@ interface QueueDepth {
   readAt: number;
 }
 
-// Steps in one run. What is left of a burst waits for the next run, so that counting does not compete with the jobs
+// Steps in one run. The rest of a burst waits for the next run, so that counting does not compete with the jobs
 // that are counted.
 const stepsPerRun = 2;
 // Scrapers come every 15 seconds or so.

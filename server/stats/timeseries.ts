@@ -1,5 +1,5 @@
-// Charts from the rollups: one point per bucket, none left out, none scanned for. The database's
-// clock says where the last bucket lies.
+// Time series from the roll-ups: one point per bucket, also for empty ones. The last bucket is the current one by the
+// database's clock.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Status, waitingStatuses } from '../jobs/model/states.ts';
@@ -24,13 +24,13 @@ export const metricNames = [
 /** @internal */
 export type MetricName = (typeof metricNames)[number];
 
-/** How many there are at the end of each bucket. */
+/** Metrics whose value is a number of jobs at the end of each bucket. */
 const levels: Partial<Record<MetricName, readonly Status[]>> = {
   queued: waitingStatuses,
   running: ['RUNNING'],
   leases_active: ['RUNNING'],
 };
-/** Seconds that half, or 95 of 100, stay below. */
+/** Metrics in seconds: quantiles of the histograms. */
 const quantiles: Partial<Record<MetricName, { column: 'wait_buckets' | 'run_buckets'; share: number }>> = {
   wait_p50: { column: 'wait_buckets', share: 0.5 },
   wait_p95: { column: 'wait_buckets', share: 0.95 },
@@ -102,7 +102,7 @@ function parseSpan(text: string, field: string, min: number, max: number): numbe
   throw problem('INVALID_FIELD', `${field}: ${message}`, { field });
 }
 
-// Its rows are `at` (start of the bucket) and the minutes in it; every bucket of the frame has at least one row.
+// CTEs: `buckets` has one row per bucket of the frame, `minutes` the stored minutes with the start of their bucket.
 function frameSql(schema: Schema): string {
   return `with last as (select floor(extract(epoch from now()) / $2::float8) * $2::float8 as at),
      buckets as (select l.at - n * $2::float8 as at from last l cross join generate_series(0, $3::int - 1) as n),
@@ -126,7 +126,7 @@ async function readCounters(
   );
 }
 
-/** From the present number backwards: what it was at the end of a bucket is what it is less all later changes. */
+/** Computed backwards from the current count: the count at the end of a bucket is the current one minus all later changes. */
 async function readLevels(
   db: Queryable,
   schema: Schema,

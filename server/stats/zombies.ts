@@ -1,6 +1,5 @@
-// Zombies: attempts whose holder went silent until the lease ran out. The rollups know the minutes
-// in which there were any; only those are looked at in the log.
-
+// Zombies: attempts whose lease expired because their holder stopped renewing it. The roll-ups have the minutes in which
+// there were any; only those minutes are read from the log.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { Event } from '../events/log/event.ts';
@@ -14,16 +13,16 @@ export interface Zombie {
   at: string;
   attempt: number | null;
   leaseId: string | null;
-  /** Who held it. */
+  /** The holder of the lease. */
   owner: string | null;
-  /** `failed`: there was no attempt left. */
+  /** `failed`: no attempt was left. */
   outcome: 'retried' | 'failed';
 }
 
-// One read of the log each; a day with more than these has a bigger problem than the length of the list.
+// Each is one read of the log. A day with more minutes of lost leases gets a shorter list.
 const maxMinutes = 20;
 
-/** Those of the last 24 hours, newest first. */
+/** Of the last 24 hours, newest first. */
 export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
   const minutes = await db.query<{ minute: string; ending: string }>(
     `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes

@@ -1,6 +1,5 @@
-// Replays the history of every job, in a stream ordered by job: each step must be one that the states
-// allow and begin where the last one ended, a job ends once, and its row must be what its history says.
-
+// Replays the events of every job, ordered by job: each must be an allowed transition from the status before it, a job
+// ends once, and its row must have the status with which its history ends.
 import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -33,7 +32,7 @@ interface Replay {
   deleted: boolean;
 }
 
-/** With `pruned` the first events of a job may be gone: its history then begins wherever it does. */
+/** With `pruned` the first events of a job may have been removed, so its history may begin with any event. */
 export async function verifyJobs(
   tx: Queryable,
   schema: Schema,
@@ -69,13 +68,13 @@ function step(replay: Replay, row: HistoryRow, pruned: boolean, violations: Viol
   const event = `${row.xid}:${row.seq}`;
   const wrong = (detail: string) => violations.add({ kind: 'job_history', event, jobId: row.job_id, detail });
   const { from_status: from, to_status: to } = row;
-  // Only a change: the delivery of a webhook is told when the job is long gone.
+  // Only changes of status: a webhook may be delivered after the job was deleted.
   if (replay.deleted && from !== to && to !== null) wrong(`${row.type} after the job was deleted`);
   if (row.type === 'job.deleted') replay.deleted = true;
   if (to === null) return;
   if (replay.status === undefined) {
     // Its first event, or the first that retention left.
-    if (from !== null && !pruned) wrong(`begins with ${row.type} from ${from}, not with its enqueuing`);
+    if (from !== null && !pruned) wrong(`begins with ${row.type} from ${from}, not with job.enqueued`);
   } else if (from === null) {
     wrong(`is enqueued again`);
   } else if (from !== replay.status) {
@@ -85,7 +84,7 @@ function step(replay: Replay, row: HistoryRow, pruned: boolean, violations: Viol
     replay.status ??= to;
     return;
   }
-  if (!isAllowed(row.type, from, to)) wrong(`${row.type} from ${from ?? 'nothing'} to ${to} is no transition`);
+  if (!isAllowed(row.type, from, to)) wrong(`${row.type} from ${from ?? 'nothing'} to ${to} is not a transition`);
   if (replay.status !== undefined && isTerminal(replay.status)) {
     wrong(`${row.type} after the job ended with ${replay.last}`);
   }
@@ -111,15 +110,15 @@ function finish(replay: Replay, pruned: boolean, violations: Violations): void {
     if (!deleted) report('job_missing', 'has a history, but neither a row nor a deletion');
     return;
   }
-  if (deleted) report('job_state', `its deletion was told, but its row is there and says ${present}`);
+  if (deleted) report('job_state', `its deletion is recorded, but its row exists and is ${present}`);
   else if (status !== undefined && status !== present) {
-    report('job_state', `its row says ${present}, its history ends with ${status}`);
+    report('job_state', `its row is ${present}, its history ends with ${status}`);
   } else if (status === undefined && !pruned) {
-    report('job_history', 'no event tells how it came to be');
+    report('job_history', 'no event records that it was enqueued');
   }
 }
 
-/** Rows without any history. Retention may have removed that of a job older than the oldest event. */
+/** Jobs without events. Retention may have removed the events of a job that is older than the oldest event. */
 async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string }>(
     tx,
@@ -129,11 +128,11 @@ async function findUnrecorded(tx: Queryable, schema: Schema, pruned: boolean, vi
   );
   for await (const batch of rows) {
     for (const row of batch)
-      violations.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, and no event tells of it` });
+      violations.add({ kind: 'job_history', jobId: row.id, detail: `is ${row.status}, but has no events` });
   }
 }
 
-/** Jobs that are owned, but not by an active lease: nobody could tell whether their holder is alive. */
+/** Jobs that are owned, but not by an active lease: their loss would never be noticed. */
 async function findUnleased(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; status: string; lease_id: string; lease_owner: string }>(
     tx,

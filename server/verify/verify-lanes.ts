@@ -1,6 +1,5 @@
-// Replays every lane, in a stream ordered by target: attempts never overlap, nothing starts behind a job
-// that holds the lane or was sent back to its head, and jobs of one priority start in the order they came.
-
+// Replays the events of every lane, ordered by target: attempts never overlap, no job starts before one that holds the
+// lane or was requeued at its head, and jobs of one priority start in the order in which they were enqueued.
 import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -28,20 +27,20 @@ interface LaneRow {
 interface LaneJob {
   status: Status;
   priority: number | null;
-  /** It stands in line since it came, and nothing but its turn can move it. */
+  /** Waiting since it was enqueued, without any change: only its turn can start it. */
   inLine: boolean;
 }
 
 interface Lane {
   targetId: string;
   paused: boolean;
-  /** The job that began and has not left: it runs, waits for its retry, or holds the lane. */
+  /** The job that has started and still has the lane: it runs, waits for its retry, or holds the lane. */
   head: string | undefined;
-  /** Unfinished jobs in the order in which they came. */
+  /** Unfinished jobs in the order in which they were enqueued. */
   jobs: Map<string, LaneJob>;
 }
 
-/** With `pruned` a target may have been paused by an event that is gone. */
+/** With `pruned` a target may have been paused by an event that was removed. */
 export async function verifyLanes(
   tx: Queryable,
   schema: Schema,
@@ -85,7 +84,7 @@ function isStart(row: LaneRow): boolean {
   return isOwned(row.to_status) && !isOwned(row.from_status);
 }
 
-/** A paused target has no head that could be claimed: it goes back into the line. */
+/** A paused target has no claimable head: the head becomes a waiting job again. */
 function pauseLane(lane: Lane): void {
   lane.paused = true;
   if (lane.head !== undefined && lane.jobs.get(lane.head)?.status === 'QUEUED') lane.head = undefined;
@@ -105,7 +104,7 @@ function checkStart(lane: Lane, row: LaneRow, jobId: string, violations: Violati
   for (const [otherId, other] of lane.jobs) {
     if (otherId === jobId) return;
     if (other.inLine && other.priority === job.priority) {
-      wrong('lane_order', `starts before ${otherId}, which came earlier with the same priority`);
+      wrong('lane_order', `starts before ${otherId}, which was enqueued earlier with the same priority`);
       return;
     }
   }
@@ -118,7 +117,7 @@ function move(lane: Lane, row: LaneRow, jobId: string, to: Status): void {
     if (lane.head === jobId) lane.head = undefined;
     return;
   }
-  // A job that waits for its time, was held or sent back has a place of its own in the line.
+  // A job that was enqueued for later, held or requeued has its own position in the lane.
   const inLine = row.from_status === null && to === 'QUEUED' && row.priority !== null;
   if (job) Object.assign(job, { status: to, inLine: false });
   else lane.jobs.set(jobId, { status: to, priority: row.priority, inLine });

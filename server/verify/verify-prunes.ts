@@ -1,5 +1,5 @@
-// What the chain says about blocks whose events are gone: a block may only be pruned if a record, sealed later, lists
-// it, and if it had come to the age that retention asks for.
+// Verifies blocks whose events were removed: a block may only be pruned if a later seal records it, and if it had reached
+// the age that retention requires.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type PruneRecord, parseRecord } from '../events/seals/seal-chain.ts';
@@ -20,7 +20,7 @@ export class PruneRecords {
   /** False: an earlier version wrote all seals, and kept no records. */
   hasBegun = false;
 
-  /** What they say is proved when the chain comes to them. */
+  /** The records themselves are verified in their place in the chain. */
   static async read(tx: Queryable, schema: Schema): Promise<PruneRecords> {
     const records = new PruneRecords();
     const rows = await tx.query<{ number: string; record: string | null }>(
@@ -66,14 +66,14 @@ export function verifyPruned(
     violations.add({
       kind: 'prune_unrecorded',
       seal,
-      detail: 'is marked as pruned, but no sealed record says that it was',
+      detail: 'is marked as pruned, but no seal records that it was',
     });
     return;
   }
   const age = pruned.record.older_than_seconds;
   if (age === null) {
     if (!block.isFormat2) return;
-    const detail = `seal ${pruned.seal} takes it for one that was pruned by an earlier version, which it cannot have been`;
+    const detail = `seal ${pruned.seal} records it as pruned by an earlier version, but this version sealed it`;
     violations.add({ kind: 'prune_unrecorded', seal, detail });
   } else if (BigInt(pruned.record.sealed_at) - BigInt(block.sealedAt) < BigInt(Math.floor(age)) * 1_000_000n) {
     violations.add({
@@ -98,14 +98,11 @@ export function verifyPruneRecord(
   if (age === null && !isFirstOfFormat2) {
     wrong(
       'prune_unrecorded',
-      'adopts blocks that an earlier version pruned, but is not the first seal of this version',
+      'records blocks that an earlier version pruned, but is not the first seal of this version',
     );
   } else if (age !== null && age < minAgeSeconds) {
-    wrong(
-      'prune_too_early',
-      `records a removal of events that were kept for ${age} s; retention keeps them for a day at least`,
-    );
+    wrong('prune_too_early', `records a removal of events after ${age} s; retention keeps them for at least a day`);
   } else if (BigInt(record.sealed_at) > BigInt(now)) {
-    wrong('prune_too_early', 'records a removal at a time that is yet to come');
+    wrong('prune_too_early', 'records a removal in the future');
   }
 }

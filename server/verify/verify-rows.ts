@@ -21,7 +21,7 @@ export function fromKey(key: string): Pick<Event, 'xid' | 'seq'> {
   return { xid, seq };
 }
 
-/** The events that are as they were sealed. */
+/** Returns the events that are as they were sealed. */
 export async function verifyEventRows(
   tx: Queryable,
   schema: Schema,
@@ -36,13 +36,13 @@ export async function verifyEventRows(
     const sealed = block.event_hashes.subarray(place * hashLength, (place + 1) * hashLength);
     const present = rows.get(event);
     if (!present && !without.has(event)) {
-      violations.add({ kind: 'event_missing', event, seal, detail: 'was sealed and is gone' });
+      violations.add({ kind: 'event_missing', event, seal, detail: 'was sealed, but does not exist' });
     } else if (sealed.equals(noHash)) {
       violations.add({
         kind: 'event_unreadable',
         event,
         seal,
-        detail: 'no hash could be made of it when it was sealed',
+        detail: 'could not be hashed when it was sealed',
       });
     } else if (!present?.hash.equals(sealed)) {
       violations.add({ kind: 'event_altered', event, seal, detail: 'is not what was sealed' });
@@ -52,8 +52,8 @@ export async function verifyEventRows(
 }
 
 /**
- * How many job rows were compared. A job that is gone was deleted by retention, or its history is found to lack a
- * deletion.
+ * Returns how many rows of jobs were compared. A missing row is checked by the replay of the job's events, which must
+ * record its deletion.
  */
 export async function verifyJobRows(
   tx: Queryable,
@@ -77,7 +77,7 @@ export async function verifyJobRows(
     tx,
     [...marked.values()],
     (jobs) => hashJobs(tx, schema, jobs),
-    ({ place }) => report(place, 'no hash can be made of its row any more'),
+    ({ place }) => report(place, 'its row cannot be hashed any more'),
   );
   for (const { place, hash } of present) {
     if (!jobHashes.get(place)?.equals(hash)) report(place, 'its row is not what was sealed with this event');
@@ -85,7 +85,7 @@ export async function verifyJobRows(
   return present.length;
 }
 
-/** Blocks that belong together in the log, so that strays can be looked for without all keys in memory. */
+/** Consecutive blocks, so that unsealed events are found without all keys in memory. */
 interface Span {
   first: string;
   last: string;
@@ -97,7 +97,7 @@ interface Span {
 const eventsPerSpan = 5000;
 const eventsAtOnce = 10_000;
 
-/** The keys of all sealed events, read again from the blocks where they are needed. */
+/** The keys of all sealed events, read from the blocks again when they are needed. */
 export class SealedKeys {
   #spans: Span[] = [];
 
@@ -136,7 +136,7 @@ export class SealedKeys {
   }
 }
 
-/** How many events are honestly not yet sealed. */
+/** Returns how many events are rightly not sealed yet. */
 export async function findUnsealedEvents(
   tx: Queryable,
   schema: Schema,
@@ -145,7 +145,7 @@ export async function findUnsealedEvents(
   violations: Violations,
 ): Promise<number> {
   const isDone = hasRead(position);
-  const isOver = await readTransactions(tx, schema);
+  const hasEnded = await readTransactions(tx, schema);
   let unsealed = 0;
   let after = { xid: '0', seq: '0' };
   for (;;) {
@@ -160,21 +160,25 @@ export async function findUnsealedEvents(
       const event = eventKey(row);
       if (keys.has(event)) continue;
       if (isDone(row))
-        violations.add({ kind: 'event_inserted', event, detail: 'was not there when its time was sealed' });
-      else if (!isOver(row.xid)) {
-        violations.add({ kind: 'event_future', event, detail: 'is there, but its transaction has not been committed' });
+        violations.add({
+          kind: 'event_inserted',
+          event,
+          detail: 'did not exist when its position in the log was sealed',
+        });
+      else if (!hasEnded(row.xid)) {
+        violations.add({ kind: 'event_future', event, detail: 'exists, but its transaction has not committed' });
       } else unsealed++;
     }
     after = last;
   }
 }
 
-/** Whether a transaction was over when this one took its snapshot. Asked where the tenant's tables are. */
+/** Whether a transaction had ended when this one took its snapshot, on the node that has the tenant's tables. */
 async function readTransactions(tx: Queryable, schema: Schema): Promise<(xid: string) => boolean> {
   const [row] = await tx.query<{ snapshot: string }>(
     `select coalesce((select pg_current_snapshot() from ${schema}.followers limit 1), pg_current_snapshot())::text as snapshot`,
   );
   const snapshot = parseSnapshot(row?.snapshot ?? '');
-  if (!snapshot) throw new Error('the database told no snapshot');
+  if (!snapshot) throw new Error('the database returned no snapshot');
   return (xid) => isVisible(BigInt(xid), snapshot);
 }

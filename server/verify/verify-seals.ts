@@ -1,5 +1,5 @@
-// Proves the log against its seals: the chain is whole, every sealed row is there as it was sealed, each block begins
-// where the one before it ended, and no row was slipped in. Reads in batches inside the caller's transaction.
+// Verifies the log against its seals: the chain is complete, every sealed row is unchanged, each block begins where the
+// one before it ended, and no row was inserted later. Reads in batches within the caller's transaction.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { eventKey } from '../events/log/event.ts';
@@ -26,15 +26,15 @@ export interface SealReport {
   prunedSeals: number;
   sealedEvents: number;
   unsealedEvents: number;
-  /** Jobs of which a row was compared with what was sealed. */
+  /** Jobs whose row was compared with its sealed hash. */
   comparedJobs: number;
   /** Seals that an earlier version wrote: they do not cover jobs, positions and times. */
   formerSeals: number;
-  /** Seals after which the log went on with other transaction ids: a backup was restored. */
+  /** Seals after which the log continued with other transaction ids, because a backup was restored. */
   restarts: string[];
   /** The last removal of events that was recorded. Time in microseconds since 1970. */
   lastPrune: { seal: string; at: string; olderThanSeconds: number | null } | undefined;
-  /** To be kept outside of the database: a chain that was made anew has another. */
+  /** To be kept outside the database as an anchor: a rebuilt chain has another end. */
   end: { number: string; hash: string } | undefined;
 }
 
@@ -125,7 +125,7 @@ const keyText = /^\d{1,19}:\d{1,18}$/;
 async function verifySeal(chain: Chain, row: SealRow): Promise<void> {
   verifyLink(chain, row);
   if (!row.event_keys.every((key) => keyText.test(key))) {
-    reportAltered(chain, row.number, 'names events that cannot be');
+    reportAltered(chain, row.number, 'contains invalid event keys');
     row.event_keys = [];
   }
   if (isFormat2(row.hash)) await verifyFormat2(chain, row);
@@ -187,7 +187,7 @@ async function verifyFormat2(chain: Chain, row: SealRow): Promise<void> {
 
 async function verifyFormat1(chain: Chain, row: SealRow): Promise<void> {
   chain.report.formerSeals++;
-  // It does not say where it ended.
+  // Format 1 does not record where the block ended.
   chain.until = undefined;
   if (row.pruned) return verifyPrunedBlock(chain, row, /^\d+$/.test(row.sealed_at) ? row.sealed_at : row.now);
   const { number, snapshot, event_keys: keys, event_hashes: hashes, previous_hash: previousHash } = row;
@@ -202,7 +202,7 @@ function verifyPrunedBlock(chain: Chain, row: SealRow, sealedAt: string): void {
   verifyPruned(chain.prunes, { seal: row.number, sealedAt, isFormat2: isFormat2(row.hash) }, chain.violations);
 }
 
-/** The block begins where the one before it ended, or behind that, and its events lie between its positions. */
+/** The block must begin where the one before it ended, or later, and its events must lie between its positions. */
 async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord): Promise<void> {
   const { tx, schema, violations, until } = chain;
   const seal = row.number;
@@ -243,7 +243,7 @@ async function verifyContent(chain: Chain, row: SealRow, withJobs: boolean): Pro
   chain.keys.add(row.number, row.event_keys);
 }
 
-/** What the follower remembers of the chain, the anchor, and what came behind the last seal. */
+/** Compares the chain with the end that the follower has stored and with the anchor, and finds events after the last seal. */
 async function verifyEnd(chain: Chain): Promise<void> {
   const { tx, schema, violations, report, anchor, until } = chain;
   const [follower] = await tx.query<{ snapshot: string; state: ChainEnd | null }>(
@@ -255,8 +255,9 @@ async function verifyEnd(chain: Chain): Promise<void> {
   const position = follower && parsePosition(follower.snapshot);
   if (follower) {
     const { number = '0', hash } = follower.state ?? {};
-    if (number !== last) missing(number, `the chain ends with seal ${last}, but ${number} was written last`);
-    else if (hash !== report.end?.hash) reportAltered(chain, last, 'is not the one that was written last');
+    if (number !== last)
+      missing(number, `the chain ends with seal ${last}, but seal ${number} was the last one written`);
+    else if (hash !== report.end?.hash) reportAltered(chain, last, 'is not the seal that was written last');
     if (!position || (until !== undefined && !continues(follower.snapshot, until))) {
       violations.add({
         kind: 'position_moved',
@@ -265,7 +266,7 @@ async function verifyEnd(chain: Chain): Promise<void> {
       });
     }
   } else if (report.end) {
-    reportAltered(chain, last, 'the sealer does not remember this chain');
+    reportAltered(chain, last, 'the sealer has no record of this chain');
   }
   if (anchor && BigInt(anchor.number) > BigInt(last)) missing(anchor.number, 'the seal of the anchor is not there');
   report.unsealedEvents = await findUnsealedEvents(

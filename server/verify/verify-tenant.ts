@@ -1,5 +1,5 @@
-// `leasehold verify`: proves from the event log what the product promises, for one tenant, at one moment.
-// A read-only transaction with one snapshot: it disturbs nobody and sees nothing half-done.
+// `leasehold verify`: verifies seals, jobs and lanes of one tenant against its event log. In one read-only transaction
+// with one snapshot, so it blocks no writer and sees only committed changes.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { countSetAside } from '../events/log/set-aside.ts';
@@ -12,19 +12,19 @@ export interface Verification {
   seals: SealReport;
   jobs: JobsReport;
   lanes: LanesReport;
-  /** Events that a follower could not process and passed by, by follower. */
+  /** Events that a follower could not process and skipped, by follower. */
   setAside: Record<string, number>;
-  /** The first thousand; `violationCount` has all. */
+  /** The first thousand; `violationCount` counts all. */
   violations: Violation[];
   violationCount: number;
 }
 
 export interface VerifyOptions {
-  /** A seal noted earlier, outside of the database. */
+  /** A seal that was kept outside the database. */
   anchor?: Anchor;
 }
 
-// A log of a hundred million events is read for hours.
+// Reading a log of a hundred million events takes hours.
 const longTransaction = { timeoutMs: 24 * 3_600_000, idleTimeoutMs: 60_000 };
 
 export async function verifyTenant(db: Database, schema: Schema, options: VerifyOptions = {}): Promise<Verification> {

@@ -1,4 +1,4 @@
-// What verification finds: each violation names the row and says what is wrong with it.
+// What verification finds. A violation names the row and describes what is wrong with it.
 
 export interface Violation {
   kind:
@@ -27,7 +27,7 @@ export interface Violation {
   detail: string;
 }
 
-/** Collects violations up to a limit: a wrecked log must not fill the memory. */
+/** Collects violations up to a limit: a badly damaged log must not fill the memory. */
 export class Violations {
   readonly list: Violation[] = [];
   count = 0;

@@ -15,12 +15,16 @@ export interface ClaimedDelivery {
   url: string;
   /** JSON exactly as stored: it is signed and sent without being read. */
   body: string;
-  /** Of this try, the first is 1; the fence of what is written about it. */
+  /** Number of this attempt, from 1: the fence of its outcome. */
   attempts: number;
-  /** When it was taken, by the database's clock. */
+  /** By the database's clock. */
   claimed_at: string;
 }
 
+/**
+ * Claims deliveries that are due, for one attempt each. No other daemon claims them before the lock expires. A delivery
+ * waits until all earlier ones of its job have ended.
+ */
 export async function claimDeliveries(
   db: Queryable,
   schema: Schema,
@@ -28,24 +32,41 @@ export async function claimDeliveries(
 ): Promise<ClaimedDelivery[]> {
   return db.query<ClaimedDelivery>(
     `with due as (
-       select d.id from ${schema}.webhook_deliveries d
-        where d.state = 'pending' and d.next_at <= now()
-          and not exists (select 1 from ${schema}.webhook_deliveries e
-                           where e.job_id = d.job_id and e.event_seq < d.event_seq and e.state = 'pending')
-        order by d.next_at limit $1 for update of d skip locked),
-     taken as (select id, now() as at, now() + $2::float8 * interval '1 second' as until from due)
-     update ${schema}.webhook_deliveries d set attempts = d.attempts + 1, next_at = t.until, locked_until = t.until
-       from taken t where d.id = t.id
-     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts, t.at as claimed_at`,
+       select d.id
+         from ${schema}.webhook_deliveries d
+        where d.state = 'pending'
+          and d.next_at <= now()
+          and not exists (select 1
+                            from ${schema}.webhook_deliveries e
+                           where e.job_id = d.job_id
+                             and e.event_seq < d.event_seq
+                             and e.state = 'pending')
+        order by d.next_at
+        limit $1
+          for update of d skip locked),
+     claimed as (
+       select id,
+              now() as at,
+              now() + $2::float8 * interval '1 second' as until
+         from due)
+     update ${schema}.webhook_deliveries d
+        set attempts = d.attempts + 1,
+            next_at = c.until,
+            locked_until = c.until
+       from claimed c
+      where d.id = c.id
+     returning d.id, d.job_id, d.event_type, d.event_xid, d.event_seq, d.url, d.body::text as body, d.attempts, c.at as claimed_at`,
     [options.limit, options.lockSeconds],
   );
 }
 
 export type DeliveryOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
 
-// With WEBHOOK_MAX_ATTEMPTS a receiver may be away for a day and misses nothing; docs/webhooks.md has the
-// hours, and a test computes them from here.
-/** @internal */
+/**
+ * With the default of WEBHOOK_MAX_ATTEMPTS a receiver may be down for a day without missing an event. docs/webhooks.md
+ * states the hours, and a test computes them from here.
+ * @internal
+ */
 export const deliveryBackoff: BackoffPolicy = {
   kind: 'exponential',
   delaySeconds: 15,
@@ -53,10 +74,10 @@ export const deliveryBackoff: BackoffPolicy = {
   jitter: 0.2,
 };
 
-/** Events after which the job is not told of again, unless a person acts. */
+/** The last events of a job, unless a person acts on it: their delivery sets `webhook_sent`. */
 const terminalEvents = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
 
-/** Undefined: the try was no longer ours. */
+/** Undefined: another daemon has claimed the delivery since. */
 export async function finishDelivery(
   db: Queryable,
   schema: Schema,
@@ -98,7 +119,7 @@ export async function finishDelivery(
   }
 }
 
-/** The delivery, `webhook_sent` and the event that tells of it become visible together. */
+/** The delivery, `webhook_sent` and the event `job.webhook_delivered` become visible together. */
 async function markDelivered(
   db: Queryable,
   schema: Schema,
@@ -108,13 +129,25 @@ async function markDelivered(
 ): Promise<boolean> {
   const rows = await db.query(
     `with done as (
-       update ${schema}.webhook_deliveries set state = 'delivered', last_status = $3, last_error = null, locked_until = null,
-         finished_at = now()
-        where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
+       update ${schema}.webhook_deliveries
+          set state = 'delivered',
+              last_status = $3,
+              last_error = null,
+              locked_until = null,
+              finished_at = now()
+        where id = $1
+          and attempts = $2
+          and state = 'pending'
+       returning id, job_id),
      sent as (
-       update ${schema}.jobs set webhook_sent = true, updated_at = now()
-        where id in (select job_id from done) and $4::boolean and not webhook_sent returning id),
-     told as (${insertDeliveryEvent(schema, 'job.webhook_delivered')})
+       update ${schema}.jobs
+          set webhook_sent = true,
+              updated_at = now()
+        where id in (select job_id from done)
+          and $4::boolean
+          and not webhook_sent
+       returning id),
+     recorded as (${insertDeliveryEvent(schema, 'job.webhook_delivered')})
      select id from done`,
     [
       delivery.id,
@@ -139,9 +172,17 @@ async function finishUndelivered(
 ): Promise<boolean> {
   const rows = await db.query(
     `with done as (
-       update ${schema}.webhook_deliveries set state = $4, last_status = $3, last_error = $7, locked_until = null, finished_at = now()
-        where id = $1 and attempts = $2 and state = 'pending' returning id, job_id),
-     told as (${insertDeliveryEvent(schema, 'job.webhook_failed')})
+       update ${schema}.webhook_deliveries
+          set state = $4,
+              last_status = $3,
+              last_error = $7,
+              locked_until = null,
+              finished_at = now()
+        where id = $1
+          and attempts = $2
+          and state = 'pending'
+       returning id, job_id),
+     recorded as (${insertDeliveryEvent(schema, 'job.webhook_failed')})
      select id from done`,
     [
       delivery.id,
@@ -157,7 +198,7 @@ async function finishUndelivered(
   return rows.length > 0;
 }
 
-// Of a job that retention deleted meanwhile nothing more is told.
+// A job that retention has deleted meanwhile gets no event.
 function insertDeliveryEvent(schema: Schema, type: string): string {
   return `insert into ${schema}.events (type, job_id, target_id, attempt, actor, data)
        select '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
@@ -176,22 +217,38 @@ async function scheduleRetry(
   status: number | null,
 ): Promise<boolean> {
   const rows = await db.query(
-    `update ${schema}.webhook_deliveries set last_status = $3, last_error = $4, locked_until = null,
-       next_at = now() + $5::float8 * interval '1 millisecond'
-      where id = $1 and attempts = $2 and state = 'pending' returning id`,
+    `update ${schema}.webhook_deliveries
+        set last_status = $3,
+            last_error = $4,
+            locked_until = null,
+            next_at = now() + $5::float8 * interval '1 millisecond'
+      where id = $1
+        and attempts = $2
+        and state = 'pending'
+     returning id`,
     [delivery.id, delivery.attempts, status, error, backoffMs(deliveryBackoff, delivery.attempts, Math.random())],
   );
   return rows.length > 0;
 }
 
-/** What else waits for this address will not be sent either. Bounded: the rest meets its own 410. */
+/** Disables pending deliveries for the same URL. Bounded: the others get a 410 of their own. */
 async function disableAddress(db: Queryable, schema: Schema, url: string): Promise<void> {
   await db.query(
     `with waiting as (
-       select id from ${schema}.webhook_deliveries where state = 'pending' and url = $1 order by next_at limit 1000 for update skip locked)
-     update ${schema}.webhook_deliveries d set state = 'disabled', last_error = 'the receiver answered 410', locked_until = null,
-       finished_at = now()
-       from waiting w where d.id = w.id`,
+       select id
+         from ${schema}.webhook_deliveries
+        where state = 'pending'
+          and url = $1
+        order by next_at
+        limit 1000
+          for update skip locked)
+     update ${schema}.webhook_deliveries d
+        set state = 'disabled',
+            last_error = 'the receiver answered 410',
+            locked_until = null,
+            finished_at = now()
+       from waiting w
+      where d.id = w.id`,
     [url],
   );
 }

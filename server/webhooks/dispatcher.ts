@@ -22,7 +22,7 @@ export interface DispatcherOptions {
   maxAttempts: number;
   observe(tenant: Tenant, outcome: DeliveryOutcome, seconds: number): void;
   onSetAside: ReportSetAside;
-  /** A delivery of this tenant has ended: there may be more, and now there is a slot. */
+  /** A delivery of this tenant has ended, so that a slot is free for the next one. */
   onSlotFree(slug: string): void;
   /** Instead of the system's resolver. */
   lookup?: LookupFunction;

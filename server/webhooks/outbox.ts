@@ -1,6 +1,5 @@
-// The webhooks' follower: makes one delivery for each event that somebody wants to hear of. The
-// event log is the outbox; a delivery appears in the transaction that moves the follower on.
-
+// The webhooks follower: creates a delivery for every event that a job or its tenant has a webhook for. The event log is
+// the outbox; deliveries are inserted in the transaction that advances the follower.
 import { v7 as uuidv7 } from 'uuid';
 import type { Database, Queryable } from '../database/database.ts';
 import { type FollowResult, followSelection } from '../events/log/follower.ts';
@@ -9,7 +8,7 @@ import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
-/** Ends and holds: what a person, or the program that asked for the job, waits for. */
+/** The ends and holds of jobs. */
 const defaultEvents: readonly string[] = [
   'job.completed',
   'job.partial',
@@ -18,7 +17,7 @@ const defaultEvents: readonly string[] = [
   'job.paused',
   'job.resolved',
 ];
-// A delivery that causes a delivery never ends.
+// Deliveries about deliveries would never end.
 const neverSent = new Set(['job.webhook_delivered', 'job.webhook_failed']);
 const eventsPerStep = 2000;
 
@@ -50,7 +49,7 @@ export async function createDeliveries(
   };
   return followSelection<WantedDelivery>(db, schema, selection, {
     handle: (tx, wanted) => insertDeliveries(tx, tenant, wanted),
-    // Its job's history is where a tenant looks for a webhook that never came.
+    // Shown in the history of the job, where a missing webhook is looked for.
     onSetAside: (tx, event, why) =>
       recordEvent(tx, schema, {
         type: 'job.webhook_failed',
@@ -58,7 +57,7 @@ export async function createDeliveries(
         jobId: event.jobId ?? undefined,
         targetId: event.targetId ?? undefined,
         attempt: event.attempt ?? undefined,
-        data: { event: event.type, event_id: event.seq, error: `no delivery could be made: ${why.error}` },
+        data: { event: event.type, event_id: event.seq, error: `no delivery could be created: ${why.error}` },
       }),
   });
 }
@@ -91,7 +90,7 @@ async function insertDeliveries(
   );
 }
 
-/** Where an error comes from is not for a receiver outside. */
+/** Receivers do not get stack traces. */
 function withoutTrace(error: string): string {
   return `case when jsonb_typeof(${error}) = 'object' then (${error}) - '{stack,cause,errors}'::text[] else ${error} end`;
 }

@@ -1,5 +1,5 @@
-// One POST to a receiver that nobody trusts: its address is checked when connecting, redirects are
-// not followed, the status decides, and of the answer's body almost nothing is read.
+// Sends one POST to an untrusted receiver: its address is checked when connecting, redirects are not followed, the status
+// decides, and only the first bytes of the response body are read.
 import type { LookupFunction } from 'node:net';
 import { Agent, type Dispatcher, request } from 'undici';
 import { errorMessage } from '../kernel/errors.ts';
@@ -14,15 +14,15 @@ export interface SenderOptions {
 
 export type SendResult =
   | { kind: 'accepted'; status: number }
-  /** The receiver wants no more of these. */
+  /** The receiver wants no more deliveries. */
   | { kind: 'gone'; status: 410 }
   | { kind: 'refused'; status: number; error: string }
-  /** No answer at all. */
+  /** No response. */
   | { kind: 'unreachable'; error: string }
-  /** Trying again cannot help. */
+  /** A retry cannot succeed. */
   | { kind: 'impossible'; error: string };
 
-// Enough to keep the connection after a usual answer; beyond it the connection is cut.
+// Enough to reuse the connection after a usual response; a larger one closes the connection.
 const maxAnswerBytes = 16_384;
 
 export class WebhookSender {
@@ -53,7 +53,7 @@ export class WebhookSender {
         body,
         signal: AbortSignal.timeout(this.#options.timeoutMs),
       });
-      // The status has decided; a body that never ends, or breaks off, changes nothing.
+      // The status decides; a body that never ends, or is cut off, changes nothing.
       await answer.body
         .dump({ limit: maxAnswerBytes, signal: AbortSignal.timeout(this.#options.timeoutMs) })
         .catch(() => {});
@@ -73,7 +73,7 @@ export class WebhookSender {
     if (target.protocol !== 'http:' && target.protocol !== 'https:') {
       return { kind: 'impossible', error: 'the URL is neither http nor https' };
     }
-    // Connecting to a literal asks no resolver, so the lookup would not see it.
+    // An address literal is not resolved, so the lookup would not check it.
     if (!this.#options.allowPrivate && isAddressLiteral(target.hostname) && !isPublicAddress(target.hostname)) {
       return { kind: 'impossible', error: notReachable };
     }
@@ -99,13 +99,13 @@ function resultOfError(error: unknown, timeoutMs: number): SendResult {
   return { kind: 'unreachable', error: storable(errorMessage(error)) };
 }
 
-/** A text that Postgres refuses would keep the outcome from being stored, and the delivery would be tried for ever. */
+/** Postgres must accept the text: without a stored outcome the delivery would be retried forever. */
 function storable(text: string): string {
   return text.slice(0, 300).toWellFormed().replaceAll('\0', ' ');
 }
 
-// One text for a name that does not exist, one that cannot be looked up and one that leads inside: otherwise a
-// tenant could find out which names there are in the network of this machine.
+// One text for a name that does not exist, one that cannot be resolved and one with a private address: otherwise a tenant
+// could find out which names exist in the network of this machine.
 const notReachable = 'the address does not lead to a public host';
 
 function isLookupFailure(error: unknown): boolean {

@@ -1,54 +1,24 @@
 // An event of the append-only log: as a row, in code, and as the API, the live stream and webhooks show it.
+import { getTableColumns } from 'drizzle-orm';
+import type { RowOf } from '../../database/drizzle.ts';
+import { events } from '../../database/tables/tenant-log.ts';
 
-export interface Event {
-  /** The transaction that wrote it. Never a JS number: it can pass 2^53. */
-  xid: string;
-  seq: string;
-  at: string;
-  type: string;
-  jobId: string | null;
-  targetId: string | null;
-  fromStatus: string | null;
-  toStatus: string | null;
-  attempt: number | null;
-  leaseId: string | null;
-  actor: string;
+/** `xid`, the transaction that wrote it, and `seq` are texts: they can pass 2^53. */
+export interface Event extends Omit<RowOf<typeof events>, 'data'> {
   data: Record<string, unknown> | null;
 }
 
-export interface EventRow {
-  xid: string;
-  seq: string;
-  at: string;
-  type: string;
-  job_id: string | null;
-  target_id: string | null;
-  from_status: string | null;
-  to_status: string | null;
-  attempt: number | null;
-  lease_id: string | null;
-  actor: string;
-  data: Record<string, unknown> | null;
-}
+/** As a statement returns it: by the names of the columns. */
+export type EventRow = Pick<Event, 'xid' | 'seq'> & Record<string, unknown>;
 
-export const eventColumns =
-  'xid, seq, at, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
+const columns = Object.entries(getTableColumns(events)).map(([key, { name }]) => [key, name] as const);
+
+export const eventColumns = columns.map(([, name]) => name).join(', ');
 
 export function toEvent(row: EventRow): Event {
-  return {
-    xid: row.xid,
-    seq: row.seq,
-    at: row.at,
-    type: row.type,
-    jobId: row.job_id,
-    targetId: row.target_id,
-    fromStatus: row.from_status,
-    toStatus: row.to_status,
-    attempt: row.attempt,
-    leaseId: row.lease_id,
-    actor: row.actor,
-    data: row.data,
-  };
+  const event: Record<string, unknown> = {};
+  for (const [key, name] of columns) event[key] = row[name];
+  return event as unknown as Event;
 }
 
 /** `xid:seq`: identifies the event outside the database. */
@@ -62,21 +32,7 @@ export function bySeq(a: Pick<Event, 'seq'>, b: Pick<Event, 'seq'>): number {
   return a.seq < b.seq ? -1 : a.seq > b.seq ? 1 : 0;
 }
 
-export interface EventResource {
-  id: string;
-  at: string;
-  type: string;
-  job_id: string | null;
-  target_id: string | null;
-  from: string | null;
-  to: string | null;
-  attempt: number | null;
-  lease_id: string | null;
-  actor: string;
-  data: Record<string, unknown> | null;
-}
-
-export function eventToApi(event: Event): EventResource {
+export function eventToApi(event: Event) {
   return {
     // The number in the tenant's own log. The transaction id would reveal the activity of other tenants.
     id: event.seq,

@@ -4,10 +4,13 @@
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { maxInt8 } from '../../kernel/limits.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 
 const sizedColumns = `${eventColumns}, ${jsonBytes('data')} as bytes`;
 type FoundRow = EventRow & { found: string };
+/** The same columns as `eventColumns`, null but for the place in the log. */
+const placeOnly = eventColumns.replace(/\w+/g, (name) => (name === 'xid' || name === 'seq' ? name : 'null'));
 
 export interface EventPlace {
   xid: string;
@@ -59,7 +62,6 @@ const maxScanned = 20_000;
 // `at` is when the transaction began, the log is in the order of its first write: a transaction that waited in between
 // comes later than its time says. Transactions of the product take less than a minute.
 const maxOutOfOrder = `interval '2 minutes'`;
-const maxBigint = '9223372036854775807';
 
 /** The events of the tenant, newest first. */
 export async function readLog(db: Queryable, schema: Schema, request: LogRequest): Promise<EventPage> {
@@ -74,8 +76,7 @@ export async function readLog(db: Queryable, schema: Schema, request: LogRequest
      select null as scanned, false as ended, found, ${eventColumns} from fitting
      union all
      select (select count(*) from scanned)::text,
-            exists (select 1 from last where at < $7::timestamptz - ${maxOutOfOrder}), 0,
-            xid, seq, null, null, null, null, null, null, null, null, null, null from last`,
+            exists (select 1 from last where at < $7::timestamptz - ${maxOutOfOrder}), 0, ${placeOnly} from last`,
     [
       start.xid,
       start.seq,
@@ -99,7 +100,7 @@ async function readLogOfJob(db: Queryable, schema: Schema, request: LogRequest, 
       where job_id = $1 and seq < $2::bigint and ${logFilter(3)} order by seq desc limit $8`;
   const rows = await db.query<FoundRow>(withinBytes(page, 'seq desc'), [
     jobId,
-    request.before?.seq ?? maxBigint,
+    request.before?.seq ?? maxInt8,
     ...filterValues(request),
     request.limit + 1,
   ]);
@@ -123,7 +124,7 @@ function isFiltered(request: LogRequest): boolean {
 
 /** A place after every event before `until`: a binary search in the primary key, some 40 probes in one statement. */
 async function findStartBefore(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
-  if (until === undefined) return { xid: maxBigint, seq: maxBigint };
+  if (until === undefined) return { xid: maxInt8, seq: maxInt8 };
   const [row] = await db.query<{ place: string }>(
     `with recursive halves(low, high) as (
        select 0::bigint, (select xid::text::bigint + 1 from ${schema}.events order by xid desc, seq desc limit 1)
@@ -136,7 +137,7 @@ async function findStartBefore(db: Queryable, schema: Schema, until: string | un
      select min(high)::text as place from halves`,
     [until],
   );
-  return { xid: row?.place ?? maxBigint, seq: maxBigint };
+  return { xid: row?.place ?? maxInt8, seq: maxInt8 };
 }
 
 /** There is a next page if one row more than the limit was found, or if rows were cut off by size. */

@@ -1,5 +1,5 @@
-// The gap-free reader of the event log. An event is new if and only if its transaction is not visible
-// in the reader's last snapshot: a transaction that commits late is found late, and nobody waits for it.
+// Reads new events without gaps. An event is new if and only if its transaction is not visible in the reader's last
+// snapshot: a transaction that commits late is read late, and no reader waits for it.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { bySeq, type Event, type EventRow, eventColumns, toEvent } from './event.ts';

@@ -23,9 +23,9 @@ const eventsPerStep = 5000;
 const blocksPerStep = 100;
 
 export async function pruneEvents(db: Database, schema: Schema, options: PruneOptions): Promise<Pruned> {
-  const { maxSteps: mostSteps = 20 } = options;
+  const { maxSteps = 20 } = options;
   let events = 0;
-  for (let i = 0; i < mostSteps; i++) {
+  for (let i = 0; i < maxSteps; i++) {
     const pruned = await pruneOldest(db, schema, options);
     events += pruned.handled;
     // Another daemon seals or prunes: the next run continues.

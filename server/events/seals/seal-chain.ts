@@ -1,7 +1,7 @@
 // The chain of seals: what each seal says, how it is hashed, and how one is appended.
 // Format 2 hashes a text, the record, which stays when the block's events are pruned. Its hashes begin with the
-// byte 2 and have 33 bytes: whoever knows a hash (the next seal, an anchor) knows the format of the seal, so
-// that no seal can pass for one of format 1, of which less can be proved.
+// byte 2 and have 33 bytes: a known hash (in the next seal, or an anchor) fixes the format of a seal, so that
+// no seal can be passed off as one of format 1, which proves less.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
@@ -44,7 +44,7 @@ const pruneRecord = z.strictObject({
   /** The blocks whose events were removed: first and last of each range. */
   seals: z.array(z.tuple([digits, digits])),
   events: count,
-  /** The age that they had at least. Null: removed by a version that kept no record. */
+  /** Their minimum age. Null: removed by a version that kept no record. */
   older_than_seconds: z.number().min(0).nullable(),
 });
 
@@ -108,7 +108,7 @@ export function hashBlock1(block: {
 /** No transaction is visible in it: the snapshot of a seal without events. */
 const emptySnapshot = '1:1:';
 
-/** Inside a step of the seals follower, which keeps other daemons out and remembers the new end. */
+/** Within a step of the seals follower, which excludes other daemons and stores the new end. */
 export async function appendSeal(
   tx: Queryable,
   schema: Schema,
@@ -140,7 +140,7 @@ export async function appendSeal(
   return { number, hash: hash.toString('hex') };
 }
 
-/** SQL: a time as records and hashes of jobs have it, whatever the session's time zone. A text, which any time has. */
+/** SQL: a time as text in records and hashes of jobs, independent of the session's time zone. */
 export const microseconds = (column: string) => `round(extract(epoch from ${column}) * 1000000)::text`;
 
 /**

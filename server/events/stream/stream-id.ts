@@ -9,16 +9,16 @@ import { openText, sealText } from '../../kernel/sealed-text.ts';
 import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/position.ts';
 
 export interface StreamPosition {
-  /** All that is visible in it was sent. */
+  /** All events visible in it have been sent. */
   seen: Snapshot;
-  /** And of what became visible up to `until`, all up to this seq: a reader was cut off within a batch. */
+  /** Of the events visible in `until`, those up to this seq have been sent too: the reader was cut off within a batch. */
   batch?: { until: Snapshot; seq: bigint };
 }
 
-// 300 open transactions make some 1,000 characters; a longer id comes from nobody.
+// 300 open transactions make some 1,000 characters; no valid id is longer.
 const maxIdLength = 8000;
 
-/** Whose streams: the tenant. */
+/** The tenant of the streams. */
 export interface StreamOwner {
   id: string;
   secret: string;
@@ -27,12 +27,12 @@ export interface StreamOwner {
 const version = '2';
 const purpose = 'stream-id';
 
-/** The id of a reader that has been sent all that is visible in `seen`. */
+/** The id of a reader that has been sent all events visible in `seen`. */
 export function encodeStreamId({ secret }: StreamOwner, seen: Snapshot): string {
   return `${version}.${sealText(secret, purpose, encodeSnapshot(seen))}`;
 }
 
-/** The ids of the events of one batch: all but the seq, which counts the tenant's own events, is the same. */
+/** The ids of the events of one batch: they differ only in the seq, which counts the tenant's own events. */
 export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: Snapshot): (seq: string) => string {
   const common = `${version}.${sealText(secret, purpose, `${encodeSnapshot(seen)}.${encodeSnapshot(until)}`)}`;
   return (seq) => `${common}.${BigInt(seq).toString(36)}`;
@@ -45,7 +45,7 @@ export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition |
   if (mark === markOf(owner.id)) return decodeParts(parts);
   const [sealed = '', ...seq] = parts;
   const snapshots = mark === version ? openText(owner.secret, purpose, sealed)?.split('.') : undefined;
-  // A seq with two snapshots, none with one: what is not sealed cannot stand for a snapshot.
+  // Two snapshots need a seq, one must have none: unsealed text must not be read as a snapshot.
   if (snapshots === undefined || seq.length !== snapshots.length - 1) return undefined;
   return decodeParts([...snapshots, ...seq]);
 }
@@ -77,7 +77,7 @@ function decodeSnapshot(text: string): Snapshot | undefined {
     if (offset === undefined) return undefined;
     xip.add(xmin + offset);
   }
-  // The parser has the rules for what a snapshot may be.
+  // Applies the parser's checks.
   return parseSnapshot(formatSnapshot({ xmin, xmax: xmin + width, xip }));
 }
 

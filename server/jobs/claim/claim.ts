@@ -7,6 +7,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
+import { maxInt4 } from '../../kernel/limits.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { transition } from '../transition.ts';
 import { type ClaimedRow, claimedColumns, returningClaimed, toClaimedJobs } from './claimed-job.ts';
@@ -64,7 +65,7 @@ export async function claimRemoteJobs(db: Queryable, schema: Schema, request: Re
     { by: 'remoteWorker' },
     {
       queue: request.queue,
-      maxCostUnits: request.maxCostUnits ?? 2_147_483_647,
+      maxCostUnits: request.maxCostUnits ?? maxInt4,
       met: JSON.stringify(request.met ?? {}),
     },
   );

@@ -7,6 +7,7 @@ import { defaultBackoff } from '../../kernel/backoff.ts';
 import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { canonicalJson } from '../../kernel/json.ts';
+import { maxInt4 } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
@@ -14,7 +15,6 @@ import type { NewJob } from './enqueue.ts';
 import { checkDocument, noteLimitBytes } from './enqueue-limits.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
 
-const maxInt4 = 2_147_483_647;
 // A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
 const maxSeconds = 31_536_000_000;
 const seconds = (min: number) => z.number().min(min).max(maxSeconds);

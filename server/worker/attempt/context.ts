@@ -1,5 +1,7 @@
 // The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
+
+import { maxTimerMs } from '../../kernel/limits.ts';
 import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
 import type { Effects, PhaseScope } from './effects.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
@@ -137,9 +139,6 @@ function stopped(signal: AbortSignal): JobStopped {
 function throwIfStopped(signal: AbortSignal): void {
   if (signal.aborted) throw stopped(signal);
 }
-
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
 
 export async function sleep(ms: number, stopping: Stopping): Promise<void> {
   for (let left = ms; left > maxTimerMs; left -= maxTimerMs) await wait(maxTimerMs, stopping);

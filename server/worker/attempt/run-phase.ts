@@ -3,6 +3,7 @@
 import type { JobError } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
+import { maxTimerMs } from '../../kernel/limits.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { dispositionOf } from '../handlers/handler-errors.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
@@ -85,8 +86,6 @@ function findResultError(phase: PhaseDefinition, value: unknown): JobError | und
   const path = ['result', ...issue.path].join('.');
   return jobError('INVALID_RESULT', `Phase ${phase.name} returned what its schema refuses: ${path}: ${issue.message}`);
 }
-
-const maxTimerMs = 2 ** 31 - 1;
 
 /** The time limit of a phase: aborts its signal, then gives up on code that does not observe the signal. */
 class TimeLimit {

@@ -10,6 +10,7 @@ import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJob } from '../../jobs/read/read-jobs.ts';
+import { maxTimerMs } from '../../kernel/limits.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import type { Attempt, UnresponsiveEnd } from './attempt.ts';
@@ -20,8 +21,6 @@ export type Release = 'ended' | 'expired' | 'exiting';
 
 // While the database is unavailable: often enough to be back before the sweeper takes the lease.
 const retryMs = 250;
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
 
 export class UnresponsiveHandler implements HeldLease {
   readonly schema: Schema;

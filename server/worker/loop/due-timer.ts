@@ -1,6 +1,7 @@
 // Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
 import type { Database } from '../../database/database.ts';
 import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
+import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
@@ -14,8 +15,6 @@ export interface DueTimerOptions {
 
 // A due job that could not be queued, e.g. because another daemon has locked it, is retried after this time.
 const retryMs = 250;
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
 
 export class DueTimer {
   readonly #options: DueTimerOptions;
