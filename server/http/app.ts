@@ -1,4 +1,4 @@
-// The Express app: middleware for every request, the routes, then the answers for what matched none.
+// The Express app: middleware for every request, the routes, then the responses for requests without a route.
 import express, { type Express, type Request, type RequestHandler, type Router } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
@@ -31,9 +31,9 @@ export interface AppDependencies {
   metricsRegistry: MetricsRegistry;
   /** State of the daemon: migrations, drain, further checks. */
   readiness(): ReadinessState;
-  /** The routes of the other modules: jobs, scheduler, events… */
+  /** Further routes: jobs, scheduler, events… */
   routes?: readonly RouteGroup[];
-  /** What is no API (the dashboard): plain routers, mounted without authentication. */
+  /** The dashboard: plain routers, mounted without authentication. */
   pages?: readonly Router[];
   version?: string;
   /** Of an API that is part of another program. */
@@ -93,13 +93,13 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
   return group;
 }
 
-// Answers contain tenants' data and keys: no cache on the way to the client may keep them.
+// Responses contain data and keys of tenants: no cache on the way may store them.
 const refuseCaching: RequestHandler = (_request, response, next) => {
   response.set('Cache-Control', 'no-store');
   next();
 };
 
-// TLS is terminated in front of the daemon, if at all: it must not make browsers require it.
+// TLS is terminated in front of the daemon, if at all, so browsers must not be made to require it.
 const headers: Parameters<typeof helmet>[0] = {
   strictTransportSecurity: false,
   contentSecurityPolicy: {

@@ -1,12 +1,12 @@
-// Serves the built dashboard: hashed assets that browsers keep for ever, and one page for all its addresses, under a
-// policy that allows nothing but the daemon itself.
+// Serves the built dashboard: hashed assets that browsers cache forever, and one page for all its paths, with a content
+// security policy that allows only the daemon itself.
 import { existsSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { brotliCompressSync, gzipSync } from 'node:zlib';
 import { type Request, type RequestHandler, type Response, Router } from 'express';
 
-/** Addresses of the page itself; everything else is the API's, or unknown. */
-const pageAddresses = [
+/** Paths of the page; all others belong to the API or are unknown. */
+const pagePaths = [
   '/',
   '/sign-in',
   '/targets{/*rest}',
@@ -63,7 +63,7 @@ export function dashboardPages(directory: string | undefined, options: Dashboard
     response.set({ 'Content-Security-Policy': policy, 'Cache-Control': 'no-cache' });
     pages.below(request.baseUrl ?? '').send(request, response);
   };
-  for (const address of pageAddresses) router.get(address, page);
+  for (const path of pagePaths) router.get(path, page);
   return [router];
 }
 
@@ -103,7 +103,7 @@ function readAssets(directory: string): Map<string, Asset> {
   );
 }
 
-/** A file in memory (all of them together have a few hundred kilobytes), compressed when it is first asked for. */
+/** A file in memory (all together are a few hundred kilobytes), compressed at its first request. */
 class Asset {
   #type: string;
   #body: Buffer;

@@ -1,5 +1,5 @@
-// Every error that leaves over HTTP: RFC 9457 problem fields plus `code`, from the one catalogue.
-// Other errors are logged in full and answered without their text.
+// Error responses: RFC 9457 problems with a `code` from the catalogue. Unexpected errors are logged in full; the response
+// does not contain their text.
 import type { ErrorRequestHandler, RequestHandler } from 'express';
 import { isConnectionError, isLockTimeout, sqlState } from '../database/sql-errors.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -12,7 +12,7 @@ export function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>
   return async (error, request, response, next) => {
     const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
     if (found.httpStatus >= 500) logFailure(request.log, error, found);
-    // The answer has begun: the connection is closed, so that the client notices.
+    // The response has started: the connection is closed, so that the client notices.
     if (response.headersSent) return next(error);
     if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
     response.status(found.httpStatus).type('application/problem+json');
@@ -65,7 +65,7 @@ function toProblem(error: unknown): Problem {
   return (
     fromBodyParser(error) ??
     fromDatabase(error) ??
-    problem('INTERNAL', 'Something went wrong on our side; the log has it under this request_id.')
+    problem('INTERNAL', 'An unexpected error occurred; the log of the daemon has it under this request_id.')
   );
 }
 
@@ -88,7 +88,7 @@ function fromBodyParser(error: unknown): Problem | undefined {
     default:
       return problem(
         'BAD_REQUEST',
-        type === undefined ? 'The address of the request is not valid.' : 'The request was cut short or is malformed.',
+        type === undefined ? 'The address of the request is not valid.' : 'The request is incomplete or malformed.',
       );
   }
 }

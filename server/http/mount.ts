@@ -82,7 +82,7 @@ async function answer(
   }
 }
 
-/** Requests of operators share the turns of this id. */
+/** The id under which requests of operators share turns. */
 const operator = '';
 
 function contextOf(definition: RouteDefinition, turns: Turns, request: Request, response: Response): RouteContext {

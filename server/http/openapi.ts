@@ -1,4 +1,4 @@
-// The OpenAPI 3.1 document, made from the same definitions that serve the requests.
+// The OpenAPI 3.1 document, generated from the definitions that serve the requests.
 import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
@@ -9,12 +9,12 @@ const problemSchema = z
     type: z.string(),
     title: z.string(),
     status: z.int(),
-    detail: z.string().describe('What went wrong, for people.'),
-    code: z.string().describe('What went wrong, for programs.'),
+    detail: z.string().describe('What went wrong, as text.'),
+    code: z.string().describe('What went wrong, as a code for programs.'),
     instance: z.string(),
-    request_id: z.string().describe('Find the request in the log by it.'),
+    request_id: z.string().describe('Identifies the request in the log.'),
   })
-  .meta({ id: 'Problem', description: 'An error (RFC 9457). Some codes bring further fields, e.g. `field`.' });
+  .meta({ id: 'Problem', description: 'An error (RFC 9457). Some codes have further fields, e.g. `field`.' });
 
 export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
   const registry = new OpenAPIRegistry();

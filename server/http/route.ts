@@ -12,8 +12,8 @@
 //       params: z.strictObject({ id: z.string().max(200) }),
 //       query: z.strictObject({ wait: booleanQuery() }),   // without it every query field is refused
 //       body: z.strictObject({ reason: z.string().max(500).optional() }),
-//       bodyOptional: true,                          // no body at all counts as {}
-//       answers: { 200: z.strictObject({ target: targetSchema }) },   // null: an answer without a body
+//       bodyOptional: true,                          // a missing body counts as {}
+//       answers: { 200: z.strictObject({ target: targetSchema }) },   // null: no body
 //       problems: ['NOT_FOUND', 'CONFLICT'],         // beyond those that every route can give
 //       async handle({ params, body, tenant, actor }) {
 //         return { target: toApi(await pauseTarget(deps.db, tenant, params.id, { ...body, actor })) };
@@ -27,7 +27,7 @@
 // returns `handled`. Errors are thrown: problem(code, detail). Name a schema with `.meta({ id: 'Target' })`
 // to have it once under components. All routes of all groups are ordered by path, literals before
 // parameters, so the order of definition does not matter. Times in the input are `timeField()`, cursors come
-// from `pageQuery()`: input-rules.ts refuses a route with any other.
+// from `pageQuery()`: request/input.ts refuses a route with any other.
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { ProblemCode } from '../kernel/errors.ts';
@@ -72,13 +72,13 @@ export interface RouteDefinition<
   params?: P;
   query?: Q;
   body?: B;
-  /** A request without a body is taken as `{}`. */
+  /** A missing body counts as `{}`. */
   bodyOptional?: boolean;
   /** Default 1 MB. */
   bodyLimitBytes?: number;
   /** For large bodies: the elements of lists in the body are read one by one and come as JsonParts, of this many bytes at most. */
   partLimitBytes?: number;
-  /** Writes of a suspended tenant are refused, except those that only finish running work. */
+  /** Allowed while the tenant is suspended: for writes that only finish running work. */
   allowSuspended?: boolean;
   /**
    * A request takes one of its tenant's turns at the database. `own`: the handler waits for long, or shares its
@@ -125,7 +125,7 @@ export class Reply {
   }
 }
 
-/** An answer with a status or headers of its own. */
+/** A response with another status, or with headers. */
 export function reply(status: number, body?: unknown, headers: Record<string, string> = {}): Reply {
   return new Reply(status, body, headers);
 }

@@ -1,4 +1,4 @@
-// Groups of routes that are served together: control (jobs, targets, bulk operations) and scheduler (remote workers).
+// Route groups that belong together: control (jobs, targets, bulk operations) and scheduler (remote workers).
 import type { Config } from '../kernel/config.ts';
 import type { JobRouteDependencies } from './resources/jobs/create-jobs.ts';
 import { jobActionRoutes } from './resources/jobs/job-actions.ts';

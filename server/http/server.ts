@@ -87,7 +87,7 @@ export class HttpServer implements Service {
     const idle = setInterval(() => server.closeIdleConnections(), 50);
     const force = setTimeout(() => server.closeAllConnections(), this.#options.stopGraceMs ?? 10_000);
     server.closeIdleConnections();
-    // Connections that a client opened and never used: Node does not count these as idle, and they would last the whole grace.
+    // Connections without a request: Node does not count them as idle, so they would stay open for the whole grace period.
     for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     await closed;
     clearInterval(idle);

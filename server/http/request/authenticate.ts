@@ -13,9 +13,9 @@ export type Authenticate = RequestHandler;
 
 export interface Caller {
   key: ApiKey;
-  /** Undefined for operators, unless their session looks at a tenant. */
+  /** Undefined for operators, unless their session has selected a tenant. */
   tenant: Tenant | undefined;
-  /** The key again, as it is now: what stays open for hours asks from time to time. */
+  /** Verifies the key again. Streams, which stay open for hours, call it periodically. */
   recheck(): Promise<ApiKey | undefined>;
   /** For events and audit; `key:<id>` unless the host that embeds the API names somebody. */
   actor?: string;
@@ -96,10 +96,10 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
   return tenant && { key, tenant, recheck };
 }
 
-// What an operator may do for a tenant in the dashboard: everything but taking its jobs.
+// What an operator may do for a tenant in the dashboard: everything but working on its jobs.
 const operatorScopes: readonly Scope[] = ['read', 'enqueue', 'control', 'admin'];
 
-/** An operator who is signed in to the dashboard names the tenant to look at; a key alone cannot. */
+/** An operator who is signed in to the dashboard selects a tenant by header; a key alone cannot. */
 function operatorCaller(
   deps: AuthenticateDependencies,
   key: ApiKey,
@@ -142,7 +142,7 @@ function unauthorized() {
 }
 
 const cookieName = 'leasehold_session';
-/** Names the tenant that an operator's session looks at. */
+/** The tenant that an operator's session has selected. */
 const tenantHeader = 'X-Leasehold-Tenant';
 
 export function sessionToken(request: Request): string | undefined {
@@ -162,7 +162,7 @@ export function clearSessionCookie(request: Request, response: Response): void {
 }
 
 function cookieText(request: Request, value: string, seconds: number): string {
-  // TLS ends in front of the daemon: the browser's own word says whether there is any.
+  // TLS ends in front of the daemon: only the Origin header shows whether the browser uses it.
   const secure = request.get('Origin')?.startsWith('https:') ? '; Secure' : '';
   return `${cookieName}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${seconds}${secure}`;
 }

@@ -1,6 +1,5 @@
-// Pages of lists: the query fields, opaque cursors, and the one way to answer a page. A cursor is bound to the list (and
-// tenant) it was made for. A route gets a Cursor, never its text, and reads its parts only in a form that the database
-// accepts.
+// Pages of lists: query fields, opaque cursors, and the response. A cursor is valid only for the list and tenant it was
+// created for. A route gets a Cursor, never its text, and reads its parts only in a form that the database accepts.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
@@ -54,7 +53,7 @@ export function pageOf<R>(rows: R[], limit: number, positionOf: (last: R) => rea
   return { rows: shown, next: last === undefined ? undefined : positionOf(last) };
 }
 
-/** The answer of a list: `{ jobs: […], next_cursor }`. */
+/** The response of a list: `{ jobs: […], next_cursor }`. */
 export function pageSchema<N extends string, S extends z.ZodType>(name: N, item: S) {
   const shape = { [name]: z.array(item), next_cursor: z.string().nullable() };
   return z.strictObject(shape as { [K in N]: z.ZodArray<S> } & { next_cursor: z.ZodNullable<z.ZodString> });
@@ -68,7 +67,7 @@ export function pageQuery(options: { defaultLimit?: number; maxLimit?: number } 
       .optional()
       .transform((limit) => limit ?? defaultLimit)
       .meta({ type: 'integer', minimum: 1, maximum: maxLimit, default: defaultLimit }),
-    cursor: cursorField().optional().describe('`next_cursor` of the page before.'),
+    cursor: cursorField().optional().describe('`next_cursor` of the previous page.'),
   };
 }
 

@@ -22,9 +22,9 @@ interface Line {
 
 // Connections kept for claims, outcomes, sweeps and key lookups.
 const ownConnections = 2;
-// The last turns are kept for tenants that have none.
+// This share of the turns is kept for tenants that have none.
 const reservedShare = 1 / 4;
-// As long as the pool lets a caller wait for a connection.
+// The same as the timeout of the pool for a connection.
 const defaultWaitMs = 10_000;
 // Per tenant; later requests would not be served in time.
 const maxWaiting = 1000;

@@ -1,4 +1,4 @@
-// Events over HTTP: a job's history, the tenant's log, and the live stream.
+// /api/events: the history of a job, the log of the tenant, and the live stream.
 import { z } from 'zod';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -82,7 +82,7 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
         .max(2000)
         .transform((text) => text.split(','))
         .optional()
-        .describe('One type, or several with commas between them.'),
+        .describe('One type, or several separated by commas.'),
       job_id: jobIdParam.optional(),
       target_id: targetIdParam.optional(),
       actor: z.string().max(300).optional(),
@@ -156,13 +156,13 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
     path: '/api/events/stream',
     summary: 'The live stream of events',
     description:
-      'Server-sent events, named `job:started`, `job:completed`…; the data is an Event. A reader that comes back ' +
-      'with `Last-Event-ID` misses nothing and gets nothing twice; `reset` tells that this was not possible.',
+      'Server-sent events, named `job:started`, `job:completed`…; the data is an Event. A reader that reconnects ' +
+      'with `Last-Event-ID` misses no event and gets none twice; the event `reset` means that this was not possible.',
     access: 'read',
     query: z.strictObject({
       job_id: jobIdParam.optional(),
       target_id: targetIdParam.optional(),
-      snapshot: booleanQuery().optional().describe('First send the present jobs of the selection.'),
+      snapshot: booleanQuery().optional().describe('Send the current jobs that match the filter first.'),
       last_event_id: z.string().max(8000).optional().describe('For clients that cannot set the header.'),
     }),
     contentType: 'text/event-stream',
@@ -178,15 +178,15 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         tenant,
         keyId: key.id,
         filter,
-        // A browser that reconnects sends the header with the address of its first request.
+        // A browser that reconnects sends the header, with the URL of its first request.
         lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
         readSnapshot: query.snapshot ? () => withTurn(() => readSelection(deps.db, tenant.schema, filter)) : undefined,
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;
-          const present = await caller?.recheck();
-          if (present === undefined) return false;
-          return present.tenantId === null || (present.tenantId === tenant.id && present.scopes.includes('read'));
+          const current = await caller?.recheck();
+          if (current === undefined) return false;
+          return current.tenantId === null || (current.tenantId === tenant.id && current.scopes.includes('read'));
         },
       });
       return handled;
@@ -199,8 +199,8 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
 const maxSnapshotJobs = 500;
 
 /**
- * What a stream may begin with: the jobs of its selection as of one moment, and the database's snapshot of that moment,
- * behind which the stream continues.
+ * The jobs that match the filter of a stream, and the snapshot of the database in which they were read. The stream
+ * continues after this snapshot.
  */
 async function readSelection(db: Database, schema: Schema, selection: StreamFilter) {
   return db.transaction(async (tx) => {
@@ -211,7 +211,7 @@ async function readSelection(db: Database, schema: Schema, selection: StreamFilt
   });
 }
 
-/** One job in any status; without a job id all that are not finished. */
+/** One job in any status; without a job id, all unfinished jobs. */
 async function readJobs(
   tx: Queryable,
   schema: Schema,

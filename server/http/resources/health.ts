@@ -17,7 +17,7 @@ export interface ReadinessState {
   /** All schemas are at the version of this code. */
   migrated: boolean;
   draining: boolean;
-  /** Shown as it is: how many jobs still run, when the grace ends. */
+  /** How many jobs still run, and when the grace period ends. */
   drain?: Record<string, unknown>;
   checks?: Record<string, Check>;
 }
@@ -92,7 +92,7 @@ const workerSchema = z
     last_beat_at: z.string(),
     seconds_since_beat: z.number(),
     state: z.enum(['alive', 'draining', 'lost']),
-    running: z.int().describe('Jobs it ran at its last beat.'),
+    running: z.int().describe('Jobs it was running at its last heartbeat.'),
     job_types: z.array(z.string()),
   })
   .meta({ id: 'Worker' });

@@ -23,18 +23,18 @@ const keySchema = z
     created_at: isoTime,
     expires_at: isoTime.nullable(),
     revoked_at: isoTime.nullable(),
-    last_used_at: isoTime.nullable().describe('To the minute or so.'),
+    last_used_at: isoTime.nullable().describe('Accurate to about a minute.'),
   })
   .meta({ id: 'ApiKey' });
 
 export const newKeySchema = keySchema
-  .extend({ key: z.string().describe('The key itself. It is shown this once and cannot be read again.') })
+  .extend({ key: z.string().describe('The key itself. It is shown only once and cannot be read again.') })
   .meta({ id: 'NewApiKey' });
 
 const createKeyBody = z.strictObject({
   name: z.string().trim().min(1).max(200),
   scopes: z.array(scopeSchema).min(1).max(scopes.length),
-  expires_at: timeField().optional().describe('When the key ends by itself.'),
+  expires_at: timeField().optional().describe('When the key expires.'),
 });
 
 const rotateKeyBody = z.strictObject({
@@ -43,12 +43,12 @@ const rotateKeyBody = z.strictObject({
     .min(0)
     .max(2_592_000)
     .default(0)
-    .describe('How long the old key still works beside the new one; 0 ends it at once.'),
+    .describe('How long the old key remains valid; 0 revokes it at once.'),
 });
 
 const keyIdParam = z.string().max(100);
 
-/** Whose keys a set of routes is about. */
+/** The owner of the keys that a set of routes manages. */
 interface KeyOwner<A extends Access, P extends z.ZodRawShape> {
   path: `/${string}`;
   access: A;
@@ -61,7 +61,7 @@ interface KeyOwner<A extends Access, P extends z.ZodRawShape> {
 
 export interface KeyRouteDependencies {
   db: Database;
-  /** Remembers keys for a moment. */
+  /** Caches keys for a short time. */
   keys: Pick<KeyVerifier, 'forget'>;
 }
 

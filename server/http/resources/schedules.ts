@@ -1,4 +1,4 @@
-// /api/schedules: jobs that are enqueued at given times.
+// /api/schedules: cron schedules that enqueue jobs.
 import { z } from 'zod';
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
 import type { Database } from '../../database/database.ts';
@@ -43,12 +43,16 @@ export interface ScheduleDependencies {
 
 const time = z.iso.datetime({ offset: true });
 const cron = z.string().min(1).max(200).describe('Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`.');
-const timezone = z.string().min(1).max(100).describe('e.g. `Europe/Berlin`; clock changes are taken into account.');
+const timezone = z
+  .string()
+  .min(1)
+  .max(100)
+  .describe('e.g. `Europe/Berlin`; daylight saving time is taken into account.');
 const missed = z
   .enum(missedPolicies)
-  .describe('What to do about runs that no daemon was there for: none, the latest one, or all (at most 100).');
+  .describe('Which times to make up for after no daemon was running: none, the latest one, or all (at most 100).');
 
-/** The enqueue request of each firing. Times and idempotency are the schedule's business. */
+/** The enqueue request of each firing. The schedule sets its time and idempotency key. */
 const scheduledJob = jobRequest.omit({ run_at: true, client_request_id: true }).meta({ id: 'ScheduledJob' });
 
 const previewBody = z.strictObject({ cron, timezone: timezone.default('UTC') });
@@ -91,7 +95,7 @@ const scheduleSchema = z
   })
   .meta({ id: 'Schedule' });
 
-/** How many coming times are shown. */
+/** How many of the next times are shown. */
 const shownRuns = 5;
 
 const params = z.strictObject({ id: z.string().max(100) });
@@ -193,7 +197,7 @@ function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
   group.route({
     method: 'delete',
     path: '/api/schedules/{id}',
-    summary: 'Delete a schedule; the jobs it made stay',
+    summary: 'Delete a schedule; its jobs are kept',
     access: 'enqueue',
     params,
     answers: { 204: null },
@@ -209,7 +213,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
   const { db } = deps;
   for (const [verb, act, summary] of [
     ['pause', pauseSchedule, 'Pause a schedule'],
-    ['resume', resumeSchedule, 'Resume a schedule; it goes on with the next time from now'],
+    ['resume', resumeSchedule, 'Resume a schedule; it continues with its next time from now'],
   ] as const) {
     group.route({
       method: 'post',
@@ -229,7 +233,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
   group.route({
     method: 'post',
     path: '/api/schedules/{id}/run',
-    summary: 'Enqueue its job now, beside its times',
+    summary: 'Enqueue its job now, in addition to its times',
     access: 'enqueue',
     params,
     answers: { 201: z.strictObject({ schedule: scheduleSchema, job: jobSchema }) },
@@ -254,7 +258,7 @@ async function show(db: Database, schedule: Schedule) {
   return scheduleToApi(schedule, await databaseNow(db));
 }
 
-/** Refuses a job that every firing would refuse. Fields are named as in the schedule's body. */
+/** Refuses a job that could never be enqueued. Fields are named as in the body of the request. */
 async function checkJob({ db, jobTypes }: ScheduleDependencies, tenant: Tenant, job: ScheduledJob): Promise<void> {
   try {
     await toNewJob(job, { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) });

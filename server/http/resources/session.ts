@@ -20,14 +20,14 @@ interface SessionDependencies {
 const sessionSchema = z
   .strictObject({
     key: z.strictObject({ id: z.string(), name: z.string(), scopes: z.array(z.enum(scopes)) }),
-    operator: z.boolean().describe("True for an operator's key, which may look at every tenant."),
+    operator: z.boolean().describe("True for an operator's key, which may read every tenant."),
     tenant: z.string().nullable().describe("The slug of the key's tenant; null for operators."),
     tenant_status: z.string().nullable(),
   })
   .meta({ id: 'Session' });
 const answer = z.strictObject({ session: sessionSchema.nullable(), version: z.string() });
 
-// A person mistypes a few times; a program that guesses is stopped.
+// More than a person mistypes, too few for guessing.
 const failuresPerMinute = 20;
 
 export function sessionRoutes(deps: SessionDependencies): RouteGroup {
@@ -65,7 +65,7 @@ export function sessionRoutes(deps: SessionDependencies): RouteGroup {
     access: 'public',
     body: z.strictObject({
       key: z.string().trim().max(512).optional(),
-      link: z.string().max(200).optional().describe('The part of a one-time link behind `#`.'),
+      link: z.string().max(200).optional().describe('The part of a one-time link after `#`.'),
     }),
     answers: { 201: answer },
     problems: ['UNAUTHORIZED', 'FORBIDDEN', 'TOO_MANY_REQUESTS'],

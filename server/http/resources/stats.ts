@@ -23,14 +23,14 @@ import { RouteGroup } from '../route.ts';
 import { jobErrorSchema, jobSummarySchema, jobSummaryToApi } from './jobs/job-schema.ts';
 
 const count = z.int().min(0);
-const queueQuery = z.string().min(1).max(200).optional().describe('Of this queue only.');
+const queueQuery = z.string().min(1).max(200).optional().describe('Only this queue.');
 const countsSchema = z
   .strictObject(Object.fromEntries(statuses.map((status) => [status, count])))
   .meta({ id: 'StatusCounts' });
 const snapshotSchema = z.strictObject({
   jobs: z.strictObject({ queued: count, running: count, failed_last_24h: count }),
   leases: z.strictObject({ active: count, expired_last_24h: count }),
-  oldest_queued_seconds: z.number().describe('How long the oldest job that could be taken has waited; 0 if none.'),
+  oldest_queued_seconds: z.number().describe('How long the oldest claimable job has waited; 0 if there is none.'),
 });
 const zombieSchema = z.strictObject({
   job_id: z.string(),
@@ -38,7 +38,7 @@ const zombieSchema = z.strictObject({
   at: z.string(),
   attempt: z.int().nullable(),
   lease_id: z.string().nullable(),
-  owner: z.string().nullable().describe('Who held the lease.'),
+  owner: z.string().nullable().describe('The holder of the lease.'),
   became_of: z.enum(['retried', 'failed']),
 });
 
@@ -59,7 +59,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/stats/snapshot',
-    summary: 'How the tenant, or one of its queues, stands now',
+    summary: 'Current counts of the tenant, or of one queue',
     access: 'read',
     query: z.strictObject({ queue: queueQuery }),
     answers: { 200: snapshotSchema },
@@ -74,7 +74,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/stats/timeseries',
-    summary: 'One metric over time, a point for every bucket',
+    summary: 'One metric over time, one point per bucket',
     description:
       'queued, running and leases_active are numbers at the end of each bucket; wait and run are seconds; all others count within the bucket.',
     access: 'read',
@@ -119,7 +119,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/stats/zombies',
-    summary: 'Attempts of the last 24 hours whose holder went silent, newest first',
+    summary: 'Attempts of the last 24 hours whose lease expired, newest first',
     access: 'read',
     query: z.strictObject({ limit: integerQuery(1, 500).optional() }),
     answers: { 200: z.strictObject({ zombies: z.array(zombieSchema) }) },
@@ -142,7 +142,7 @@ const holdsSchema = z.strictObject({
   newest: z.array(
     z.strictObject({
       job: jobSummarySchema.describe('Its error has the stack.'),
-      waiting: z.int().describe('Jobs in line behind it; 1001 when there are more than 1000.'),
+      waiting: z.int().describe('Jobs that wait behind it; 1001 means more than 1000.'),
       oldest_waiting_at: time.nullable(),
     }),
   ),

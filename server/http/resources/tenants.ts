@@ -1,4 +1,4 @@
-// /api/admin/tenants: tenants as the operator sees them. Every change is logged with its author.
+// /api/admin/tenants: create, configure, suspend and delete tenants. Every change is logged with its author.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
@@ -85,7 +85,7 @@ function addCreation(group: RouteGroup, { db, registry }: AdminTenantDependencie
     method: 'post',
     path: '/api/admin/tenants',
     summary: 'Create a tenant and its first key',
-    description: 'Repeating a creation that was interrupted finishes it.',
+    description: 'Repeating an interrupted request completes it.',
     access: 'operator',
     body: z.strictObject({ slug: z.string().max(100), settings: settingsSchema.optional() }),
     answers: { 201: z.strictObject({ tenant: tenantSchema, key: newKeySchema }) },
@@ -104,7 +104,7 @@ function addChanges(group: RouteGroup, { db, registry }: AdminTenantDependencies
     method: 'patch',
     path: '/api/admin/tenants/{slug}',
     summary: "Change a tenant's settings (JSON merge patch)",
-    description: 'What is given replaces, null removes, what is not named stays.',
+    description: 'Given settings replace the stored ones, null removes a setting, others stay.',
     access: 'operator',
     params: slugParams,
     body: z.strictObject({ settings: z.record(z.string(), z.unknown()) }),

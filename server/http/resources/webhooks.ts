@@ -1,4 +1,4 @@
-// Webhooks over HTTP: deliveries and their outcome, sending one again, the signing secrets.
+// /api/webhooks: deliveries and their outcome, resending, disabled URLs, signing secrets.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -29,14 +29,14 @@ interface WebhookDependencies {
 const idParams = z.strictObject({ id: z.uuid() });
 const deliverySchema = z
   .strictObject({
-    id: z.string().describe('Sent as the header webhook-id with every try.'),
+    id: z.string().describe('Sent as the header webhook-id with every attempt.'),
     job_id: z.string(),
     event_id: z.string(),
     event_type: z.string(),
     url: z.string(),
     state: z.enum(deliveryStates),
     attempts: z.int(),
-    next_at: z.string().nullable().describe('When it is tried next; null when it is not.'),
+    next_at: z.string().nullable().describe('When the next attempt is due; null if there is none.'),
     last_status: z.int().nullable(),
     last_error: z.string().nullable(),
     created_at: z.string(),
@@ -44,7 +44,9 @@ const deliverySchema = z
   })
   .meta({ id: 'WebhookDelivery' });
 const oneDelivery = z.strictObject({ delivery: deliverySchema });
-const secretsSchema = z.strictObject({ secrets: z.array(z.string()).describe('Newest first; all of them sign.') });
+const secretsSchema = z.strictObject({
+  secrets: z.array(z.string()).describe('Newest first; deliveries are signed with all of them.'),
+});
 // More than the events of one job that a tenant subscribes to in practice.
 const maxPerJob = 1000;
 
@@ -119,7 +121,7 @@ function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
   group.route({
     method: 'post',
     path: '/api/webhooks/deliveries/{id}/resend',
-    summary: 'Send a delivery again, with a fresh set of tries',
+    summary: 'Send a delivery again, with a fresh set of attempts',
     access: 'control',
     params: idParams,
     answers: { 202: oneDelivery },
@@ -136,8 +138,8 @@ function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
   group.route({
     method: 'post',
     path: '/api/webhooks/enable',
-    summary: 'Send to an address again that answered 410',
-    description: 'Deliveries that were held back are listed as failed; resend those that still matter.',
+    summary: 'Enable a URL that answered 410',
+    description: 'Deliveries that were disabled become failed; resend those that still matter.',
     access: 'control',
     body: z.strictObject({ url: z.string().max(2048) }),
     answers: { 200: z.strictObject({ held_back: z.int() }) },
@@ -161,10 +163,13 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
   group.route({
     method: 'post',
     path: '/api/webhooks/secret/rotate',
-    summary: 'Make a new secret; the one before signs too, until the next rotation',
+    summary: 'Create a new secret; the previous one signs too until the next rotation',
     access: 'admin',
     body: z.strictObject({
-      keep_previous: z.boolean().default(true).describe('false ends the secret before at once, e.g. after a leak.'),
+      keep_previous: z
+        .boolean()
+        .default(true)
+        .describe('false revokes the previous secret at once, e.g. after a leak.'),
     }),
     bodyOptional: true,
     answers: { 200: secretsSchema },

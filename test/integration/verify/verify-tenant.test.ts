@@ -296,7 +296,7 @@ describe('replaying forged histories', () => {
 
   it('finds a start out of order', async () => {
     const violations = await forge([enqueued(1, 'x'), enqueued(2, 'x'), started(2, 'x'), completed(2, 'x')]);
-    expect(violations).toMatchObject([{ kind: 'lane_order', detail: expect.stringMatching(/came earlier/) }]);
+    expect(violations).toMatchObject([{ kind: 'lane_order', detail: expect.stringMatching(/was enqueued earlier/) }]);
   });
 });
 

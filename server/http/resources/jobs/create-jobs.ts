@@ -1,5 +1,5 @@
-// Enqueues jobs for a request: one, or a batch with a result for each. The idempotency key, the checks, and an answer that
-// says whether a job is new.
+// Enqueues jobs for a request: one, or a batch with a result for each. Checks the jobs, resolves the idempotency key, and
+// responds with 201 for a new job and 200 for an existing one.
 import type { Request } from 'express';
 import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../../daemons/live-daemons.ts';
@@ -36,7 +36,7 @@ export const batchBody = z.strictObject({
 });
 
 const itemSchema = z.strictObject({
-  status: z.int().describe('201 made, 200 a replay, 4xx refused.'),
+  status: z.int().describe('201 created, 200 replayed, 4xx refused.'),
   job: jobSummarySchema.optional(),
   error: z.looseObject({ code: z.string(), detail: z.string() }).optional(),
 });
@@ -53,7 +53,7 @@ export interface JobRouteDependencies {
   db: Database;
   jobTypes: JobTypes;
   enqueueJobs: EnqueueJobs;
-  /** A hint that a tenant has new work, for jobs that did not go through `enqueueJobs`. */
+  /** Signals new jobs that were not enqueued through `enqueueJobs`. */
   wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
   queueLimit: QueueLimit;
 }
@@ -155,7 +155,7 @@ async function checkAll(
   return checked;
 }
 
-/** One answer that names every invalid field with its place in the batch. */
+/** One problem that names every invalid field with the index of its job. */
 function allErrors(checked: (NewJob | Problem)[]): Problem {
   const found: FieldError[] = [];
   checked.forEach((item, index) => {

@@ -18,18 +18,22 @@ import { jobParams, targetJobParams } from './jobs.ts';
 interface JobActionDependencies {
   db: Database;
   jobTypes: JobTypes;
-  /** A hint that the next job of a lane may be claimable. */
+  /** The next job of a lane may be claimable now. */
   wake?(tenant: Tenant): void;
 }
 
 export const auditFields = {
-  reason: z.string().max(2000).optional().describe('Why, for those who read the history.'),
-  author: nameField().optional().describe('Who, for those who read the history.'),
+  reason: z.string().max(2000).optional().describe('Recorded in the history of the job.'),
+  author: nameField().optional().describe('The person or program that acts, recorded in the history.'),
 };
 
 const plainBody = z.strictObject(auditFields);
 const resumeBody = plainBody.extend({
-  token_limit: z.int().min(0).optional().describe('A new limit, for a job that was stopped by its budget; 0: none.'),
+  token_limit: z
+    .int()
+    .min(0)
+    .optional()
+    .describe('A new token limit, for a job that exceeded its limit; 0 means no limit.'),
 });
 const resolveBody = plainBody.extend({ result: z.unknown().optional().describe('The result of the job.') });
 
@@ -41,14 +45,14 @@ interface Action {
   summary: string;
   body: z.ZodObject;
   act: Act;
-  /** A running job is only asked to stop. */
-  mayRun?: boolean;
+  /** A running job gets a stop request, and the response is 202. */
+  stopsRunning?: boolean;
 }
 
 const actions: readonly Action[] = [
-  { verb: 'pause', summary: 'Pause a job; it holds its lane', body: plainBody, act: pauseJob, mayRun: true },
-  { verb: 'interrupt', summary: 'The same as pause', body: plainBody, act: pauseJob, mayRun: true },
-  { verb: 'cancel', summary: 'Cancel a job', body: plainBody, act: cancelJob, mayRun: true },
+  { verb: 'pause', summary: 'Pause a job; it holds its lane', body: plainBody, act: pauseJob, stopsRunning: true },
+  { verb: 'interrupt', summary: 'The same as pause', body: plainBody, act: pauseJob, stopsRunning: true },
+  { verb: 'cancel', summary: 'Cancel a job', body: plainBody, act: cancelJob, stopsRunning: true },
   {
     verb: 'resume',
     summary: 'Run a paused or failed job again, first in its lane, with a fresh set of attempts',
@@ -63,7 +67,7 @@ const actions: readonly Action[] = [
   },
   {
     verb: 'skip',
-    summary: 'Cancel the job that holds its lane, so that the lane goes on',
+    summary: 'Cancel the job that holds its lane, so that the lane continues',
     body: plainBody,
     act: skipJob,
   },
@@ -89,14 +93,14 @@ function addAction(
     method: 'post',
     path,
     summary: action.summary,
-    description: action.mayRun
-      ? '200: done. 202: the job runs; whoever runs it was asked and stops at its next heartbeat.'
-      : 'Asking again for what is done already changes nothing.',
+    description: action.stopsRunning
+      ? '200: done. 202: the job is running; its worker gets the stop request with the next heartbeat.'
+      : 'Repeating a completed action changes nothing.',
     access: 'control',
     params,
     body: action.body,
     bodyOptional: true,
-    answers: action.mayRun ? { 200: jobSchema, 202: jobSchema } : { 200: jobSchema },
+    answers: action.stopsRunning ? { 200: jobSchema, 202: jobSchema } : { 200: jobSchema },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'CONFLICT'],
     handle: async (context) => {
       const { tenant, actor } = context;

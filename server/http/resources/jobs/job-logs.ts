@@ -22,13 +22,13 @@ const logQuery = z.strictObject({ ...pageQuery({ defaultLimit: 200, maxLimit: 10
 
 export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Jobs');
-  const description = `About the newest ${maxLogLines} lines are kept. To follow a running job, ask again with the last cursor.`;
+  const description = `About the newest ${maxLogLines} lines are kept. To follow a running job, repeat the request with the last cursor.`;
   const read = async (tenant: Tenant, jobId: string, query: PageQuery, targetId?: string) => {
     const job = await mustReadJob(db, tenant, jobId, targetId);
     const list = { name: `logs:${tenant.id}:${job.id}`, position: ['integer'] } as const;
     const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
       const lines = await listLogs(db, tenant.schema, job.id, { after: after ?? '0', limit });
-      // Also behind the last line: a running job may log more.
+      // There is always a next cursor: a running job may log more.
       const last = lines.at(-1)?.seq ?? after;
       return { rows: lines, next: last === undefined ? undefined : [last] };
     });

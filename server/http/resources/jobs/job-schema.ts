@@ -1,4 +1,4 @@
-// A job in the API: snake case, times as ISO text with microseconds, the lease from its own row.
+// A job in the API: its schemas, and the mapping to them.
 import { z } from 'zod';
 import type { Phase } from '../../../jobs/attempt/phases.ts';
 import { retryRequest } from '../../../jobs/enqueue/job-request.ts';
@@ -14,9 +14,9 @@ export const jobErrorSchema = z
   .looseObject({
     code: z.string(),
     message: z.string(),
-    name: z.string().optional().describe('The class of what the handler threw.'),
+    name: z.string().optional().describe('The class of the error.'),
     stack: z.string().optional().describe('Not in lists.'),
-    cause: z.unknown().optional().describe('What caused it, with name, stack and cause.'),
+    cause: z.unknown().optional().describe('The error that caused it, with name, stack and cause.'),
   })
   .meta({ id: 'JobError' });
 
@@ -39,11 +39,11 @@ export const jobHoldSchema = z
     kind: z
       .enum(holdKinds)
       .describe(
-        '`user`: a person paused it. `drain`: a shutdown paused it. `budget`: its token limit is passed. `error`: it failed. ' +
-          '`handler`: its handler was told to stop and still runs.',
+        '`user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. ' +
+          '`handler`: its handler did not stop and still runs.',
       ),
     reason: z.string().nullable(),
-    author: z.string().nullable().describe('Who paused it: the author that was named, else the key or the daemon.'),
+    author: z.string().nullable().describe('Who paused it: the given author, else the key or the daemon.'),
     since: time.nullable(),
     handler: z
       .enum(['running', 'terminated'])
@@ -62,8 +62,8 @@ export const jobSummarySchema = z
     priority: z.enum(priorities),
     error: jobErrorSchema.nullable().describe('The last failure; of a paused job, why it paused.'),
     hold: jobHoldSchema.nullable().describe('Why it holds its lane, if it does.'),
-    attempts: z.int().describe('Attempts in all.'),
-    attempts_since_resume: z.int().describe('Attempts since it was last resumed: those that `max_attempts` counts.'),
+    attempts: z.int().describe('All attempts.'),
+    attempts_since_resume: z.int().describe('Attempts since the last resume; `max_attempts` limits these.'),
     max_attempts: z.int(),
     progress: z.number().nullable(),
     progress_message: z.string().nullable(),
@@ -72,12 +72,12 @@ export const jobSummarySchema = z
     lease_id: z
       .uuid()
       .nullable()
-      .describe('Of the present holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}.'),
+      .describe('Of the current holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}.'),
     lease_expires_at: time.nullable(),
-    heartbeat_at: time.nullable().describe('When the holder last renewed its lease. Null: nobody holds the job.'),
+    heartbeat_at: time.nullable().describe('When the holder last renewed its lease. Null: the job has no holder.'),
     cancel_requested: z.boolean(),
     cancel_intent: z.enum(['pause', 'cancel']).nullable(),
-    cancel_detail: z.looseObject({}).nullable().describe('Who asked, why and when.'),
+    cancel_detail: z.looseObject({}).nullable().describe('Who requested the stop, why and when.'),
     run_at: time,
     created_at: time,
     started_at: time.nullable().describe('Start of the last attempt.'),

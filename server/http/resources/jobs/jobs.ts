@@ -1,4 +1,4 @@
-// /api/jobs: enqueuing jobs, reading one, listing many by filter. The same under /api/targets/{target_id}/jobs.
+// /api/jobs: enqueue, read and list jobs. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Queryable } from '../../../database/database.ts';
 import { readPhases } from '../../../jobs/attempt/phases.ts';
@@ -36,13 +36,13 @@ const statusList = z
   .max(500)
   .transform((text) => text.split(','))
   .pipe(z.array(z.enum(statuses)).min(1))
-  .meta({ type: 'string', description: 'One status, or several with commas between them.' });
+  .meta({ type: 'string', description: 'One status, or several separated by commas.' });
 
 function holdKindField() {
   return z
     .enum(holdKinds)
     .optional()
-    .describe('Only jobs with a hold of this kind: `drain` has what a shutdown paused.');
+    .describe('Only jobs with a hold of this kind; `drain` selects those that a shutdown paused.');
 }
 
 const listQuery = z.strictObject({
@@ -65,7 +65,7 @@ export const operationFilter = z
   })
   .meta({ id: 'JobFilter' });
 
-/** What lists and bulk operations filter by alike. */
+/** The filters of lists and of bulk operations. */
 function filterFields() {
   return {
     hold_kind: holdKindField(),
@@ -82,7 +82,7 @@ function filterFields() {
       .max(500)
       .regex(/^[^=]+=/, 'must be a path and a value, e.g. customer.id=42')
       .optional()
-      .describe('A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece.'),
+      .describe('A path of the payload and the value there, e.g. `customer.id=42`.'),
   };
 }
 
@@ -96,8 +96,8 @@ export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
 
 function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
   const description =
-    'With the header `Idempotency-Key` or the field `client_request_id` a repeated request makes no second job: ' +
-    'it answers 200 with the job that the first one made.';
+    'A repeated request with the same header `Idempotency-Key` or field `client_request_id` creates no second job: ' +
+    'the response is 200 with the job of the first request.';
   const answers = { 201: jobSchema, 200: jobSchema };
   const problems = ['UNKNOWN_JOB_TYPE', 'IDEMPOTENCY_CONFLICT', 'TENANT_SUSPENDED', 'QUEUE_FULL'] as const;
   group.route({
@@ -116,7 +116,7 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
     method: 'post',
     path: '/api/targets/{target_id}/jobs',
     summary: 'Enqueue a job for a target',
-    description: `The target appears on first use. ${description}`,
+    description: `The target is created on first use. ${description}`,
     access: 'enqueue',
     turns: 'own',
     params: targetParams,
@@ -136,8 +136,8 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
     path: '/api/jobs/batch',
     summary: 'Enqueue up to 1,000 jobs',
     description:
-      'Each job gets a result of its own, in the order given; with `atomic` either all are made or none. ' +
-      'With an `Idempotency-Key` a job without a `client_request_id` gets the key and its place as one.',
+      'The response has one result per job, in the given order; with `atomic` either all jobs are created or none. ' +
+      'With an `Idempotency-Key`, a job without a `client_request_id` gets one from the key and its index.',
     access: 'enqueue',
     turns: 'own',
     body: batchBody,
@@ -180,7 +180,7 @@ function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
 function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
   const answers = { 200: pageSchema('jobs', jobSummarySchema) };
   const description =
-    'A page may be short, or even empty, while there is a `next_cursor`: rare jobs in a long history are searched piece by piece.';
+    'A page may be short, or even empty, and still have a `next_cursor`: each page searches a bounded part of the history.';
   const show = async (tenant: Tenant, query: z.output<typeof listQuery>, targetId?: string) => {
     const filter = { ...listFilter(query), ...(targetId !== undefined && { targetId }) };
     const withDocuments = query.include !== undefined;

@@ -1,8 +1,8 @@
-// /api/lanes: targets with their lanes, as they are drawn: the head, the line behind it, the hold.
+// /api/lanes: all lanes with their head, the next jobs and the hold, for the dashboard.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
-import { listLanes } from '../../../jobs/lanes/read-lanes.ts';
-import { encodeCursor, pageQuery } from '../../request/paging.ts';
+import { type LaneRow, listLanes } from '../../../jobs/lanes/read-lanes.ts';
+import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
 import { laneJobSchema, targetLaneSchema, targetLaneToApi } from './targets.ts';
 
@@ -19,7 +19,7 @@ const laneSchema = targetLaneSchema
         started_at: time.nullable(),
       })
       .nullable(),
-    oldest_waiting_at: time.nullable().describe('When the job was enqueued that waits longest.'),
+    oldest_waiting_at: time.nullable().describe('When the longest waiting job was enqueued.'),
   })
   .meta({ id: 'Lane' });
 
@@ -28,42 +28,40 @@ export function laneRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/lanes',
-    summary: 'List lanes by target: the head, the next in line, the hold',
+    summary: 'List lanes by target: head, next jobs, hold',
     description: 'With a search a page may be short, even empty, and still have a next one.',
     access: 'read',
     query: z.strictObject({
       ...pageQuery({ defaultLimit: 25, maxLimit: 100 }),
-      show: z.enum(selections).default('all').describe('`held`: stopped by a job that waits for a person.'),
+      show: z.enum(selections).default('all').describe('`held`: lanes that a job holds until a person acts.'),
       search: z.string().min(1).max(200).optional().describe("Part of the target's id."),
     }),
-    answers: { 200: z.strictObject({ lanes: z.array(laneSchema), next_cursor: z.string().nullable() }) },
+    answers: { 200: pageSchema('lanes', laneSchema) },
     problems: ['INVALID_CURSOR'],
     handle: async ({ tenant, query }) => {
-      const list = `lanes:${tenant.id}:${query.show}:${query.search ?? ''}`;
-      const [after = ''] = query.cursor?.position(list, ['text']) ?? [];
-      const { search, limit } = query;
-      const page = await listLanes(db, tenant.schema, { selection: query.show, search, after, limit });
-      return {
-        lanes: page.lanes.map(({ target, head, next, waiting, oldestWaitingAt }) => {
-          const lane = targetLaneToApi(target, { head, next, waiting });
-          return {
-            ...lane,
-            head:
-              head && lane.head
-                ? {
-                    ...lane.head,
-                    progress: head.progress,
-                    progress_message: head.progressMessage,
-                    attempts: head.attempt,
-                    started_at: head.startedAt,
-                  }
-                : null,
-            oldest_waiting_at: oldestWaitingAt,
-          };
-        }),
-        next_cursor: page.next === undefined ? null : encodeCursor(list, [page.next]),
-      };
+      const { show, search } = query;
+      const list = { name: `lanes:${tenant.id}:${show}:${search ?? ''}`, position: ['text'] } as const;
+      const { rows, next_cursor } = await paged(list, query, async ([after = ''], limit) => {
+        const { lanes, next } = await listLanes(db, tenant.schema, { selection: show, search, after, limit });
+        return { rows: lanes, next: next === undefined ? undefined : [next] };
+      });
+      return { lanes: rows.map(laneToApi), next_cursor };
     },
   });
   return group;
+}
+
+function laneToApi({ target, oldestWaitingAt, ...lane }: LaneRow): z.input<typeof laneSchema> {
+  const shown = targetLaneToApi(target, lane);
+  const head =
+    lane.head && shown.head
+      ? {
+          ...shown.head,
+          progress: lane.head.progress,
+          progress_message: lane.head.progressMessage,
+          attempts: lane.head.attempt,
+          started_at: lane.head.startedAt,
+        }
+      : null;
+  return { ...shown, head, oldest_waiting_at: oldestWaitingAt };
 }

@@ -1,4 +1,4 @@
-// /api/operations: cancel, resume or retry many jobs by filter, with a count before and progress after.
+// /api/operations: cancel, resume or retry the jobs that match a filter, with a dry run and progress.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import {
@@ -25,7 +25,7 @@ import { operationFilter, payloadFilter } from './jobs.ts';
 
 export interface OperationDependencies {
   db: Database;
-  /** A hint that there is an operation to carry out. */
+  /** There is a new operation to run. */
   wakeOperations?(tenant: Tenant): void;
 }
 
@@ -39,9 +39,9 @@ const operationSchema = z
     status: z.enum(['running', 'finished', 'failed']),
     author: z.string().nullable(),
     reason: z.string().nullable(),
-    matched: z.int().describe('Jobs that matched when it began.'),
+    matched: z.int().describe('Jobs that matched when the operation started.'),
     done: z.int(),
-    failed: z.int().describe('Jobs that had changed meanwhile and refused the action.'),
+    failed: z.int().describe('Jobs for which the action was refused because their status had changed.'),
     progress: z.number().describe('0 to 100.'),
     canary: z
       .enum(['waiting', 'succeeded', 'failed'])
@@ -60,7 +60,7 @@ const dryRunSchema = z.strictObject({
   not_eligible: z
     .array(z.strictObject({ status: z.enum(statuses), count: z.int() }))
     .describe(
-      'Jobs that match the filter and that the action leaves alone. Of finished jobs only those named by `ids`.',
+      'Jobs that match the filter but to which the action does not apply. Of finished jobs only those named by `ids`.',
     ),
 });
 
@@ -77,9 +77,9 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
     path: '/api/operations',
     summary: 'Cancel, resume or retry all jobs that match a filter',
     description:
-      '`resume` takes PAUSED and ERROR jobs, `retry` those in ERROR, `cancel` all that have not ended. Jobs enqueued ' +
-      'later are not touched. With `dry_run` it answers 200 with the count and does nothing. With `canary` the oldest job ' +
-      'goes first; unless it succeeds, the operation fails and the others stay on hold.',
+      '`resume` applies to PAUSED and ERROR jobs, `retry` to those in ERROR, `cancel` to all that have not ended. Jobs ' +
+      'enqueued later are not affected. With `dry_run` the response is 200 with the counts, and nothing is changed. With ' +
+      '`canary` the oldest job is resumed first; unless it succeeds, the operation fails and the others stay on hold.',
     access: 'control',
     body: z.strictObject({
       action: z.enum(operationActions),

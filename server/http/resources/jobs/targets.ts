@@ -1,4 +1,4 @@
-// /api/targets: targets and their lanes. List, read, label, pause and resume.
+// /api/targets: list, read, label, pause and resume targets. A target is shown with its lane.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { startCanary } from '../../../jobs/actions/start-canary.ts';
@@ -27,7 +27,7 @@ import { targetParams } from './jobs.ts';
 
 interface TargetDependencies {
   db: Database;
-  /** A hint that the next job of a lane may be claimable. */
+  /** The next job of a lane may be claimable now. */
   wake?(tenant: Tenant): void;
 }
 
@@ -81,15 +81,15 @@ const targetSchema = z
       .describe('The one job that may run while the target is paused; the pause ends if it succeeds.'),
     created_at: time,
     head: laneJobSchema.nullable().describe('The job that runs, may run next, or holds the lane.'),
-    hold: holdSchema.nullable().describe('Why nothing starts here, if so.'),
+    hold: holdSchema.nullable().describe('Why no job of the lane can start, if none can.'),
   })
   .meta({ id: 'Target' });
 
 export const targetLaneSchema = targetSchema
   .extend({
-    waiting: z.int().describe(`Jobs in line behind the head; ${maxCounted} when there are at least as many.`),
+    waiting: z.int().describe(`Jobs that wait behind the head; at most ${maxCounted} are counted.`),
     waiting_exact: z.boolean(),
-    next: z.array(laneJobSchema).describe('The next in line, in the order in which they will run.'),
+    next: z.array(laneJobSchema).describe('The next jobs of the lane, in the order in which they will run.'),
   })
   .meta({ id: 'TargetLane' });
 
@@ -145,7 +145,7 @@ function addLabels(group: RouteGroup, { db }: TargetDependencies): void {
   group.route({
     method: 'put',
     path: '/api/targets/{target_id}',
-    summary: 'Make a target, or replace its labels',
+    summary: 'Create a target, or replace its labels',
     access: 'control',
     params: targetParams,
     body: z.strictObject({ labels }),
@@ -177,10 +177,10 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
   group.route({
     method: 'post',
     path: '/api/targets/{target_id}/pause',
-    summary: 'Pause a target: what runs goes on, nothing starts',
+    summary: 'Pause a target: a running job continues, no other starts',
     access: 'control',
     params: targetParams,
-    body: z.strictObject({ ...auditFields, until: timeField().optional().describe('When the pause ends by itself.') }),
+    body: z.strictObject({ ...auditFields, until: timeField().optional().describe('When the pause ends.') }),
     bodyOptional: true,
     answers,
     handle: async ({ tenant, params, body, actor }) => {

@@ -25,10 +25,10 @@ const reasonSchema = z.strictObject({
   detail: z.string(),
   job_id: z.uuid().optional().describe('The other job that the reason is about.'),
   since: time.nullable().optional(),
-  hold: jobHoldSchema.optional().describe('Who and what holds it.'),
+  hold: jobHoldSchema.optional().describe('What holds the job or its lane.'),
   release: z.strictObject({
     detail: z.string(),
-    at: time.nullable().describe('When it ends by itself, if that is known.'),
+    at: time.nullable().describe('When it ends without an action, if known.'),
     actions: z
       .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH']), path: z.string() }))
       .describe('What a person can do; one of them is enough.'),
@@ -40,8 +40,8 @@ const whySchema = z
     job_id: z.uuid(),
     status: z.enum(statuses),
     running: z.boolean(),
-    claimable: z.boolean().describe('The next claim takes it.'),
-    position: z.int().nullable().describe('Place in the lane: 1 is the head. Not counted beyond 1,002.'),
+    claimable: z.boolean().describe('The job can be claimed now.'),
+    position: z.int().nullable().describe('Position in the lane: 1 is the head. Not counted beyond 1,002.'),
     reasons: z.array(reasonSchema),
   })
   .meta({ id: 'Why' });
@@ -70,7 +70,7 @@ export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
   const definition = {
     method: 'get',
     summary: 'Why a job is not running, and what would release it',
-    description: 'No reasons: it runs, or the next claim takes it.',
+    description: 'No reasons: the job runs, or can be claimed now.',
     access: 'read',
     answers: { 200: whySchema },
     problems: ['NOT_FOUND'],
@@ -90,7 +90,7 @@ export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
   return group;
 }
 
-/** The lane, its target and the leases as of one moment: reasons from different moments would contradict each other. */
+/** Reads the lane, its target and the leases in one snapshot: reasons from several could contradict each other. */
 function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Promise<T> {
   return db.transaction(async (tx) => {
     await tx.query('set transaction isolation level repeatable read, read only');

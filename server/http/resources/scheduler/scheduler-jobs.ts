@@ -1,4 +1,4 @@
-// /api/scheduler/jobs: submit, claim, report, cancel, read. The contract of remote workers.
+// /api/scheduler/jobs: submit, claim, report, cancel and read jobs of remote workers.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { cancelJob } from '../../../jobs/actions/stop.ts';
@@ -38,7 +38,7 @@ export interface SchedulerDependencies {
   waiters: ClaimWaiters;
   logger: Logger;
   queueLimit: QueueLimit;
-  /** There may be work for the tenant's workers, here and in other daemons. */
+  /** There may be work for the tenant's workers, in this daemon and in others. */
   wake?(tenant: Tenant): void;
 }
 
@@ -59,7 +59,8 @@ function addSubmit(group: RouteGroup, { db, waiters, wake, queueLimit }: Schedul
     method: 'post',
     path: `${base}/submit`,
     summary: 'Submit a job for remote workers',
-    description: 'Any job_type is taken. Repeated with the same client_request_id it answers 200 with the first job.',
+    description:
+      'Any job_type is accepted. A repeated request with the same client_request_id gets 200 and the first job.',
     access: 'enqueue',
     body: submitBody,
     answers: { 201: oneJob, 200: oneJob },
@@ -132,7 +133,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
   group.route({
     method: 'post',
     path: `${base}/{job_id}/status`,
-    summary: 'Report PREPARING or LEASE_PENDING, progress with RUNNING, or give the claim back with QUEUED',
+    summary: 'Report PREPARING or LEASE_PENDING, progress with RUNNING, or release the claim with QUEUED',
     description:
       'States only go forward. Each report before the lease keeps the claim alive; a report with RUNNING does not renew the lease.',
     access: 'worker',
@@ -158,7 +159,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
   group.route({
     method: 'post',
     path: `${base}/{job_id}/cancel`,
-    summary: 'Cancel a job; one that runs is asked to stop',
+    summary: 'Cancel a job; a running one gets a stop request',
     description: 'A RUNNING job keeps its state and gets `cancel_requested`; it is CANCELED when its lease ends.',
     access: 'control',
     params: jobParams,
@@ -241,7 +242,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
   });
 }
 
-/** An id that is not a uuid belongs to no job. */
+/** NOT_FOUND also for an id that is not a uuid. */
 function requireUuid(jobId: string): string {
   if (!isUuid(jobId)) throw noSuchJob();
   return jobId;

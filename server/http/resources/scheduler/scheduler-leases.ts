@@ -25,7 +25,7 @@ import {
 
 const base = '/api/scheduler/lease';
 const leaseParams = idParams('lease_id');
-// A release carries a result and its envelope.
+// The body of a release: its result and the fields around it.
 const envelopeBytes = 65_536;
 const maxNameLength = 200;
 const maxStackLength = 6144;
@@ -55,7 +55,7 @@ function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): v
   group.route({
     method: 'post',
     path: `${base}/request`,
-    summary: 'Ask for a lease on a claimed job; granted if there is capacity',
+    summary: 'Request a lease for a claimed job; granted if there is capacity',
     access: 'worker',
     body: leaseRequestBody,
     answers: {
@@ -86,7 +86,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/heartbeat`,
-    summary: 'Renew a lease, report progress, learn of a pause or cancel',
+    summary: 'Renew a lease, report progress, receive stop requests',
     access: 'worker',
     turns: 'renewal',
     params: leaseParams,
@@ -113,8 +113,8 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/release`,
-    summary: 'End a lease with its outcome, which settles the job',
-    description: 'A repeated release answers as the first. `result` is null while the job will be tried again.',
+    summary: 'Release a lease with the outcome, which finishes the attempt',
+    description: 'A repeated release gets the response of the first. `result` is null while the job will be retried.',
     access: 'worker',
     params: leaseParams,
     body: releaseBody,
@@ -150,13 +150,13 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
   });
 }
 
-/** As for attempts in the daemon itself. */
+/** The same limits as for attempts in a daemon. */
 function logFailure(logger: Logger, tenant: string, job: SchedulerJob, workerId: string): void {
   const { id, type, targetId, attempt, leaseId, error } = job;
   logger.warn({ tenant, jobId: id, type, targetId, attempt, leaseId, workerId, error }, 'attempt failed');
 }
 
-/** An error is never refused for its size, so that a failure is always recorded. What is too large is cut or left out. */
+/** An error is never refused for its size, so that every failure is recorded. Parts that are too large are cut or dropped. */
 function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
   if (given === null || given === undefined) return undefined;
   if (typeof given === 'string') return jobError('HANDLER_ERROR', given);
@@ -171,7 +171,7 @@ function toError(given: z.output<typeof releaseBody>['error']): JobError | undef
   return Buffer.byteLength(JSON.stringify(whole)) <= maxErrorBytes ? whole : error;
 }
 
-/** An id that is not a uuid belongs to no lease. */
+/** NOT_FOUND also for an id that is not a uuid. */
 function requireUuid(leaseId: string): string {
   if (!isUuid(leaseId)) throw noSuchLease();
   return leaseId;

@@ -7,14 +7,14 @@ import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/dialec
 
 const isoTime = z.iso.datetime({ offset: true });
 const name = nameField();
-const workerId = name.describe('Who works: the same in every call about a job.');
+const workerId = name.describe('The id of the worker: the same in every request about a job.');
 const units = z.int().min(1).max(maxInt4);
 const share = z.number().min(0).max(1);
 const note = z.string().max(2000);
 
 const constraintsSchema = z.record(z.string().max(200), z.union([z.boolean(), z.number(), z.string().max(200)])).meta({
   id: 'Constraints',
-  description: 'Hints for people and workers; only `X_required: true` binds: it needs a worker with `X_available`.',
+  description: 'Only `X_required: true` is enforced: it needs a worker with `X_available`. Everything else is a hint.',
 });
 
 export const jobIntentSchema = z
@@ -49,7 +49,7 @@ export const leaseSchema = z
   .strictObject({
     lease_id: z.uuid(),
     kind: z.enum(['in_process', 'remote']),
-    job_id: z.uuid().describe('Of a lease of several jobs, the first.'),
+    job_id: z.uuid().describe('The first job, if the lease has several.'),
     job_ids: z.array(z.uuid()).describe('A daemon may claim several jobs under one lease; a remote lease has one.'),
     addon_id: z.string().nullable(),
     cost_units: z.int().min(0),
@@ -87,10 +87,12 @@ export const submitBody = z.strictObject({
   cost_units: units.default(1),
   constraints: constraintsSchema.nullish(),
   payload: z.unknown().optional(),
-  client_request_id: name.nullish().describe('The same request under the same id makes one job.'),
-  target_id: targetIdField().nullish().describe('The lane to stand in. Without one the job runs beside all others.'),
+  client_request_id: name.nullish().describe('Repeated requests with the same id create one job.'),
+  target_id: targetIdField()
+    .nullish()
+    .describe('The lane of the job. Without one it runs in parallel with all others.'),
   max_attempts: z.int().min(1).max(100).default(1),
-  token_limit: z.int().min(0).nullish().describe('Most tokens over all attempts; 0 means no limit.'),
+  token_limit: z.int().min(0).nullish().describe('Maximum tokens over all attempts; 0 means no limit.'),
 });
 
 export const maxWaitSeconds = 60;
@@ -98,29 +100,27 @@ export const maxWaitSeconds = 60;
 export const claimBody = z.strictObject({
   addon_id: name,
   worker_id: workerId,
-  limit: z.int().min(1).max(100).default(1).describe('Above 1 the answer has `jobs`.'),
+  limit: z.int().min(1).max(100).default(1).describe('With more than 1 the response has `jobs`.'),
   accept_job_types: z.array(name).max(1000).nullish(),
   max_cost_units: units.nullish(),
   constraints_capabilities: z.record(z.string().max(200), z.unknown()).nullish(),
-  wait_sec: z.number().min(0).default(0).describe(`Wait for work; at most ${maxWaitSeconds} seconds are waited.`),
+  wait_sec: z.number().min(0).default(0).describe(`How long to wait for work; at most ${maxWaitSeconds} seconds.`),
 });
 
 export const statusBody = z.strictObject({
-  state: z
-    .enum(jobStates)
-    .describe('PREPARING or LEASE_PENDING; RUNNING reports progress; QUEUED gives the claim back.'),
+  state: z.enum(jobStates).describe('PREPARING or LEASE_PENDING; RUNNING reports progress; QUEUED releases the claim.'),
   note: note.nullish(),
   progress: share.nullish(),
   worker_id: workerId.optional(),
-  lease_id: z.guid().optional().describe('To report on a RUNNING job, this or worker_id is needed.'),
+  lease_id: z.guid().optional().describe('Reports on a RUNNING job need this or worker_id.'),
 });
 
 export const leaseRequestBody = z.strictObject({
   job_id: z.guid(),
   addon_id: name.optional(),
   job_type: name.optional(),
-  cost_units: units.optional().describe("More than the job's own raises it; less does not lower it."),
-  priority: z.enum(priorities).optional().describe("The job's own decides."),
+  cost_units: units.optional().describe('Raises the cost of the job; a smaller value does not lower it.'),
+  priority: z.enum(priorities).optional().describe('Ignored: the priority of the job counts.'),
   constraints: constraintsSchema.nullish(),
   ttl_sec: z.number().min(1).max(3600).default(30),
   worker_id: workerId.optional().describe('Checked if given.'),
@@ -135,7 +135,7 @@ export const heartbeatBody = z.strictObject({
     .int()
     .min(0)
     .nullish()
-    .describe('Tokens of the job over all attempts. Above its limit the answer asks to stop, and the job fails.'),
+    .describe('Tokens of the job over all attempts. Above its limit the response requests a stop, and the job fails.'),
 });
 
 export const releaseBody = z.strictObject({
@@ -150,16 +150,16 @@ export const releaseBody = z.strictObject({
         code: name.optional(),
         message: z.string().max(10_000).optional(),
         name: z.string().optional().describe('The class of the error.'),
-        stack: z.string().optional().describe('Where it comes from; long ones are cut.'),
+        stack: z.string().optional().describe('The stack trace; long ones are cut.'),
       }),
     ])
     .nullish(),
   metrics: z.record(z.string().max(200), z.unknown()).nullish(),
-  recoverable: z.boolean().default(true).describe('False: FAILED is final, whatever attempts are left.'),
+  recoverable: z.boolean().default(true).describe('False: FAILED is final, even if attempts are left.'),
   requeue: z
     .boolean()
     .default(false)
-    .describe('With CANCELED: the worker stops, the job goes back and the attempt does not count.'),
+    .describe('With CANCELED: the worker is shutting down; the job is requeued and the attempt does not count.'),
 });
 
 export const eventSchema = z.strictObject({

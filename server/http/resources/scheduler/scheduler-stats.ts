@@ -1,4 +1,4 @@
-// /api/scheduler/stats: capacity, present counts and time series for remote workers.
+// /api/scheduler/stats: capacity, current counts and time series for remote workers.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import { readCapacitySnapshot } from '../../../scheduler/capacity.ts';
@@ -16,7 +16,7 @@ const snapshotSchema = z
         .nullable()
         .describe('Of the tenant, else the sum of its queues; null: no capacity is set, nothing is denied.'),
       used: z.int(),
-      reserved: z.int().describe('Units kept for a waiting job.'),
+      reserved: z.int().describe('Units reserved for a waiting job.'),
     }),
     jobs: z.strictObject({ queued: z.int(), running: z.int(), failed_last_24h: z.int() }),
     leases: z.strictObject({ active: z.int(), expired_last_24h: z.int() }),
@@ -43,7 +43,7 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/scheduler/stats/timeseries',
-    summary: 'One metric over time, a point for every bucket',
+    summary: 'One metric over time, one point per bucket',
     access: 'read',
     query: timeseriesQuery,
     answers: { 200: timeseriesSchema },
