@@ -6,7 +6,6 @@ import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
-import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { toJobError } from '../handlers/job-error.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
