@@ -1,17 +1,12 @@
 // Maps a value to the API by the schema that documents it: every key of the schema is copied from the field of the same
-// name, or of that name in camel case. The compiler requires the keys that the value does not have with the right type.
+// name in camel case. The compiler requires the keys that the value does not have with the right type.
 import type { z } from 'zod';
 
-type FieldOf<K, Value> = K extends keyof Value ? K : Camel<K>;
 type Camel<S> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S;
 
 /** The keys of the schema that the value has with the right type. */
 type Copied<Api, Value> = {
-  [K in keyof Api]: FieldOf<K, Value> extends keyof Value
-    ? Value[FieldOf<K, Value>] extends Api[K]
-      ? K
-      : never
-    : never;
+  [K in keyof Api]: Camel<K> extends keyof Value ? (Value[Camel<K>] extends Api[K] ? K : never) : never;
 }[keyof Api];
 
 /** Keys that are not copied must be given; those that are may be replaced. */
@@ -25,9 +20,7 @@ export function present<S extends z.ZodObject, V extends object>(
   const given: Record<string, unknown> = rest[0] ?? {};
   const source = value as Record<string, unknown>;
   const body: Record<string, unknown> = {};
-  for (const [key, field] of fieldsOf(schema)) {
-    body[key] = key in given ? given[key] : source[key in source ? key : field];
-  }
+  for (const [key, field] of fieldsOf(schema)) body[key] = key in given ? given[key] : source[field];
   return body as z.input<S>;
 }
 
