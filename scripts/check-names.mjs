@@ -43,10 +43,11 @@ const retired = {
   acted: 'action result',
   overruled: 'superseded',
   unasked: 'noStopRequest',
+  whoever: 'holder, caller',
 };
 
 /** Two words that are fine alone. */
-const retiredPairs = { give: ['back'], goes: ['back'], may: ['be'], look: ['on', 'for'], go: ['on'] };
+const retiredPairs = { give: ['back'], goes: ['back', 'on'], may: ['be'], look: ['on', 'for'], go: ['on'] };
 
 // Fault injection is what test/faults and the conformance proxy do.
 const inServerOnly = new Set(['fault', 'faults']);
@@ -121,7 +122,7 @@ function groupByName() {
   const byName = new Map();
   for (const file of files.filter((name) => name.startsWith('server'))) {
     const name = basename(file);
-    // Entry points, commands, resources and tables are told apart by their folder.
+    // The folder says what an entry point, a command, a resource or a table is about.
     if (['index.ts', 'main.ts', 'main.tsx'].includes(name)) continue;
     if (/^server\/(cli\/commands|http\/resources|database\/tables|dashboard)\//.test(file)) continue;
     byName.set(name, [...(byName.get(name) ?? []), file]);

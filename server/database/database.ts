@@ -26,16 +26,16 @@ export interface DatabaseOptions {
   poolMax: number;
   logger: Logger;
   applicationName?: string;
-  /** Most milliseconds for one statement before its connection is destroyed. */
+  /** Maximum milliseconds of one statement, after which its connection is destroyed. */
   statementTimeoutMs?: number;
 }
 
 export interface TransactionOptions {
-  /** Most milliseconds for the whole transaction before its connection is destroyed. */
+  /** Maximum milliseconds of the whole transaction; then its connection is destroyed. */
   timeoutMs?: number;
-  /** Most milliseconds that one of its statements waits for a lock; zero waits without limit. */
+  /** Maximum milliseconds that one of its statements waits for a lock; zero waits without limit. */
   lockTimeoutMs?: number;
-  /** Most milliseconds between two of its statements. Longer than usual only where it holds no lock that others want. */
+  /** Maximum milliseconds between two of its statements. Longer than usual only where it holds no lock that others need. */
   idleTimeoutMs?: number;
 }
 

@@ -1,5 +1,5 @@
 // Errors of Postgres, classified: whether the connection is lost, whether a statement surely did not happen and may be
-// repeated, whether the data is at fault; and what common ones mean to the person who starts a program.
+// repeated, whether the data is invalid; and what common ones mean to the person who starts a program.
 
 /** SQL state of a statement in a transaction that has already failed. */
 export const transactionFailed = '25P02';

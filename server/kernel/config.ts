@@ -3,6 +3,7 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { parseDatabaseUrl } from './database-url.ts';
+import { maxSeconds } from './limits.ts';
 
 interface Setting<T> {
   default: T;
@@ -13,14 +14,14 @@ interface Setting<T> {
 
 const settings = {
   HOST: text('127.0.0.1', 'Address the HTTP server listens on.'),
-  PORT: integer(8080, 0, 65535, 'Port of the HTTP server; 0 takes any free one.'),
+  PORT: integer(8080, 0, 65535, 'Port of the HTTP server; 0 picks a free one.'),
   DATABASE_URL: postgresUrl(
-    'Postgres to use; of several hosts the one that accepts writes. Empty: an embedded one is started, its data in DATA_DIR.',
+    'Postgres to use; with several hosts, the one that accepts writes. Empty: an embedded Postgres is started, with its data in DATA_DIR.',
   ),
   LISTEN_DATABASE_URL: postgresUrl(
     'Direct connection for LISTEN when DATABASE_URL goes through PgBouncer. Empty: DATABASE_URL.',
   ),
-  DATABASE_POOL_MAX: integer(10, 2, 1000, 'Most connections in the main pool of one daemon.'),
+  DATABASE_POOL_MAX: integer(10, 2, 1000, 'Maximum connections in the main pool of one daemon.'),
   DATABASE_TENANT_SHARE: number(
     0.5,
     0.01,
@@ -28,15 +29,15 @@ const settings = {
     'Share of the connections for requests that one tenant may use at once while this daemon serves others.',
   ),
   DATA_DIR: text('.leasehold', 'Where the embedded Postgres keeps its data.'),
-  LOG_LEVEL: oneOf(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], 'How much is logged.'),
+  LOG_LEVEL: oneOf(['info', 'fatal', 'error', 'warn', 'debug', 'trace', 'silent'], 'Minimum level of log lines.'),
   ADMIN_API_KEY: text(
     '',
-    'A bootstrap admin key: at least 32 characters that cannot be guessed. Empty: one is made at the first start and printed once.',
+    'A bootstrap admin key: at least 32 characters that cannot be guessed. Empty: one is created at the first start and printed once.',
   ),
   HANDLERS: text('', 'Module, or directory of modules, with your job handlers. Empty: the demo handlers.'),
   DEMO_TENANT: oneOf(
     ['auto', 'always', 'never'],
-    'Whether a tenant "demo" with a key is made at start; auto: only with the embedded Postgres.',
+    'Whether a tenant "demo" with a key is created at start; auto: only with the embedded Postgres.',
   ),
   WORKER_ID: text('', 'Name of this daemon in leases and logs. Empty: host, pid and a random part.'),
   WORKER_CONCURRENCY: integer(256, 0, 100_000, 'Jobs that one daemon runs at once, over all tenants; 0 runs none.'),
@@ -48,14 +49,19 @@ const settings = {
     'Share of WORKER_CONCURRENCY, rounded up, that is kept free for the first job of tenants that run nothing; never more than there are such tenants.',
   ),
   HEARTBEAT_INTERVAL_SECONDS: number(2, 0.05, 3600, 'Time between lease renewals.'),
-  LEASE_SECONDS: number(15, 0.2, 86_400, 'How long a lease lives without a renewal.'),
-  STALE_LEASE_GRACE_SECONDS: number(5, 0, 86_400, 'How long past its expiry a lease is left alone by the sweeper.'),
+  LEASE_SECONDS: number(15, 0.2, 86_400, 'Time until a lease expires without a renewal.'),
+  STALE_LEASE_GRACE_SECONDS: number(
+    5,
+    0,
+    86_400,
+    'How long the sweeper waits after the expiry of a lease before it recovers the jobs.',
+  ),
   SWEEP_INTERVAL_SECONDS: number(5, 0.05, 3600, 'Time between two passes of the sweeper.'),
   POLL_INTERVAL_SECONDS: number(
     5,
     0.05,
     3600,
-    'Time between two shared safety polls for work that no wake-up announced. Tenants at rest are left out.',
+    'Time between two polls for work that no notification announced. Idle tenants are left out.',
   ),
   LOOP_STALL_SECONDS: number(
     60,
@@ -63,7 +69,7 @@ const settings = {
     86_400,
     'A daemon whose event loop is blocked for longer stops renewing its leases.',
   ),
-  CLAIM_SECONDS: number(60, 0.2, 3600, 'How long a remote worker may hold a claim before it asks for a lease.'),
+  CLAIM_SECONDS: number(60, 0.2, 3600, 'How long a remote worker may hold a claim before it requests a lease.'),
   CLAIM_WAITERS_MAX: integer(10_000, 0, 1_000_000, 'Claims of remote workers that wait for work at one daemon.'),
   CLAIM_WAITERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Claims of one tenant that wait for work at one daemon.'),
   CLAIM_WAITERS_PER_KEY: integer(2500, 1, 1_000_000, 'Claims with one API key that wait for work at one daemon.'),
@@ -71,71 +77,76 @@ const settings = {
     7200,
     0,
     31_536_000,
-    'Most time for one attempt unless its tenant, its type or the job says otherwise; then TIMEOUT. 0 means no limit.',
+    'Maximum time of one attempt, after which it fails with TIMEOUT; 0 means no limit. The tenant, the type and the job may set their own.',
   ),
   CANCEL_GRACE_SECONDS: number(10, 0, 3600, 'How long a handler may take to stop before its lease is fenced off.'),
   UNRESPONSIVE_HANDLER_MAX_SECONDS: number(
     600,
     0,
     31_536_000,
-    'How long a handler that was told to stop and still runs keeps its lane; then the lane is released with an error in the log.',
+    'How long a handler that was asked to stop and still runs keeps its lane; then the lane is released with an error in the log.',
   ),
   SHUTDOWN_GRACE_PERIOD_SECONDS: number(
     300,
     0,
     86_400,
-    'How long running jobs may go on after SIGTERM before they are paused.',
+    'How long running jobs may continue after SIGTERM before they are paused.',
   ),
   RESUME_DRAINED_JOBS: flag(
     false,
-    'At its start a daemon resumes the jobs that shutdowns have paused. Off: a person resumes them (hold_kind=drain).',
+    'A daemon resumes the jobs that shutdowns have paused when it starts. Off: a person resumes them (hold_kind=drain).',
   ),
   ORPHAN_AFTER_SECONDS: number(
     7200,
     1,
     31_536_000,
-    'Age at which a job that is PENDING long past its time is ERROR ORPHANED.',
+    'How long after its time a job may still be PENDING before it fails with ORPHANED.',
   ),
   TOKEN_LIMIT: integer(
     1_000_000,
     0,
     Number.MAX_SAFE_INTEGER,
-    'Tokens that one job may use unless its tenant or the job says otherwise; 0 means no limit.',
+    'Tokens that one job may use; 0 means no limit. The tenant and the job may set their own.',
   ),
-  RESULT_LIMIT_BYTES: integer(1_048_576, 1024, 104_857_600, 'Largest result, phase result or checkpoint of a job.'),
+  RESULT_LIMIT_BYTES: integer(
+    1_048_576,
+    1024,
+    104_857_600,
+    'Maximum size of a result, a phase result or a checkpoint of a job.',
+  ),
   REQUEST_MEMORY_BYTES: integer(
     67_108_864,
     16_777_216,
     17_179_869_184,
-    'Bytes of request bodies above 64 KB that one daemon reads at once; more get 503. One tenant may take half.',
+    'Bytes of request bodies above 64 KB that one daemon reads at once; further requests get 503. One tenant may use half.',
   ),
-  HANDLER_THREADS: integer(8, 1, 1024, "Most worker threads of one daemon for handlers with isolation 'thread'."),
-  HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Most heap memory of one such thread.'),
+  HANDLER_THREADS: integer(8, 1, 1024, "Maximum worker threads of one daemon for handlers with isolation 'thread'."),
+  HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Maximum heap memory of one such thread.'),
   MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),
   WEBHOOK_ALLOW_PRIVATE: flag(
     false,
-    'Webhooks may go to private, loopback and link-local addresses. Only where every tenant is trusted.',
+    'Webhooks may be sent to private, loopback and link-local addresses. Only where every tenant is trusted.',
   ),
   WEBHOOK_CONCURRENCY: integer(20, 1, 1000, 'Webhooks that one daemon sends at once, over all tenants.'),
-  WEBHOOK_TIMEOUT_SECONDS: number(10, 0.1, 300, 'How long one delivery of a webhook may take, answer included.'),
-  WEBHOOK_MAX_ATTEMPTS: integer(16, 1, 50, 'How often a webhook is tried before its delivery is failed.'),
+  WEBHOOK_TIMEOUT_SECONDS: number(10, 0.1, 300, 'Maximum time of one delivery of a webhook, including the response.'),
+  WEBHOOK_MAX_ATTEMPTS: integer(16, 1, 50, 'Attempts to deliver a webhook before the delivery fails.'),
   RETENTION_STALE_AFTER_SECONDS: integer(
     604_800,
     0,
-    31_536_000_000,
-    'Age at which a finished job becomes stale, unless its tenant says otherwise.',
+    maxSeconds,
+    'Age at which a finished job becomes stale. The tenant may set its own.',
   ),
   RETENTION_DELETE_AFTER_SECONDS: integer(
     2_592_000,
     0,
-    31_536_000_000,
-    'Age, counted from its end, at which a stale job is deleted, unless its tenant says otherwise.',
+    maxSeconds,
+    'Age, counted from its end, at which a stale job is deleted. The tenant may set its own.',
   ),
   RETENTION_EVENT_DAYS: integer(
     90,
     1,
     365_000,
-    'Days that events, webhook deliveries, ended leases and statistics are kept, unless the tenant says otherwise; events at least until jobs become stale.',
+    'Days that events, webhook deliveries, ended leases and statistics are kept; events at least until jobs become stale. The tenant may set its own.',
   ),
   STREAM_READERS_MAX: integer(10_000, 0, 1_000_000, 'Live streams of events that one daemon serves at once.'),
   STREAM_READERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Live streams that one daemon serves at once for one tenant.'),
@@ -146,7 +157,7 @@ const settings = {
     1_073_741_824,
     'Bytes that may wait for a slow reader of a live stream before it is dropped.',
   ),
-  STREAM_POLL_SECONDS: number(1, 0.05, 60, 'Time between two looks for new events for the readers of a tenant.'),
+  STREAM_POLL_SECONDS: number(1, 0.05, 60, 'Time between two polls for new events for the readers of a tenant.'),
   STREAM_PING_SECONDS: number(15, 0.05, 300, 'Time between two pings on a live stream.'),
   METRICS_PER_TENANT: flag(false, 'Metrics carry the tenant as a label: one series more for each tenant.'),
 } satisfies Record<string, Setting<unknown>>;
@@ -208,7 +219,7 @@ function contradictions(config: Config): string[] {
   return violations;
 }
 
-/** Short, of few different characters, or the same piece again and again. */
+/** Short, of few different characters, or repeating itself. */
 function isGuessable(key: string): boolean {
   const counts = new Map<string, number>();
   for (const char of key) counts.set(char, (counts.get(char) ?? 0) + 1);
@@ -217,7 +228,7 @@ function isGuessable(key: string): boolean {
   return key.length < 32 || counts.size < 8 || bits < 90 || periodOf(key) <= key.length / 2;
 }
 
-/** How many characters it takes until a text begins again. */
+/** The length after which a text repeats. */
 function periodOf(text: string): number {
   let period = 1;
   while (text.slice(period) !== text.slice(0, text.length - period)) period++;

@@ -1,13 +1,16 @@
-// Bounds that Node and Postgres set.
+// Bounds that the platform sets, and those that every setting and request shares.
 
-/** The longest delay of setTimeout: a longer one fires at once. */
+/** The maximum delay of setTimeout: a longer one fires at once. */
 export const maxTimerMs = 2 ** 31 - 1;
 
-/** The largest value of an `integer` column. */
+/** The maximum of an `integer` column. */
 export const maxInt4 = 2 ** 31 - 1;
 
-/** The largest value of a `bigint` column, as text: it does not fit a number. */
+/** The maximum of a `bigint` column. */
 export const maxInt8 = '9223372036854775807';
+
+/** A thousand years: longer durations would overflow the arithmetic of timestamps. */
+export const maxSeconds = 31_536_000_000;
 
 /** Sort before and after every other id. */
 export const firstUuid = '00000000-0000-0000-0000-000000000000';

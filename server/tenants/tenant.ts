@@ -5,13 +5,11 @@ import { columnList, columnsOf, type RowOf } from '../database/drizzle.ts';
 import { quoteSchema, type Schema } from '../database/identifiers.ts';
 import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
-import { maxInt4 } from '../kernel/limits.ts';
+import { maxInt4, maxSeconds } from '../kernel/limits.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
 export type TenantStatus = (typeof tenantStatuses)[number];
 
-// A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
-const maxSeconds = 31_536_000_000;
 const name = z.string().min(1).max(200);
 const units = z.int().min(1).max(maxInt4);
 

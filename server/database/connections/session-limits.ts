@@ -1,5 +1,5 @@
-// What every connection to the database is given when it is new: limits that the server itself enforces, so that
-// a client that is frozen, blocked or gone cannot keep locks. Behind a pooler in transaction mode nothing may be
+// Limits of a session that the server itself enforces, so that a client that is frozen, blocked or gone cannot keep
+// locks. Behind a pooler in transaction mode nothing may be
 // set for longer than a transaction, so there the limits go with each BEGIN.
 import type pg from 'pg';
 
@@ -35,8 +35,8 @@ const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp
 export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
   const { processID } = client as unknown as { processID: number };
   const settings: Record<string, string> = {
-    // Only parsing is saved: a plan that is kept goes on reading the whole of a table that was small when it was made,
-    // and tries the locks of lanes before it looks whether their jobs are wanted.
+    // Only parsing is saved. A kept plan would still scan a table that was small when the plan was made, and could try
+    // the locks of lanes before it checks whether their jobs match.
     plan_cache_mode: 'force_custom_plan',
     statement_timeout: String(limits.statementMs),
     lock_timeout: String(limits.lockMs),

@@ -1,5 +1,5 @@
 // Applies migrations to one schema: one transaction per file, under a lock, journalled by name and
-// hash in the schema itself. The journal table marks a schema as ours; another one is left alone.
+// hash in the schema itself. A schema without the journal table was not created by Leasehold and is left alone.
 import type { Logger } from '../../kernel/logger.ts';
 import type { Database, Queryable } from '../database.ts';
 import { controlSchema, quoteSchema, type Schema } from '../identifiers.ts';
@@ -12,13 +12,13 @@ export class MigrationError extends Error {
 
 export interface MigrateOptions {
   logger?: Logger;
-  /** Where the migrations lie; tests bring their own. */
+  /** The directory of the migration files; tests use their own. */
   directory?: string;
 }
 
 // Long DDL on a big tenant is fine, and so is waiting for the process that does it.
 const whole = { timeoutMs: 6 * 3_600_000, lockTimeoutMs: 0 };
-// DDL that waits for a table lock makes everybody else wait behind it: give up soon, come back.
+// Statements queue behind DDL that waits for a table lock: it gives up soon and tries again.
 const ddlLockTimeoutMs = 5_000;
 const lockAttempts = 10;
 
@@ -35,7 +35,7 @@ export async function migrateTenant(db: Database, schemaName: string, options: M
 // Planning time grows with the number of tables in a statement.
 const journalsAtOnce = 50;
 
-/** Which of these schemas lack nothing: one statement for many, and every daemon asks for all when it starts. */
+/** Which of these schemas need no migration. One statement for many: every daemon checks all of them when it starts. */
 export async function schemasInStep(
   db: Queryable,
   schemaNames: readonly string[],
@@ -58,12 +58,12 @@ function isInStep(schema: Schema, files: Migration[], journal: Journal): boolean
   try {
     return pendingOf(schema, files, journal).length === 0;
   } catch {
-    // Whoever migrates it says what is wrong.
+    // The migration of this schema reports what is wrong.
     return false;
   }
 }
 
-/** Empty if they cannot be read together: one of them is not made yet, or the cluster does not join tenants. */
+/** Empty if they cannot be read together: one of them does not exist yet, or the cluster does not join tenants. */
 async function readJournals(db: Queryable, schemaNames: readonly string[]): Promise<Map<string, Journal>> {
   const selects = schemaNames.map(
     (name, i) => `select ${i} as position, name, hash from ${tenantOnly(name)}.migrations`,
@@ -77,7 +77,7 @@ async function readJournals(db: Queryable, schemaNames: readonly string[]): Prom
     }
   } catch (error) {
     const state = sqlState(error);
-    // Not an answer of the server, but none at all.
+    // The server did not answer.
     if (state === undefined || state.startsWith('E')) throw error;
     journals.clear();
   }
@@ -112,7 +112,7 @@ async function applyOne(db: Database, schema: Schema, files: Migration[], file: 
   }, whole);
 }
 
-// Schema, journal and first file commit together: a schema without a journal is never half of ours.
+// Schema, journal and first file commit together, so a schema of Leasehold always has a journal.
 async function createSchema(tx: Queryable, schema: Schema): Promise<void> {
   if (schema !== controlSchema) await tx.query("select set_config('citus.enable_schema_based_sharding', 'on', true)");
   await tx.query(`create schema ${schema}`);
@@ -136,7 +136,7 @@ async function runStatement(tx: Queryable, file: Migration, statement: string): 
 
 type Journal = Map<string, string>;
 
-/** The journal as name → hash; undefined when the schema does not exist; throws when it is not ours. */
+/** The journal as name → hash; undefined when the schema does not exist; throws when Leasehold did not create it. */
 async function readJournal(db: Queryable, schema: Schema): Promise<Journal | undefined> {
   // Not to_regnamespace(): it answers from a cache that may not know yet what another session committed.
   const [found] = await db.query<{ journal: boolean }>(
@@ -167,9 +167,9 @@ function pendingOf(schema: Schema, files: Migration[], journal: Journal = new Ma
   }
   const newestFile = files.at(-1)?.name ?? '';
   const newestApplied = [...journal.keys()].sort().at(-1) ?? '';
-  const stranger = [...journal.keys()].find((name) => name <= newestFile && !files.some((f) => f.name === name));
-  if (stranger !== undefined) {
-    throw new MigrationError(`schema ${bare(schema)} has migration ${stranger}, which this version does not know`);
+  const unknown = [...journal.keys()].find((name) => name <= newestFile && !files.some((f) => f.name === name));
+  if (unknown !== undefined) {
+    throw new MigrationError(`schema ${bare(schema)} has migration ${unknown}, which this version does not know`);
   }
   const pending = files.filter((file) => !journal.has(file.name));
   const late = pending.find((file) => file.name < newestApplied);

@@ -37,9 +37,9 @@ export const targets = tenantTemplate.table(
     check('targets_canary', sql`canary_job_id is null and not canary_paused or paused_at is not null`),
     // Whether a job that ended was a canary: mostly there is none.
     index('targets_canary_job_id').on(t.canaryJobId).where(sql`canary_job_id is not null`),
-    // Targets whose pause ends by itself.
+    // Targets whose pause ends at a time.
     index('targets_paused_until').on(t.pausedUntil).where(sql`paused_until is not null`),
-    // Whether a lane may go on: mostly there is nothing to look at.
+    // Whether a lane may advance: few targets are paused, so the index is mostly empty.
     index('targets_paused_id').on(t.id).where(sql`paused_at is not null`),
   ],
 );
@@ -73,7 +73,7 @@ export const jobs = tenantTemplate.table(
     queue: text('queue').notNull().default('default'),
     onError: text('on_error').notNull().default('block'),
     targetId: text('target_id'),
-    /** Place in the waiting line: 0 holds the lane when its turn comes, 1 goes first, 2.. by priority. Null: not in line. */
+    /** Place in line: 0 will hold the lane as its head, 1 is first, 2 and above by priority. Null: not in line. */
     laneRank: smallint('lane_rank'),
     leaseId: uuid('lease_id'),
     leaseOwner: text('lease_owner'),
@@ -93,7 +93,7 @@ export const jobs = tenantTemplate.table(
     result: jsonb('result'),
     /** `{ code, message }` of the last failure; a `message` alone when paused. */
     error: jsonb('error'),
-    /** `{ kind, reason, author }` of a pause, or of a handler that was told to stop and still runs; see jobs/hold.ts. */
+    /** `{ kind, reason, author }` of a pause, or of a handler that was asked to stop and still runs; see jobs/model/hold.ts. */
     hold: jsonb('hold'),
     checkpoint: jsonb('checkpoint'),
     retry: jsonb('retry'),
@@ -212,10 +212,10 @@ export const leases = tenantTemplate.table(
   (t) => [
     check('leases_kind', sql`kind in ('local','claim','remote')`),
     check('leases_state', sql`state in ('ACTIVE','EXPIRED','RELEASED')`),
-    // The sweeper and the capacity sum walk the active ones; expires_at stays out so that renewals are HOT.
+    // The sweeper and the capacity sum read the active ones; expires_at stays out so that renewals are HOT.
     index('leases_active_id').on(t.id).where(sql`state = 'ACTIVE'`),
     index('leases_released_at').on(t.releasedAt).where(sql`released_at is not null`),
-    // What remote workers did of late, among the many leases of daemons.
+    // Leases that remote workers released lately, among the many of daemons.
     index('leases_released_at_remote').on(t.releasedAt).where(sql`released_at is not null and kind <> 'local'`),
   ],
 );

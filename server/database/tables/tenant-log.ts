@@ -1,9 +1,9 @@
-// The tables of one tenant that tell what happened: events, those who follow them, logs, webhooks.
+// The tables of one tenant that record what happened: events, their followers, logs, webhook deliveries.
 import { sql } from 'drizzle-orm';
 import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bigintText, bytea, tenantTemplate, xid8 } from './columns.ts';
 
-/** Append-only. (xid, seq) only grows, and lets a reader tell what it has not seen from a snapshot. */
+/** Append-only. (xid, seq) only grows: with a snapshot a reader knows which events it has not seen. */
 export const events = tenantTemplate.table(
   'events',
   {
@@ -28,7 +28,7 @@ export const events = tenantTemplate.table(
   ],
 );
 
-/** Durable cursors of those who follow the event log: webhooks, seals, statistics. */
+/** Durable cursors of the followers of the event log: webhooks, seals, statistics. */
 export const followers = tenantTemplate.table('followers', {
   name: text('name').primaryKey(),
   /** What has been seen, as a pg_snapshot. */
@@ -37,7 +37,7 @@ export const followers = tenantTemplate.table('followers', {
   updatedAt: at('updated_at').notNull().defaultNow(),
 });
 
-/** Events that a follower could not process, and passed by. */
+/** Events that a follower could not process and skipped. */
 export const setAsideEvents = tenantTemplate.table(
   'set_aside_events',
   {

@@ -1,4 +1,4 @@
-// The tables of one tenant. drizzle-kit reads this file, and what it passes on, to write migrations/tenant.
+// The tables of one tenant. drizzle-kit reads this file and what it re-exports to write migrations/tenant.
 // Constraints restate the invariants; every index names the query it serves.
 import { sql } from 'drizzle-orm';
 import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
@@ -47,7 +47,7 @@ export const operations = tenantTemplate.table(
     matched: integer('matched').notNull().default(0),
     done: integer('done').notNull().default(0),
     failed: integer('failed').notNull().default(0),
-    /** The last job id handled: a restarted operation goes on behind it. */
+    /** The last job id handled: a restarted operation continues after it. */
     cursor: uuid('cursor'),
     /** Null: no canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
     canary: text('canary'),
@@ -99,7 +99,7 @@ export const statMinutes = tenantTemplate.table(
     runBuckets: integer('run_buckets').array().notNull(),
   },
   (t) => [
-    // One queue's minutes lie together: a chart reads a range, whatever the number of queues.
+    // The minutes of one queue are adjacent: a chart reads a range, whatever the number of queues.
     primaryKey({ columns: [t.queue, t.minute] }),
     // The present counts of all queues.
     index('stat_minutes_queue').on(t.queue).where(sql`minute = '-infinity'`),

@@ -48,7 +48,7 @@ const pageBefore = defineRead<{ before: string; limit: number }>()(({ before, li
     .limit(limit),
 );
 
-/** The statuses that an action can do something about, within those that were asked for. */
+/** The filter with the statuses in which the action has an effect, within those that were given. */
 export function eligible(action: OperationAction, filter: JobFilter): JobFilter {
   const able: readonly Status[] =
     action === 'cancel'

@@ -17,7 +17,7 @@ export interface ClaimRequest {
   owner: string;
   limit: number;
   leaseSeconds: number;
-  /** Named by a caller that wants to know it even if the answer is lost. */
+  /** Chosen by a caller that must know it even if the answer is lost. */
   leaseId?: string | undefined;
   /** Only these job types; undefined takes any. */
   types?: readonly string[] | undefined;
@@ -106,7 +106,7 @@ function transitionOf({ by }: ClaimVariant): Start {
   return by === 'remoteWorker' ? 'claim' : 'start';
 }
 
-/** What the index of claimable heads can tell. */
+/** Conditions that the index of claimable heads covers. */
 const indexed: Record<ClaimVariant['by'], string> = {
   daemon: 'not remote',
   choice: 'not remote and id = any(:jobIds::uuid[])',

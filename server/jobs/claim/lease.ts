@@ -172,7 +172,7 @@ const reopen = statement(`
   returning l.id`);
 
 /**
- * Opens leases again for owned jobs whose lease is gone or has ended: this version leaves none behind, but an older
+ * Opens leases again for owned jobs whose lease is gone or has ended: this version leaves no such job, but an older
  * daemon, a restored backup or manual SQL may. A holder that still works renews the lease; without one it expires, and
  * the jobs are recovered like those of any other lease. Returns the ids of the leases.
  */

@@ -19,13 +19,13 @@ import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsert
 
 type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };
 
-/** A job to enqueue: every column that a request may set, and what becomes one. */
+/** A job to enqueue: every column that a request may set, and values from which columns are computed. */
 export interface NewJob extends RequestedColumns {
   type: string;
   payload: unknown;
   /** ISO time; in the future by the database's clock: the job waits as PENDING. */
   runAt?: string | undefined;
-  /** Says whether a replayed `clientRequestId` asks for the same thing. */
+  /** Equal for a replay of the same request; another hash with the same `clientRequestId` is a conflict. */
   requestHash?: string | undefined;
   expiresInSeconds?: number | undefined;
   /** Names of its phases, when its type is known to have some. */
@@ -33,7 +33,7 @@ export interface NewJob extends RequestedColumns {
 }
 
 export type Enqueued =
-  /** `started`: it is RUNNING with the commit that inserted it. `job` shows it as it was enqueued all the same. */
+  /** `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
   | { kind: 'created'; job: Job; started?: boolean }
   /** Without payload and result if it was replayed together with others. */
   | { kind: 'replayed'; job: Job }

@@ -7,7 +7,7 @@ import { defaultBackoff } from '../../kernel/backoff.ts';
 import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { canonicalJson } from '../../kernel/json.ts';
-import { maxInt4 } from '../../kernel/limits.ts';
+import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
@@ -15,8 +15,6 @@ import type { NewJob } from './enqueue.ts';
 import { checkDocument, noteLimitBytes } from './enqueue-limits.ts';
 import type { JobTypes, TypeDefaults } from './job-types.ts';
 
-// A thousand years: beyond it timestamp arithmetic would overflow rather than mean anything.
-const maxSeconds = 31_536_000_000;
 const seconds = (min: number) => z.number().min(min).max(maxSeconds);
 
 export const retryRequest = z

@@ -25,7 +25,7 @@ export interface FinishVariant {
   lanes: 'none' | 'promote' | 'claim';
 }
 
-/** The planner would weigh each of a thousand ids by itself, and come to the same plan. */
+/** As a subselect: the planner would estimate each of a thousand ids, and choose the same plan. */
 const jobIds = 'array(select unnest(:jobIds::uuid[]))';
 
 // A job's own entry is looked up in one object: joining a list of (job, lease) pairs makes a nested loop over the batch.
@@ -173,7 +173,7 @@ const completeWithoutResult = `${completed},
            error = null`;
 
 const interruptPhases = updatePhases(`status = 'pending'`, `('running')`);
-/** What becomes of the phases that have not ended. */
+/** The new state of phases that have not ended. */
 const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
   retry: interruptPhases,
   recover: interruptPhases,
@@ -211,7 +211,7 @@ const nextInLane = `next as (
        and not exists (select 1 from ${tenant}.targets t where t.id = f.target_id and t.paused_at is not null)
   ),`;
 
-/** Mostly the next job is close behind, and the first of the two selects need not read a long line to its end. */
+/** The next job mostly has one of the next numbers, so the first of the two selects finds it without reading a long line. */
 function firstInLine(close: string): string {
   return `(
          select j.id, j.status, j.type, j.remote, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes

@@ -19,7 +19,7 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
   if (targetIds.length > 0) await lockStatement.query(tx, schema, { targetIds }, 'often');
 }
 
-/** Ranks in line: 0 holds the lane when its turn comes, 1 is first, and from here on jobs stand by priority. */
+/** Ranks in line: 0 will hold the lane as its head, 1 is first, and from this rank on jobs wait by priority. */
 export const firstByPriority = 2;
 
 /** SQL: a job of a lane that is due and has not joined the line. */
@@ -59,7 +59,7 @@ export interface OpenLane {
   seq: bigint;
   /** It has no head and is not paused: the next job becomes its head. */
   free: boolean;
-  /** Jobs of this lane are due and not in line yet. They came before whoever opens it now. */
+  /** Jobs of this lane are due and not in line yet. They were enqueued before the jobs that open it now. */
   hasDue: boolean;
 }
 

@@ -69,7 +69,7 @@ export function sqlNames(columns: readonly JobColumn[], alias = ''): string {
 // Defaults that the table has as SQL.
 const computedDefaults: Partial<Record<JobColumn, unknown>> = { laneSeq: '0', tokensUsed: 0 };
 
-/** What the column has where nothing was said: its default, else null. Undefined: it has neither, or a time. */
+/** The value of the column if none is given: its default, else null. Undefined: it has neither, or a time. */
 export function defaultOf(column: JobColumn): unknown {
   const known = computedDefaults[column];
   if (known !== undefined) return known;
@@ -78,7 +78,7 @@ export function defaultOf(column: JobColumn): unknown {
   return is(value, SQL) ? undefined : value;
 }
 
-/** A job with nothing but defaults, to be completed by those who make one. `priority` is a rank, as in the table. */
+/** A job with nothing but defaults, which inserts and claims complete. `priority` is a rank, as in the table. */
 export const blankJob = {
   ...Object.fromEntries(jobColumns.map((column) => [column, defaultOf(column)])),
   leaseExpiresAt: null,

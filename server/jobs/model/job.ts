@@ -60,14 +60,14 @@ export interface StoredHold {
   outcome?: object | undefined;
 }
 
-/** Who asked for a stop, why and when. */
+/** Who requested a stop, why and when. */
 export interface CancelDetail {
   reason?: string;
   author?: string;
-  /** The key or process that asked; `author` is the person it named. */
+  /** The key or process that requested it; `author` is the person it named. */
   actor?: string;
   at?: string;
-  /** What kind of hold a pause becomes; `user` unless it says otherwise. */
+  /** The kind of hold that a pause becomes; `user` by default. */
   kind?: HoldKind;
 }
 

@@ -16,7 +16,7 @@ export const statuses = [
 ] as const;
 export type Status = (typeof statuses)[number];
 
-/** Not started, and started by the scheduler when its turn comes. */
+/** Not started yet; claimable when the job is due and the head of its lane. */
 export const waitingStatuses = ['PENDING', 'QUEUED'] as const satisfies readonly Status[];
 /** Claimed by a remote worker that has no lease yet. */
 export const claimedStatuses = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'] as const satisfies readonly Status[];
@@ -93,7 +93,7 @@ export const transitions = {
     to: 'QUEUED',
     event: 'job.requeued',
     lane: 'front',
-    when: 'claim expired or given back',
+    when: 'claim expired or released',
   },
   complete: { from: running, to: 'SUCCESS', event: 'job.completed', lane: 'leave', when: 'every phase completed' },
   completePartly: {
@@ -122,21 +122,21 @@ export const transitions = {
     to: 'PAUSED',
     event: 'job.paused',
     lane: 'keep',
-    when: 'pause asked, or drain grace over: handler stopped',
+    when: 'pause requested, or drain grace over: handler stopped',
   },
   stopCanceled: {
     from: running,
     to: 'CANCELED',
     event: 'job.canceled',
     lane: 'leave',
-    when: 'cancel asked: handler stopped',
+    when: 'cancel requested: handler stopped',
   },
   requeue: {
     from: running,
     to: 'QUEUED',
     event: 'job.requeued',
     lane: 'front',
-    when: 'drain with on_drain requeue: the attempt is given back',
+    when: 'drain with on_drain requeue: the attempt is not counted',
   },
   recover: {
     from: running,

@@ -1,6 +1,6 @@
 // Spans around enqueueing and running, through the OpenTelemetry API: without an SDK in the process
 // they do nothing. The producer's `traceparent` stays on the job, so that a run, hours later and on
-// another machine, belongs to the trace that asked for it.
+// another machine, belongs to the trace of the request.
 import {
   context,
   isSpanContextValid,
@@ -31,7 +31,7 @@ export async function withEnqueueSpan<T>(
 
 /**
  * Runs one attempt in a consumer's span, a child of the span that enqueued the job. `failureOf` says
- * why a run that did not throw is a failure all the same.
+ * why a run that did not throw still failed.
  */
 export function withJobSpan<T>(
   job: Pick<Job, 'id' | 'type' | 'queue' | 'targetId' | 'attempt' | 'traceparent'>,

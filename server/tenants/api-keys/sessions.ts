@@ -1,5 +1,5 @@
 // Sessions of the dashboard: a random token in a cookie stands for an API key. Only the token's SHA-256 is stored,
-// so reading the database gives nobody a session. A session ends with its key: every request looks the key up.
+// so the stored rows open no session. A session ends with its key, which every request verifies.
 import { createHash, randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';

@@ -4,6 +4,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
@@ -15,8 +16,6 @@ import { type Released, UnresponsiveHandlers } from './unresponsive-handlers.ts'
 
 export const leaseExpiredReason = 'the lease ran out before the attempt began';
 
-// setTimeout fires at once beyond 2^31-1 ms.
-const maxTimerMs = 2 ** 31 - 1;
 // Attempts that time out one after the other share a check.
 const minTimeoutMs = 5;
 

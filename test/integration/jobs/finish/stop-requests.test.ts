@@ -20,14 +20,14 @@ async function runningJob(free: boolean): Promise<Job> {
   return (await claim(context)).jobs.find((job) => job.id === added.id) as Job;
 }
 
-const goesOn: Outcome[] = [
+const continues: Outcome[] = [
   { kind: 'retry', error, delayMs: 0 },
   { kind: 'requeue', reason: 'drained' },
   { kind: 'recover', error },
   { kind: 'recoverLater', error, delayMs: 0 },
 ];
 
-test.each(goesOn)('a cancel wins over $kind', async (outcome) => {
+test.each(continues)('a cancel wins over $kind', async (outcome) => {
   for (const free of [true, false]) {
     const job = await runningJob(free);
     await cancelJob(context.db, context.schema, by(job));
@@ -36,7 +36,7 @@ test.each(goesOn)('a cancel wins over $kind', async (outcome) => {
   }
 });
 
-test.each(goesOn)('a pause wins over $kind', async (outcome) => {
+test.each(continues)('a pause wins over $kind', async (outcome) => {
   const job = await runningJob(false);
   await pauseJob(context.db, context.schema, by(job));
   await finish(context, job, outcome);
