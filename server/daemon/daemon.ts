@@ -10,6 +10,7 @@ import type { Access } from '../http/request/host-access.ts';
 import { resumeDrainedJobs } from '../jobs/actions/bulk-operations.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import { publishJobTypes } from '../jobs/enqueue/job-types.ts';
 import type { Config } from '../kernel/config.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -109,6 +110,7 @@ export class Daemon {
     await requireWritable(db);
     await migrateEverything(db, { concurrency: config.migrateConcurrency, logger: this.context.logger });
     if (!this.context.embedded) this.adminKey = await ensureAdminKey(db, config);
+    if (config.workerConcurrency > 0) await publishJobTypes(db, this.context.handlers);
     this.#lifecycle.isMigrated = true;
   }
 

@@ -1,7 +1,7 @@
 // The control schema: tenants, keys, daemons. Written rarely, never on the hot path.
 // drizzle-kit reads this file to write migrations/control.
 import { sql } from 'drizzle-orm';
-import { boolean, check, index, integer, jsonb, pgSchema, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { boolean, check, index, integer, jsonb, pgSchema, real, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bytea } from './columns.ts';
 
 export const control = pgSchema('leasehold');
@@ -59,6 +59,20 @@ export const daemons = control.table('daemons', {
   draining: boolean('draining').notNull().default(false),
   running: integer('running').notNull().default(0),
   jobTypes: text('job_types').array().notNull().default(sql`'{}'::text[]`),
+});
+
+/**
+ * The job types that daemons have had handlers for, and what their definitions say. For those who enqueue without the
+ * code: the function `enqueue` in each tenant's schema.
+ */
+export const jobTypes = control.table('job_types', {
+  type: text('type').primaryKey(),
+  maxAttempts: integer('max_attempts'),
+  retry: jsonb('retry'),
+  timeoutSeconds: real('timeout_seconds'),
+  onError: text('on_error'),
+  phases: text('phases').array(),
+  updatedAt: at('updated_at').notNull().defaultNow(),
 });
 
 /** Sessions of the dashboard, and the links that open one. Only the SHA-256 of a token is kept. */

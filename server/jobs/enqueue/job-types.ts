@@ -1,5 +1,7 @@
 // What enqueueing needs to know about job types. The worker's registry of handlers implements it; that of a daemon for
 // remote workers only is empty. API, schedules and handlers check payloads and take defaults from it.
+import type { Queryable } from '../../database/database.ts';
+import { controlSchema } from '../../database/identifiers.ts';
 import type { RetryPolicy } from '../model/job.ts';
 
 export interface TypeDefaults {
@@ -19,4 +21,28 @@ export interface JobTypes {
   checkPayload(type: string, payload: unknown): CheckedPayload;
   /** What the definition of the type has for fields that the request leaves out. */
   defaults(type: string): TypeDefaults;
+}
+
+/** Stores what the definitions say, for those who enqueue without them: see the function `enqueue` of a tenant's schema. */
+export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promise<void> {
+  const definitions = [...jobTypes.types()].map((type) => ({ type, ...jobTypes.defaults(type) }));
+  if (definitions.length === 0) return;
+  // In one order, so that daemons which start together do not lock each other out.
+  await db.query(
+    `insert into ${controlSchema}.job_types as t (type, max_attempts, retry, timeout_seconds, on_error, phases)
+     select type, "maxAttempts", retry, "timeoutSeconds", "onError", phases
+       from jsonb_to_recordset($1::jsonb) as d(
+              type text, "maxAttempts" int, retry jsonb, "timeoutSeconds" real, "onError" text, phases text[])
+      order by type
+     on conflict (type) do update set
+       max_attempts = excluded.max_attempts,
+       retry = excluded.retry,
+       timeout_seconds = excluded.timeout_seconds,
+       on_error = excluded.on_error,
+       phases = excluded.phases,
+       updated_at = excluded.updated_at
+     where (t.max_attempts, t.retry, t.timeout_seconds, t.on_error, t.phases)
+        is distinct from (excluded.max_attempts, excluded.retry, excluded.timeout_seconds, excluded.on_error, excluded.phases)`,
+    [JSON.stringify(definitions)],
+  );
 }

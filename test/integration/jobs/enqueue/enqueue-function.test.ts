@@ -1,0 +1,273 @@
+// The SQL function `enqueue` of a tenant's schema: for programs in any language, with the rows, events and refusals of an
+// enqueue in TypeScript, and for roles that may do nothing else.
+import { randomBytes } from 'node:crypto';
+import pg from 'pg';
+import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
+import { z } from 'zod';
+import { quoteSchema } from '../../../../server/database/identifiers.ts';
+import { createLeasehold, type EnqueueOptions, type Leasehold } from '../../../../server/embed/index.ts';
+import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { jobColumns, sqlName } from '../../../../server/jobs/model/columns.ts';
+import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { addTenant, useTenant } from '../../../support/postgres/database.ts';
+
+const context = useTenant();
+const plain = defineJob({ type: 'plain', payload: z.unknown(), run: () => 'done' });
+const rich = defineJob({
+  type: 'rich',
+  retry: { attempts: 4, kind: 'fixed', delaySeconds: 3, on: ['BUSY'] },
+  timeoutSeconds: 90,
+  onError: 'continue',
+  phases: [
+    { name: 'one', run: () => 1 },
+    { name: 'two', run: () => 2 },
+  ],
+});
+/** Not started: nothing changes a job behind the tests' back. */
+let sender: Leasehold;
+let pool: pg.Pool;
+
+const create = () => createLeasehold({ databaseUrl: context.url, jobs: [plain, rich], logger: false });
+
+beforeAll(async () => {
+  pool = new pg.Pool({ connectionString: context.url, max: 4 });
+  const publisher = await create();
+  await publisher.start();
+  await publisher.stop();
+  sender = await create();
+  for (const slug of ['one', 'two']) {
+    await addTenant(context.db, slug);
+    await sender.tenants.configure(slug, { remote_job_types: ['elsewhere'] });
+  }
+});
+afterAll(async () => {
+  await sender.stop();
+  await pool.end();
+  await checkInvariants(context);
+});
+
+/** `$n` for each, by the name of the argument. */
+async function call(db: Pick<pg.Pool, 'query'>, schema: string, args: Record<string, unknown>): Promise<string> {
+  const names = Object.keys(args).map((name, i) => `${name} => $${i + 1}`);
+  const { rows } = await db.query(`select "${schema}".enqueue(${names.join(', ')}) as id`, Object.values(args));
+  return rows[0].id;
+}
+
+const refusal = (work: Promise<unknown>) => work.then(() => undefined).catch((error) => [error.code, error.hint]);
+
+test('a job exists with the commit, and runs', async () => {
+  // No poll within the time of the test: the commit announces the job.
+  const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
+  const worker = await createLeasehold({ databaseUrl: context.url, jobs: [plain], logger: false, settings });
+  onTestFinished(() => worker.stop({ graceSeconds: 0 }));
+  await worker.start();
+  const client = await pool.connect();
+  onTestFinished(() => client.release());
+  await client.query('begin');
+  const { rows } = await client.query(
+    `select tenant_acme.enqueue('plain', '{"invoiceId":"7"}', target => 'acme') as id`,
+  );
+  expect(rows[0].id).toMatch(/^[0-9a-f]{8}-[0-9a-f]{4}-7[0-9a-f]{3}-[89ab]/);
+  const status = async () =>
+    (await context.db.query<{ status: string }>('select status from tenant_acme.jobs where id = $1', [rows[0].id]))[0]
+      ?.status;
+  expect(await status()).toBeUndefined();
+  await client.query('commit');
+  await eventually(async () => expect(await status()).toBe('SUCCESS'));
+});
+
+/** Everything that is stored, except what differs between any two jobs. */
+async function stored(schema: string, id: string) {
+  const ofItsOwn = ['id', 'request_hash', 'created_at', 'updated_at', 'run_at', 'expires_at', 'client_request_id'];
+  const columns = jobColumns.map(sqlName).filter((name) => !ofItsOwn.includes(name));
+  const { db } = context;
+  const [job] = await db.query(
+    `select ${columns.join(', ')}, updated_at = created_at as untouched,
+            round(extract(epoch from run_at - created_at) / 60) as run_at, expires_at - created_at as expires,
+            request_hash is null as without_hash, client_request_id is null as without_key
+       from ${schema}.jobs where id = $1`,
+    [id],
+  );
+  const phases = await db.query(
+    `select p.*, null as job_id from ${schema}.phases p where job_id = $1 order by position`,
+    [id],
+  );
+  const events = await db.query(
+    `select type, target_id, from_status, to_status, attempt, lease_id, data, split_part(actor, ':', 1) as actor
+       from ${schema}.events where job_id = $1 order by seq`,
+    [id],
+  );
+  return { job, phases, events };
+}
+
+const inAnHour = new Date(Date.now() + 3_600_000);
+const anHourAgo = new Date(Date.now() - 3_600_000);
+test.each<[string, string, unknown, EnqueueOptions, Record<string, unknown>]>([
+  ['a plain job', 'plain', { a: [1, 'ü', null] }, {}, {}],
+  ['no payload', 'plain', null, {}, {}],
+  ['a job with a lane', 'plain', 1, { targetId: 'desk' }, { target: 'desk' }],
+  ['defaults of the type', 'rich', {}, { targetId: 'desk' }, { target: 'desk' }],
+  ['a later job', 'rich', {}, { runAt: inAnHour }, { run_at: inAnHour }],
+  ['a later job with a lane', 'plain', {}, { runAt: inAnHour, targetId: 'x' }, { run_at: inAnHour, target: 'x' }],
+  ['a job of the past', 'plain', {}, { runAt: anHourAgo }, { run_at: anHourAgo }],
+  ['a type of remote workers', 'elsewhere', {}, { priority: 'LOW' }, { priority: 'LOW' }],
+  [
+    'every option',
+    'rich',
+    'text',
+    {
+      targetId: 'desk',
+      priority: 'URGENT',
+      idempotencyKey: 'k',
+      queue: 'q',
+      maxAttempts: 2,
+      timeoutSeconds: 1.5,
+      expiresInSeconds: 60,
+      onError: 'block',
+      author: 'ada',
+    },
+    {
+      target: 'desk',
+      priority: 'URGENT',
+      idempotency_key: 'k',
+      queue: 'q',
+      max_attempts: 2,
+      timeout_seconds: 1.5,
+      expires_in_seconds: 60,
+      on_error: 'block',
+      author: 'ada',
+    },
+  ],
+])('stores the same as TypeScript: %s', async (_, type, payload, options, args) => {
+  const schemas = [quoteSchema('tenant_one'), quoteSchema('tenant_two')] as const;
+  const client = await pool.connect();
+  onTestFinished(() => client.release());
+  await client.query('begin');
+  const { id } = await sender.enqueue('one', type, payload, { ...options, tx: client });
+  const other = await call(client, 'tenant_two', { type, payload: JSON.stringify(payload), ...args });
+  await client.query('commit');
+  const compare = async () => {
+    const [byTypeScript, bySql] = [await stored(schemas[0], id), await stored(schemas[1], other)];
+    expect(byTypeScript.events.map(({ actor }) => actor).slice(0, 1)).toEqual(['host']);
+    expect(bySql.events.map(({ actor }) => actor).slice(0, 1)).toEqual(['sql']);
+    const withoutActors = ({ events, ...rest }: typeof bySql) => ({
+      ...rest,
+      events: events.map((event) => ({ ...event, actor: '' })),
+    });
+    expect(withoutActors(bySql)).toEqual(withoutActors(byTypeScript));
+    return bySql.job?.status;
+  };
+  const before = await compare();
+  for (const schema of schemas) await queueDueJobs(context.db, schema, 'test');
+  const after = await compare();
+  expect([before, after]).toEqual(
+    'run_at' in args && args.run_at === inAnHour
+      ? ['PENDING', 'PENDING']
+      : [args.target ? 'PENDING' : 'QUEUED', 'QUEUED'],
+  );
+});
+
+test('the same key is one job, also for two transactions at once', async () => {
+  const args = { type: 'plain', payload: '{"b":1,"a":2}', idempotency_key: 'once', target: 'once' };
+  const [one, two] = [await pool.connect(), await pool.connect()];
+  onTestFinished(() => {
+    for (const client of [one, two]) client.release();
+  });
+  await one.query('begin');
+  const id = await call(one, 'tenant_acme', args);
+  expect(await call(one, 'tenant_acme', { ...args, payload: '{"a":2, "b":1}' })).toBe(id);
+  const waiting = call(two, 'tenant_acme', args);
+  await one.query('commit');
+  expect(await waiting).toBe(id);
+  expect(await refusal(call(pool, 'tenant_acme', { ...args, target: 'other' }))).toEqual([
+    'LH005',
+    'IDEMPOTENCY_CONFLICT',
+  ]);
+});
+
+test('what is enqueued after the commit stands behind it', async () => {
+  const ids: string[] = [];
+  const client = await pool.connect();
+  onTestFinished(() => client.release());
+  await client.query('begin');
+  for (let i = 0; i < 5; i++) ids.push(await call(client, 'tenant_one', { type: 'plain', target: 'order' }));
+  await client.query('commit');
+  ids.push((await sender.enqueue('one', plain, {}, { targetId: 'order' })).id);
+  const line = await context.db.query<{ id: string }>(
+    `select id from tenant_one.jobs where target_id = 'order' order by lane_head desc, lane_rank, lane_seq`,
+  );
+  expect(line.map((row) => row.id)).toEqual(ids);
+});
+
+const deep = (levels: number) => `${'['.repeat(levels)}${']'.repeat(levels)}`;
+test.each<[string, Record<string, unknown>, string[] | undefined]>([
+  ['no type', { type: null }, ['LH002', 'INVALID_FIELD']],
+  ['a type with a line break', { type: 'a\nb' }, ['LH002', 'INVALID_FIELD']],
+  ['an unknown type', { type: 'nobody.knows' }, ['LH003', 'UNKNOWN_JOB_TYPE']],
+  ['a target of dots', { target: '..' }, ['LH002', 'INVALID_FIELD']],
+  ['a target with a space at its end', { target: 'a ' }, ['LH002', 'INVALID_FIELD']],
+  ['a long target', { target: 'x'.repeat(201) }, ['LH002', 'INVALID_FIELD']],
+  ['a priority of its own', { priority: 'urgent' }, ['LH002', 'INVALID_FIELD']],
+  ['no priority', { priority: null }, ['LH002', 'INVALID_FIELD']],
+  ['an empty key', { idempotency_key: '' }, ['LH002', 'INVALID_FIELD']],
+  ['no attempts', { max_attempts: 0 }, ['LH002', 'INVALID_FIELD']],
+  ['a timeout that is no number', { timeout_seconds: Number.NaN }, ['LH002', 'INVALID_FIELD']],
+  ['an endless run_at', { run_at: 'infinity' }, ['LH002', 'INVALID_FIELD']],
+  ['a large payload', { payload: JSON.stringify('x'.repeat(1_048_577)) }, ['LH002', 'INVALID_FIELD']],
+  ['a deep payload', { payload: deep(101) }, ['LH002', 'INVALID_FIELD']],
+  ['a payload as deep as allowed', { payload: deep(100) }, undefined],
+  ['a payload with __proto__', { payload: '{"a":[{"__proto__":1}]}' }, ['LH002', 'INVALID_FIELD']],
+  ['a number beyond doubles', { payload: '[1e400]' }, ['LH002', 'INVALID_FIELD']],
+  ['a number of doubles', { payload: '[-1e308, 1e-300]' }, undefined],
+])('refuses %s', async (_, args, expected) => {
+  expect(await refusal(call(pool, 'tenant_acme', { type: 'plain', ...args }))).toEqual(expected);
+});
+
+test('limits and suspension of the tenant hold', async () => {
+  await addTenant(context.db, 'sqllimits');
+  await sender.tenants.configure('sqllimits', { max_queued: 2 });
+  const later = { type: 'plain', run_at: inAnHour };
+  const first = await call(pool, 'tenant_sqllimits', { ...later, idempotency_key: 'first' });
+  await call(pool, 'tenant_sqllimits', later);
+  expect(await refusal(call(pool, 'tenant_sqllimits', later))).toEqual(['LH006', 'QUEUE_FULL']);
+  expect(await call(pool, 'tenant_sqllimits', { ...later, idempotency_key: 'first' })).toBe(first);
+  await context.db.query(`update leasehold.tenants set status = 'SUSPENDED' where slug = 'sqllimits'`);
+  expect(await refusal(call(pool, 'tenant_sqllimits', later))).toEqual(['LH004', 'TENANT_SUSPENDED']);
+});
+
+test('a role with nothing but EXECUTE can enqueue, and nothing else', async () => {
+  const role = `app_${randomBytes(6).toString('hex')}`;
+  await context.db.query(`create role ${role} login password 'secret'`);
+  onTestFinished(async () => {
+    await context.db.query(`drop owned by ${role}`);
+    await context.db.query(`drop role ${role}`);
+  });
+  const url = new URL(context.url);
+  url.username = role;
+  url.password = 'secret';
+  const app = new pg.Client(url.href);
+  await app.connect();
+  onTestFinished(() => app.end());
+  const denied = ['42501', undefined];
+  expect(await refusal(call(app as never, 'tenant_acme', { type: 'plain' }))).toEqual(denied);
+  await context.db.query(`grant usage on schema tenant_acme to ${role}`);
+  expect(await refusal(call(app as never, 'tenant_acme', { type: 'plain' }))).toEqual(denied);
+  await context.db.query(`grant execute on function tenant_acme.enqueue to ${role}`);
+  // What the caller puts into its own search path, or its temporary schema, is not used.
+  await app.query('create temp table jobs (id uuid)');
+  await app.query(`set search_path = pg_temp, public`);
+  const id = await call(app as never, 'tenant_acme', { type: 'plain', payload: '{"by":"role"}', target: 'role' });
+  const [event] = await context.db.query(`select actor from tenant_acme.events where job_id = $1 order by seq`, [id]);
+  expect(event).toEqual({ actor: `sql:${role}` });
+  for (const statement of [
+    'select * from tenant_acme.jobs',
+    'select * from leasehold.tenants',
+    'delete from tenant_acme.events',
+    `select tenant_acme.assert_lease('${id}', '${id}')`,
+    'create table tenant_acme.mine (id int)',
+  ]) {
+    expect(await refusal(app.query(statement))).toEqual(denied);
+  }
+});
