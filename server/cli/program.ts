@@ -13,7 +13,7 @@ import { addTenantCommands } from './commands/tenants.ts';
 import { addVerifyCommand } from './commands/verify.ts';
 import { Session, type Terminal, table } from './session.ts';
 
-/** 0 done, 1 refused or failed, 2 used wrongly, 3 the database cannot be reached. */
+/** 0 success, 1 refused or failed, 2 wrong usage, 3 the database is unreachable. */
 export type ExitCode = 0 | 1 | 2 | 3;
 
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
@@ -42,7 +42,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   }
 }
 
-/** Subcommands do not inherit settings by themselves, and `--json` may stand before or after them. */
+/** Subcommands do not inherit settings by themselves, and `--json` may be given before or after them. */
 function inherit(program: Command): void {
   const addTo = (command: Command) => {
     for (const child of command.commands) {
@@ -116,7 +116,7 @@ function camel(name: string): string {
 function addMigrateCommand(program: Command, session: Session): void {
   program
     .command('migrate')
-    .description('bring the control schema and every tenant to the version of this program')
+    .description('migrate the control schema and every tenant to the version of this program')
     .action(async () => {
       const db = await session.database();
       const report = await migrateEverything(db, {

@@ -1,4 +1,4 @@
-// What nearly every part of a daemon needs, made once and passed down as it is.
+// What nearly every part of a daemon needs: created once and passed down unchanged.
 import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
 import type { ReadinessState } from '../http/resources/health.ts';
@@ -17,7 +17,7 @@ export interface DaemonOptions {
   logger: Logger;
   handlers: HandlerRegistry;
   version: string;
-  /** Where the built dashboard lies; without it the daemon serves the API alone. */
+  /** The directory of the built dashboard; without it the daemon serves only the API. */
   dashboardDir?: string | undefined;
   /** Part of another program, which serves the API by `router()`: no listener, and no operator's key by itself. */
   embedded?: boolean | undefined;

@@ -37,7 +37,7 @@ export class Daemon {
   readonly workers: WorkerPool;
   /** Created at the first start on a database, when no ADMIN_API_KEY is set; shown once. */
   adminKey: NewApiKey | undefined;
-  /** How the drain went; undefined before its end. */
+  /** The result of the drain; undefined before its end. */
   drainResult: DrainResult | undefined;
   /** For the program that embeds the daemon. */
   readonly context: DaemonContext;
@@ -160,7 +160,7 @@ export class Daemon {
   }
 }
 
-/** Retries `prepare` while the database is wrong or unreachable, as long as `wanted`. */
+/** Retries `prepare` while the database is unreachable or cannot be used, as long as `wanted`. */
 async function untilDatabaseAnswers(
   prepare: () => Promise<void>,
   wanted: () => boolean,

@@ -1,5 +1,5 @@
-// The daemon's HTTP side: every group of routes with what it needs. Created at the first request: a hundred routes take
-// longer than everything else of a start.
+// The daemon's HTTP server: every group of routes with its dependencies. Created at the first request: a hundred routes
+// take longer than the rest of the start.
 import type { Express } from 'express';
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';

@@ -17,7 +17,7 @@ import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
 import { Daemon } from './daemon.ts';
 
-// After the drain and its last writes the process exits, whatever still keeps it alive.
+// How long after the drain the process exits, even if something keeps it alive.
 const exitMarginMs = 5000;
 
 /** For supervisors and deploy scripts: whether the drain interrupted jobs, and whether handlers were cut off. */
@@ -26,7 +26,7 @@ const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced
 /** Runs until a stop is requested; resolves when the daemon is running. */
 export async function runDaemon(): Promise<void> {
   const launcher = findLauncher();
-  // Stacks of failed jobs and of our own errors name source lines.
+  // Stack traces name source lines.
   process.setSourceMapsEnabled(true);
   loadEnvFile();
   const config = loadConfig();
@@ -116,7 +116,7 @@ function guardAgainstStrayErrors(logger: Logger): void {
   process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
 }
 
-/** A plain message for what the operator can fix; the stack for a defect. */
+/** A message for errors that the operator can fix, the stack for a defect. */
 export function explainStartError(error: unknown): string {
   const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
   if (expected) return errorMessage(error);

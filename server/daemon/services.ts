@@ -27,7 +27,7 @@ export interface Services {
   streams: EventStreams;
   tasks: PerTenantTasks;
   registration: DaemonRegistration;
-  /** Services of a group start side by side, after all groups before it. They stop in reverse. */
+  /** Services of a group start concurrently, after all groups before it. They stop in reverse order. */
   inOrder: Service[][];
 }
 
@@ -110,7 +110,7 @@ interface Subscribers {
   poller: TenantPoller;
 }
 
-/** Who learns of a commit: see CommitSignals. */
+/** Subscribes streams, statistics, webhooks, workers and other daemons to the signals after a commit. */
 function subscribe({ signals, notifications }: DaemonContext, subscribers: Subscribers): void {
   const { workers, waiters, streams, tasks, poller } = subscribers;
   signals.onEventsWritten(({ slug }, reach) => {
@@ -128,7 +128,7 @@ function subscribe({ signals, notifications }: DaemonContext, subscribers: Subsc
   });
 }
 
-/** What other daemons have committed. Their own consumers read the events; here only the streams do. */
+/** Handles notifications of other daemons. Their own statistics and webhooks read the events; here only the streams do. */
 function receiveNotifications(
   { notifications, registry, signals }: DaemonContext,
   { keys, streams, poller, workers }: Pick<Subscribers, 'streams' | 'poller' | 'workers'> & { keys: KeyVerifier },

@@ -1,5 +1,5 @@
-// A sample of a call to the outside: the signal ends the request, a busy server is tried again, and
-// the fence travels along so that the receiver can refuse a stale caller.
+// A sample of an HTTP call: the signal aborts the request, a busy server is retried, and the fence is sent as a header so
+// that the receiver can refuse a stale caller.
 import { Agent, fetch } from 'undici';
 import { z } from 'zod';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
@@ -19,7 +19,7 @@ export const httpCall = defineJob({
     await lease.assert();
     const headers: Record<string, string> = { 'x-leasehold-fence': lease.fence };
     if (payload.body !== undefined) headers['content-type'] = 'application/json';
-    // Every tenant may run this sample: it must not reach what only this machine can.
+    // Every tenant may run this sample: it must not reach private addresses.
     const { hostname } = new URL(payload.url);
     if (isAddressLiteral(hostname) && !isPublicAddress(hostname)) {
       throw new Fatal('The address is not public', { code: 'ADDRESS_REFUSED' });
@@ -34,7 +34,7 @@ export const httpCall = defineJob({
       ...(payload.body !== undefined && payload.method === 'POST' && { body: JSON.stringify(payload.body) }),
     }).catch((error: unknown) => {
       if (signal.aborted) throw error;
-      // Without its cause, which would tell a tenant which names and addresses exist behind this machine.
+      // Without its cause, which would reveal names and addresses in the network of this machine.
       throw new Recoverable('The server could not be reached', { code: 'UNREACHABLE' });
     });
     const bytes = await countBytes(response.body, maxAnswerBytes).catch((error: unknown) => {

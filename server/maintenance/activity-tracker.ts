@@ -11,7 +11,7 @@ interface Row {
   sharded: boolean;
   /** Every transaction before this one has ended. */
   xmin: string;
-  /** If asked for: a transaction id above all that have been given out. */
+  /** If requested: a transaction id above all assigned ones. */
   latest: string | null;
   /** `schema version,schema version,…` */
   versions: string | null;
@@ -83,7 +83,7 @@ export class ActivityTracker {
   }
 
   /**
-   * A number is taken before the commit, and just before its transaction gets an id. So the transactions that have an id
+   * An event gets its number before the commit, and just before its transaction gets an id. So the transactions that have an id
    * one poll after the last change are awaited. The highest id can only be learned by taking one: a snapshot's xmax is
    * lower than the ids of transactions in progress.
    */

@@ -1,5 +1,5 @@
-// A task that runs for single tenants: for those that were woken, and again while there is something to do. A tenant
-// without work is not looked at until the tenant poller, or a commit in this process, wakes it.
+// A task that runs per tenant: for tenants that were woken, and again while there is something to do. A tenant without
+// work is left out until the tenant poller, or a commit in this process, wakes it.
 import pLimit from 'p-limit';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -137,7 +137,7 @@ export class PerTenantTask implements Service {
     state.notBefore = underLoad?.() === true ? now + Math.max(minPauseMs, pauseFactor * tookMs) : 0;
     if (result === 'idle') {
       state.delayMs = busyMs;
-      // A wake-up during a pause under load is dropped, so the tenant is looked at once after it.
+      // A wake-up during a pause under load is dropped, so there is one run after the pause.
       state.dueAt = state.notBefore > 0 ? state.notBefore : Number.POSITIVE_INFINITY;
       return;
     }

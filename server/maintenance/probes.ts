@@ -1,5 +1,5 @@
-// Probes: cheap questions in SQL about a tenant, sent for many tenants in one statement, so that an idle tenant costs
-// no statement of its own. Each is answered from the front of a small index.
+// Probes: cheap SQL expressions about a tenant, sent for many tenants in one statement, so that an idle tenant costs no
+// statement of its own. Each reads the front of a small index.
 
 import type { Queryable } from '../database/database.ts';
 import { isDataError, sqlState } from '../database/sql-errors.ts';

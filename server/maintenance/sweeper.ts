@@ -56,7 +56,7 @@ export class Sweeper {
     this.#options = options;
   }
 
-  /** Suspended tenants too: their expired leases must not hold lanes for ever. */
+  /** Suspended tenants too: their expired leases must not hold lanes forever. */
   async sweep(found: readonly PollResult[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
     for (const { tenant, results } of found) {

@@ -33,12 +33,12 @@ export interface Shortage {
   reserved: number;
 }
 
-// Several times the pause between two asks of a waiting worker: only one that gave up loses it.
+// Several times the pause between two requests of a waiting worker: it expires only if the worker has given up.
 const reservationSeconds = 15;
-/** How long a denied worker should wait before it asks again. */
+/** How long a denied worker should wait before its next request. */
 export const retryAfterSeconds = 2;
 
-/** The locked capacities, and what is decided on them within one transaction. */
+/** The locked capacities, and the decisions of one transaction about them. */
 export class CapacityLedger {
   #tx: Queryable;
   #schema: Schema;
@@ -50,7 +50,7 @@ export class CapacityLedger {
     this.#rows = rows;
   }
 
-  /** Locks the rows that bind `queue`, or all of them. */
+  /** Locks the rows that apply to `queue`, or all of them. */
   static async lock(tx: Queryable, schema: Schema, queue?: string): Promise<CapacityLedger> {
     const queues = queue === undefined ? null : ['', queue];
     const locked = await tx.query(
@@ -70,7 +70,7 @@ export class CapacityLedger {
     return this.#rows.map(({ queue, total }) => ({ queue, total }));
   }
 
-  /** The first row without room for the demand; undefined: it fits. */
+  /** The first capacity that the demand exceeds; undefined: it fits. */
   shortage(demand: CapacityDemand): (Shortage & { queue: string }) | undefined {
     for (const row of this.#binding(demand.queue)) {
       const reserved = reservedAgainst(row, demand);
@@ -93,11 +93,11 @@ export class CapacityLedger {
     );
   }
 
-  /** Keeps room for a demand that did not fit, unless one of equal or higher priority waits already. */
+  /** Reserves units for a demand that did not fit, unless one of equal or higher priority has a reservation. */
   async reserve(demand: CapacityDemand): Promise<void> {
     const rows = this.#binding(demand.queue).filter(
       (row) =>
-        // What can never fit would block the others for nothing.
+        // A job that can never fit must not block the others.
         demand.costUnits <= row.total && row.used + demand.costUnits > row.total && yields(row.reservation, demand),
     );
     if (rows.length === 0) return;
@@ -120,7 +120,7 @@ export function describeShortage(shortage: Shortage): string {
   return `Capacity exceeded: used=${used}, requested=${requested}, capacity=${capacity}${kept}`;
 }
 
-/** Units kept for another job that this one may not overtake. */
+/** Units reserved for another job, which this one may not use. */
 export function reservedAgainst({ reservation }: Capacity, demand: CapacityDemand): number {
   if (reservation === undefined || reservation.jobId === demand.jobId) return 0;
   return reservation.priorityRank <= demand.priorityRank ? reservation.costUnits : 0;

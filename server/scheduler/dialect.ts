@@ -1,4 +1,4 @@
-// The scheduler API's words for the one state machine: made here, at the edge, and never stored.
+// Maps jobs and statuses to the names of the scheduler API. These names are never stored.
 
 import type { Job, JobError } from '../jobs/model/job.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
@@ -23,7 +23,7 @@ export type LeaseState = (typeof leaseStates)[number];
 export const finalStatuses = ['SUCCEEDED', 'FAILED', 'CANCELED', 'TIMEOUT'] as const;
 export type FinalStatus = (typeof finalStatuses)[number];
 
-/** Failures that this API shows as TIMEOUT: no report came in time. */
+/** Error codes that this API shows as TIMEOUT. */
 export const timeoutCodes: readonly string[] = ['LEASE_EXPIRED', 'TIMEOUT'] satisfies JobErrorCode[];
 
 /** A job together with the lease or claim that its `lease_id` names. */
@@ -86,7 +86,7 @@ export function toPercent(share: number): number {
 
 export function toJobIntent(job: SchedulerJob) {
   const claimed = isClaimed(job.status);
-  // A claim is no lease, and a job that waits again has none, whatever the row remembers.
+  // A claim is not a lease, and a job that waits again has none, even if its row still has the id of the last one.
   const leased =
     job.status === 'RUNNING' || (job.finishedAt !== null && (job.leaseKind === 'remote' || job.leaseKind === 'local'));
   return {
@@ -115,7 +115,7 @@ export function toJobIntent(job: SchedulerJob) {
     note: noteOf(job),
   };
 }
-/** Null until the job has ended; a held job that a person may still resume has ended for its workers. */
+/** Null until the job has ended. For its workers a held job has ended, even if a person may resume it. */
 export function toJobResult(job: SchedulerJob) {
   const status = finalStatusOf(job);
   if (status === null) return null;
@@ -170,7 +170,7 @@ function noteOf(job: SchedulerJob): string | null {
   return `Paused until a person resumes it: ${(job.error as JobError | null)?.message ?? 'no reason was given'}`;
 }
 
-// Names that are not simply the event's own in capitals.
+// Events whose name here is not their own in capitals.
 const eventNames: Record<string, string> = {
   'job.enqueued': 'JOB_SUBMITTED',
   'job.lease_granted': 'LEASE_GRANTED',

@@ -40,8 +40,8 @@ export async function getLease(db: Queryable, schema: Schema, id: string): Promi
 }
 
 /**
- * Any lease, for readers: one of a daemon may be that of several jobs. What a daemon's claim is not given (queue, cost)
- * is that of its jobs, as long as they are there.
+ * Any lease, for readers. A lease of a daemon may have several jobs; its queue and cost are those of its jobs, as long as
+ * they exist.
  */
 export async function readLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
   const [row] = await db.query<LeaseRow>(
@@ -87,7 +87,7 @@ export interface LeaseHolder {
   workerId: string;
 }
 
-/** The lease if it is, or was, this worker's for this job. To anybody else it does not exist. */
+/** The lease, if this worker holds or held it for this job. For all others: NOT_FOUND. */
 export async function getOwnLease(db: Queryable, schema: Schema, holder: LeaseHolder): Promise<Lease> {
   const lease = await getLease(db, schema, holder.leaseId);
   if (lease.owner !== holder.workerId || lease.jobId !== holder.jobId) throw noSuchLease();
@@ -130,7 +130,7 @@ export interface Heartbeat extends LeaseHolder {
   message?: string | undefined;
   /** Of all attempts, absolute. */
   tokensUsed?: number | undefined;
-  /** What holds for jobs without a limit of their own; 0 means none. */
+  /** For jobs without a limit of their own; 0 means no limit. */
   tokenLimit: number;
 }
 
@@ -177,7 +177,7 @@ async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promi
   await saveReport(tx, schema, beat, report, `worker:${beat.workerId}`);
 }
 
-/** A job that used too much must stop, whether or not a person says so; its release then fails it. */
+/** A job above its token limit must stop, also without a stop request; its release then fails it. */
 function withinLimit(job: SchedulerJob, tokenLimit: number): SchedulerJob {
   const limit = job.tokenLimit ?? tokenLimit;
   if (limit === 0 || job.tokensUsed <= limit || job.cancelRequested) return job;

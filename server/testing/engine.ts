@@ -1,5 +1,4 @@
-// A whole engine for a test: a real daemon with one tenant, on a Postgres of its own (embedded, or
-// the one that is named), with short times.
+// A real daemon with one tenant for a test, with short intervals, on an embedded Postgres or on a given one.
 
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
@@ -23,19 +22,19 @@ import { ThreadPool } from '../worker/threads/thread-pool.ts';
 
 export interface EngineOptions {
   jobs: readonly JobDefinition[];
-  /** A Postgres to use; a tenant of its own is made there. Without it an embedded one is started. */
+  /** The Postgres to use; a new tenant is created there. Without it an embedded one is started. */
   databaseUrl?: string;
   /** Further settings, by their environment names. */
   settings?: Record<string, string>;
 }
 
 export interface Engine {
-  /** Where its HTTP API listens, and a key for it. */
+  /** The address of its HTTP API, and a key for it. */
   url: string;
   key: string;
   enqueue(type: string, payload?: unknown, request?: Omit<JobRequest, 'type' | 'payload'>): Promise<Job>;
   job(id: string): Promise<Job & { phases: Phase[] }>;
-  /** Waits until the job is as wanted; by default until it is finished, failed or paused. */
+  /** Waits until the condition is true; by default until the job is finished, failed or paused. */
   wait(id: string, wanted?: (job: Job & { phases: Phase[] }) => boolean): Promise<Job & { phases: Phase[] }>;
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;
@@ -50,7 +49,7 @@ const settings = {
   LEASE_SECONDS: '5',
   POLL_INTERVAL_SECONDS: '0.5',
   CANCEL_GRACE_SECONDS: '2',
-  // Nobody needs it; it only must not be made and kept in the database.
+  // Not used; without it the daemon would create an admin key in the database.
   ADMIN_API_KEY: randomBytes(24).toString('hex'),
 };
 const stoppedStatuses: readonly string[] = [...terminalStatuses, ...heldStatuses];
@@ -114,7 +113,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
 
 async function temporaryPostgres(): Promise<{ url: string; stop(): Promise<void> }> {
   const directory = await mkdtemp(join(tmpdir(), 'leasehold-engine-'));
-  // Postgres may run as another user than ours.
+  // Postgres may run as another user.
   await chmod(directory, 0o755);
   const postgres = await startEmbeddedPostgres({ dataDir: join(directory, 'data'), logger: createLogger('silent') });
   return {

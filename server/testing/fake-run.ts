@@ -21,7 +21,7 @@ export interface TestOptions {
   payload?: unknown;
   attempt?: number;
   targetId?: string;
-  /** What an earlier attempt left. */
+  /** The checkpoint of an earlier attempt. */
   checkpoint?: unknown;
   /** Results of phases that count as completed: `runHandler` does not run them again. */
   phaseResults?: Record<string, unknown>;
@@ -35,13 +35,13 @@ export interface TestRun extends Remembered {
   status: 'completed' | 'partial' | 'failed' | 'skipped' | 'stopped';
   result: unknown;
   error: JobError | undefined;
-  /** Whether the job would be tried again, attempts permitting. */
+  /** Whether the job would be retried if attempts are left. */
   recoverable: boolean;
   stoppedBy: StopReason | undefined;
   phases: Record<string, PhaseEnd['status']>;
 }
 
-/** The whole job: its `run`, or all its phases in order. */
+/** Runs the whole job: its `run`, or all its phases in order. */
 export async function runHandler(definition: JobDefinition, options: TestOptions = {}): Promise<TestRun> {
   const { run, effects, remembered } = fakeRun(definition, options);
   const phases = new PhasesInMemory(options.phaseResults ?? {});
@@ -59,7 +59,7 @@ export async function runHandler(definition: JobDefinition, options: TestOptions
   };
 }
 
-/** One phase, with the results of those before it from `phaseResults`. */
+/** Runs one phase, with the results of earlier ones from `phaseResults`. */
 export async function runPhase(definition: JobDefinition, name: string, options: TestOptions = {}): Promise<TestRun> {
   const { run, effects, remembered } = fakeRun(definition, options);
   const phases = definition.phases ?? [];
@@ -106,7 +106,7 @@ class PhasesInMemory implements PhaseStore {
     return true;
   }
 
-  /** A phase that still runs when the job has ended was stopped. */
+  /** A phase that is still running at the end of the job was stopped. */
   statuses(): TestRun['phases'] {
     const rows = [...this.#rows.values()];
     return Object.fromEntries(
@@ -165,7 +165,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
 }
 
 interface Remembered {
-  /** Every report, not only those that a database would have seen. */
+  /** All reports; a daemon would write only some of them. */
   progress: { percent: number; overall: number; message?: string | undefined; phase?: string | undefined }[];
   logs: { level: LogLevel; message: string; data?: Record<string, unknown> | undefined }[];
   tokensUsed: number;

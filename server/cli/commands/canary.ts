@@ -71,6 +71,6 @@ async function resumeWithCanary(db: Database, slug: string, options: FilterOptio
 
 function withAudit(command: Command): Command {
   return command
-    .option('--reason <text>', 'why, for those who read the history')
-    .option('--author <name>', 'who, for those who read the history');
+    .option('--reason <text>', 'recorded in the history')
+    .option('--author <name>', 'the person or program that acts, recorded in the history');
 }

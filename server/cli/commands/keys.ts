@@ -24,10 +24,10 @@ const overlapSeconds = z.coerce.number().int().min(0).max(2_592_000);
 export function addKeyCommands(program: Command, session: Session): void {
   const keys = program.command('keys').description('create, list, revoke and rotate API keys');
   withOwner(keys.command('create'))
-    .description('make a key; its text is printed this once')
+    .description('create a key; its text is printed only once')
     .requiredOption('--name <name>', 'what the key is for')
-    .option('--scope <scope...>', `some of ${scopes.join(', ')}; without it all of them`)
-    .option('--expires <time>', 'when it ends by itself, e.g. 2030-01-01T00:00:00Z')
+    .option('--scope <scope...>', `any of ${scopes.join(', ')}; without it, all of them`)
+    .option('--expires <time>', 'when it expires, e.g. 2030-01-01T00:00:00Z')
     .action(async (options: OwnerOptions & { name: string; scope?: string[]; expires?: string }) => {
       const { name, scope, expires } = parseFields(createOptions, { ...options, scope: options.scope ?? [...scopes] });
       const tenantId = await ownerOf(session, options);
@@ -53,14 +53,14 @@ export function addKeyCommands(program: Command, session: Session): void {
       );
     });
   withOwner(keys.command('revoke <id>'))
-    .description('end a key for good; daemons notice within seconds')
+    .description('revoke a key; daemons notice within seconds')
     .action(async (id: string, options: OwnerOptions) => {
       const key = await revokeApiKey(await session.database(), await ownerOf(session, options), id);
       session.print(toRow(key), `revoked ${key.id} (${key.name})`);
     });
   withOwner(keys.command('rotate <id>'))
     .description('replace a key by a new one with the same name, scopes and expiry')
-    .option('--overlap <seconds>', 'how long the old one still works', '0')
+    .option('--overlap <seconds>', 'how long the old key remains valid', '0')
     .action(async (id: string, options: OwnerOptions & { overlap: string }) => {
       const overlap = parseFields(overlapSeconds, options.overlap, '--overlap');
       const { key } = await rotateApiKey(await session.database(), await ownerOf(session, options), id, overlap);

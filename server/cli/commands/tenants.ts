@@ -30,7 +30,7 @@ export function addTenantCommands(program: Command, session: Session): void {
 
 function addCreate(tenants: Command, session: Session): void {
   withPatchOptions(tenants.command('create <slug>'))
-    .description('make a tenant and its first key, or finish a creation that was interrupted')
+    .description('create a tenant and its first key, or complete an interrupted creation')
     .action(async (slug: string, options: PatchOptions) => {
       const patch = collectSettings(options);
       const settings = Object.keys(patch).length > 0 ? (patch as TenantSettings) : undefined;
@@ -76,7 +76,7 @@ function addStatus(tenants: Command, session: Session): void {
     .action(async (slug: string) => printTenant(session, await suspendTenant(await session.database(), slug)));
   tenants
     .command('activate <slug>')
-    .description('let a suspended tenant work again')
+    .description('activate a suspended tenant')
     .action(async (slug: string) => printTenant(session, await activateTenant(await session.database(), slug)));
 }
 
@@ -85,7 +85,7 @@ function addDelete(tenants: Command, session: Session): void {
     .command('delete <slug>')
     .description('delete a tenant and all its data, in two steps: the first prints a token for the second')
     .option('--confirm <token>', 'the token of the first step')
-    .option('--force', 'even while its jobs are with workers')
+    .option('--force', 'even while its jobs are running')
     .action(async (slug: string, options: { confirm?: string; force?: boolean }) => {
       const db = await session.database();
       if (options.confirm === undefined) {
@@ -105,7 +105,7 @@ function withPatchOptions(command: Command): Command {
   const gather = (value: string, before: string[]) => [...before, value];
   return command
     .option('--set <name=value>', 'set one setting, e.g. concurrency=5 or retention.event_days=30', gather, [])
-    .option('--unset <name>', 'back to the default', gather, [])
+    .option('--unset <name>', 'reset to the default', gather, [])
     .option('--merge <json>', 'a JSON merge patch');
 }
 

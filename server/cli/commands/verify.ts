@@ -10,9 +10,9 @@ import type { Session } from '../session.ts';
 export function addVerifyCommand(program: Command, session: Session): void {
   program
     .command('verify')
-    .description('prove from the event log that jobs, lanes and the log itself are as they must be')
+    .description('verify jobs, lanes and the event log itself against the log and its seals')
     .option('--tenant <slug>', 'only this tenant')
-    .option('--anchor <number:hash>', 'a seal noted earlier; needs --tenant', parseAnchor)
+    .option('--anchor <number:hash>', 'a seal that was kept outside the database; needs --tenant', parseAnchor)
     .action(async (options: { tenant?: string; anchor?: Anchor }) => {
       if (options.anchor && options.tenant === undefined) throw problem('INVALID_FIELD', '--anchor needs --tenant');
       const db = await session.database();
@@ -94,7 +94,7 @@ function describe(slug: string, found: Verification): string {
   return lines.join('\n');
 }
 
-/** For comparison with the retention that was agreed: a forged removal would have to be among these. */
+/** For comparison with the configured retention: a forged removal would be listed here. */
 function describePrunes({ prunedSeals, lastPrune }: SealReport): string {
   const terms =
     lastPrune?.olderThanSeconds == null ? '' : `, of events kept for ${lastPrune.olderThanSeconds / 86_400} days`;

@@ -10,7 +10,7 @@ export type JsonExcess = keyof typeof jsonLimits;
 
 export interface ScannedPart {
   start: number;
-  /** Behind its last byte. */
+  /** Index after its last byte. */
   end: number;
   excess: JsonExcess | undefined;
 }
@@ -31,7 +31,7 @@ const [openArray, closeArray, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d
 // Inside `{"jobs": [`: what opens here is a part.
 const partDepth = 2;
 
-/** Does not check the grammar: that is for the parser, which reads every byte again. */
+/** Does not check the syntax; the parser does. */
 export function* scanJson(bytes: Buffer, withParts: boolean): Generator<void, Scanned> {
   const parts: ScannedPart[] = [];
   let part: ScannedPart | undefined;

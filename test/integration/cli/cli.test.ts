@@ -41,7 +41,7 @@ describe('leasehold tenants', () => {
     expect((await cli('tenants show cli_one')).code).toBe(1);
   });
 
-  it('says what is wrong, and ends with a code that tells the kind', async () => {
+  it('reports what is wrong, and exits with a code for the kind of error', async () => {
     await cli('tenants create taken');
     expect(await cli('tenants create taken')).toMatchObject({
       code: 1,

@@ -9,7 +9,7 @@ import { useTenant } from '../../support/postgres/database.ts';
 const context = useTenant();
 const receiver = useReceiver();
 
-test('a daemon tells of a job, counts it, and shows itself', async () => {
+test('a daemon sends the webhook of a job, counts it, and is listed', async () => {
   const daemon = await startDaemon(context, { env: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
   const { text } = await createApiKey(context.db, { tenantId: context.tenant.id, name: 'test', scopes });
   // biome-ignore lint/suspicious/noExplicitAny: tests read answers as a client without types would.

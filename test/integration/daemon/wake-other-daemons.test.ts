@@ -18,7 +18,7 @@ function start(run: (context: JobContext) => unknown): Promise<Daemon> {
   return startDaemon(context, { env: noPolls, handlers: [defineJob({ type, run })] });
 }
 
-/** A handler that ends when it is opened or told to stop. */
+/** A handler that ends when it is opened or stopped. */
 function useGate() {
   let open = () => {};
   const opened = new Promise<void>((resolve) => {
@@ -52,7 +52,7 @@ test('a job that a drain requeues starts in another daemon', async () => {
   await stopped;
 });
 
-test('a lane that moves on while its daemon drains goes on in another one', async () => {
+test('a lane that moves on while its daemon drains continues in another one', async () => {
   const gate = useGate();
   const one = await start(gate.run);
   const [first, second] = await begin(one, [{ targetId: 'lane' }, { targetId: 'lane' }]);

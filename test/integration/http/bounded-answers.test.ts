@@ -1,4 +1,4 @@
-// Pages and claims end before their documents are too many bytes, and go on where they ended.
+// Pages and claims end before their documents are too many bytes, and continue where they ended.
 import { describe, expect, it } from 'vitest';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
 import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';

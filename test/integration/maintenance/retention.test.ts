@@ -104,7 +104,7 @@ test('a stale job that a person resumes is fresh again', async () => {
   expect(await reread(where, job)).toMatchObject({ status: 'QUEUED', staleAt: null });
 });
 
-test('a run is bounded, goes on where it stopped, and two at once share the work', async () => {
+test('a run is bounded, continues where it stopped, and two at once share the work', async () => {
   const where = await newTenant();
   await retain(where);
   await addJobs(
@@ -167,7 +167,7 @@ test('ends are read from the log in their order, and a young one keeps what is b
   expect((await reread(where, young)).staleAt).not.toBeNull();
 });
 
-test('a visit that finds nothing writes nothing', async () => {
+test('a run that finds nothing writes nothing', async () => {
   const where = await newTenant();
   await finishOne(where);
   await retain(where);
@@ -177,7 +177,7 @@ test('a visit that finds nothing writes nothing', async () => {
   expect(await reader(where)).toEqual(before);
 });
 
-test('what a transaction under way will write is not passed by', async () => {
+test('events of a transaction in progress are not skipped', async () => {
   const where = await newTenant();
   await retain(where);
   const late = await addJob(where);
@@ -215,7 +215,7 @@ test('events are kept until they have been read, however short their own time is
   expect((await reread(where, job)).staleAt).not.toBeNull();
 });
 
-test('once a week all jobs are looked at, also those of which the log knows nothing', async () => {
+test('once a week all jobs are scanned, also those without events in the log', async () => {
   const where = await newTenant();
   await retain(where);
   await finishOne(where);
@@ -228,7 +228,7 @@ test('once a week all jobs are looked at, also those of which the log knows noth
   expect(Date.parse((await reader(where)).state.looked_at)).toBeGreaterThan(Date.now() - 3_600_000);
 });
 
-test('in a database that was restored to an earlier time it begins anew', async () => {
+test('in a database that was restored to an earlier time it starts again', async () => {
   const where = await newTenant();
   await retain(where);
   await where.db.query(
@@ -325,7 +325,7 @@ test('a tenant is idle while its old events wait for their jobs to become stale'
   expect(await poll()).toBe(true);
 });
 
-test('what was written before a restore, under numbers that are yet to come, ages out as well', async () => {
+test('what was written before a restore, under transaction ids of the future, ages out as well', async () => {
   const where = await newTenant();
   const poll = poller(where, { retentionStaleAfterSeconds: 3600, retentionDeleteAfterSeconds: 9e6 });
   const job = await finishOne(where);

@@ -224,7 +224,7 @@ test.each([
   }
 });
 
-test('a release lets the lane go on', async () => {
+test('a release lets the lane continue', async () => {
   const target_id = 'printer';
   const { job, lease } = await api.run({ addon_id: 'lane', target_id });
   const next = await api.submit({ addon_id: 'lane', target_id });
@@ -249,7 +249,7 @@ test('a result above the limit is refused and the lease lives on', async () => {
   expect((await api.post(`/lease/${lease.lease_id}/heartbeat`, own(job))).status).toBe(200);
 });
 
-test('a job that used more tokens than it may is told to stop, and fails whatever its worker says', async () => {
+test('a job that used more tokens than it may is stopped, and fails whatever its worker says', async () => {
   const { job, lease } = await api.run({ token_limit: 100, max_attempts: 3 });
   const beat = (tokens_used: number) => api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), tokens_used });
   expect((await beat(100)).body.job).toMatchObject({ tokens_used: 100, cancel_requested: false });

@@ -51,7 +51,7 @@ async function pruneAsBefore({ db, schema }: Where, number: number, values = 'pr
   );
 }
 
-it('proves a chain of an earlier version, and goes on with it', async () => {
+it('proves a chain of an earlier version, and continues with it', async () => {
   const where = await newLog(3);
   await asBefore(where, 9);
   const before = await verify(where);
@@ -124,7 +124,7 @@ it('accepts jobs that retention deleted, also before their events were sealed', 
   expect(await verify(where)).toMatchObject({ violations: [], seals: { comparedJobs: 0, unsealedEvents: 0 } });
 });
 
-it('goes on with a log that was restored into a cluster with lower transaction ids, and says where', async () => {
+it('continues with a log that was restored into a cluster with lower transaction ids, and says where', async () => {
   const where = await newLog(2);
   const { db, schema } = where;
   const [row] = await db.query<{ next: string }>(`select (pg_current_xact_id()::text::bigint + 1000000)::text as next`);

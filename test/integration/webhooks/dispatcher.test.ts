@@ -189,7 +189,7 @@ test('a later event of a job waits for the earlier one', async () => {
   expect(of(path)[0]!.body.data.error).toEqual({ code: 'HANDLER_ERROR', message: 'no' });
 });
 
-test('410 ends it for the address, until a person trusts it again', async () => {
+test('410 ends it for the address, until a person enables it again', async () => {
   const url = `${receiver.url}/gone`;
   receiver.on('/gone', answer(410));
   const first = await completed({ webhookUrl: url });
@@ -217,7 +217,7 @@ test('private addresses are refused for good unless allowed', async () => {
   ]);
 });
 
-test('stopping awaits what is under way, and another daemon picks up the rest', async () => {
+test('stopping awaits deliveries in flight, and another daemon picks up the rest', async () => {
   let release: () => void = () => {};
   const held = new Promise<void>((resolve) => {
     release = resolve;

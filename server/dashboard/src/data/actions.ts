@@ -54,7 +54,7 @@ export const actionTexts: Record<JobAction, ActionText> = {
   skip: {
     label: 'Skip',
     title: 'Skip job',
-    explain: 'Cancels the job that holds the lane, so that the lane goes on. This cannot be undone.',
+    explain: 'Cancels the job that holds the lane, so that the lane continues. This cannot be undone.',
     done: 'Skipped',
     danger: true,
   },
@@ -95,7 +95,7 @@ export interface TargetPause {
 
 export async function pauseTarget(targetId: string, body: TargetPause): Promise<void> {
   await api(`/targets/${enc(targetId)}/pause`, { method: 'POST', body: named(body) });
-  toast(`Paused ${targetId}: what runs goes on, nothing starts`, {
+  toast(`Paused ${targetId}: a running job continues, no other starts`, {
     undo: () => void resumeTarget(targetId).catch(report),
   });
 }

@@ -14,7 +14,7 @@ export class ApiError extends Error {
   }
 }
 
-/** The tenant that an operator looks at; tenants' keys need none. */
+/** The tenant that an operator has selected; not needed with a tenant's key. */
 export const chosenTenant = new Store<string | undefined>(undefined);
 /** Set when a request was refused because the session ended. */
 export const sessionEnded = new Store(false);

@@ -1,4 +1,4 @@
-// How many jobs wait for a person: in the title and the favicon, also while nobody looks.
+// How many jobs wait for a person: in the title and the favicon, also while the page is hidden.
 import { useEffect } from 'preact/hooks';
 import iconUrl from '../icon.svg';
 import { api } from './api.ts';

@@ -1,5 +1,5 @@
-// The event stream: one connection for the whole page, resumed behind the last event after a loss. Views subscribe;
-// nothing is kept here but the last id.
+// The event stream: one connection for the whole page, resumed after the last event if it breaks. Views subscribe; only
+// the last id is kept here.
 import { apiHeaders, apiUrl, sessionEnded } from './api.ts';
 import { Store } from './store.ts';
 import type { LiveEvent } from './types.ts';
@@ -15,7 +15,7 @@ type Listener = (event: LiveEvent | 'reset') => void;
 const silenceMs = 40_000;
 const firstRetryMs = 500;
 const maxRetryMs = 20_000;
-// Events arrive within a second; later than this is worth a word.
+// Events arrive within a second; a longer delay is shown.
 const behindSeconds = 6;
 
 class LiveStream {
@@ -38,7 +38,7 @@ class LiveStream {
     if (this.#abort === undefined) void this.#connect();
   }
 
-  /** Forgets its place: another tenant, or nobody, comes next. */
+  /** Forgets the last id: the tenant changes, or the person signs out. */
   stop(): void {
     this.#end();
     clearTimeout(this.#timer);

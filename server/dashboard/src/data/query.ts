@@ -1,5 +1,5 @@
-// Reading from the API in a component: once at first, again when a matching event arrives. A view asks at most once in
-// a while however many events come, and not at all while nobody looks.
+// Reads from the API in a component: once at first, again when a matching event arrives. Reads are rate limited however
+// many events arrive, and stop while the page is hidden.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
 import { ApiError } from './api.ts';
 import { live } from './live.ts';
@@ -13,9 +13,9 @@ export interface Query<T> {
 }
 
 interface QueryOptions {
-  /** Whether an event may have changed the answer. Without it the answer is read once. */
+  /** Whether an event may have changed the result. Without it the result is read once. */
   on?: (event: LiveEvent) => boolean;
-  /** Read again after this time, too, while somebody looks. */
+  /** Also read again after this time, while the page is visible. */
   everyMs?: number;
 }
 
@@ -105,7 +105,7 @@ class Reader {
       return;
     }
     if (this.#timer !== undefined) return;
-    // A slow answer is asked for less often.
+    // A slow request is repeated less often.
     const gap = Math.max(gapMs, this.#tookMs * 5);
     const wait = Math.max(firstWaitMs, this.#lastAt + gap - performance.now());
     this.#timer = setTimeout(() => {

@@ -105,7 +105,7 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
       </header>
       {schedule.paused ? (
         <p class="note note-hold">
-          Paused by {schedule.paused_by} <Ago at={schedule.paused_at} />. It goes on with the next time after it is
+          Paused by {schedule.paused_by} <Ago at={schedule.paused_at} />. It continues with the next time after it is
           resumed.
         </p>
       ) : (

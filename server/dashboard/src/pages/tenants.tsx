@@ -1,4 +1,4 @@
-// For operators: all tenants, and looking at one of them.
+// For operators: all tenants, and the selection of one.
 import { useState } from 'preact/hooks';
 import { api, chosenTenant } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';

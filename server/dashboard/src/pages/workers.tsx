@@ -41,7 +41,7 @@ export function WorkersPage() {
         <Loaded query={running}>
           {({ jobs, next_cursor }) =>
             jobs.length === 0 ? (
-              <Empty icon="workers" title="Nobody runs a job now">
+              <Empty icon="workers" title="No job is running">
                 <p>Daemons and remote workers appear here while they hold leases.</p>
               </Empty>
             ) : (
@@ -62,7 +62,7 @@ export function WorkersPage() {
         <Loaded query={lost}>
           {({ zombies }) =>
             zombies.length === 0 ? (
-              <p class="muted">None: every attempt was ended by whoever ran it.</p>
+              <p class="muted">None: every attempt was ended by its worker.</p>
             ) : (
               <ul class="job-lines">
                 {zombies.map((zombie) => (

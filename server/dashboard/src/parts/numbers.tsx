@@ -87,7 +87,7 @@ export function Numbers() {
   return (
     <section class="numbers" aria-label="Numbers">
       <header class="section-head">
-        <h2>How it goes</h2>
+        <h2>Activity</h2>
         <div class="segments" role="group" aria-label="Range">
           {Object.keys(ranges).map((each) => (
             <button

@@ -4,7 +4,7 @@ import { useEffect, useState } from 'preact/hooks';
 const ticks = new Set<() => void>();
 let timer: ReturnType<typeof setInterval> | undefined;
 
-/** Redraws once a second while anybody shows a time, and never while nobody looks. */
+/** Redraws once a second while a time is shown and the page is visible. */
 export function useNow(): number {
   const [now, setNow] = useState(Date.now());
   useEffect(() => {

@@ -1,4 +1,4 @@
-// A tenant of the version before removals were recorded: its schema is brought up to date, and its chain goes on.
+// A tenant of the version before removals were recorded: its schema is brought up to date, and its chain continues.
 import { readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';

@@ -183,7 +183,7 @@ describe('deleting a tenant', () => {
     expect((await create('doomed')).status).toBe(201);
   });
 
-  it('goes on when a busy transaction and the deletion wait for each other', async () => {
+  it('continues when a busy transaction and the deletion wait for each other', async () => {
     await create('deadlocked');
     const { confirm } = (await admin('DELETE', '/api/admin/tenants/deadlocked')).body;
     let deletion: ReturnType<typeof admin> | undefined;

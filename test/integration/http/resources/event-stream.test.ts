@@ -195,7 +195,7 @@ describe('a reader that comes back', () => {
     for (const [target, order] of perTarget) expect(order, target).toEqual(sorted(order));
   });
 
-  it('is told to start anew when its id is not one of ours, and then gets what is new', async () => {
+  it('gets a reset when its id is not one of ours, and then gets what is new', async () => {
     const server = await serve();
     for (const id of ['garbage', '1:1:', 'x'.repeat(5000)]) {
       const reader = await read(server, '', id);
@@ -207,7 +207,7 @@ describe('a reader that comes back', () => {
     }
   });
 
-  it('is told to start anew when what it needs is gone', async () => {
+  it('gets a reset when what it needs is gone', async () => {
     const server = await serve();
     const { db, schema } = context;
     const reader = await (await read(server)).ready();
@@ -334,7 +334,7 @@ describe('streams and their limits', () => {
     expect(reader.events.at(-1)).toMatchObject({ event: 'closed', data: { reason: 'key_revoked' } });
   });
 
-  it('closes all streams first at shutdown, and takes no more', async () => {
+  it('closes all streams first at shutdown, and accepts no more', async () => {
     const server = await serve();
     const reader = await (await read(server)).ready();
     await server.streams.closeAll();
@@ -344,7 +344,7 @@ describe('streams and their limits', () => {
     expect(refused).toMatchObject({ status: 503, body: { code: 'DRAINING' } });
   });
 
-  it('takes no more readers than it may, needs the scope, and answers HEAD', async () => {
+  it('accepts no more readers than allowed, needs the scope, and answers HEAD', async () => {
     const server = await serve({ maxReaders: 1 });
     const reader = await (await read(server)).ready();
     expect((await server.app.request('GET', '/api/events/stream', { key })).status).toBe(429);
@@ -355,7 +355,7 @@ describe('streams and their limits', () => {
     expect((await server.app.request('HEAD', '/api/events/stream', { key })).status).toBe(200);
   });
 
-  it('takes so many readers of one key, and of one tenant, and tells which limit it was', async () => {
+  it('accepts a limited number of readers of one key, and of one tenant, and names the limit', async () => {
     const server = await serve({ maxReadersPerTenant: 3, maxReadersPerKey: 2 });
     const other = await server.app.keyFor(context.tenant.id);
     const open = (text: string) => EventReader.open(`${server.app.url}/api/events/stream`, { key: text });

@@ -112,7 +112,7 @@ describe('a waiting job', () => {
 });
 
 describe('a held lane', () => {
-  it('goes on after resume, with a new token limit', async () => {
+  it('continues after resume, with a new token limit', async () => {
     const job = await failedJob();
     const resumed = await control.post(`/api/jobs/${job.id}/resume`, { token_limit: 5000, author: 'ann' });
     expect(resumed.status).toBe(200);
@@ -120,7 +120,7 @@ describe('a held lane', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(job.id);
   });
 
-  it('goes on after resolve, with the result that the person gave', async () => {
+  it('continues after resolve, with the result that the person gave', async () => {
     const job = await failedJob();
     const next = await addJob(control, { targetId: job.targetId as string });
     const body = { result: { done: 'by hand' }, author: 'ann', reason: 'fixed it' };
@@ -133,7 +133,7 @@ describe('a held lane', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(next.id);
   });
 
-  it('goes on after skip', async () => {
+  it('continues after skip', async () => {
     const job = await failedJob();
     const next = await addJob(control, { targetId: job.targetId as string });
     expect((await control.post(`/api/jobs/${next.id}/skip`)).status).toBe(409);

@@ -157,7 +157,7 @@ describe('a bulk operation', () => {
     expect((await control.get(`/api/operations/${id}`)).body).toMatchObject({ status: 'finished', done: 60 });
   });
 
-  it('counts jobs that refuse, and goes on', async () => {
+  it('counts jobs that refuse, and continues', async () => {
     const jobs = await addJobs(control, [{ type: 'refuse' }, { type: 'refuse' }]);
     for (const job of (await claim(control)).jobs) if (job.type === 'refuse') await finish(control, job, failing);
     await resumeJob(control.db, control.schema, { jobId: jobs[0]!.id, actor: 'test' });

@@ -53,7 +53,7 @@ describe('targets', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(job.id);
   });
 
-  it('can be paused before they exist; the pause ends by itself', async () => {
+  it('can be paused before they exist; the pause ends when its time is over', async () => {
     await control.post('/api/targets/early/pause', { until: '2001-01-01T00:00:00Z' });
     const job = await addJob(control, { targetId: 'early' });
     expect((await claim(control)).jobs.map((j) => j.id)).not.toContain(job.id);

@@ -203,7 +203,7 @@ export function PauseDialog({
   return (
     <Dialog title={`Pause ${targetId}`} onClose={onClose}>
       <form onSubmit={submit}>
-        <p>What runs goes on; nothing starts until the target is resumed.</p>
+        <p>A running job continues; no other starts until the target is resumed.</p>
         <ReasonFields />
         <Field label="Until" hint="Your local time. Leave it empty to pause until somebody resumes it.">
           <input name="until" type="datetime-local" />

@@ -206,7 +206,7 @@ function AccountButton() {
             Signed in with the key <strong>{now.key.name}</strong>
           </p>
           <p class="muted small">
-            {now.operator ? 'Operator: may look at every tenant' : `Scopes: ${now.key.scopes.join(', ')}`}
+            {now.operator ? 'Operator: may read every tenant' : `Scopes: ${now.key.scopes.join(', ')}`}
             {now.tenant_status === 'SUSPENDED' && '. The tenant is suspended: you may only read.'}
           </p>
           <button type="button" class="button" onClick={() => void signOut()}>
