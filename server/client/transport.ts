@@ -104,24 +104,24 @@ export class Transport {
   ): Promise<Answer<T> | Failure> {
     const { signal } = options;
     if (signal?.aborted) throw signal.reason;
-    const headers = await this.#headers(options.headers, body !== undefined);
-    const abort = new AbortController();
-    const onAbort = () => abort.abort(signal?.reason);
-    signal?.addEventListener('abort', onAbort, { once: true });
-    const timer = setTimeout(() => abort.abort(), options.timeoutMs ?? this.#options.timeoutMs ?? defaults.timeoutMs);
     try {
-      const init = body === undefined ? { method, headers } : { method, headers, body };
-      const response = await this.#fetch(this.#base + path, { ...init, signal: abort.signal });
-      const text = await response.text();
+      const limitMs = options.timeoutMs ?? this.#options.timeoutMs ?? defaults.timeoutMs;
+      const { response, text } = await within(limitMs, this.#exchange(path, method, body, options));
       if (!response.ok) return refusal(response, text, attempt);
       return { status: response.status, body: (text === '' ? undefined : JSON.parse(text)) as T };
     } catch (error) {
       if (signal?.aborted) throw signal.reason;
-      return connectionFailure(error, attempt, abort.signal.aborted);
-    } finally {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', onAbort);
+      return connectionFailure(error, attempt);
     }
+  }
+
+  async #exchange(path: string, method: string, body: string | undefined, { headers, signal }: RequestOptions) {
+    const init: RequestInit = { method, headers: await this.#headers(headers, body !== undefined) };
+    if (body !== undefined) init.body = body;
+    // Each signal that fetch watches costs: only the caller's is given.
+    if (signal !== undefined) init.signal = signal;
+    const response = await this.#fetch(this.#base + path, init);
+    return { response, text: await response.text() };
   }
 
   async #headers(
@@ -152,11 +152,21 @@ function refusal(response: Response, text: string, attempt: number): Failure {
   return { error, transient: isTransient(error, retryMs), mayHaveHappened, retryAfterMs: retryMs };
 }
 
-function connectionFailure(cause: unknown, attempts: number, timedOut = false): Failure {
-  const mayHaveHappened = timedOut || !neverSent.has(codeOf(cause));
-  const what = timedOut ? 'did not answer in time' : 'cannot be reached, or did not answer completely';
+function connectionFailure(cause: unknown, attempts: number): Failure {
+  const mayHaveHappened = !neverSent.has(codeOf(cause));
+  const what = cause instanceof TooLate ? 'did not answer in time' : 'cannot be reached, or did not answer completely';
   const error = new ConnectionError(`The server ${what}: ${messageOf(cause)}`, { cause, mayHaveHappened, attempts });
   return { error, transient: true, mayHaveHappened, retryAfterMs: 0 };
+}
+
+class TooLate extends Error {}
+
+/** An answer that comes later is dropped; what it answers may have happened. */
+function within<T>(ms: number, answer: Promise<T>): Promise<T> {
+  return new Promise((resolve, reject) => {
+    const timer = setTimeout(() => reject(new TooLate(`no answer within ${ms} ms`)), ms);
+    answer.then(resolve, reject).finally(() => clearTimeout(timer));
+  });
 }
 
 function parseProblem(text: string): Record<string, unknown> {
