@@ -4,13 +4,13 @@ import type { Priority, Status } from './api-types.ts';
 export interface BulkFilter {
   createdAfter?: string | Date | undefined;
   createdBefore?: string | Date | undefined;
-  /** Only jobs with a hold of this kind: `drain` has what a shutdown paused. */
+  /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
   holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | undefined;
   /** Only these jobs. */
   ids?: readonly string[] | undefined;
   /** Only jobs that this job enqueued. */
   parentId?: string | undefined;
-  /** A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece. */
+  /** A path of the payload and the value there, e.g. `customer.id=42`. */
   payload?: string | undefined;
   priority?: Priority | undefined;
   queue?: string | undefined;
@@ -48,7 +48,7 @@ export interface EnqueueOptions {
 
 export interface EventListOptions {
   limit?: number | undefined;
-  /** One type, or several with commas between them. */
+  /** One type, or several separated by commas. */
   type?: string | readonly string[] | undefined;
   jobId?: string | undefined;
   targetId?: string | undefined;
@@ -64,7 +64,7 @@ export interface JobListOptions {
   status?: Status | readonly Status[] | undefined;
   /** true: only jobs that wait for a person (PAUSED, ERROR). */
   held?: boolean | undefined;
-  /** Only jobs with a hold of this kind: `drain` has what a shutdown paused. */
+  /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
   holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | undefined;
   type?: string | undefined;
   queue?: string | undefined;
@@ -76,7 +76,7 @@ export interface JobListOptions {
   parentId?: string | undefined;
   /** Part of the type or the target, or the beginning of the id. */
   search?: string | undefined;
-  /** A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece. */
+  /** A path of the payload and the value there, e.g. `customer.id=42`. */
   payload?: string | undefined;
   /** Adds payloads and results; at most 50 jobs per page then. */
   include?: 'payload,result' | undefined;
@@ -84,7 +84,7 @@ export interface JobListOptions {
 
 export interface LaneListOptions {
   limit?: number | undefined;
-  /** `held`: stopped by a job that waits for a person. */
+  /** `held`: lanes that a job holds until a person acts. */
   show?: 'all' | 'held' | 'paused' | 'running' | undefined;
   /** Part of the target's id. */
   search?: string | undefined;
@@ -95,10 +95,10 @@ export interface NewSchedule {
   /** Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`. */
   cron: string;
   job: ScheduledJob;
-  /** What to do about runs that no daemon was there for: none, the latest one, or all (at most 100). */
+  /** Which times to make up for after no daemon was running: none, the latest one, or all (at most 100). */
   missed?: 'skip' | 'latest' | 'all' | undefined;
   name: string;
-  /** e.g. `Europe/Berlin`; clock changes are taken into account. */
+  /** e.g. `Europe/Berlin`; daylight saving time is taken into account. */
   timezone?: string | undefined;
 }
 
@@ -116,10 +116,10 @@ export interface ScheduleChanges {
   /** Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`. */
   cron?: string | undefined;
   job?: ScheduledJob | undefined;
-  /** What to do about runs that no daemon was there for: none, the latest one, or all (at most 100). */
+  /** Which times to make up for after no daemon was running: none, the latest one, or all (at most 100). */
   missed?: 'skip' | 'latest' | 'all' | undefined;
   name?: string | undefined;
-  /** e.g. `Europe/Berlin`; clock changes are taken into account. */
+  /** e.g. `Europe/Berlin`; daylight saving time is taken into account. */
   timezone?: string | undefined;
 }
 

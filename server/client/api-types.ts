@@ -26,7 +26,7 @@ export interface Attention {
       /** Its error has the stack. */
       job: JobSummary;
       oldest_waiting_at: string | null;
-      /** Jobs in line behind it; 1001 when there are more than 1000. */
+      /** Jobs that wait behind it; 1001 means more than 1000. */
       waiting: number;
     }[];
     /** Jobs that are PAUSED; 10001 when there are more than 10000. */
@@ -45,7 +45,7 @@ export interface BatchAnswer {
       [name: string]: unknown;
     };
     job?: JobSummary;
-    /** 201 made, 200 a replay, 4xx refused. */
+    /** 201 created, 200 replayed, 4xx refused. */
     status: number;
   }[];
 }
@@ -82,12 +82,12 @@ export interface HoldCount {
 }
 
 export interface Job {
-  /** Attempts in all. */
+  /** All attempts. */
   attempts: number;
-  /** Attempts since it was last resumed: those that `max_attempts` counts. */
+  /** Attempts since the last resume; `max_attempts` limits these. */
   attempts_since_resume: number;
   author: string | null;
-  /** Who asked, why and when. */
+  /** Who requested the stop, why and when. */
   cancel_detail: Record<string, unknown> | null;
   cancel_intent: 'pause' | 'cancel' | null;
   cancel_requested: boolean;
@@ -99,14 +99,14 @@ export interface Job {
   error: JobError | null;
   expires_at: string | null;
   finished_at: string | null;
-  /** When the holder last renewed its lease. Null: nobody holds the job. */
+  /** When the holder last renewed its lease. Null: the job has no holder. */
   heartbeat_at: string | null;
   held_since: string | null;
   /** Why it holds its lane, if it does. */
   hold: JobHold | null;
   id: string;
   lease_expires_at: string | null;
-  /** Of the present holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}. */
+  /** Of the current holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}. */
   lease_id: string | null;
   lease_owner: string | null;
   max_attempts: number;
@@ -143,11 +143,11 @@ export interface Job {
 }
 
 export interface JobError {
-  /** What caused it, with name, stack and cause. */
+  /** The error that caused it, with name, stack and cause. */
   cause?: unknown;
   code: string;
   message: string;
-  /** The class of what the handler threw. */
+  /** The class of the error. */
   name?: string;
   /** Not in lists. */
   stack?: string;
@@ -157,13 +157,13 @@ export interface JobError {
 export interface JobFilter {
   created_after?: string;
   created_before?: string;
-  /** Only jobs with a hold of this kind: `drain` has what a shutdown paused. */
+  /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
   hold_kind?: 'user' | 'drain' | 'budget' | 'error' | 'handler';
   /** Only these jobs. */
   ids?: string[];
   /** Only jobs that this job enqueued. */
   parent_id?: string;
-  /** A path of the payload and the value there, e.g. `customer.id=42`. Searched piece by piece. */
+  /** A path of the payload and the value there, e.g. `customer.id=42`. */
   payload?: string;
   priority?: Priority;
   queue?: string;
@@ -175,23 +175,23 @@ export interface JobFilter {
 }
 
 export interface JobHold {
-  /** Who paused it: the author that was named, else the key or the daemon. */
+  /** Who paused it: the given author, else the key or the daemon. */
   author: string | null;
   /** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
   handler: 'running' | 'terminated' | null;
-  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: its token limit is passed. `error`: it failed. `handler`: its handler was told to stop and still runs. */
+  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
   kind: 'user' | 'drain' | 'budget' | 'error' | 'handler';
   reason: string | null;
   since: string | null;
 }
 
 export interface JobSummary {
-  /** Attempts in all. */
+  /** All attempts. */
   attempts: number;
-  /** Attempts since it was last resumed: those that `max_attempts` counts. */
+  /** Attempts since the last resume; `max_attempts` limits these. */
   attempts_since_resume: number;
   author: string | null;
-  /** Who asked, why and when. */
+  /** Who requested the stop, why and when. */
   cancel_detail: Record<string, unknown> | null;
   cancel_intent: 'pause' | 'cancel' | null;
   cancel_requested: boolean;
@@ -203,14 +203,14 @@ export interface JobSummary {
   error: JobError | null;
   expires_at: string | null;
   finished_at: string | null;
-  /** When the holder last renewed its lease. Null: nobody holds the job. */
+  /** When the holder last renewed its lease. Null: the job has no holder. */
   heartbeat_at: string | null;
   held_since: string | null;
   /** Why it holds its lane, if it does. */
   hold: JobHold | null;
   id: string;
   lease_expires_at: string | null;
-  /** Of the present holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}. */
+  /** Of the current holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}. */
   lease_id: string | null;
   lease_owner: string | null;
   max_attempts: number;
@@ -265,20 +265,20 @@ export interface Lane {
     status: Status;
     type: string;
   } | null;
-  /** Why nothing starts here, if so. */
+  /** Why no job of the lane can start, if none can. */
   hold: TargetHold | null;
   id: string;
   labels: Record<string, string>;
-  /** The next in line, in the order in which they will run. */
+  /** The next jobs of the lane, in the order in which they will run. */
   next: LaneJob[];
-  /** When the job was enqueued that waits longest. */
+  /** When the longest waiting job was enqueued. */
   oldest_waiting_at: string | null;
   pause_reason: string | null;
   paused: boolean;
   paused_at: string | null;
   paused_by: string | null;
   paused_until: string | null;
-  /** Jobs in line behind the head; 1000 when there are at least as many. */
+  /** Jobs that wait behind the head; at most 1000 are counted. */
   waiting: number;
   waiting_exact: boolean;
 }
@@ -312,12 +312,12 @@ export interface Operation {
   canary_job_id: string | null;
   created_at: string;
   done: number;
-  /** Jobs that had changed meanwhile and refused the action. */
+  /** Jobs for which the action was refused because their status had changed. */
   failed: number;
   filter: JobFilter;
   finished_at: string | null;
   id: string;
-  /** Jobs that matched when it began. */
+  /** Jobs that matched when the operation started. */
   matched: number;
   /** 0 to 100. */
   progress: number;
@@ -329,7 +329,7 @@ export interface OperationPreview {
   action: 'cancel' | 'resume' | 'retry';
   dry_run: true;
   matched: number;
-  /** Jobs that match the filter and that the action leaves alone. Of finished jobs only those named by `ids`. */
+  /** Jobs that match the filter but to which the action does not apply. Of finished jobs only those named by `ids`. */
   not_eligible: {
     count: number;
     status: Status;
@@ -368,7 +368,7 @@ export interface Schedule {
   job: Record<string, unknown>;
   last_fired_at: string | null;
   last_job_id: string | null;
-  /** What to do about runs that no daemon was there for: none, the latest one, or all (at most 100). */
+  /** Which times to make up for after no daemon was running: none, the latest one, or all (at most 100). */
   missed: 'skip' | 'latest' | 'all';
   name: string;
   /** When it fires next; null while it is paused. */
@@ -392,7 +392,7 @@ export interface StatsSnapshot {
     active: number;
     expired_last_24h: number;
   };
-  /** How long the oldest job that could be taken has waited; 0 if none. */
+  /** How long the oldest claimable job has waited; 0 if there is none. */
   oldest_queued_seconds: number;
 }
 
@@ -429,7 +429,7 @@ export interface Target {
   created_at: string;
   /** The job that runs, may run next, or holds the lane. */
   head: LaneJob | null;
-  /** Why nothing starts here, if so. */
+  /** Why no job of the lane can start, if none can. */
   hold: TargetHold | null;
   id: string;
   labels: Record<string, string>;
@@ -445,7 +445,7 @@ export interface TargetHold {
   by: 'job' | 'pause';
   detail: string;
   job_id: string | null;
-  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: its token limit is passed. `error`: it failed. `handler`: its handler was told to stop and still runs. */
+  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
   kind: 'user' | 'drain' | 'budget' | 'error' | 'handler';
   reason: string | null;
   since: string | null;
@@ -457,27 +457,27 @@ export interface TargetLane {
   created_at: string;
   /** The job that runs, may run next, or holds the lane. */
   head: LaneJob | null;
-  /** Why nothing starts here, if so. */
+  /** Why no job of the lane can start, if none can. */
   hold: TargetHold | null;
   id: string;
   labels: Record<string, string>;
-  /** The next in line, in the order in which they will run. */
+  /** The next jobs of the lane, in the order in which they will run. */
   next: LaneJob[];
   pause_reason: string | null;
   paused: boolean;
   paused_at: string | null;
   paused_by: string | null;
   paused_until: string | null;
-  /** Jobs in line behind the head; 1000 when there are at least as many. */
+  /** Jobs that wait behind the head; at most 1000 are counted. */
   waiting: number;
   waiting_exact: boolean;
 }
 
 export interface Why {
-  /** The next claim takes it. */
+  /** The job can be claimed now. */
   claimable: boolean;
   job_id: string;
-  /** Place in the lane: 1 is the head. Not counted beyond 1,002. */
+  /** Position in the lane: 1 is the head. Not counted beyond 1,002. */
   position: number | null;
   reasons: {
     code:
@@ -502,7 +502,7 @@ export interface Why {
       | 'NO_WORKER'
       | 'CAPACITY';
     detail: string;
-    /** Who and what holds it. */
+    /** What holds the job or its lane. */
     hold?: JobHold;
     /** The other job that the reason is about. */
     job_id?: string;
@@ -513,7 +513,7 @@ export interface Why {
         method: 'POST' | 'PATCH';
         path: string;
       }[];
-      /** When it ends by itself, if that is known. */
+      /** When it ends without an action, if known. */
       at: string | null;
       detail: string;
     };
@@ -531,7 +531,7 @@ export interface Worker {
   job_types: string[];
   last_beat_at: string;
   pid: number;
-  /** Jobs it ran at its last beat. */
+  /** Jobs it was running at its last heartbeat. */
   running: number;
   seconds_since_beat: number;
   started_at: string;
