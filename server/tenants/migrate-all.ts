@@ -23,12 +23,12 @@ export async function migrateEverything(
   return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
 }
 
-export interface MigrateAllOptions extends MigrateOptions {
+interface MigrateAllOptions extends MigrateOptions {
   concurrency: number;
   logger: Logger;
 }
 
-export interface MigrateAllReport {
+interface MigrateAllReport {
   /** Schemas that this call changed. */
   migrated: string[];
   /** Schemas that needed nothing. */
@@ -39,6 +39,7 @@ export interface MigrateAllReport {
 // One line per second is progress; one line per tenant is noise.
 const progressEveryMs = 1_000;
 
+/** Concurrently, at most `concurrency` at once. @internal */
 export async function migrateAllTenants(
   db: Database,
   schemaNames: string[],

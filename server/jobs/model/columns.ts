@@ -40,7 +40,7 @@ export type RequestColumn = Exclude<JobColumn, EngineColumn>;
 
 const table = getTableColumns(jobs);
 
-/** All of them, in the order of the table. */
+/** All of them, in the order of the table. @internal */
 export const jobColumns = Object.keys(table) as JobColumn[];
 
 export const requestColumns = jobColumns.filter(
