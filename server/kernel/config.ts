@@ -2,15 +2,8 @@
 // `.env.example` and docs/configuration.md are tested against this table.
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
-import { parseDatabaseUrl } from './database-url.ts';
 import { maxSeconds } from './limits.ts';
-
-interface Setting<T> {
-  default: T;
-  doc: string;
-  allowed: string;
-  parse(text: string): T | undefined;
-}
+import { flag, integer, number, oneOf, postgresUrl, type Setting, text } from './setting-types.ts';
 
 const settings = {
   HOST: text('127.0.0.1', 'Address the HTTP server listens on.'),
@@ -256,57 +249,4 @@ function defaultWorkerId(): string {
 
 function camel(name: string): string {
   return name.toLowerCase().replace(/_([a-z])/g, (_, c: string) => c.toUpperCase());
-}
-
-function text(fallback: string, doc: string): Setting<string> {
-  return { default: fallback, doc, allowed: 'any text', parse: (s) => s };
-}
-
-function integer(fallback: number, min: number, max: number, doc: string): Setting<number> {
-  const base = number(fallback, min, max, doc);
-  return {
-    ...base,
-    allowed: `a whole number from ${min} to ${max}`,
-    parse: (s) => (/^-?\d+$/.test(s) ? base.parse(s) : undefined),
-  };
-}
-
-function number(fallback: number, min: number, max: number, doc: string): Setting<number> {
-  return {
-    default: fallback,
-    doc,
-    allowed: `a number from ${min} to ${max}`,
-    parse: (s) => {
-      const n = /^-?\d+(\.\d+)?$/.test(s) ? Number(s) : Number.NaN;
-      return n >= min && n <= max ? n : undefined;
-    },
-  };
-}
-
-function oneOf<const T extends string>(values: readonly [T, ...T[]], doc: string): Setting<T> {
-  return {
-    default: values[0],
-    doc,
-    allowed: `one of ${values.join(', ')}`,
-    parse: (s) => values.find((v) => v === s),
-  };
-}
-
-function flag(fallback: boolean, doc: string): Setting<boolean> {
-  return {
-    default: fallback,
-    doc,
-    allowed: 'true or false',
-    parse: (s) => (s === 'true' ? true : s === 'false' ? false : undefined),
-  };
-}
-
-function postgresUrl(doc: string): Setting<string> {
-  return {
-    default: '',
-    doc,
-    allowed:
-      'a postgres:// or postgresql:// URL, with one host or several (h1:5432,h2:5432), and target_session_attrs any, read-write or primary',
-    parse: (s) => (parseDatabaseUrl(s) === undefined ? undefined : s),
-  };
 }
