@@ -19,6 +19,8 @@ const layers = [
   ['database'],
   ['client'],
   ['kernel'],
+  // Runs on other machines, with nothing but fetch.
+  ['remote-worker'],
   // The page in the browser: it talks to the rest over HTTP and imports nothing of it.
   ['dashboard'],
 ];

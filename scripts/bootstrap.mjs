@@ -3,7 +3,7 @@
 import { rmSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { pathToFileURL } from 'node:url';
-import { buildWhenStale, isStale } from './bootstrap/build.mjs';
+import { buildWhenStale, isStale, writeDeclarations } from './bootstrap/build.mjs';
 import { readOr, root, UserError } from './bootstrap/files.mjs';
 import { installWhenChanged, isInstalledAsMarked } from './bootstrap/install.mjs';
 
@@ -11,41 +11,47 @@ const [command = 'start', ...rest] = process.argv.slice(2);
 // Installing and building take a while: whether npm was stopped meanwhile is seen by its pid.
 const launcher = process.ppid;
 
-checkNode();
-await prepare().catch(explain);
-switch (command) {
-  case 'start':
-    process.env.LEASEHOLD_LAUNCHER_PID = String(launcher);
-    await become(join(root, 'dist', 'main.js'), rest);
-    break;
-  case 'test':
-    await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...rest]);
-    break;
-  case 'test-on':
-    await testOn(rest);
-    break;
-  case 'build':
-  case 'install':
-    break;
-  default:
-    fail(`bootstrap does not know "${command}"; it knows start, test, test-on, build and install`);
-}
+// What each command needs: the packages, and whether it needs the build. Declarations are written by the TypeScript
+// compiler, a tool of developers.
+const commands = {
+  start: { scope: 'runtime', builds: true, run: start },
+  test: { scope: 'all', run: test },
+  'test-on': { scope: 'all', run: testOn },
+  build: { scope: 'runtime', builds: true },
+  pack: { scope: 'all', builds: true, declares: true },
+  install: { scope: 'all' },
+};
 
-async function prepare() {
-  const builds = command === 'start' || command === 'build';
-  const scope = builds ? 'runtime' : 'all';
-  if (isInstalledAsMarked(scope) && !(builds && isStale())) return;
+checkNode();
+if (!Object.hasOwn(commands, command)) {
+  fail(`bootstrap does not know "${command}"; it knows ${Object.keys(commands).join(', ')}`);
+}
+await prepare(commands[command]).catch(explain);
+await commands[command].run?.(rest);
+
+async function prepare({ scope, builds = false, declares = false }) {
+  if (isInstalledAsMarked(scope) && !(builds && isStale()) && !declares) return;
   await alone(async () => {
     await installWhenChanged(scope);
     if (builds) await buildWhenStale();
+    if (declares) await writeDeclarations();
   });
+}
+
+async function start(args) {
+  process.env.LEASEHOLD_LAUNCHER_PID = String(launcher);
+  await become(join(root, 'dist', 'main.js'), args);
+}
+
+async function test(args) {
+  await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...args]);
 }
 
 /** The tests against a Postgres of yours instead of the embedded one. */
 async function testOn([url = process.env.TEST_DATABASE_URL, ...args]) {
   if (!url?.startsWith('postgres')) fail('say which Postgres: npm run test:postgres -- postgres://user@host/database');
   process.env.TEST_DATABASE_URL = url;
-  await become(join(root, 'node_modules', 'vitest', 'vitest.mjs'), ['run', ...args]);
+  await test(args);
 }
 
 function checkNode() {

@@ -28,6 +28,13 @@ export async function buildWhenStale() {
   rmSync(`${fresh}-old`, { recursive: true, force: true });
 }
 
+/** The types of the package, into the build that is there. */
+export async function writeDeclarations() {
+  const script = join(root, 'scripts', 'declarations.mjs');
+  const code = await withProgress('Writing declarations', () => run(script, [dist]));
+  if (code !== 0) throw new UserError('the declarations could not be written; the errors are above');
+}
+
 function sourceHash() {
   const source = readdirSync(join(root, 'server'), { recursive: true, withFileTypes: true })
     .filter((entry) => entry.isFile())
@@ -37,7 +44,7 @@ function sourceHash() {
 }
 
 function run(script, args) {
-  const child = spawn(process.execPath, [script, ...args], { cwd: root, stdio: 'inherit' });
+  const child = spawn(process.execPath, [script, ...args], { cwd: root, stdio: ['ignore', 'inherit', 'inherit'] });
   return new Promise((resolve, reject) => {
     child.once('error', reject);
     child.once('exit', resolve);

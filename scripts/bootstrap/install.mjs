@@ -75,7 +75,9 @@ function wantedPackages(scope) {
 async function npm(command) {
   const args = [...command, '--no-audit', '--no-fund', '--loglevel=error'];
   const file = process.env.npm_execpath;
-  const options = { cwd: root, stdio: ['ignore', 'pipe', 'pipe'] };
+  // `npm pack --dry-run` passes its options on to the npm that it starts.
+  const { npm_config_dry_run: _, ...env } = process.env;
+  const options = { cwd: root, env, stdio: ['ignore', 'pipe', 'pipe'] };
   const child = file?.endsWith('.js')
     ? spawn(process.execPath, [file, ...args], options)
     : spawn('npm', args, { ...options, shell: process.platform === 'win32' });

@@ -5,11 +5,12 @@ const everyMs = 250;
 
 /** `count` returns how much is done, as text, while the work runs. */
 export async function withProgress(title, work, count = () => '') {
-  const out = process.stdout;
+  // Standard output belongs to the program that follows, and to `npm pack --json`.
+  const out = process.stderr;
   const startedAt = performance.now();
   const elapsed = () => `${((performance.now() - startedAt) / 1000).toFixed(1)} s`;
   const show = () => out.write(`\r\x1b[K${title} … ${count()} ${elapsed()}`);
-  if (!out.isTTY) console.log(title);
+  if (!out.isTTY) out.write(`${title}\n`);
   const timer = out.isTTY ? setInterval(show, everyMs) : undefined;
   try {
     const result = await work();

@@ -3,7 +3,7 @@
 //   LEASEHOLD_URL=http://127.0.0.1:8080 LEASEHOLD_KEY=lh_… LEASEHOLD_QUEUE=visuals npx tsx scripts/clients/example-worker.ts
 // It is also the reference worker of `npm run conformance`.
 import { pathToFileURL } from 'node:url';
-import { LeaseholdWorker, type Work, type WorkerOptions } from './leasehold-worker.ts';
+import { LeaseholdWorker, type Work, type WorkerOptions } from '../../server/remote-worker/index.ts';
 
 interface Payload {
   seconds?: number;

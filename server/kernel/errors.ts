@@ -27,7 +27,7 @@ const catalogue = {
   OVERLOADED: { status: 503, title: 'The server is busy; try again soon' },
   TARGET_LOCKED: { status: 503, title: 'The target is locked by another transaction' },
   DRAINING: { status: 503, title: 'The server is shutting down' },
-} as const satisfies Record<string, { status: number; title: string }>;
+} as const;
 
 export type ProblemCode = keyof typeof catalogue;
 

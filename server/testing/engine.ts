@@ -8,9 +8,10 @@ import { Daemon } from '../daemon/daemon.ts';
 import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { resumeJob } from '../jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../jobs/actions/stop.ts';
-import { listPhases, type Phase } from '../jobs/attempt/phases.ts';
-import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
-import type { Job } from '../jobs/model/job.ts';
+import { listPhases } from '../jobs/attempt/phases.ts';
+import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import type { JobError, Priority } from '../jobs/model/job-values.ts';
+import type { Phase } from '../jobs/model/phase.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
 import { loadConfig } from '../kernel/config.ts';
@@ -28,14 +29,55 @@ export interface EngineOptions {
   settings?: Record<string, string>;
 }
 
+/** As a request of the HTTP API, without type and payload. */
+export interface EngineRequest {
+  target_id?: string;
+  priority?: Priority;
+  queue?: string;
+  /** ISO time. */
+  run_at?: string;
+  max_attempts?: number;
+  timeout_seconds?: number;
+  expires_in_seconds?: number;
+  token_limit?: number;
+  on_error?: 'block' | 'continue';
+  on_drain?: 'pause' | 'requeue';
+  /** Makes the request idempotent. */
+  client_request_id?: string;
+  author?: string;
+}
+
+export interface EngineJob {
+  id: string;
+  type: string;
+  status: string;
+  targetId: string | null;
+  priority: Priority;
+  payload: unknown;
+  result: unknown;
+  error: JobError | null;
+  attempt: number;
+  maxAttempts: number;
+  progress: number | null;
+  progressMessage: string | null;
+  tokensUsed: number;
+  checkpoint: unknown;
+  parentId: string | null;
+  createdAt: string;
+  runAt: string;
+  startedAt: string | null;
+  finishedAt: string | null;
+  phases: Phase[];
+}
+
 export interface Engine {
   /** The address of its HTTP API, and a key for it. */
   url: string;
   key: string;
-  enqueue(type: string, payload?: unknown, request?: Omit<JobRequest, 'type' | 'payload'>): Promise<Job>;
-  job(id: string): Promise<Job & { phases: Phase[] }>;
+  enqueue(type: string, payload?: unknown, request?: EngineRequest): Promise<EngineJob>;
+  job(id: string): Promise<EngineJob>;
   /** Waits until the condition is true; by default until the job is finished, failed or paused. */
-  wait(id: string, wanted?: (job: Job & { phases: Phase[] }) => boolean): Promise<Job & { phases: Phase[] }>;
+  wait(id: string, wanted?: (job: EngineJob) => boolean): Promise<EngineJob>;
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;
   cancel(id: string): Promise<void>;
@@ -88,7 +130,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
         const known = { tenant, jobTypes: handlers, liveDaemons: async () => [] };
         const [enqueued] = await daemon.enqueue(tenant, [await toNewJob({ type, payload, ...request }, known)], 'test');
         if (enqueued === undefined) throw new Error('nothing was enqueued');
-        return enqueued.job;
+        return job(enqueued.job.id);
       },
       job,
       async wait(id, wanted = ({ status }) => stoppedStatuses.includes(status)) {

@@ -1,48 +1,29 @@
 // Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. What the
 // handler reports is kept in memory.
 import { v7 as uuidv7 } from 'uuid';
+import type { ResultOf } from '../client/job-reference.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
-import type { Job, JobError } from '../jobs/model/job.ts';
+import type { Job } from '../jobs/model/job.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
-import { type Effects, type LogLevel, overallProgress, type PhaseScope } from '../worker/attempt/effects.ts';
+import { type Effects, overallProgress, type PhaseScope } from '../worker/attempt/effects.ts';
 import type { HandlerRun } from '../worker/attempt/handler-run.ts';
 import { invokeHere } from '../worker/attempt/invoke.ts';
 import { createParts, runHandler as runAttempt } from '../worker/attempt/run-handler.ts';
-import { type PhaseEnd, runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
+import { runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
 import type { PhaseStore, StoredPhase } from '../worker/attempt/run-phases.ts';
 import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
 import { toStorable } from '../worker/attempt/storable.ts';
-import type { ChildOptions, JobDefinition } from '../worker/handlers/define-job.ts';
+import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { Fatal } from '../worker/handlers/handler-errors.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
-
-export interface TestOptions {
-  payload?: unknown;
-  attempt?: number;
-  targetId?: string;
-  /** The checkpoint of an earlier attempt. */
-  checkpoint?: unknown;
-  /** Results of phases that count as completed: `runHandler` does not run them again. */
-  phaseResults?: Record<string, unknown>;
-  tokensUsed?: number;
-  tokenLimit?: number;
-  /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
-  signal?: AbortSignal;
-}
-
-export interface TestRun extends Remembered {
-  status: 'completed' | 'partial' | 'failed' | 'skipped' | 'stopped';
-  result: unknown;
-  error: JobError | undefined;
-  /** Whether the job would be retried if attempts are left. */
-  recoverable: boolean;
-  stoppedBy: StopReason | undefined;
-  phases: Record<string, PhaseEnd['status']>;
-}
+import type { PhaseEndStatus, Remembered, TestOptions, TestRun } from './test-run.ts';
 
 /** Runs the whole job: its `run`, or all its phases in order. */
-export async function runHandler(definition: JobDefinition, options: TestOptions = {}): Promise<TestRun> {
+export async function runHandler<J extends JobDefinition>(
+  definition: J,
+  options: TestOptions<J> = {},
+): Promise<TestRun<ResultOf<J>>> {
   const { run, effects, remembered } = fakeRun(definition, options);
   const phases = new PhasesInMemory(options.phaseResults ?? {});
   const end = await runAttempt(definition, run, { effects, phases });
@@ -51,7 +32,7 @@ export async function runHandler(definition: JobDefinition, options: TestOptions
   return {
     ...remembered,
     status: isStopped ? 'stopped' : end.kind,
-    result: end.kind === 'failed' ? undefined : end.result,
+    result: end.kind === 'failed' ? undefined : (end.result as ResultOf<J>),
     error: end.kind === 'completed' ? undefined : end.error,
     recoverable: end.kind === 'failed' && !isStopped && end.recoverable,
     stoppedBy,
@@ -60,7 +41,11 @@ export async function runHandler(definition: JobDefinition, options: TestOptions
 }
 
 /** Runs one phase, with the results of earlier ones from `phaseResults`. */
-export async function runPhase(definition: JobDefinition, name: string, options: TestOptions = {}): Promise<TestRun> {
+export async function runPhase<J extends JobDefinition, N extends keyof ResultOf<J> & string>(
+  definition: J,
+  name: N,
+  options: TestOptions<J> = {},
+): Promise<TestRun<ResultOf<J>[N]>> {
   const { run, effects, remembered } = fakeRun(definition, options);
   const phases = definition.phases ?? [];
   const index = phases.findIndex((phase) => phase.name === name);
@@ -78,7 +63,7 @@ export async function runPhase(definition: JobDefinition, name: string, options:
   return {
     ...remembered,
     status: end.status === 'lost' ? 'stopped' : end.status,
-    result: 'result' in end ? end.result : undefined,
+    result: 'result' in end ? (end.result as ResultOf<J>[N]) : undefined,
     error: end.status === 'failed' ? end.error : undefined,
     recoverable: end.status === 'failed' && end.recoverable,
     stoppedBy: stopReasonOf(run.signal),
@@ -110,7 +95,7 @@ class PhasesInMemory implements PhaseStore {
   statuses(): TestRun['phases'] {
     const rows = [...this.#rows.values()];
     return Object.fromEntries(
-      rows.map(({ name, status }) => [name, status === 'running' ? 'stopped' : (status as PhaseEnd['status'])]),
+      rows.map(({ name, status }) => [name, status === 'running' ? 'stopped' : (status as PhaseEndStatus)]),
     );
   }
 }
@@ -162,17 +147,6 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     tenant: { slug: 'test', settings: {} },
   } as unknown as HandlerRun;
   return { run, effects, remembered };
-}
-
-interface Remembered {
-  /** All reports; a daemon would write only some of them. */
-  progress: { percent: number; overall: number; message?: string | undefined; phase?: string | undefined }[];
-  logs: { level: LogLevel; message: string; data?: Record<string, unknown> | undefined }[];
-  tokensUsed: number;
-  children: { id: string; type: string; payload: unknown; options: ChildOptions }[];
-  checkpoint: unknown;
-  /** How often the lease was asserted. */
-  leaseAsserts: number;
 }
 
 interface Limits {

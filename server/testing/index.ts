@@ -1,3 +1,4 @@
 // The package `leasehold/testing`: runs a handler or a phase in memory, or a whole job on a real daemon.
-export { type Engine, type EngineOptions, startEngine } from './engine.ts';
-export { runHandler, runPhase, type TestOptions, type TestRun } from './fake-run.ts';
+export { type Engine, type EngineJob, type EngineOptions, type EngineRequest, startEngine } from './engine.ts';
+export { runHandler, runPhase } from './fake-run.ts';
+export type { TestOptions, TestRun } from './test-run.ts';

@@ -11,7 +11,9 @@ import { useScheduler } from '../support/http/scheduler.ts';
 const api = useScheduler();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const compiled = useCompiled([
-  'scripts/clients/leasehold-worker.ts',
+  'server/remote-worker/index.ts',
+  'server/remote-worker/work.ts',
+  'server/remote-worker/worker.ts',
   'scripts/clients/example-worker.ts',
   'scripts/conformance/main.ts',
   'scripts/conformance/certify.ts',

@@ -2,12 +2,13 @@
 // install this very source tree and run it with the TypeScript loader; everything else is as printed.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { chmod, mkdir, readFile, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, writeFile } from 'node:fs/promises';
 import { createRequire } from 'node:module';
 import { dirname, join } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import { expect, onTestFinished, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/environment.ts';
+import { readSnippets } from '../support/docs.ts';
 import { eventually } from '../support/eventually.ts';
 import { useDatabase } from '../support/postgres/database.ts';
 import { temporaryDirectory } from '../support/temporary.ts';
@@ -15,12 +16,6 @@ import { temporaryDirectory } from '../support/temporary.ts';
 const context = useDatabase();
 const root = packageRoot();
 const tsx = pathToFileURL(join(dirname(createRequire(import.meta.url).resolve('tsx/package.json')), 'dist/loader.mjs'));
-
-interface Snippet {
-  language: string;
-  info: string;
-  text: string;
-}
 
 test('every snippet of the tutorial works as printed', { timeout: 240_000 }, async () => {
   const home = await temporaryDirectory('tutorial');
@@ -42,15 +37,6 @@ test('every snippet of the tutorial works as printed', { timeout: 240_000 }, asy
   expect(text).toContain('SUCCESS, 100 %, collect completed, render completed, send completed');
   expect(text).toMatch(/# pass 2/);
 });
-
-async function readSnippets(file: string): Promise<Snippet[]> {
-  const text = await readFile(join(root, file), 'utf8');
-  return [...text.matchAll(/^```(\w+) ?([^\n]*)\n(.*?)^```$/gms)].map(([, language = '', info = '', body = '']) => ({
-    language,
-    info,
-    text: body,
-  }));
-}
 
 /** A PATH whose `npm install ../leasehold` links this tree, and whose `npx` runs what it would have installed. */
 async function standIns(home: string): Promise<Record<string, string>> {

@@ -6,22 +6,7 @@ import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
 import type { Job, JobError } from '../model/job.ts';
-
-export type PhaseStatus = 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
-
-export interface Phase {
-  name: string;
-  position: number;
-  status: PhaseStatus;
-  progress: number;
-  message: string | null;
-  result: unknown;
-  error: JobError | null;
-  /** Tries of the phase, over all attempts of the job. */
-  attempt: number;
-  startedAt: string | null;
-  finishedAt: string | null;
-}
+import type { Phase, PhaseStatus } from '../model/phase.ts';
 
 const phasesOfJob = statement(`
   select name, position, status, progress, message, result, error, attempt,

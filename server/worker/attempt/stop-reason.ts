@@ -1,7 +1,7 @@
 // Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
 // that carries it.
 
-import type { CancelDetail } from '../../jobs/model/job.ts';
+import type { CancelDetail } from '../../jobs/model/job-values.ts';
 
 /** `by` is what the stop request says: who, why, when. */
 export type StopReason =

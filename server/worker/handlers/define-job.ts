@@ -1,7 +1,7 @@
 // What a developer writes: a job type, its payload's schema, and one `run` or ordered phases.
 // Types only, and `defineJob`, which checks the definition and infers payload and results.
 import type { z } from 'zod';
-import type { Priority } from '../../jobs/model/job.ts';
+import type { Priority } from '../../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {

@@ -25,19 +25,30 @@ class HandlerError extends Error {
 /** May succeed next time: the job is retried while it has attempts left. */
 export class Recoverable extends HandlerError {
   override name = 'Recoverable';
-  readonly [disposition]: Disposition = 'recoverable';
+  static {
+    mark(Recoverable, 'recoverable');
+  }
 }
 
 /** Not retried, whatever the retry policy says. */
 export class Fatal extends HandlerError {
   override name = 'Fatal';
-  readonly [disposition]: Disposition = 'fatal';
+  static {
+    mark(Fatal, 'fatal');
+  }
 }
 
 /** Thrown in a phase: the phase is skipped, and the job continues with the next one. */
 export class SkipPhase extends HandlerError {
   override name = 'SkipPhase';
-  readonly [disposition]: Disposition = 'skipPhase';
+  static {
+    mark(SkipPhase, 'skipPhase');
+  }
+}
+
+// On the prototype, and not as a field: declarations of the package cannot name a symbol that is made at run time.
+function mark(error: { prototype: object }, value: Disposition): void {
+  Object.defineProperty(error.prototype, disposition, { value });
 }
 
 export function dispositionOf(error: unknown): Disposition | undefined {

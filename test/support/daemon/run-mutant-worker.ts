@@ -1,6 +1,6 @@
 // The reference worker with one fault, named by the first argument. The conformance kit must find it.
 import { countSeconds, optionsFromEnvironment } from '../../../scripts/clients/example-worker.ts';
-import { LeaseholdWorker } from '../../../scripts/clients/leasehold-worker.ts';
+import { LeaseholdWorker } from '../../../server/remote-worker/index.ts';
 
 type Fetch = typeof fetch;
 const json = (body: unknown) => new Response(JSON.stringify(body), { status: 200 });

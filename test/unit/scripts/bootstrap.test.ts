@@ -16,7 +16,7 @@ test('an old Node is told in plain words which one is needed', async () => {
 test('a command it does not know is refused with those it knows', async () => {
   const { code, output } = await bootstrap([], ['strat']);
   expect(code).toBe(1);
-  expect(output).toContain('bootstrap does not know "strat"; it knows start, test');
+  expect(output).toContain('bootstrap does not know "strat"; it knows start, test, test-on');
 });
 
 test('tests on another Postgres need its URL', async () => {

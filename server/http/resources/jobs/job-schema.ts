@@ -1,9 +1,9 @@
 // A job in the API: its schemas, and the mapping to them.
 import { z } from 'zod';
-import type { Phase } from '../../../jobs/attempt/phases.ts';
 import { retryRequest } from '../../../jobs/enqueue/job-request.ts';
 import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
+import type { Phase } from '../../../jobs/model/phase.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import { present } from '../../present.ts';
 

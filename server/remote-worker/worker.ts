@@ -1,60 +1,7 @@
-// A worker for Leasehold in one file: fetch and timers, nothing else. Copy it into your project.
+// A worker that claims jobs over HTTP: fetch and timers, nothing else.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
-
-export interface WorkerOptions {
-  /** `http://127.0.0.1:8080` */
-  url: string;
-  /** An API key with the scope `worker`. */
-  key: string;
-  /** The queue (`addon_id`) to take jobs from. */
-  queue: string;
-  /** Must be unique among running workers; a new one for each process. */
-  workerId?: string;
-  jobTypes?: string[];
-  maxCostUnits?: number;
-  /** `{ gpu_available: true }` takes jobs with `gpu_required`. */
-  capabilities?: Record<string, boolean>;
-  /** Jobs at once; default 1. */
-  concurrency?: number;
-  /** How long a lease lives without a heartbeat; default 30. Heartbeats are sent three times in it. */
-  ttlSeconds?: number;
-  /** How long running jobs may go on after `drain()` before they are given back; default 60. */
-  drainSeconds?: number;
-  log?: (message: string, fields: Record<string, unknown>) => void;
-  fetch?: typeof fetch;
-}
-
-export interface RemoteJob {
-  job_id: string;
-  job_type: string;
-  payload: unknown;
-  cost_units: number;
-  attempts: number;
-  [field: string]: unknown;
-}
-
-export interface Work {
-  job: RemoteJob;
-  /** The fence: hand it to whoever must refuse the writes of a worker that lost its lease. */
-  leaseId: string;
-  /** Aborted with a `Stopped` when the handler must end: throw, e.g. with `signal.throwIfAborted()`. */
-  signal: AbortSignal;
-  /** Sent with the next heartbeat. */
-  report(progress: number, message?: string): void;
-}
-
-/** Returns the job's result, or throws. `recoverable = false` on the error makes a failure final. */
-export type Handler = (work: Work) => Promise<unknown>;
-
-export class Stopped extends Error {
-  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost';
-  constructor(reason: Stopped['reason']) {
-    super(`stopped: ${reason}`);
-    this.name = 'Stopped';
-    this.reason = reason;
-  }
-}
+import { type Handler, type RemoteJob, Stopped, type WorkerOptions } from './work.ts';
 
 /** No answer, or none that means anything: what was asked may or may not have happened. */
 class Unreachable extends Error {}
@@ -87,7 +34,7 @@ export class LeaseholdWorker {
   constructor(options: WorkerOptions, handler: Handler) {
     this.#options = options;
     this.#handler = handler;
-    this.workerId = options.workerId ?? `worker-${process.pid}-${Math.random().toString(36).slice(2, 8)}`;
+    this.workerId = options.workerId ?? `worker-${crypto.randomUUID()}`;
   }
 
   /** Works until `drain()` was called and the last job has ended. */

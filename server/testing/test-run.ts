@@ -1,0 +1,44 @@
+// What a test passes in, and what it finds afterwards. Types only: the declarations of the package mention them.
+import type { InputOf, JobReference, ResultOf } from '../client/job-reference.ts';
+import type { JobError } from '../jobs/model/job-values.ts';
+import type { StopReason } from '../worker/attempt/stop-reason.ts';
+import type { ChildOptions } from '../worker/handlers/define-job.ts';
+
+/** `J` the definition, which types the payload and the results of phases. */
+export interface TestOptions<J extends JobReference = JobReference> {
+  payload?: InputOf<J>;
+  attempt?: number;
+  targetId?: string;
+  /** The checkpoint of an earlier attempt. */
+  checkpoint?: unknown;
+  /** Results of phases that count as completed: `runHandler` does not run them again. */
+  phaseResults?: ResultOf<J> extends Record<string, unknown> ? ResultOf<J> : Record<string, unknown>;
+  tokensUsed?: number;
+  tokenLimit?: number;
+  /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
+  signal?: AbortSignal;
+}
+
+export interface TestRun<R = unknown> extends Remembered {
+  status: 'completed' | 'partial' | 'failed' | 'skipped' | 'stopped';
+  /** Undefined if it failed or was stopped. */
+  result: R | undefined;
+  error: JobError | undefined;
+  /** Whether the job would be retried if attempts are left. */
+  recoverable: boolean;
+  stoppedBy: StopReason | undefined;
+  phases: Record<string, PhaseEndStatus>;
+}
+
+export type PhaseEndStatus = 'completed' | 'partial' | 'failed' | 'skipped' | 'stopped' | 'lost';
+
+export interface Remembered {
+  /** All reports; a daemon would write only some of them. */
+  progress: { percent: number; overall: number; message?: string | undefined; phase?: string | undefined }[];
+  logs: { level: 'info' | 'warn' | 'error'; message: string; data?: Record<string, unknown> | undefined }[];
+  tokensUsed: number;
+  children: { id: string; type: string; payload: unknown; options: ChildOptions }[];
+  checkpoint: unknown;
+  /** How often the lease was asserted. */
+  leaseAsserts: number;
+}
