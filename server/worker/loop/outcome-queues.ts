@@ -43,14 +43,17 @@ export class OutcomeQueues<T extends FinishedAttempt> {
     queue.add(item, isLast);
   }
 
-  /** The queues that wait for somebody to write them. */
-  ready(): OutcomeQueue<T>[] {
-    return this.#all.filter((queue) => queue.pending > 0 && !queue.isWriting);
+  /** The queues that nobody writes yet. The caller has to write each, with `next`, until there is no batch left. */
+  takeUnwritten(): OutcomeQueue<T>[] {
+    const queues = this.#all.filter((queue) => queue.pending > 0 && !queue.hasWriter);
+    for (const queue of queues) queue.hasWriter = true;
+    return queues;
   }
 
   /** The next batch of a queue, once the one before it is written; undefined when there is none. */
   next(queue: OutcomeQueue<T>): OutcomeBatch<T> | undefined {
     const batch = queue.take();
+    queue.hasWriter = batch !== undefined;
     if (batch === undefined && this.#isIdle) for (const resolve of this.#onIdle.splice(0)) resolve();
     return batch;
   }
@@ -75,14 +78,11 @@ export class OutcomeQueue<T extends FinishedAttempt> {
   #waiting: T[] = [];
   readonly #lastOfLease = new Set<T>();
   #writing = 0;
+  /** One batch at a time: the outcome that ends a lease must not overtake the others of that lease. */
+  hasWriter = false;
 
   get pending(): number {
     return this.#waiting.length;
-  }
-
-  /** One batch at a time: the outcome that ends a lease must not overtake the others of that lease. */
-  get isWriting(): boolean {
-    return this.#writing > 0;
   }
 
   get load(): number {

@@ -78,9 +78,9 @@ export class Outcomes {
     this.#queues.add(item, lease, isLast);
   }
 
-  /** The queues that wait to be written. */
-  ready(): OutcomeQueue<PendingOutcome>[] {
-    return this.#queues.ready();
+  /** The queues that nobody writes yet. */
+  takeUnwritten(): OutcomeQueue<PendingOutcome>[] {
+    return this.#queues.takeUnwritten();
   }
 
   next(queue: OutcomeQueue<PendingOutcome>): OutcomeBatch<PendingOutcome> | undefined {

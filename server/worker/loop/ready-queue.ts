@@ -38,9 +38,14 @@ export class ReadyQueue {
 
   /** The next attempts to start. Those that stay are requeued if they wait too long. */
   take(count: number): Attempt[] {
-    // An attempt that was stopped while it waited has ended and must not take a slot.
-    this.#attempts = this.#attempts.filter((attempt) => !attempt.finished);
-    const taken = this.#attempts.splice(0, count);
+    const taken: Attempt[] = [];
+    let n = 0;
+    for (; n < this.#attempts.length && taken.length < count; n++) {
+      const attempt = this.#attempts[n] as Attempt;
+      // An attempt that was stopped while it waited has ended and must not take a slot.
+      if (!attempt.finished) taken.push(attempt);
+    }
+    this.#attempts.splice(0, n);
     if (this.#attempts.length > 0) this.#timer ??= setTimeout(() => this.#requeueOld(), requeueAfterMs);
     return taken;
   }

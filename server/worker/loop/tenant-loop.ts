@@ -1,6 +1,7 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take what has ended → write the
 // outcomes → start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
 // it is woken by enqueues, advanced lanes, due times and the daemon's poll.
+import { setImmediate as immediate } from 'node:timers/promises';
 
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
@@ -112,7 +113,7 @@ export class TenantLoop implements AttemptsOwner {
   }
 
   #writeOutcomes(): void {
-    for (const queue of this.#outcomes.ready()) void this.#writeAndStart(queue);
+    for (const queue of this.#outcomes.takeUnwritten()) void this.#writeAndStart(queue);
   }
 
   #claim(): void {
@@ -182,7 +183,12 @@ export class TenantLoop implements AttemptsOwner {
 
   /** Writes the outcomes of a queue, batch by batch; the next jobs of lanes may come along with each. */
   async #writeAndStart(queue: OutcomeQueue<PendingOutcome>): Promise<void> {
-    for (let batch = this.#outcomes.next(queue); batch !== undefined; batch = this.#outcomes.next(queue)) {
+    for (;;) {
+      // Attempts that started in this turn of the event loop may end in it too: their outcomes join the batch.
+      await immediate();
+      this.#takeEnded();
+      const batch = this.#outcomes.next(queue);
+      if (batch === undefined) return;
       const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
       const room = ofLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
       const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
@@ -196,9 +202,6 @@ export class TenantLoop implements AttemptsOwner {
       else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
       if (this.#claimer.mayHaveWork) this.#schedule();
-      // Those of the jobs that just started have mostly ended already, and join the next batch.
-      await null;
-      this.#takeEnded();
     }
   }
 
@@ -283,7 +286,7 @@ export class TenantLoop implements AttemptsOwner {
   /** Resolves when all outcomes known so far are written and lost claims are released. */
   async flushed(): Promise<void> {
     // Outcomes of handlers that were just released arrive within this turn of the event loop.
-    await new Promise((resolve) => setImmediate(resolve));
+    await immediate();
     this.#takeEnded();
     this.#writeOutcomes();
     await this.#outcomes.idle();

@@ -35,7 +35,7 @@ export class OutcomePump {
     this.#scheduled = true;
     setImmediate(() => {
       this.#scheduled = false;
-      for (const queue of this.#queues.ready()) void this.#write(queue);
+      for (const queue of this.#queues.takeUnwritten()) void this.#write(queue);
     });
   }
 
