@@ -1,9 +1,11 @@
 // The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
-import type { ChildOptions, JobContext, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
-import type { Effects, PhaseScope } from './effects.ts';
+import type { ChildOptions, JobContext, JobDefinition, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
+import { Fatal } from '../handlers/handler-errors.ts';
+import type { Effects, PhaseScope } from './handler-run.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
 
 export interface ContextParts {
@@ -28,7 +30,7 @@ export interface Stopping {
   check?(): void;
 }
 
-export class Context implements JobContext {
+class Context implements JobContext {
   readonly job: JobInfo;
   readonly payload: unknown;
   readonly lastCheckpoint: unknown;
@@ -161,4 +163,30 @@ function wait(ms: number, stopping: Stopping): Promise<void> {
     }, ms);
     signal.addEventListener('abort', stop, { once: true });
   });
+}
+
+/** Runs a definition's code in this thread: the job's `run`, or the phase that the parts name. */
+export function invokeHere(definition: JobDefinition, parts: ContextParts): unknown {
+  const context = new Context(parts);
+  const { phase } = parts;
+  if (phase === undefined) return definition.run?.(context);
+  return definition.phases?.find((one) => one.name === phase.name)?.run(context);
+}
+
+/** Was checked at enqueue; the schema may have changed since, and its output is produced here. */
+export function parsePayload(definition: JobDefinition, payload: unknown): unknown {
+  if (definition.payload === undefined) return payload;
+  const parsed = definition.payload.safeParse(payload);
+  if (parsed.success) return parsed.data;
+  const issue = parsed.error.issues[0];
+  const field = ['payload', ...(issue?.path ?? [])].join('.');
+  throw new Fatal(`${field}: ${issue?.message ?? 'is not valid'}`, { code: 'INVALID_PAYLOAD' satisfies JobErrorCode });
+}
+
+/** A state that no longer fits its schema is ignored. */
+export function parseCheckpoint(definition: JobDefinition, stored: unknown): unknown {
+  if (stored === null || stored === undefined) return undefined;
+  if (definition.checkpoint === undefined) return stored;
+  const parsed = definition.checkpoint.safeParse(stored);
+  return parsed.success ? parsed.data : undefined;
 }

@@ -1,4 +1,5 @@
-// The contract between an attempt and the code that runs its handler: what it is given, and how it ends.
+// The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
+// its context while it runs, and how it ends.
 import type { Database } from '../../database/database.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
@@ -6,6 +7,7 @@ import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import type { ChildOptions } from '../handlers/define-job.ts';
 import type { StopReason } from './stop-reason.ts';
 
 export type HandlerEnd =
@@ -34,4 +36,38 @@ export interface HandlerRun {
   check?(): void;
   /** Stops this attempt. */
   stop(reason: StopReason): void;
+}
+
+export type LogLevel = 'info' | 'warn' | 'error';
+
+/** Which of how many phases reports; undefined for a job without phases. */
+export interface PhaseScope {
+  name: string;
+  index: number;
+  count: number;
+}
+
+/** Until when an assertion holds, by the process's own clock. */
+export interface LeaseAssertion {
+  validUntilMs: number;
+}
+
+/** What a handler does through its context. A daemon writes it to the tenant's schema; the test kit keeps it in memory. */
+export interface Effects {
+  progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
+  /** Aborts the signal if the job has exceeded its limit. */
+  addUsage(tokens: number): void | Promise<void>;
+  log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
+  /** Rejects if the lease is lost. */
+  assertLease(): Promise<LeaseAssertion>;
+  /** `key` tells the child from its siblings over all attempts. */
+  enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }>;
+  checkpoint(state: unknown): Promise<void>;
+  /** Resolves when everything reported so far is stored. */
+  flush(): Promise<void>;
+}
+
+/** Overall progress from the phase's place and its own progress. */
+export function overallProgress(phasePercent: number, phase: Pick<PhaseScope, 'index' | 'count'> | undefined): number {
+  return phase === undefined ? phasePercent : Math.round((phase.index * 100 + phasePercent) / phase.count);
 }

@@ -2,7 +2,7 @@
 // oldest unwritten lines, and the log says how many.
 import type { NewLogLine } from '../../jobs/attempt/logs.ts';
 import { Coalescer } from './coalesce.ts';
-import type { LogLevel } from './effects.ts';
+import type { LogLevel } from './handler-run.ts';
 import { storableText, toStorable } from './storable.ts';
 
 interface Line {

@@ -9,8 +9,8 @@ import type { Phase, PhaseStatus } from '../../jobs/model/phase.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
-import { overallProgress, type PhaseScope } from './effects.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
+import { overallProgress, type PhaseScope } from './handler-run.ts';
 import { type Invoke, type PhaseEnd, runPhase } from './run-phase.ts';
 import { JobStopped, type StopReason, stopReasonOf } from './stop-reason.ts';
 

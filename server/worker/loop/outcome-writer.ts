@@ -12,7 +12,6 @@ import { transitions } from '../../jobs/model/states.ts';
 import { findJob } from '../../jobs/read/read-jobs.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
-import type { OutcomeBatch } from './outcome-queues.ts';
 
 export interface OutcomeWriterOptions {
   db: Database;
@@ -21,6 +20,12 @@ export interface OutcomeWriterOptions {
   logger: Logger;
   /** Milliseconds for which the lease may still be trusted. */
   trustedForMs(leaseId: string): number;
+}
+
+export interface OutcomeBatch<T> {
+  items: T[];
+  /** Leases of which the last outcome is in the batch. The statement decides whether they end. */
+  endedLeases: string[];
 }
 
 export interface WriteResult<T> {

@@ -17,7 +17,7 @@ import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
 import { LoopObserver } from './observe.ts';
-import type { OutcomeQueue } from './outcome-queues.ts';
+import type { OutcomeQueue } from './outcomes.ts';
 import { Outcomes, type PendingOutcome } from './outcomes.ts';
 import { type AttemptsOwner, RunningAttempts } from './running-attempts.ts';
 

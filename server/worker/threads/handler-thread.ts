@@ -2,8 +2,8 @@
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import { monotonicMs } from '../../kernel/clock.ts';
-import type { Effects, LeaseAssertion } from '../attempt/effects.ts';
-import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/invoke.ts';
+import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
+import type { Effects, LeaseAssertion } from '../attempt/handler-run.ts';
 import { toStorable } from '../attempt/storable.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { loadDefinitions } from '../handlers/load-module.ts';

@@ -1,6 +1,6 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
 import type { ErrorTrace } from '../../jobs/model/job.ts';
-import type { LogLevel, PhaseScope } from '../attempt/effects.ts';
+import type { LogLevel, PhaseScope } from '../attempt/handler-run.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
 import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
 
