@@ -2,7 +2,9 @@
 import { writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { packageRoot } from '../server/kernel/environment.ts';
+import { pythonTypes } from './openapi-to-python.ts';
 import { answerTypes, optionTypes } from './openapi-to-typescript.ts';
 
 writeFileSync(join(packageRoot(), 'server/client/api-types.ts'), answerTypes());
 writeFileSync(join(packageRoot(), 'server/client/api-options.ts'), optionTypes());
+writeFileSync(join(packageRoot(), 'scripts/clients/python/leasehold/types.py'), pythonTypes());

@@ -42,7 +42,7 @@ describe.concurrent('conformance', () => {
 
   // Skipped where there is no python3: the name of the test says so in the report.
   test.skipIf(!hasPython)('the Python worker passes (needs python3)', { timeout }, async ({ expect }) => {
-    expect(await failedChecks(['python3', pathTo('scripts/clients/leasehold_worker.py')])).toEqual({});
+    expect(await failedChecks(['python3', pathTo('scripts/clients/python/leasehold/worker.py')])).toEqual({});
   });
 
   test.each([

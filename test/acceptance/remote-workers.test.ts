@@ -32,7 +32,7 @@ const clients = [
   {
     name: 'Python (needs python3)',
     missing: !hasPython,
-    command: () => ['python3', pathTo('scripts/clients/leasehold_worker.py')],
+    command: () => ['python3', pathTo('scripts/clients/python/leasehold/worker.py')],
   },
 ];
 const patient = { timeoutMs: 60_000 };

@@ -1,12 +1,14 @@
 import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
+import { pythonTypes } from '../../../scripts/openapi-to-python.ts';
 import { answerTypes, optionTypes } from '../../../scripts/openapi-to-typescript.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.each([
   ['server/client/api-types.ts', answerTypes],
   ['server/client/api-options.ts', optionTypes],
+  ['scripts/clients/python/leasehold/types.py', pythonTypes],
 ])('%s is in step with the OpenAPI document', (file, text) => {
   const written = readFileSync(join(packageRoot(), file), 'utf8');
   expect(written, 'run npm run client:types').toBe(text());

@@ -1,11 +1,11 @@
 #!/usr/bin/env python3
-"""A worker for Leasehold in one file, with the standard library only. Copy it into your project.
+"""A worker for Leasehold, with the standard library only. This file also works alone: copy it into your project.
 
 Claims a job, prepares, asks for a lease, runs your handler under heartbeats and releases. It stops
 the handler when somebody cancels or pauses the job, and before its lease runs out: the time of the
 last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
 
-    from leasehold_worker import Worker
+    from leasehold import Worker
 
     def render(work):
         for step in range(35):
@@ -18,6 +18,8 @@ last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
 Run as a program it is an example that counts for payload["seconds"], configured by LEASEHOLD_URL,
 LEASEHOLD_KEY and LEASEHOLD_QUEUE.
 """
+from __future__ import annotations
+
 import http.client
 import json
 import os
@@ -30,6 +32,7 @@ import time
 import traceback
 import urllib.parse
 import uuid
+from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 
 REQUEST_TIMEOUT = 10.0
 WAIT_SECONDS = 20
@@ -38,7 +41,7 @@ WAIT_SECONDS = 20
 class Stopped(Exception):
     """Raised by Work.check(): 'cancel', 'pause', 'drain' or 'lease lost'."""
 
-    def __init__(self, reason):
+    def __init__(self, reason: str) -> None:
         super().__init__("stopped: " + reason)
         self.reason = reason
 
@@ -50,35 +53,35 @@ class Unreachable(Exception):
 class Work:
     """One attempt, as the handler sees it."""
 
-    def __init__(self, job, lease_id, ttl, sent_at):
+    def __init__(self, job: Dict[str, Any], lease_id: str, ttl: float, sent_at: float) -> None:
         self.job = job
-        self.payload = job["payload"]
+        self.payload: Any = job["payload"]
         self.lease_id = lease_id  # the fence: for whoever must refuse writes of a lost lease
         self.ttl = ttl
         self.deadline = sent_at + ttl - margin(ttl)
-        self.reason = None
+        self.reason: Optional[str] = None
         self.stopping = threading.Event()
         self.ended = threading.Event()
-        self.progress = None
-        self.message = None
+        self.progress: Optional[float] = None
+        self.message: Optional[str] = None
 
-    def check(self):
+    def check(self) -> None:
         """Call it often, and before everything that leaves a trace outside."""
         if time.monotonic() >= self.deadline:
             self.stop("lease lost")
         if self.stopping.is_set():
-            raise Stopped(self.reason)
+            raise Stopped(self.reason or "cancel")
 
-    def sleep(self, seconds):
+    def sleep(self, seconds: float) -> None:
         """Sleeps, but not past a wish to stop."""
         self.stopping.wait(max(0, min(seconds, self.deadline - time.monotonic())))
         self.check()
 
-    def report(self, progress, message=None):
+    def report(self, progress: float, message: Optional[str] = None) -> None:
         self.progress = min(1.0, max(0.0, progress))
         self.message = message
 
-    def stop(self, reason):
+    def stop(self, reason: str) -> None:
         # Nothing may be written any more once the lease is lost, whatever was asked before.
         if self.reason is None or reason == "lease lost":
             self.reason = reason
@@ -86,8 +89,11 @@ class Work:
 
 
 class Worker:
-    def __init__(self, url, key, queue, handler, worker_id=None, job_types=None, max_cost_units=None,
-                 capabilities=None, concurrency=1, ttl=30.0, drain_seconds=60.0, log=None):
+    def __init__(self, url: str, key: str, queue: str, handler: Callable[[Work], Any],
+                 worker_id: Optional[str] = None, job_types: Optional[Sequence[str]] = None,
+                 max_cost_units: Optional[int] = None, capabilities: Optional[Mapping[str, bool]] = None,
+                 concurrency: int = 1, ttl: float = 30.0, drain_seconds: float = 60.0,
+                 log: Optional[Callable[[str], None]] = None) -> None:
         self.url = urllib.parse.urlsplit(url)
         self.key = key
         self.queue = queue
@@ -99,13 +105,13 @@ class Worker:
         self.concurrency = concurrency
         self.ttl = ttl
         self.drain_seconds = drain_seconds
-        self.log = log or (lambda message: None)
+        self.log: Callable[[str], None] = log or (lambda message: None)
         self.draining = threading.Event()
-        self.running = set()
-        self.polling = set()
+        self.running: Set[Work] = set()
+        self.polling: Set[http.client.HTTPConnection] = set()
         self.lock = threading.Lock()
 
-    def run(self):
+    def run(self) -> None:
         """Works until SIGTERM or SIGINT, then drains."""
         for name in (signal.SIGTERM, signal.SIGINT):
             signal.signal(name, lambda *_: self.draining.set())
@@ -126,7 +132,7 @@ class Worker:
         for slot in slots:
             slot.join()
 
-    def _slot(self):
+    def _slot(self) -> None:
         failures = 0
         while not self.draining.is_set():
             try:
@@ -141,7 +147,7 @@ class Worker:
                 self.log("cannot work for now: %s" % error)
                 self.draining.wait(min(0.25 * 2 ** failures, 5.0) * random.uniform(0.5, 1.0))
 
-    def _claim(self):
+    def _claim(self) -> Optional[Dict[str, Any]]:
         status, body = self._post("/jobs/claim", {
             "addon_id": self.queue, "worker_id": self.worker_id, "accept_job_types": self.job_types,
             "max_cost_units": self.max_cost_units, "constraints_capabilities": self.capabilities,
@@ -150,9 +156,10 @@ class Worker:
             return None
         if status != 200:
             raise RuntimeError("claim refused: %s %s" % (status, body))
-        return body["job"]
+        job: Dict[str, Any] = body["job"]
+        return job
 
-    def _work(self, job):
+    def _work(self, job: Dict[str, Any]) -> None:
         try:  # a courtesy: whether the job is still ours shows when we ask for its lease
             self._post("/jobs/%s/status" % job["job_id"], {"state": "PREPARING", "worker_id": self.worker_id})
         except Unreachable:
@@ -174,7 +181,7 @@ class Worker:
                 self.running.discard(work)
             beating.join()
 
-    def _lease(self, job):
+    def _lease(self, job: Dict[str, Any]) -> Optional[Work]:
         while not self.draining.is_set():
             sent_at = time.monotonic()
             try:
@@ -202,7 +209,7 @@ class Worker:
         self._post("/jobs/%s/status" % job["job_id"], {"state": "QUEUED", "worker_id": self.worker_id})
         return None
 
-    def _beat(self, work):
+    def _beat(self, work: Work) -> None:
         wait = work.ttl / 3
         while not work.ended.wait(max(0, min(wait, work.deadline - time.monotonic()))):
             sent_at = time.monotonic()
@@ -222,10 +229,10 @@ class Worker:
             if body["job"]["cancel_requested"]:
                 work.stop(body["job"]["cancel_intent"])
 
-    def _attempt(self, work):
+    def _attempt(self, work: Work) -> Optional[Dict[str, Any]]:
         started = time.monotonic()
         try:
-            outcome = {"status": "SUCCEEDED", "result_data": self.handler(work)}
+            outcome: Dict[str, Any] = {"status": "SUCCEEDED", "result_data": self.handler(work)}
         except Stopped as stopped:
             outcome = {"status": "CANCELED", "error": str(stopped), "requeue": stopped.reason == "drain"}
         except Exception as error:
@@ -238,7 +245,7 @@ class Worker:
         outcome["metrics"] = {"runtime_ms": round((time.monotonic() - started) * 1000)}
         return outcome
 
-    def _release(self, work, outcome):
+    def _release(self, work: Work, outcome: Dict[str, Any]) -> None:
         body = dict(outcome, job_id=work.job["job_id"], worker_id=self.worker_id)
         while time.monotonic() < work.deadline:  # can be repeated: its first effect is its only one
             try:
@@ -250,9 +257,10 @@ class Worker:
                 time.sleep(0.25)
         self.log("the lease ran out before its release was answered")
 
-    def _post(self, path, body, timeout=REQUEST_TIMEOUT, polling=False):
+    def _post(self, path: str, body: Mapping[str, Any], timeout: float = REQUEST_TIMEOUT,
+              polling: bool = False) -> Tuple[int, Any]:
         kind = http.client.HTTPSConnection if self.url.scheme == "https" else http.client.HTTPConnection
-        connection = kind(self.url.hostname, self.url.port, timeout=max(0.001, timeout))
+        connection = kind(str(self.url.hostname), self.url.port, timeout=max(0.001, timeout))
         if polling:
             with self.lock:
                 self.polling.add(connection)
@@ -271,7 +279,7 @@ class Worker:
                 self.polling.discard(connection)
             connection.close()
 
-    def _hang_up(self):
+    def _hang_up(self) -> None:
         """Ends claims that wait for work: the server sees it and gives them nothing."""
         with self.lock:
             for connection in self.polling:
@@ -282,12 +290,12 @@ class Worker:
                         pass
 
 
-def margin(ttl):
+def margin(ttl: float) -> float:
     """Time to notice and to stop before another worker may have the job."""
     return min(2.0, ttl / 5)
 
 
-def count_seconds(work):
+def count_seconds(work: Work) -> Dict[str, Any]:
     """The example: counts, and posts a sign of life to payload["effects_url"] if there is one."""
     payload = work.payload or {}
     seconds = payload.get("seconds", 1)
@@ -296,7 +304,7 @@ def count_seconds(work):
         work.check()
         if payload.get("effects_url"):
             url = urllib.parse.urlsplit(payload["effects_url"])
-            connection = http.client.HTTPConnection(url.hostname, url.port, timeout=5)
+            connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=5)
             trace = json.dumps({"job_id": work.job["job_id"], "lease_id": work.lease_id})
             connection.request("POST", url.path, trace, {"Content-Type": "application/json"})
             connection.getresponse().read()

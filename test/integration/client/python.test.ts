@@ -1,0 +1,173 @@
+// The Python client against a real daemon, behind a connection that loses requests, answers and streams.
+import { spawn, spawnSync } from 'node:child_process';
+import { once } from 'node:events';
+import { createInterface } from 'node:readline';
+import { fileURLToPath } from 'node:url';
+import { describe, expect, it, onTestFinished } from 'vitest';
+import { LeaseholdClient } from '../../../server/client/client.ts';
+import { defineJob, z } from '../../../server/index.ts';
+import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
+import { startDaemon, useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { cycle, type FaultProxy, startFaultProxy } from '../../support/http/fault-proxy.ts';
+import { addTenant, useDatabase } from '../../support/postgres/database.ts';
+
+const context = useDatabase();
+const hasPython = spawnSync('python3', ['--version']).status === 0;
+const driver = fileURLToPath(new URL('../../support/http/run-python-client.py', import.meta.url));
+
+const echo = defineJob({ type: 'echo', run: ({ payload }) => payload });
+const double = defineJob({
+  type: 'double',
+  payload: z.object({ n: z.number() }),
+  run: ({ payload, log }) => {
+    log('doubling');
+    return payload.n * 2;
+  },
+});
+const failing = defineJob({
+  type: 'fails',
+  run: () => {
+    throw new Error('no paper');
+  },
+});
+const gate = { open: () => {} };
+/** Only the daemons of the restart run it. */
+const gated = defineJob({
+  type: 'gated',
+  run: () =>
+    new Promise<string>((resolve) => {
+      gate.open = () => resolve('through');
+    }),
+});
+
+const running = useDaemon(context, { handlers: [echo, double, failing], env: { STREAM_PING_SECONDS: '1' } });
+
+interface Python {
+  // biome-ignore lint/suspicious/noExplicitAny: whatever the expression comes to.
+  run(expression: string): Promise<any>;
+  proxy: FaultProxy;
+  direct: LeaseholdClient;
+}
+
+async function open(): Promise<Python> {
+  const { tenant } = await addTenant(context.db);
+  const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'python', scopes: [...scopes] });
+  const proxy = await startFaultProxy(running.daemon.url);
+  const env = { ...process.env, LEASEHOLD_URL: proxy.url, LEASEHOLD_KEY: text, PYTHONDONTWRITEBYTECODE: '1' };
+  const child = spawn('python3', [driver], { env, stdio: ['pipe', 'pipe', 'inherit'] });
+  const lines = createInterface({ input: child.stdout });
+  onTestFinished(async () => {
+    child.stdin.end();
+    child.kill('SIGKILL');
+    await once(child, 'close');
+  });
+  return {
+    proxy,
+    direct: new LeaseholdClient({ url: running.daemon.url, apiKey: text }),
+    async run(expression) {
+      const answer = once(lines, 'line');
+      child.stdin.write(`${JSON.stringify(expression)}\n`);
+      const { value, ...error } = JSON.parse(String((await answer)[0]));
+      return 'error' in error ? error : value;
+    },
+  };
+}
+
+describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
+  it('has the verbs of the API', async () => {
+    const { run, direct } = await open();
+    const job = await run(`client.jobs.wait(client.enqueue("double", {"n": 21}, target_id="m/1", priority="HIGH"))`);
+    expect(job).toMatchObject({ status: 'SUCCESS', result: 42, target_id: 'm/1', priority: 'HIGH' });
+    expect(await run(`[line["message"] for line in client.jobs.logs("${job.id}")]`)).toEqual(['doubling']);
+    expect(await run(`[event["type"] for event in client.jobs.events("${job.id}")]`)).toEqual([
+      'job.enqueued',
+      'job.started',
+      'job.completed',
+    ]);
+    expect(await run(`[job["id"] for job in client.jobs.list(status=["SUCCESS"], limit=1)]`)).toEqual([job.id]);
+    const failed = await run(`client.enqueue("fails", target_id="m/2").id`);
+    expect(await run(`client.jobs.wait("${failed}")`)).toMatchObject({ error: 'JobFailed' });
+    expect(await run(`client.jobs.why("${failed}")["reasons"][0]["code"]`)).toBe('HELD');
+    expect(await run(`client.hold_count()`)).toEqual({ paused: 0, error: 1 });
+    expect(await run(`client.jobs.resolve("${failed}", "by hand", author="ann")["result"]`)).toBe('by hand');
+    expect(await run(`client.targets.pause("m/1", reason="oil")["pause_reason"]`)).toBe('oil');
+    expect(await run(`[target["id"] for target in client.targets.list(paused=True)]`)).toEqual(['m/1']);
+    expect(await run(`client.targets.resume("m/1")["paused"]`)).toBe(false);
+    const schedule = await run(
+      `client.schedules.create("n", "0 3 * * *", {"type": "double", "payload": {"n": 1}})["id"]`,
+    );
+    expect(await run(`client.jobs.wait(client.schedules.run("${schedule}"))["result"]`)).toBe(2);
+    expect(await run(`client.schedules.delete("${schedule}")`)).toBeNull();
+    await run(`client.enqueue("double", {"n": 1}, run_at="2100-01-01T00:00:00Z").id`);
+    const operation = `client.operations.wait(client.operations.start("cancel", {"type": "double"})["id"])["done"]`;
+    expect(await run(operation)).toBe(1);
+    expect(await run(`client.enqueue("double", {"n": "x"})`)).toMatchObject({
+      error: 'Problem',
+      status: 400,
+      code: 'INVALID_FIELD',
+      errors: [{ field: 'payload.n' }],
+    });
+    expect((await direct.counts()).counts.CANCELED).toBe(1);
+  });
+
+  it('makes exactly one job per call behind a bad connection', async () => {
+    const { run, proxy, direct } = await open();
+    proxy.plan = cycle(
+      'dropRequest',
+      'none',
+      'dropAnswer',
+      'none',
+      'tooMany',
+      'none',
+      'cutAnswer',
+      'none',
+      'unavailable',
+      'none',
+    );
+    expect(new Set(await run('many(20)')).size).toBe(20);
+    expect(new Set(proxy.requests.map(({ idempotencyKey }) => idempotencyKey)).size).toBe(20);
+    const batch = `[r.id for r in client.enqueue_many([JobRequest("echo", {"n": n}) for n in range(1200)])]`;
+    expect(new Set(await run(batch)).size).toBe(1200);
+    expect((await direct.counts()).total).toBe(1220);
+    proxy.plan = () => 'dropAnswer';
+    const { id } = await direct.enqueue('echo', {}, { runAt: '2100-01-01T00:00:00Z' });
+    await direct.jobs.pause(id);
+    expect(await run(`client.jobs.resume("${id}")`)).toMatchObject({
+      error: 'ConnectionFailed',
+      may_have_happened: true,
+      attempts: 1,
+    });
+  });
+
+  it('yields every event once over streams that are cut', async () => {
+    const { run, proxy, direct } = await open();
+    expect(await run('follow()')).toBe(true);
+    const ids: string[] = [];
+    for (let n = 0; n < 20; n++) {
+      ids.push((await direct.enqueue(echo, { n }, { targetId: 'lane' })).id);
+      if (n % 4 === 0) proxy.cutAll();
+    }
+    const types = ['job.enqueued', 'job.started', 'job.completed'];
+    const all = ids.flatMap((id) => types.map((type) => `${id} ${type}`));
+    await eventually(async () => expect(await run('len(seen)')).toBeGreaterThanOrEqual(all.length));
+    expect((await run('seen')).toSorted()).toEqual(all.toSorted());
+    await run('streams[0].close()');
+  });
+
+  it('waits through a restart of the daemon', async () => {
+    const { run, proxy, direct } = await open();
+    const first = await startDaemon(context, { handlers: [gated] });
+    proxy.setTarget(first.url);
+    const id = await run(`client.enqueue("gated", on_drain="requeue").id`);
+    const waiting = run(`client.jobs.wait("${id}")["result"]`);
+    await eventually(() => expect(proxy.requests.some(({ path }) => path.includes('/stream?'))).toBe(true));
+    await first.stop(0);
+    proxy.cutAll();
+    proxy.setTarget((await startDaemon(context, { handlers: [gated] })).url);
+    await eventually(async () => expect((await direct.jobs.get(id)).status).toBe('RUNNING'));
+    gate.open();
+    expect(await waiting).toBe('through');
+  });
+});
