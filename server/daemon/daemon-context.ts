@@ -66,6 +66,11 @@ export class Lifecycle {
     this.#drainEndsAt = performance.now() + graceMs;
   }
 
+  /** Undefined while there is no drain. */
+  graceLeftMs(): number | undefined {
+    return this.isDraining ? Math.max(0, this.#drainEndsAt - performance.now()) : undefined;
+  }
+
   readiness(running: number): ReadinessState {
     const isStarting = this.state === 'starting';
     const graceLeftMs = Math.max(0, this.#drainEndsAt - performance.now());

@@ -72,6 +72,7 @@ export function createServices(context: DaemonContext): Services {
     types: () => (config.workerConcurrency === 0 ? [] : handlers.types()),
     running: () => workers.runningCount,
     draining: () => context.lifecycle.isDraining,
+    graceLeftMs: () => context.lifecycle.graceLeftMs(),
     onPeers: (hasPeers) => notifications.setPeers(hasPeers),
   });
   const serverMonitor = new ServerMonitor({

@@ -17,13 +17,15 @@ export interface DaemonRow {
   seconds_since_beat: number;
   /** `lost`: it crashed, or it cannot reach the database. */
   state: 'alive' | 'draining' | 'lost';
+  /** When the grace of its drain ends: what still runs then is paused or requeued. */
+  drain_ends_at: string | null;
   running: number;
   job_types: string[];
 }
 
 export async function listDaemons(db: Queryable): Promise<DaemonRow[]> {
   return db.query<DaemonRow>(
-    `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types,
+    `select id, incarnation, host, pid, version, started_at, last_beat_at, running, job_types, drain_ends_at,
             extract(epoch from now() - last_beat_at)::float8 as seconds_since_beat,
             case
               when last_beat_at < now() - $1::float8 * interval '1 second' then 'lost'

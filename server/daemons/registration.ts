@@ -18,6 +18,8 @@ export interface RegistrationOptions {
   types(): readonly string[];
   running(): number;
   draining(): boolean;
+  /** What is left of the grace of a drain. */
+  graceLeftMs?(): number | undefined;
   /** Called after each write: whether other daemons were alive lately. */
   onPeers?(hasPeers: boolean): void;
 }
@@ -72,14 +74,15 @@ export class DaemonRegistration implements Service {
     const state = this.#state();
     const [row] = await db.query<{ others: number }>(
       `with registered as (
-         insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types)
-         values ($1, $2, $3, $4, $5, $6, $7, $8)
+         insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types, drain_ends_at)
+         values ($1, $2, $3, $4, $5, $6, $7, $8, now() + $11::float8 * interval '1 millisecond')
          on conflict (id) do update set
            incarnation = excluded.incarnation,
            host = excluded.host,
            pid = excluded.pid,
            version = excluded.version,
            draining = excluded.draining,
+           drain_ends_at = excluded.drain_ends_at,
            running = excluded.running,
            job_types = excluded.job_types,
            last_beat_at = excluded.last_beat_at,
@@ -109,6 +112,7 @@ export class DaemonRegistration implements Service {
         state.types,
         mode === 'takeOver',
         liveSeconds,
+        this.#options.graceLeftMs?.() ?? null,
       ],
     );
     this.#options.onPeers?.(row?.others !== 0);

@@ -2,6 +2,7 @@
 import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
+import { operationIdOf } from './operation-id.ts';
 import type { RouteDefinition, RouteGroup } from './route.ts';
 
 const problemSchema = z
@@ -25,20 +26,42 @@ export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
   }
   return new OpenApiGeneratorV31(registry.definitions).generateDocument({
     openapi: '3.1.0',
-    info: { title: 'Leasehold', version, description: 'A multi-tenant job daemon on Postgres.' },
-    servers: [{ url: '/' }],
+    info: {
+      title: 'Leasehold',
+      version,
+      description: 'A multi-tenant job daemon on Postgres.',
+      license: { name: 'MIT', identifier: 'MIT' },
+    },
+    servers: [{ url: '/', description: 'The daemon that serves this document.' }],
+    tags: [...new Set(groups.map((group) => group.tag))].map((name) => ({ name, description: tagTexts[name] ?? name })),
   });
 }
+
+const tagTexts: Record<string, string> = {
+  Service: 'Is the daemon alive, is it ready, what does it measure.',
+  Administration: "Tenants, keys and daemons; with an operator's key.",
+  Keys: "The tenant's API keys.",
+  Session: 'Signing in to the dashboard.',
+  Events: 'The log of what happened, as pages and as a live stream.',
+  Jobs: 'Enqueue jobs, read them, act on them.',
+  Targets: 'Targets and their lanes: pause, resume, canary, labels.',
+  Operations: 'One action on many jobs.',
+  Scheduler: 'Remote workers: submit, claim, lease, report.',
+  Schedules: 'Jobs by the clock.',
+  Statistics: 'Counts, time series, and what needs a person.',
+  Webhooks: 'Deliveries of events to addresses.',
+};
 
 function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
   const { access, params, query, body } = definition;
   return {
+    operationId: operationIdOf(definition.method, definition.path),
     method: definition.method,
     path: definition.path,
     tags: [tag],
     summary: definition.summary,
     ...(definition.description ? { description: definition.description } : {}),
-    ...(access === 'public' ? {} : { security: [{ bearer: [] }, { apiKey: [] }], 'x-access': access }),
+    ...(access === 'public' ? { security: [] } : { security: [{ bearer: [] }, { apiKey: [] }], 'x-access': access }),
     request: {
       ...(params ? { params } : {}),
       ...(query ? { query } : {}),

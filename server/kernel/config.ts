@@ -197,6 +197,11 @@ export function configOf(values: Partial<Config>): Config {
   return loadConfig(env);
 }
 
+/** Whether a setting has its default, given or not. */
+export function isDefault(name: SettingName, config: Config): boolean {
+  return (config as Record<string, unknown>)[camel(name)] === settings[name].default;
+}
+
 function contradictions(config: Config): string[] {
   const violations: string[] = [];
   if (config.leaseSeconds < 2 * config.heartbeatIntervalSeconds) {

@@ -195,6 +195,50 @@ export async function readCapacitySnapshot(db: Queryable, schema: Schema): Promi
   };
 }
 
+/** One queue: what may run at once, what does, and what could start now if there were room. */
+export interface QueueUnits {
+  queue: string;
+  /** Null: no capacity of its own. */
+  total: number | null;
+  used: number;
+  requested: number;
+  /** Jobs that request them. */
+  waiting: number;
+  reserved: number;
+}
+
+// Per kind of waiting job; beyond this the numbers are a lower bound.
+const maxRequests = 20_000;
+
+/** Every queue with a capacity, a running job or a job that could start. */
+export async function readQueueUnits(db: Queryable, schema: Schema): Promise<QueueUnits[]> {
+  const capacities = await readCapacities(db, schema, null);
+  const used = await readUsedUnits(db, schema);
+  const requests = await db.query<{ queue: string; units: number; waiting: number }>(
+    `select queue, sum(cost_units)::float8 as units, count(*)::int as waiting from (
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote limit $1)
+       union all
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote limit $1)
+       union all
+       (select j.queue, j.cost_units from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
+          join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id
+         where l.state = 'ACTIVE' and l.kind = 'claim' and ${statusIn(claimedStatuses, 'j.status')} limit $1)) w
+      group by queue`,
+    [maxRequests],
+  );
+  const wanted = new Map(requests.map((row) => [row.queue, row]));
+  const bounds = new Map(capacities.filter(({ queue }) => queue !== '').map((row) => [row.queue, row]));
+  const queues = new Set([...bounds.keys(), ...used.keys(), ...wanted.keys()]);
+  return [...queues].sort().map((queue) => ({
+    queue,
+    total: bounds.get(queue)?.total ?? null,
+    used: used.get(queue) ?? 0,
+    requested: wanted.get(queue)?.units ?? 0,
+    waiting: wanted.get(queue)?.waiting ?? 0,
+    reserved: bounds.get(queue)?.reservation?.costUnits ?? 0,
+  }));
+}
+
 function sum(units: Iterable<number>): number {
   return [...units].reduce((all, one) => all + one, 0);
 }

@@ -6,6 +6,7 @@ import { readLog } from '../events/log/read-log.ts';
 import type { Job, JobError } from '../jobs/model/job.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { readSummaries } from '../jobs/read/read-jobs.ts';
+import { readZombies } from './zombies.ts';
 
 /** Holds are counted up to this; one more means "more than". */
 export const maxCounted = 10_000;
@@ -85,18 +86,49 @@ export interface FailedSchedule {
   message: string;
 }
 
-/** Of the last day, the latest failure of each schedule. */
+export interface LostWorker {
+  owner: string;
+  /** Attempts that were lost with it. */
+  attempts: number;
+  last_at: string;
+  last_job_id: string;
+}
+
+// Enough to see which workers are lost.
+const maxLost = 200;
+
+/** Of the last day: who went silent while holding leases. */
+export async function readLostWorkers(db: Queryable, schema: Schema): Promise<LostWorker[]> {
+  const lost = new Map<string, LostWorker>();
+  for (const { owner, at, jobId } of await readZombies(db, schema, maxLost)) {
+    const name = owner ?? 'unknown';
+    const known = lost.get(name);
+    if (known === undefined) lost.set(name, { owner: name, attempts: 1, last_at: at, last_job_id: jobId });
+    else known.attempts += 1;
+  }
+  return [...lost.values()];
+}
+
+/** Of the last day, the latest failure, or the latest missed runs, of each schedule. */
 export async function readFailedSchedules(db: Queryable, schema: Schema): Promise<FailedSchedule[]> {
   const [row] = await db.query<{ any: boolean; since: string }>(
     `select exists (select from ${schema}.schedules) as any, now() - interval '24 hours' as since`,
   );
   if (!row?.any) return [];
-  const { events } = await readLog(db, schema, { types: ['schedule.failed'], since: row.since, limit: 50 });
+  const { events } = await readLog(db, schema, {
+    types: ['schedule.failed', 'schedule.missed'],
+    since: row.since,
+    limit: 50,
+  });
   const latest = new Map<string, FailedSchedule>();
   for (const event of events) {
-    const { schedule_id: id, name, message } = (event.data ?? {}) as Record<string, string>;
+    const { schedule_id: id, name, message, missed } = (event.data ?? {}) as Record<string, string>;
     if (id === undefined || latest.has(id)) continue;
-    latest.set(id, { id, name: name ?? id, at: event.at, message: message ?? '' });
+    latest.set(id, { id, name: name ?? id, at: event.at, message: message ?? missedText(Number(missed)) });
   }
   return [...latest.values()];
+}
+
+function missedText(count: number): string {
+  return count === 1 ? 'It missed one run.' : `It missed ${count} runs.`;
 }

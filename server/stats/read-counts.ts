@@ -67,11 +67,19 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
  * index by queue: for a single queue the next ten thousand claimable jobs are read.
  */
 export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
+  const [row] = await db.query<{ age: number | null }>(
+    `select extract(epoch from now() - (${oldestRunAt(schema)}))::float8 as age`,
+    [allQueues, queue],
+  );
+  return Math.max(0, row?.age ?? 0);
+}
+
+/** SQL: since when the oldest job that could be taken waits; null if none. $1: the name for all queues, $2: the queue. */
+export function oldestRunAt(schema: Schema): string {
   const first = (condition: string) =>
     `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and ${condition} and priority = p.priority
         order by created_at, id limit 1)`;
-  const [row] = await db.query<{ age: number | null }>(
-    `with queues as (
+  return `with queues as (
        select queue from ${schema}.stat_minutes
         where minute = '${currentCountsKey}' and queue <> $1 and ($2 = $1 or queue = $2) and (deltas ->> 'QUEUED')::int > 0
         order by queue limit 100),
@@ -82,8 +90,5 @@ export async function readOldestSeconds(db: Queryable, schema: Schema, queue = a
                                  order by priority, created_at, id limit 10000) as f where f.queue = $2
        union all
        select ${first('remote and queue = q.queue')} from queues q cross join generate_series(0, 3) as p(priority))
-     select extract(epoch from now() - min(run_at))::float8 as age from oldest`,
-    [allQueues, queue],
-  );
-  return Math.max(0, row?.age ?? 0);
+     select min(run_at) from oldest`;
 }

@@ -7,6 +7,7 @@ import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { hasCodeSql } from '../jobs/model/job-errors.ts';
 import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
+import { oldestRunAt } from './read-counts.ts';
 
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
@@ -18,6 +19,7 @@ export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPer
       const minutes: Minutes = new Map();
       for (const group of groups) addGroup(minutes, group);
       await saveMinutes(tx, schema, minutes);
+      if (groups.length > 0) await sampleOldest(tx, schema);
     },
   });
 }
@@ -160,6 +162,20 @@ async function saveMinutes(tx: Queryable, schema: Schema, minutes: Minutes): Pro
             deltas jsonb, wait_buckets int[], run_buckets int[])
      on conflict (queue, minute) do update set ${[...counters, 'deltas', 'wait_buckets', 'run_buckets'].map((name) => `${name} = excluded.${name}`).join(', ')}`,
     [JSON.stringify(values)],
+  );
+}
+
+/**
+ * Notes since when the oldest claimable job waits. While nothing happens the oldest stays the oldest, so a chart can compute
+ * its age at any later time.
+ */
+async function sampleOldest(tx: Queryable, schema: Schema): Promise<void> {
+  await tx.query(
+    `with sample as (select date_trunc('minute', now()) as minute, coalesce((${oldestRunAt(schema)}), 'infinity') as oldest_at)
+     insert into ${schema}.stat_minutes (queue, minute, wait_buckets, run_buckets, oldest_at)
+     select $1, minute, '{}', '{}', oldest_at from sample where $2 = $1
+     on conflict (queue, minute) do update set oldest_at = excluded.oldest_at`,
+    [allQueues, allQueues],
   );
 }
 

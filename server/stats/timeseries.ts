@@ -20,6 +20,7 @@ export const metricNames = [
   'wait_p95',
   'run_p50',
   'run_p95',
+  'oldest_age',
 ] as const;
 /** @internal */
 export type MetricName = (typeof metricNames)[number];
@@ -62,11 +63,18 @@ export async function readTimeseries(db: Queryable, schema: Schema, request: Tim
   const queue = request.queue ?? allQueues;
   const level = levels[request.metric];
   const part = quantiles[request.metric];
+  if (request.metric === 'oldest_age' && queue !== allQueues) {
+    throw problem('INVALID_FIELD', 'query.queue: oldest_age is known of the whole tenant only', {
+      field: 'query.queue',
+    });
+  }
   const values = level
     ? await readLevels(db, schema, queue, frame, level)
     : part
       ? await readQuantiles(db, schema, queue, frame, part)
-      : await readCounters(db, schema, queue, frame, request.metric as CounterName);
+      : request.metric === 'oldest_age'
+        ? await readOldestAges(db, schema, queue, frame)
+        : await readCounters(db, schema, queue, frame, request.metric as CounterName);
   const points = values.map(({ at, value }) => ({ ts: `${new Date(at * 1000).toISOString().slice(0, 19)}Z`, value }));
   return { metric: request.metric, bucket: request.bucket, points };
 }
@@ -170,6 +178,25 @@ async function readQuantiles(
     [queue, frame.bucketSeconds, frame.points],
   );
   return rows.map((row) => ({ at: row.at, value: quantile(unpack(row), part.share) }));
+}
+
+/** At the end of each bucket: how long the oldest claimable job had waited, from the last sample before. */
+async function readOldestAges(db: Queryable, schema: Schema, queue: string, frame: Frame): Promise<Point[]> {
+  return db.query<Point & Record<string, unknown>>(
+    `with last as (select floor(extract(epoch from now()) / $2::float8) * $2::float8 as at),
+     buckets as (
+       select l.at - n * $2::float8 as at, least(to_timestamp(l.at - (n - 1) * $2::float8), now()) as ending
+         from last l cross join generate_series(0, $3::int - 1) as n)
+     select b.at::float8 as at,
+            coalesce(greatest(0, extract(epoch from b.ending - s.oldest_at)), 0)::float8 as value
+       from buckets b
+       left join lateral (
+         select m.oldest_at from ${schema}.stat_minutes m
+          where m.queue = $1 and m.minute < b.ending and m.minute > '-infinity' and m.oldest_at is not null
+          order by m.minute desc limit 1) s on s.oldest_at <> 'infinity'
+      order by b.at`,
+    [queue, frame.bucketSeconds, frame.points],
+  );
 }
 
 function unpack(row: { places?: number[] | null; counts: number[] | null }): Histogram {

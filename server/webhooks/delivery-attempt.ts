@@ -129,16 +129,19 @@ async function markDelivered(
 ): Promise<boolean> {
   const rows = await db.query(
     `with done as (
-       update ${schema}.webhook_deliveries
+       update ${schema}.webhook_deliveries d
           set state = 'delivered',
               last_status = $3,
               last_error = null,
               locked_until = null,
-              finished_at = now()
-        where id = $1
-          and attempts = $2
-          and state = 'pending'
-       returning id, job_id),
+              finished_at = now(),
+              tries = n.tries
+         from (${nextTries(schema, '$3::int', 'null::text')}) n
+        where n.id = d.id
+          and d.id = $1
+          and d.attempts = $2
+          and d.state = 'pending'
+       returning d.id, d.job_id),
      sent as (
        update ${schema}.jobs
           set webhook_sent = true,
@@ -172,16 +175,19 @@ async function finishUndelivered(
 ): Promise<boolean> {
   const rows = await db.query(
     `with done as (
-       update ${schema}.webhook_deliveries
+       update ${schema}.webhook_deliveries d
           set state = $4,
               last_status = $3,
               last_error = $7,
               locked_until = null,
-              finished_at = now()
-        where id = $1
-          and attempts = $2
-          and state = 'pending'
-       returning id, job_id),
+              finished_at = now(),
+              tries = n.tries
+         from (${nextTries(schema, '$3::int', '$7::text')}) n
+        where n.id = d.id
+          and d.id = $1
+          and d.attempts = $2
+          and d.state = 'pending'
+       returning d.id, d.job_id),
      recorded as (${insertDeliveryEvent(schema, 'job.webhook_failed')})
      select id from done`,
     [
@@ -217,18 +223,32 @@ async function scheduleRetry(
   status: number | null,
 ): Promise<boolean> {
   const rows = await db.query(
-    `update ${schema}.webhook_deliveries
+    `update ${schema}.webhook_deliveries d
         set last_status = $3,
             last_error = $4,
             locked_until = null,
-            next_at = now() + $5::float8 * interval '1 millisecond'
-      where id = $1
-        and attempts = $2
-        and state = 'pending'
-     returning id`,
+            tries = n.tries,
+            next_at = n.next_at
+       from (${nextTries(schema, '$3::int', '$4::text', `now() + $5::float8 * interval '1 millisecond'`)}) n
+      where n.id = d.id
+        and d.id = $1
+        and d.attempts = $2
+        and d.state = 'pending'
+     returning d.id`,
     [delivery.id, delivery.attempts, status, error, backoffMs(deliveryBackoff, delivery.attempts, Math.random())],
   );
   return rows.length > 0;
+}
+
+// What a person wants to see of a receiver that fails for hours.
+const maxTries = 20;
+
+/** The delivery $1 with this attempt behind its earlier ones, computed in a select: a cluster refuses now() in an update. */
+function nextTries(schema: Schema, status: string, error: string, nextAt = 'null::timestamptz'): string {
+  return `select id, ${nextAt} as next_at,
+                 (case when jsonb_array_length(tries) >= ${maxTries} then tries - 0 else tries end)
+                   || jsonb_build_array(jsonb_build_object('at', now(), 'status', ${status}, 'error', ${error})) as tries
+            from ${schema}.webhook_deliveries where id = $1`;
 }
 
 /** Disables pending deliveries for the same URL. Bounded: the others get a 410 of their own. */

@@ -15,12 +15,22 @@ const { body: _, lockedUntil: __, ...selection } = columnsOf(webhookDeliveries);
 /** All columns but the body and the lock. */
 const deliveryColumns = columnList(webhookDeliveries, selection);
 
-export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' | 'lockedUntil'> {
+export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' | 'lockedUntil' | 'tries'> {
   state: DeliveryState;
+  tries: DeliveryTry[];
+}
+
+export interface DeliveryTry {
+  at: string;
+  status: number | null;
+  error: string | null;
 }
 
 const byId = defineRead<{ id: string }>()(({ id }) =>
-  build.select(selection).from(webhookDeliveries).where(eq(webhookDeliveries.id, id)),
+  build
+    .select({ ...selection, body: webhookDeliveries.body })
+    .from(webhookDeliveries)
+    .where(eq(webhookDeliveries.id, id)),
 );
 const ofJob = defineRead<{ jobId: string; limit: number }>()(({ jobId, limit }) =>
   build
@@ -31,9 +41,14 @@ const ofJob = defineRead<{ jobId: string; limit: number }>()(({ jobId, limit }) 
     .limit(limit),
 );
 
-export async function findDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
+/** With the body that is sent. */
+export async function findDelivery(
+  db: Queryable,
+  schema: Schema,
+  id: string,
+): Promise<(Delivery & { body: unknown }) | undefined> {
   const [delivery] = await byId(db, schema, { id });
-  return delivery as Delivery | undefined;
+  return delivery as (Delivery & { body: unknown }) | undefined;
 }
 
 /** Of one job, in the order of its events. */

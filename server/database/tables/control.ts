@@ -57,6 +57,8 @@ export const daemons = control.table('daemons', {
   startedAt: at('started_at').notNull().defaultNow(),
   lastBeatAt: at('last_beat_at').notNull().defaultNow(),
   draining: boolean('draining').notNull().default(false),
+  /** When the grace of the drain ends. */
+  drainEndsAt: at('drain_ends_at'),
   running: integer('running').notNull().default(0),
   jobTypes: text('job_types').array().notNull().default(sql`'{}'::text[]`),
 });

@@ -115,6 +115,8 @@ export const webhookDeliveries = tenantTemplate.table(
     lockedUntil: at('locked_until'),
     lastStatus: integer('last_status'),
     lastError: text('last_error'),
+    /** The last attempts: `[{ at, status, error }]`. */
+    tries: jsonb('tries').notNull().default([]),
     createdAt: at('created_at').notNull().defaultNow(),
     finishedAt: at('finished_at'),
   },

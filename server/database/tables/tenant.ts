@@ -97,6 +97,8 @@ export const statMinutes = tenantTemplate.table(
     deltas: jsonb('deltas').notNull().default({}),
     waitBuckets: integer('wait_buckets').array().notNull(),
     runBuckets: integer('run_buckets').array().notNull(),
+    /** Of the whole tenant: since when the oldest claimable job waited, at the last roll-up in this minute; infinity: none. */
+    oldestAt: at('oldest_at'),
   },
   (t) => [
     // The minutes of one queue are adjacent: a chart reads a range, whatever the number of queues.

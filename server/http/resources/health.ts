@@ -92,6 +92,7 @@ const workerSchema = z
     last_beat_at: z.string(),
     seconds_since_beat: z.number(),
     state: z.enum(['alive', 'draining', 'lost']),
+    drain_ends_at: z.string().nullable().describe('When its drain pauses or requeues what still runs.'),
     running: z.int().describe('Jobs it was running at its last heartbeat.'),
     job_types: z.array(z.string()),
   })

@@ -11,11 +11,13 @@ import {
   readFailedSchedules,
   readFailingTypes,
   readHolds,
+  readLostWorkers,
   readWaitingBehind,
 } from '../../stats/attention.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
+import { readTenantWorkers } from '../../stats/workers.ts';
 import { readZombies, type Zombie } from '../../stats/zombies.ts';
 import { present } from '../present.ts';
 import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
@@ -76,7 +78,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     path: '/api/stats/timeseries',
     summary: 'One metric over time, one point per bucket',
     description:
-      'queued, running and leases_active are numbers at the end of each bucket; wait and run are seconds; all others count within the bucket.',
+      'queued, running and leases_active are numbers at the end of each bucket; wait, run and oldest_age are seconds; all others count within the bucket.',
     access: 'read',
     query: timeseriesQuery,
     answers: { 200: timeseriesSchema },
@@ -127,8 +129,40 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
       zombies: (await readZombies(db, tenant.schema, query.limit ?? 50)).map(zombieToApi),
     }),
   });
+  group.route({
+    method: 'get',
+    path: '/api/workers',
+    summary: "Who runs the tenant's jobs now, and which of them a drain will interrupt",
+    description: 'The end of a job is estimated from its progress; without progress it is not known.',
+    access: 'read',
+    answers: { 200: z.strictObject({ workers: z.array(tenantWorkerSchema) }) },
+    handle: async ({ tenant }) => ({ workers: await readTenantWorkers(db, tenant.schema) }),
+  });
   return group;
 }
+
+const isoTime = z.iso.datetime({ offset: true });
+const tenantWorkerSchema = z
+  .strictObject({
+    id: z.string().describe('`lease_owner` of its jobs.'),
+    kind: z.enum(['daemon', 'remote']),
+    running: z.int().describe('Jobs that its leases hold.'),
+    last_heartbeat_at: isoTime,
+    state: z.enum(['alive', 'draining', 'lost']).nullable().describe('Of daemons.'),
+    drain_ends_at: isoTime.nullable().describe('When the drain pauses or requeues what still runs.'),
+    draining_jobs: z.array(
+      z.strictObject({
+        job_id: z.uuid(),
+        type: z.string(),
+        target_id: z.string().nullable(),
+        started_at: isoTime,
+        progress: z.number().nullable(),
+        expected_at: isoTime.nullable().describe('When it ends if it continues at its pace.'),
+        misses_drain: z.boolean().nullable().describe('Null: it has reported no progress.'),
+      }),
+    ),
+  })
+  .meta({ id: 'TenantWorker' });
 
 function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
   return present(zombieSchema, zombie, { became_of: zombie.outcome });
@@ -161,6 +195,9 @@ const attentionSchema = z
       }),
     ),
     failed_schedules: z.array(z.strictObject({ id: z.string(), name: z.string(), at: time, message: z.string() })),
+    lost_workers: z
+      .array(z.strictObject({ owner: z.string(), attempts: z.int(), last_at: time, last_job_id: z.uuid() }))
+      .describe('Of the last day: who went silent while it held leases.'),
     disabled_webhooks: z.array(z.strictObject({ url: z.string(), deliveries: z.int(), since: time })),
   })
   .meta({ id: 'Attention' });
@@ -170,22 +207,24 @@ export function attentionRoutes({ db }: { db: Database }): RouteGroup {
   group.route({
     method: 'get',
     path: '/api/attention',
-    summary: 'What needs a person: holds, failing types, failed schedules, disabled webhooks',
+    summary: 'What needs a person: holds, failing types, failed and missed schedules, lost workers, disabled webhooks',
     access: 'read',
     answers: { 200: attentionSchema },
     handle: async ({ tenant }) => {
       const { schema } = tenant;
-      const [counts, newest, types, schedules, webhooks] = await Promise.all([
+      const [counts, newest, types, schedules, lost, webhooks] = await Promise.all([
         countHolds(db, schema),
         newestHolds(db, schema),
         readFailingTypes(db, schema),
         readFailedSchedules(db, schema),
+        readLostWorkers(db, schema),
         readDisabledAddresses(db, schema),
       ]);
       return {
         holds: { ...counts, newest },
         failing_types: types,
         failed_schedules: schedules,
+        lost_workers: lost,
         disabled_webhooks: webhooks,
       };
     },

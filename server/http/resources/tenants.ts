@@ -1,7 +1,9 @@
 // /api/admin/tenants: create, configure, suspend and delete tenants. Every change is logged with its author.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
+import type { Config } from '../../kernel/config.ts';
 import { deleteTenant, requestTenantDeletion } from '../../tenants/delete.ts';
+import { effectiveSettings } from '../../tenants/effective-settings.ts';
 import { createTenant } from '../../tenants/provision.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { type Tenant, tenantSettings, tenantStatuses } from '../../tenants/tenant.ts';
@@ -20,6 +22,7 @@ import { newKeySchema, newKeyToApi } from './keys.ts';
 
 interface AdminTenantDependencies {
   db: Database;
+  config: Config;
   registry: Pick<TenantRegistry, 'refresh'>;
 }
 
@@ -39,6 +42,16 @@ const tenantSchema = z
   })
   .meta({ id: 'Tenant' });
 
+const effectiveSchema = z
+  .strictObject({
+    name: z.string().describe('A part has a dot: `retention.event_days`.'),
+    description: z.string(),
+    value: z.unknown().describe('Null: no limit, or nothing.'),
+    source: z.enum(['tenant', 'environment', 'default']),
+    setting: z.string().nullable().describe('The setting of the daemon that applies where the tenant has none.'),
+  })
+  .meta({ id: 'EffectiveSetting' });
+
 const slugParams = z.strictObject({ slug: z.string().max(100) });
 const oneTenant = z.strictObject({ tenant: tenantSchema });
 
@@ -51,7 +64,7 @@ export function adminTenantRoutes(deps: AdminTenantDependencies): RouteGroup {
   return group;
 }
 
-function addReads(group: RouteGroup, { db }: AdminTenantDependencies): void {
+function addReads(group: RouteGroup, { db, config }: AdminTenantDependencies): void {
   group.route({
     method: 'get',
     path: '/api/admin/tenants',
@@ -77,6 +90,17 @@ function addReads(group: RouteGroup, { db }: AdminTenantDependencies): void {
     answers: { 200: oneTenant },
     problems: ['NOT_FOUND'],
     handle: async ({ params }) => ({ tenant: tenantToApi(await getTenant(db, params.slug)) }),
+  });
+  group.route({
+    method: 'get',
+    path: '/api/admin/tenants/{slug}/settings',
+    summary: 'What applies to a tenant, and where it comes from',
+    description: 'The environment is that of the daemon that answers.',
+    access: 'operator',
+    params: slugParams,
+    answers: { 200: z.strictObject({ settings: z.array(effectiveSchema) }) },
+    problems: ['NOT_FOUND'],
+    handle: async ({ params }) => ({ settings: effectiveSettings(await getTenant(db, params.slug), config) }),
   });
 }
 

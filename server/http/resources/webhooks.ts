@@ -39,10 +39,16 @@ const deliverySchema = z
     next_at: z.string().nullable().describe('When the next attempt is due; null if there is none.'),
     last_status: z.int().nullable(),
     last_error: z.string().nullable(),
+    tries: z
+      .array(z.strictObject({ at: z.string(), status: z.int().nullable(), error: z.string().nullable() }))
+      .describe('The last 20 attempts, oldest first.'),
     created_at: z.string(),
     finished_at: z.string().nullable(),
   })
   .meta({ id: 'WebhookDelivery' });
+const deliveryWithBody = deliverySchema
+  .extend({ body: z.unknown().describe('What is sent, as JSON.') })
+  .meta({ id: 'WebhookDeliveryWithBody' });
 const oneDelivery = z.strictObject({ delivery: deliverySchema });
 const secretsSchema = z.strictObject({
   secrets: z.array(z.string()).describe('Newest first; deliveries are signed with all of them.'),
@@ -80,15 +86,15 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
   group.route({
     method: 'get',
     path: '/api/webhooks/deliveries/{id}',
-    summary: 'Read one delivery',
+    summary: 'Read one delivery with its body',
     access: 'read',
     params: idParams,
-    answers: { 200: oneDelivery },
+    answers: { 200: z.strictObject({ delivery: deliveryWithBody }) },
     problems: ['NOT_FOUND'],
     handle: async ({ tenant, params }) => {
       const delivery = await findDelivery(db, tenant.schema, params.id);
       if (delivery === undefined) throw noDelivery();
-      return { delivery: deliveryToApi(delivery) };
+      return { delivery: { ...deliveryToApi(delivery), body: delivery.body } };
     },
   });
   group.route({

@@ -90,6 +90,7 @@ interface Phase {
 export interface Job extends JobSummary {
   payload: unknown;
   result: unknown;
+  checkpoint: unknown;
   phases: Phase[];
 }
 
@@ -148,6 +149,7 @@ export interface Attention {
   };
   failing_types: { type: string; count: number; last_job_id: string; last_at: string | null; error: JobError | null }[];
   failed_schedules: { id: string; name: string; at: string; message: string }[];
+  lost_workers: { owner: string; attempts: number; last_at: string; last_job_id: string }[];
   disabled_webhooks: { url: string; deliveries: number; since: string }[];
 }
 
@@ -227,6 +229,7 @@ export interface Delivery {
   next_at: string | null;
   last_status: number | null;
   last_error: string | null;
+  tries: { at: string; status: number | null; error: string | null }[];
   created_at: string;
   finished_at: string | null;
 }
@@ -240,6 +243,7 @@ export interface Daemon {
   last_beat_at: string;
   seconds_since_beat: number;
   state: 'alive' | 'draining' | 'lost';
+  drain_ends_at: string | null;
   running: number;
   job_types: string[];
 }

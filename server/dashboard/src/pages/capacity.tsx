@@ -16,11 +16,26 @@ interface Queues {
   queues: { queue: string; counts: Record<string, number> }[];
 }
 
+interface QueueUnits {
+  queue: string;
+  total: number | null;
+  used: number;
+  requested: number;
+  waiting: number;
+  reserved: number;
+}
+
 export function CapacityPage() {
   useTitle('Capacity');
   const on = (event: { to: string | null; from: string | null }) => event.to !== event.from;
   const snapshot = useQuery('capacity', (signal) => api<Snapshot>('/scheduler/stats/snapshot', { signal }), { on });
   const queues = useQuery('queues', (signal) => api<Queues>('/stats/queues?limit=200', { signal }), { on });
+  const units = useQuery(
+    'queue-units',
+    (signal) => api<{ queues: QueueUnits[] }>('/scheduler/stats/capacity', { signal }),
+    { on },
+  );
+  const unitsOf = (queue: string) => units.data?.queues.find((each) => each.queue === queue);
   return (
     <>
       <header class="page-head">
@@ -37,7 +52,7 @@ export function CapacityPage() {
           ) : (
             <div class="queue-grid">
               {data.queues.map(({ queue, counts }) => (
-                <QueueCard key={queue} queue={queue} counts={counts} />
+                <QueueCard key={queue} queue={queue} counts={counts} units={unitsOf(queue)} />
               ))}
             </div>
           )
@@ -76,6 +91,32 @@ function Meter({ snapshot: { capacity, jobs, leases } }: { snapshot: Snapshot })
   );
 }
 
+/** Used and requested units on one scale: what does not fit sticks out. */
+function UnitsBar({ units: { total, used, requested, reserved, waiting } }: { units: QueueUnits }) {
+  const scale = Math.max(total ?? 0, used + requested, 1);
+  const width = (value: number) => `${(value / scale) * 100}%`;
+  const bound = total === null ? 'no bound' : `of ${number(total)}`;
+  return (
+    <div class="units">
+      <p class="small">
+        <strong>{number(used)}</strong> {bound} used, <strong>{number(requested)}</strong> requested
+        {waiting > 0 && (
+          <span class="muted">
+            {' '}
+            by {number(waiting)} {waiting === 1 ? 'job' : 'jobs'}
+          </span>
+        )}
+        {reserved > 0 && <span class="muted">, {number(reserved)} kept for a waiting job</span>}
+      </p>
+      <div class="meter" role="img" aria-label={`${used} units used, ${requested} requested, ${bound}`}>
+        <span class="meter-used" style={{ width: width(used) }} />
+        <span class="meter-requested" style={{ width: width(requested) }} />
+        {total !== null && <span class="meter-bound" style={{ left: width(total) }} />}
+      </div>
+    </div>
+  );
+}
+
 const order = ['RUNNING', 'QUEUED', 'PENDING', 'PAUSED', 'ERROR'] as const;
 const tones: Record<(typeof order)[number], string> = {
   RUNNING: 'run',
@@ -85,7 +126,13 @@ const tones: Record<(typeof order)[number], string> = {
   ERROR: 'fail',
 };
 
-function QueueCard({ queue, counts }: { queue: string; counts: Record<string, number> }) {
+interface QueueCardProps {
+  queue: string;
+  counts: Record<string, number>;
+  units: QueueUnits | undefined;
+}
+
+function QueueCard({ queue, counts, units }: QueueCardProps) {
   const live = order.reduce((sum, status) => sum + (counts[status] ?? 0), 0);
   return (
     <article class="card">
@@ -101,6 +148,7 @@ function QueueCard({ queue, counts }: { queue: string; counts: Record<string, nu
           />
         ))}
       </div>
+      {units && <UnitsBar units={units} />}
       <dl class="mini">
         {order.map((status) => (
           <div key={status}>

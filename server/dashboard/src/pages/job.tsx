@@ -52,9 +52,10 @@ export function JobPage({ id }: { id: string }) {
           <section class="card">
             <Document label="Payload" value={data.payload} note="The payload is empty." />
             <Document label="Result" value={data.result} note="No result yet." />
+            {data.checkpoint !== null && <Document label="Checkpoint" value={data.checkpoint} />}
             {data.phases.some((phase) => phase.result !== null) && (
               <Document
-                label="Checkpoints"
+                label="Results of phases"
                 value={Object.fromEntries(
                   data.phases.filter((phase) => phase.result !== null).map((phase) => [phase.name, phase.result]),
                 )}
@@ -209,7 +210,7 @@ function Facts({ job }: { job: Job }) {
 function Relatives({ job }: { job: Job }) {
   const [open, setOpen] = useState(false);
   const children = useQuery(open ? `children:${job.id}` : undefined, (signal) =>
-    api<{ jobs: JobSummary[] }>(`/jobs${queryOf({ parent_id: job.id, limit: 50 })}`, { signal }),
+    api<{ jobs: JobSummary[] }>(`/jobs${queryOf(childrenOf(job))}`, { signal }),
   );
   return (
     <section class="card" aria-label="Related jobs">
@@ -247,6 +248,16 @@ function Relatives({ job }: { job: Job }) {
       )}
     </section>
   );
+}
+
+/** Only its own attempts enqueue children: the search is bounded by the time in which it ran. */
+function childrenOf(job: Job) {
+  return {
+    parent_id: job.id,
+    created_after: job.created_at,
+    created_before: job.finished_at ?? undefined,
+    limit: 50,
+  };
 }
 
 /** Retention removes jobs before their history. */

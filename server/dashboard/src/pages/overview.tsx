@@ -55,8 +55,9 @@ function Loadline({ attention }: { attention: Query<Attention> }) {
 }
 
 function AttentionView({ data, onChange }: { data: Attention; onChange: () => void }) {
-  const { holds, failing_types: types, failed_schedules: schedules, disabled_webhooks: webhooks } = data;
-  const others = types.length + schedules.length + webhooks.length > 0;
+  const { holds, failing_types: types, failed_schedules: schedules, lost_workers: lost } = data;
+  const webhooks = data.disabled_webhooks;
+  const others = types.length + schedules.length + lost.length + webhooks.length > 0;
   if (holds.newest.length === 0 && !others) {
     return (
       <Empty icon="resolve" title="Nothing waits for a person">
@@ -84,6 +85,7 @@ function AttentionView({ data, onChange }: { data: Attention; onChange: () => vo
       {others && (
         <aside class="stack" aria-label="Other problems">
           <FailingTypes types={types} onChange={onChange} />
+          <LostWorkers lost={lost} />
           <FailedSchedules schedules={schedules} />
           <DisabledWebhooks webhooks={webhooks} />
         </aside>
@@ -116,6 +118,11 @@ function FailingTypes({ types, onChange }: { types: Attention['failing_types']; 
                 last <Ago at={each.last_at} />
               </a>
             </p>
+            <p class="small">
+              <a href={hrefOf(`/jobs${queryOf({ status: 'ERROR', type: each.type })}`)}>
+                All {number(each.count)} in the list
+              </a>
+            </p>
             {may('control') && each.count > 1 && (
               <BulkButton
                 action="retry"
@@ -132,11 +139,35 @@ function FailingTypes({ types, onChange }: { types: Attention['failing_types']; 
   );
 }
 
+function LostWorkers({ lost }: { lost: Attention['lost_workers'] }) {
+  if (lost.length === 0) return null;
+  return (
+    <section class="card">
+      <h2>
+        <a href={hrefOf('/workers')}>Lost workers</a>
+      </h2>
+      <ul class="plain-list">
+        {lost.map((each) => (
+          <li key={each.owner}>
+            <strong class="clip">{each.owner}</strong>
+            <p class="small">
+              went silent with {each.attempts === 1 ? 'one attempt' : `${number(each.attempts)} attempts`},{' '}
+              <a class="muted" href={hrefOf(`/jobs/${each.last_job_id}`)}>
+                last <Ago at={each.last_at} />
+              </a>
+            </p>
+          </li>
+        ))}
+      </ul>
+    </section>
+  );
+}
+
 function FailedSchedules({ schedules }: { schedules: Attention['failed_schedules'] }) {
   if (schedules.length === 0) return null;
   return (
     <section class="card">
-      <h2>Schedules that failed</h2>
+      <h2>Schedules that failed or missed runs</h2>
       <ul class="plain-list">
         {schedules.map((each) => (
           <li key={each.id}>

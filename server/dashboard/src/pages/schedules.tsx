@@ -5,7 +5,7 @@ import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf, navigate } from '../data/router.ts';
 import { may } from '../data/session.ts';
-import type { Job, Schedule } from '../data/types.ts';
+import type { Job, LiveEvent, Schedule } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Icon } from '../parts/icons.tsx';
 import { toast } from '../parts/shell/toasts.tsx';
@@ -20,6 +20,13 @@ export function SchedulesPage() {
       on: (event) => event.type.startsWith('schedule.'),
     },
   );
+  const problems = useQuery(
+    'schedule-problems',
+    (signal) => api<{ events: LiveEvent[] }>('/events?type=schedule.missed,schedule.failed&limit=100', { signal }),
+    { on: (event) => event.type.startsWith('schedule.') },
+  );
+  const problemOf = (schedule: Schedule) =>
+    problems.data?.events.find((event) => event.data?.schedule_id === schedule.id);
   return (
     <>
       <header class="page-head">
@@ -37,7 +44,12 @@ export function SchedulesPage() {
           ) : (
             <div class="stack">
               {all.map((schedule) => (
-                <ScheduleCard key={schedule.id} schedule={schedule} onChange={schedules.refresh} />
+                <ScheduleCard
+                  key={schedule.id}
+                  schedule={schedule}
+                  problem={problemOf(schedule)}
+                  onChange={schedules.refresh}
+                />
               ))}
             </div>
           )
@@ -53,7 +65,30 @@ const missedTexts: Record<string, string> = {
   all: 'all missed runs are made up for',
 };
 
-function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: () => void }) {
+/** The last run that was missed or refused, from the log. */
+function ScheduleProblem({ event }: { event: LiveEvent | undefined }) {
+  if (event === undefined) return null;
+  const { missed, message } = (event.data ?? {}) as { missed?: number; message?: string };
+  return (
+    <p class={event.type === 'schedule.failed' ? 'note note-fail' : 'note note-hold'}>
+      <strong>
+        {event.type === 'schedule.failed'
+          ? 'Could not enqueue'
+          : `Missed ${missed === 1 ? 'one run' : `${missed ?? 'some'} runs`}`}
+      </strong>{' '}
+      <Ago at={event.at} />
+      {message && <>: {message}</>}
+    </p>
+  );
+}
+
+interface ScheduleCardProps {
+  schedule: Schedule;
+  problem: LiveEvent | undefined;
+  onChange: () => void;
+}
+
+function ScheduleCard({ schedule, problem, onChange }: ScheduleCardProps) {
   const act = async (verb: 'pause' | 'resume') => {
     await api(`/schedules/${enc(schedule.id)}/${verb}`, { method: 'POST' });
     toast(verb === 'pause' ? `Paused ${schedule.name}` : `Resumed ${schedule.name}`, {
@@ -103,6 +138,7 @@ function ScheduleCard({ schedule, onChange }: { schedule: Schedule; onChange: ()
           )}
         </div>
       </header>
+      <ScheduleProblem event={problem} />
       {schedule.paused ? (
         <p class="note note-hold">
           Paused by {schedule.paused_by} <Ago at={schedule.paused_at} />. It continues with the next time after it is

@@ -1,28 +1,27 @@
-// The settings of the chosen tenant: what is set, and what applies where nothing is.
-import { api, chosenTenant, enc } from '../data/api.ts';
+// The settings of the chosen tenant: what applies, where it comes from, and changing it.
+import { useState } from 'preact/hooks';
+import { ApiError, api, chosenTenant, enc } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
-import { isOperator } from '../data/session.ts';
-import type { Tenant } from '../data/types.ts';
+import { isOperator, isReadOnly } from '../data/session.ts';
+import { Dialog, DialogFoot, Field } from '../parts/dialog.tsx';
 import { Empty, Loaded } from '../parts/feedback.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 
-const known: { name: string; meaning: string; otherwise: string }[] = [
-  { name: 'concurrency', meaning: 'Jobs that one daemon runs at once', otherwise: 'TENANT_CONCURRENCY' },
-  { name: 'capacity_units', meaning: 'Cost units that may run at once', otherwise: 'no bound' },
-  { name: 'queue_capacity_units', meaning: 'The same, by queue', otherwise: 'no bound' },
-  { name: 'token_limit', meaning: 'Tokens that one job may use', otherwise: 'TOKEN_LIMIT' },
-  { name: 'max_queued', meaning: 'Most jobs that may wait', otherwise: 'no bound' },
-  { name: 'on_drain', meaning: 'What a drain does with jobs that outlast it', otherwise: 'pause' },
-  { name: 'remote_job_types', meaning: 'Types that remote workers may take', otherwise: 'none' },
-  { name: 'retention', meaning: 'How long finished jobs and events are kept', otherwise: 'the settings of the daemon' },
-  { name: 'webhook', meaning: 'Where events go when a job names no address', otherwise: 'nowhere' },
-];
+interface Setting {
+  name: string;
+  description: string;
+  value: unknown;
+  source: 'tenant' | 'environment' | 'default';
+  setting: string | null;
+}
 
 export function SettingsPage() {
   useTitle('Settings');
   const slug = chosenTenant.value;
-  const tenant = useQuery(isOperator() && slug ? `settings:${slug}` : undefined, (signal) =>
-    api<{ tenant: Tenant } | Tenant>(`/admin/tenants/${enc(slug ?? '')}`, { signal }),
+  const [edited, setEdited] = useState<Setting>();
+  const settings = useQuery(isOperator() && slug ? `settings:${slug}` : undefined, (signal) =>
+    api<{ settings: Setting[] }>(`/admin/tenants/${enc(slug ?? '')}/settings`, { signal }),
   );
   if (!isOperator()) return <Empty icon="lock" title="Settings need an operator's key" />;
   return (
@@ -30,33 +29,116 @@ export function SettingsPage() {
       <header class="page-head">
         <h1>Settings of {slug}</h1>
       </header>
-      <Loaded query={tenant}>
-        {(data) => {
-          const { settings } = 'tenant' in data ? data.tenant : data;
-          return (
-            <dl class="settings card">
-              {known.map(({ name, meaning, otherwise }) => (
-                <div key={name}>
-                  <dt>
-                    <code>{name}</code>
-                    <span class="muted small">{meaning}</span>
-                  </dt>
-                  <dd>
-                    {settings[name] === undefined ? (
-                      <span class="muted">not set: {otherwise} applies</span>
-                    ) : (
-                      <>
-                        <code>{JSON.stringify(settings[name])}</code> <span class="chip">set for this tenant</span>
-                      </>
-                    )}
-                  </dd>
-                </div>
-              ))}
-            </dl>
-          );
-        }}
+      <Loaded query={settings}>
+        {(data) => (
+          <dl class="settings card">
+            {data.settings.map((each) => (
+              <div key={each.name}>
+                <dt>
+                  <code>{each.name}</code>
+                  <span class="muted small">{each.description}</span>
+                </dt>
+                <dd>
+                  <span>
+                    <code>{shown(each.value)}</code> <Source setting={each} />
+                  </span>
+                  {!isReadOnly && (
+                    <button
+                      type="button"
+                      class="button button-quiet"
+                      aria-label={`Change ${each.name}`}
+                      onClick={() => setEdited(each)}
+                    >
+                      Change
+                    </button>
+                  )}
+                </dd>
+              </div>
+            ))}
+          </dl>
+        )}
       </Loaded>
-      <p class="muted small">Change them with PATCH /api/admin/tenants/{slug} or `leasehold tenants set`.</p>
+      {edited && slug && (
+        <SettingDialog
+          slug={slug}
+          setting={edited}
+          onClose={() => setEdited(undefined)}
+          onDone={() => {
+            setEdited(undefined);
+            settings.refresh();
+          }}
+        />
+      )}
     </>
   );
+}
+
+function shown(value: unknown): string {
+  return value === null || (Array.isArray(value) && value.length === 0) ? 'none' : JSON.stringify(value);
+}
+
+function Source({ setting: { source, setting } }: { setting: Setting }) {
+  if (source === 'tenant') return <span class="chip chip-own">set for this tenant</span>;
+  if (source === 'environment') return <span class="chip">{setting} of the daemon</span>;
+  return <span class="muted small">{setting === null ? 'default' : `default of ${setting}`}</span>;
+}
+
+interface SettingDialogProps {
+  slug: string;
+  setting: Setting;
+  onClose: () => void;
+  onDone: () => void;
+}
+
+function SettingDialog({ slug, setting, onClose, onDone }: SettingDialogProps) {
+  const [error, setError] = useState<string>();
+  const save = async (value: unknown) => {
+    try {
+      await api(`/admin/tenants/${enc(slug)}`, { method: 'PATCH', body: { settings: patchOf(setting.name, value) } });
+      toast(`Changed ${setting.name} of ${slug}`);
+      onDone();
+    } catch (problem) {
+      setError(problem instanceof ApiError ? problem.message : String(problem));
+    }
+  };
+  const submit = (event: SubmitEvent) => {
+    event.preventDefault();
+    const text = String(new FormData(event.target as HTMLFormElement).get('value') ?? '').trim();
+    const value = text === '' ? null : parse(text);
+    if (value === undefined) setError('This is not JSON: a text needs quotes.');
+    else void save(value);
+  };
+  return (
+    <Dialog title={`Change ${setting.name}`} onClose={onClose}>
+      <form onSubmit={submit}>
+        <p>{setting.description}</p>
+        <Field label="Value" hint="JSON: a number, a text in quotes, a list or an object. Empty: back to the default.">
+          <textarea
+            name="value"
+            rows={3}
+            class="mono"
+            spellcheck={false}
+            defaultValue={setting.source === 'tenant' ? JSON.stringify(setting.value) : ''}
+          />
+        </Field>
+        <DialogFoot error={error} onClose={onClose}>
+          Save
+        </DialogFoot>
+      </form>
+    </Dialog>
+  );
+}
+
+/** `retention.event_days` changes one part and leaves the others. */
+function patchOf(name: string, value: unknown): Record<string, unknown> {
+  const [first = '', second] = name.split('.');
+  return { [first]: second === undefined ? value : { [second]: value } };
+}
+
+function parse(text: string): unknown {
+  try {
+    return JSON.parse(text);
+  } catch {
+    return undefined;
+  }
 }

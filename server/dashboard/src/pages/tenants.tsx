@@ -1,13 +1,15 @@
 // For operators: all tenants, and the selection of one.
 import { useState } from 'preact/hooks';
-import { api, chosenTenant } from '../data/api.ts';
+import { report } from '../data/actions.ts';
+import { api, chosenTenant, enc } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { navigate } from '../data/router.ts';
-import { chooseTenant, isOperator } from '../data/session.ts';
+import { chooseTenant, isOperator, isReadOnly } from '../data/session.ts';
 import { useStore } from '../data/store.ts';
 import type { Tenant } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
+import { toast } from '../parts/shell/toasts.tsx';
 import { Ago } from '../parts/time.tsx';
 
 interface Page {
@@ -70,16 +72,19 @@ export function TenantsPage({ slug }: { slug: string | undefined }) {
                   <span class="muted small">
                     made <Ago at={tenant.created_at} />
                   </span>
-                  <button
-                    type="button"
-                    class="button"
-                    onClick={() => {
-                      chooseTenant(tenant.slug);
-                      navigate('/');
-                    }}
-                  >
-                    Look at it
-                  </button>
+                  <div class="actions">
+                    <button
+                      type="button"
+                      class="button"
+                      onClick={() => {
+                        chooseTenant(tenant.slug);
+                        navigate('/');
+                      }}
+                    >
+                      Look at it
+                    </button>
+                    {!isReadOnly && <StatusButton tenant={tenant} onDone={tenants.refresh} />}
+                  </div>
                 </li>
               ))}
             </ul>
@@ -87,5 +92,24 @@ export function TenantsPage({ slug }: { slug: string | undefined }) {
         }}
       </Loaded>
     </>
+  );
+}
+
+/** Suspending starts nothing new for the tenant, and can be undone at once. */
+function StatusButton({ tenant, onDone }: { tenant: Tenant; onDone: () => void }) {
+  if (tenant.status !== 'ACTIVE' && tenant.status !== 'SUSPENDED') return null;
+  const change = async (verb: 'suspend' | 'activate') => {
+    await api(`/admin/tenants/${enc(tenant.slug)}/${verb}`, { method: 'POST' });
+    toast(verb === 'suspend' ? `Suspended ${tenant.slug}: nothing is claimed` : `Activated ${tenant.slug}`, {
+      ...(verb === 'suspend' && { undo: () => void change('activate').catch(report) }),
+    });
+    onDone();
+  };
+  const verb = tenant.status === 'ACTIVE' ? 'suspend' : 'activate';
+  return (
+    <button type="button" class="button button-quiet" onClick={() => void change(verb).catch(report)}>
+      {verb === 'suspend' ? 'Suspend' : 'Activate'}
+      <span class="visually-hidden"> {tenant.slug}</span>
+    </button>
   );
 }

@@ -8,6 +8,7 @@ import { hrefOf, setSearch, usePlace } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { Delivery } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
+import { Document } from '../parts/json-tree.tsx';
 import { toast } from '../parts/shell/toasts.tsx';
 import { Ago } from '../parts/time.tsx';
 
@@ -82,6 +83,7 @@ export function WebhooksPage() {
 }
 
 function DeliveryRow({ delivery, onChange }: { delivery: Delivery; onChange: () => void }) {
+  const [open, setOpen] = useState(false);
   const resend = async () => {
     await api(`/webhooks/deliveries/${enc(delivery.id)}/resend`, { method: 'POST' });
     toast('Sent again, with a fresh set of tries');
@@ -119,6 +121,9 @@ function DeliveryRow({ delivery, onChange }: { delivery: Delivery; onChange: () 
       <span class="muted small">
         <Ago at={delivery.created_at} />
       </span>
+      <button type="button" class="button button-quiet" aria-expanded={open} onClick={() => setOpen(!open)}>
+        {open ? 'Fewer details' : 'Details'}
+      </button>
       {may('control') && (
         <div class="actions">
           <button type="button" class="button button-quiet" onClick={() => void resend().catch(report)}>
@@ -131,6 +136,31 @@ function DeliveryRow({ delivery, onChange }: { delivery: Delivery; onChange: () 
           )}
         </div>
       )}
+      {open && <DeliveryDetails delivery={delivery} />}
     </li>
+  );
+}
+
+/** Every attempt, and the body as it is sent. */
+function DeliveryDetails({ delivery }: { delivery: Delivery }) {
+  const whole = useQuery(`delivery:${delivery.id}:${delivery.attempts}`, (signal) =>
+    api<{ delivery: Delivery & { body: unknown } }>(`/webhooks/deliveries/${enc(delivery.id)}`, { signal }),
+  );
+  return (
+    <div class="delivery-details">
+      {delivery.tries.length === 0 ? (
+        <p class="muted small">It was not tried yet.</p>
+      ) : (
+        <ol class="tries" aria-label="Attempts">
+          {delivery.tries.map((each) => (
+            <li key={each.at} class="small">
+              <span class={each.error === null ? 'tone-done' : 'tone-fail'}>{each.status ?? 'no answer'}</span>{' '}
+              <Ago at={each.at} /> <span class="muted">{each.error ?? ''}</span>
+            </li>
+          ))}
+        </ol>
+      )}
+      <Loaded query={whole}>{(data) => <Document label="Body" value={data.delivery.body} />}</Loaded>
+    </div>
   );
 }

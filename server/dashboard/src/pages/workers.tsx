@@ -7,7 +7,7 @@ import { isOperator } from '../data/session.ts';
 import type { Daemon, JobSummary } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
 import { Progress, StatusMark } from '../parts/jobs/status.tsx';
-import { Ago, number, Since, span } from '../parts/time.tsx';
+import { Ago, number, Since, span, useNow } from '../parts/time.tsx';
 
 interface Zombie {
   job_id: string;
@@ -36,6 +36,7 @@ export function WorkersPage() {
         <h1>Workers</h1>
       </header>
       {isOperator() && <Daemons />}
+      <Drains />
       <section aria-label="Who holds leases">
         <h2 class="section-title">Who runs this tenant's jobs</h2>
         <Loaded query={running}>
@@ -83,6 +84,73 @@ export function WorkersPage() {
         </Loaded>
       </section>
     </>
+  );
+}
+
+interface TenantWorker {
+  id: string;
+  state: string | null;
+  drain_ends_at: string | null;
+  draining_jobs: {
+    job_id: string;
+    type: string;
+    target_id: string | null;
+    progress: number | null;
+    expected_at: string | null;
+    misses_drain: boolean | null;
+  }[];
+}
+
+/** Daemons that shut down while they run jobs of this tenant: how long they have, and what will not make it. */
+function Drains() {
+  const now = useNow();
+  const workers = useQuery('workers:drains', (signal) => api<{ workers: TenantWorker[] }>('/workers', { signal }), {
+    on: (event) => event.to !== event.from,
+    everyMs: 5000,
+  });
+  const draining = workers.data?.workers.filter((worker) => worker.drain_ends_at !== null) ?? [];
+  if (draining.length === 0) return null;
+  return (
+    <section aria-label="Drains">
+      <h2 class="section-title">Draining</h2>
+      <div class="stack">
+        {draining.map((worker) => {
+          const left = Math.max(0, Date.parse(worker.drain_ends_at ?? '') - now);
+          return (
+            <article key={worker.id} class="card worker worker-draining" aria-label={`Drain of ${worker.id}`}>
+              <header>
+                <h3 class="clip">{worker.id}</h3>
+                <span class="countdown" title="Then what still runs is paused or requeued">
+                  {left === 0 ? 'grace is over' : `${span(left)} left`}
+                </span>
+              </header>
+              <ul class="plain-list">
+                {worker.draining_jobs.map((job) => (
+                  <li key={job.job_id}>
+                    <a class="worker-job" href={hrefOf(`/jobs/${job.job_id}`)}>
+                      <code>{job.type}</code>
+                      <span class="muted small clip">{job.target_id ?? ''}</span>
+                      <DrainVerdict misses={job.misses_drain} expectedAt={job.expected_at} />
+                    </a>
+                    {job.progress !== null && <Progress value={job.progress} message={null} />}
+                  </li>
+                ))}
+              </ul>
+            </article>
+          );
+        })}
+      </div>
+    </section>
+  );
+}
+
+function DrainVerdict({ misses, expectedAt }: { misses: boolean | null; expectedAt: string | null }) {
+  if (misses === null) return <span class="muted small">no progress to estimate from</span>;
+  return (
+    <span class={misses ? 'tone-fail small' : 'tone-done small'}>
+      {misses ? 'will miss it: ' : 'ends in time: '}
+      <Ago at={expectedAt} />
+    </span>
   );
 }
 
@@ -163,6 +231,11 @@ function Daemons() {
                 </header>
                 <p class="small">
                   Runs {number(daemon.running)} jobs, heartbeat {span(daemon.seconds_since_beat * 1000)} ago
+                  {daemon.drain_ends_at && daemon.state === 'draining' && (
+                    <>
+                      , grace ends <Ago at={daemon.drain_ends_at} />
+                    </>
+                  )}
                 </p>
                 <p class="muted small">
                   {daemon.host}, pid {daemon.pid}, version {daemon.version}, up <Since at={daemon.started_at} />

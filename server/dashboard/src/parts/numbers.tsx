@@ -47,6 +47,12 @@ const plots: readonly PlotDefinition[] = [
     ],
   },
   {
+    title: 'Oldest claimable',
+    to: '/jobs?status=QUEUED',
+    unit: 'seconds',
+    lines: [{ metric: 'oldest_age', name: 'at most', tone: 'hold' }],
+  },
+  {
     title: 'Wait',
     to: '/jobs?status=QUEUED',
     unit: 'seconds',

@@ -106,7 +106,12 @@ export const jobSummarySchema = z
   .meta({ id: 'JobSummary' });
 
 export const jobSchema = jobSummarySchema
-  .extend({ payload: json, result: json, phases: z.array(phaseSchema) })
+  .extend({
+    payload: json,
+    result: json,
+    checkpoint: json.describe('What the handler last stored with `checkpoint`; null: nothing.'),
+    phases: z.array(phaseSchema),
+  })
   .meta({ id: 'Job' });
 
 export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof jobSchema> {
@@ -115,6 +120,7 @@ export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof job
     error: job.error,
     payload: job.payload,
     result: job.result ?? null,
+    checkpoint: job.checkpoint ?? null,
     phases: phases.map(phaseToApi),
   };
 }

@@ -1,7 +1,7 @@
 // /api/scheduler/stats: capacity, current counts and time series for remote workers.
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
-import { readCapacitySnapshot } from '../../../scheduler/capacity.ts';
+import { readCapacitySnapshot, readQueueUnits } from '../../../scheduler/capacity.ts';
 import { readSnapshot } from '../../../stats/read-counts.ts';
 import { rollUpNow } from '../../../stats/roll-up.ts';
 import { readTimeseries } from '../../../stats/timeseries.ts';
@@ -52,5 +52,24 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
       return readTimeseries(db, tenant.schema, query);
     },
   });
+  group.route({
+    method: 'get',
+    path: '/api/scheduler/stats/capacity',
+    summary: 'Cost units of each queue: used, and requested by jobs that could start',
+    access: 'read',
+    answers: { 200: z.strictObject({ queues: z.array(queueUnitsSchema) }) },
+    handle: async ({ tenant }) => ({ queues: await readQueueUnits(db, tenant.schema) }),
+  });
   return group;
 }
+
+const queueUnitsSchema = z
+  .strictObject({
+    queue: z.string(),
+    total: z.int().nullable().describe('Null: the queue has no capacity of its own.'),
+    used: z.number(),
+    requested: z.number().describe('Of jobs that could start now if there were room.'),
+    waiting: z.int().describe('How many jobs request them.'),
+    reserved: z.int().describe('Units kept for a waiting job.'),
+  })
+  .meta({ id: 'QueueUnits' });

@@ -1,0 +1,1 @@
+ALTER TABLE "leasehold"."daemons" ADD COLUMN "drain_ends_at" timestamp with time zone;

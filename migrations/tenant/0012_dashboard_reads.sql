@@ -1,0 +1,2 @@
+ALTER TABLE "tenant_template"."stat_minutes" ADD COLUMN "oldest_at" timestamp with time zone;--> statement-breakpoint
+ALTER TABLE "tenant_template"."webhook_deliveries" ADD COLUMN "tries" jsonb DEFAULT '[]'::jsonb NOT NULL;

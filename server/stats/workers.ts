@@ -1,0 +1,73 @@
+// Who runs the jobs of a tenant: daemons and remote workers with active leases, and which of their jobs a drain will
+// interrupt, estimated from their progress.
+import { listDaemons } from '../daemons/live-daemons.ts';
+import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+
+export interface TenantWorker {
+  id: string;
+  kind: 'daemon' | 'remote';
+  running: number;
+  last_heartbeat_at: string;
+  /** Of daemons. */
+  state: 'alive' | 'draining' | 'lost' | null;
+  drain_ends_at: string | null;
+  /** Of a daemon that drains: its jobs, those that will miss the end first. */
+  draining_jobs: DrainingJob[];
+}
+
+export interface DrainingJob {
+  job_id: string;
+  type: string;
+  target_id: string | null;
+  started_at: string;
+  progress: number | null;
+  /** Null: it has reported no progress to estimate from. */
+  expected_at: string | null;
+  misses_drain: boolean | null;
+}
+
+// A tenant has fewer leases than this in practice; the page shows a screen of them.
+const maxLeases = 2000;
+const maxDrainingJobs = 100;
+
+export async function readTenantWorkers(db: Queryable, schema: Schema): Promise<TenantWorker[]> {
+  const rows = await db.query<{ owner: string; remote: boolean; running: number; heartbeat: string }>(
+    `select owner, bool_or(kind <> 'local') as remote, sum(cardinality(job_ids))::int as running,
+            max(last_heartbeat_at) as heartbeat
+       from (select owner, kind, job_ids, last_heartbeat_at from ${schema}.leases where state = 'ACTIVE' limit $1) l
+      group by owner order by owner`,
+    [maxLeases],
+  );
+  const daemons = new Map((await listDaemons(db)).map((daemon) => [daemon.id, daemon]));
+  return Promise.all(
+    rows.map(async ({ owner, remote, running, heartbeat }) => {
+      const daemon = remote ? undefined : daemons.get(owner);
+      const endsAt = daemon?.state === 'draining' ? daemon.drain_ends_at : null;
+      return {
+        id: owner,
+        kind: remote ? ('remote' as const) : ('daemon' as const),
+        running,
+        last_heartbeat_at: heartbeat,
+        state: daemon?.state ?? null,
+        drain_ends_at: endsAt,
+        draining_jobs: endsAt === null ? [] : await readDrainingJobs(db, schema, owner, endsAt),
+      };
+    }),
+  );
+}
+
+/** A job whose progress has gone from 0 to 40 % in two minutes is expected to need three more. */
+async function readDrainingJobs(db: Queryable, schema: Schema, owner: string, endsAt: string): Promise<DrainingJob[]> {
+  return db.query<DrainingJob & Record<string, unknown>>(
+    `with held as (
+       select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' and owner = $1 limit $3),
+     running as (
+       select j.id, j.type, j.target_id, j.started_at, j.progress,
+              case when j.progress > 0 then j.started_at + (now() - j.started_at) * (100 / least(j.progress, 100)) end as expected_at
+         from held h join ${schema}.jobs j on j.id = h.id where j.status = 'RUNNING' and j.lease_owner = $1)
+     select id as job_id, type, target_id, started_at, progress, expected_at, expected_at > $2::timestamptz as misses_drain
+       from running order by misses_drain desc nulls last, expected_at desc, id`,
+    [owner, endsAt, maxDrainingJobs],
+  );
+}
