@@ -20,6 +20,7 @@ const pagePaths = [
   '/tenants{/*rest}',
   '/keys',
   '/settings',
+  '/docs',
 ];
 
 const policy = [

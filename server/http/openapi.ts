@@ -91,6 +91,8 @@ function problemsOf(definition: RouteDefinition): RouteConfig['responses'] {
   if (definition.body)
     for (const code of ['INVALID_JSON', 'PAYLOAD_TOO_LARGE', 'UNSUPPORTED_MEDIA_TYPE'] as const) codes.add(code);
   if (definition.access !== 'public') for (const code of ['UNAUTHORIZED', 'FORBIDDEN'] as const) codes.add(code);
+  // Every path refuses other methods.
+  if (codes.size === 0) codes.add('METHOD_NOT_ALLOWED');
   const byStatus = new Map<number, ProblemCode[]>();
   for (const code of codes) {
     const { httpStatus } = problem(code, '');

@@ -1,8 +1,9 @@
 // Which page is shown, and who sees it.
-import { useEffect } from 'preact/hooks';
+import type { ComponentType } from 'preact';
+import { useEffect, useState } from 'preact/hooks';
 import { chosenTenant, sessionEnded } from './data/api.ts';
 import { useHoldCount } from './data/holds.ts';
-import { useClickNavigation, usePlace } from './data/router.ts';
+import { hrefOf, useClickNavigation, usePlace } from './data/router.ts';
 import { readSession, session } from './data/session.ts';
 import { useStore } from './data/store.ts';
 import { CapacityPage } from './pages/capacity.tsx';
@@ -20,7 +21,7 @@ import { TargetsPage } from './pages/targets.tsx';
 import { TenantsPage } from './pages/tenants.tsx';
 import { WebhooksPage } from './pages/webhooks.tsx';
 import { WorkersPage } from './pages/workers.tsx';
-import { Empty } from './parts/feedback.tsx';
+import { Empty, Waiting } from './parts/feedback.tsx';
 import { Palette } from './parts/shell/palette.tsx';
 import { Shell } from './parts/shell/shell.tsx';
 import { Toasts } from './parts/shell/toasts.tsx';
@@ -29,6 +30,7 @@ export function App() {
   const now = useStore(session);
   const ended = useStore(sessionEnded);
   const tenant = useStore(chosenTenant);
+  const { path } = usePlace();
   useEffect(() => {
     // The link in the terminal brings its token behind `#`, which no server and no log sees.
     if (location.pathname.endsWith('/sign-in') && location.hash.length > 1) session.set('nobody');
@@ -39,6 +41,8 @@ export function App() {
   const ready = typeof now !== 'string' && (!now.operator || tenant !== undefined);
   useHoldCount(ready && !ended);
   if (now === 'unknown') return null;
+  // The description of the API is public; sending requests from it is not.
+  if (now === 'nobody' && path === '/docs') return <PublicDocs />;
   if (now === 'nobody' || ended) return <SignInPage ended={ended} />;
   return (
     <>
@@ -55,6 +59,7 @@ function Page({ ready }: { ready: boolean }) {
   const { path } = usePlace();
   const [first = '', second, ...more] = path.slice(1).split('/');
   const id = second === undefined ? undefined : decode([second, ...more].join('/'));
+  if (first === 'docs') return <Docs />;
   if (first === 'tenants' || !ready) return <TenantsPage slug={first === 'tenants' ? id : undefined} />;
   switch (first) {
     case '':
@@ -89,6 +94,24 @@ function Page({ ready }: { ready: boolean }) {
         </Empty>
       );
   }
+}
+
+/** Loaded when somebody looks at it: the first page stays small. */
+function Docs() {
+  const [Loaded, setLoaded] = useState<{ page: ComponentType }>();
+  useEffect(() => void import('./pages/docs.tsx').then(({ default: page }) => setLoaded({ page })), []);
+  return Loaded === undefined ? <Waiting rows={8} /> : <Loaded.page />;
+}
+
+function PublicDocs() {
+  return (
+    <main id="main" class="main main-alone">
+      <p>
+        <a href={hrefOf('/')}>Sign in to Leasehold</a>
+      </p>
+      <Docs />
+    </main>
+  );
 }
 
 function decode(text: string): string {

@@ -5,6 +5,7 @@ import './styles/shell.css';
 import './styles/parts.css';
 import './styles/lanes.css';
 import './styles/pages.css';
+import './styles/docs.css';
 import { App } from './app.tsx';
 import { watchHistory } from './data/router.ts';
 import { applyTheme } from './data/theme.ts';

@@ -1,5 +1,6 @@
 // The public API as one document: a change of a route, a field or an error code shows up as a diff of openapi.json.
 // After an intended change run this test with `-u`.
+import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { expect, test } from 'vitest';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { useDatabase } from '../../support/postgres/database.ts';
@@ -12,6 +13,14 @@ test('GET /openapi.json is the document kept in test/snapshots/openapi.json', as
   expect(response.status).toBe(200);
   const document = sorted(await response.json());
   await expect(`${JSON.stringify(document, null, 1)}\n`).toMatchFileSnapshot('../../snapshots/openapi.json');
+});
+
+test('the document passes the recommended rules of redocly, warnings included', async () => {
+  const daemon = await startDaemon(database);
+  const source = await (await fetch(`${daemon.url}/openapi.json`)).text();
+  const config = await createConfig({ extends: ['recommended'] });
+  const problems = await lintFromString({ source, config });
+  expect(problems.map((each) => `${each.ruleId}: ${each.message} ${each.location[0]?.pointer}`)).toEqual([]);
 });
 
 /** Paths, components and their fields by name: the order in which routes are registered is not part of the API. */

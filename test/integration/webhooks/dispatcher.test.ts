@@ -157,6 +157,7 @@ test('is tried again after a failure, then given up; a person can have it resent
   expect(new Set(of('/broken').map((r) => r.headers['webhook-id'])).size).toBe(1);
   const [delivery] = await deliveriesOf(job);
   expect(delivery).toMatchObject({ state: 'failed', attempts: 3, lastStatus: 500 });
+  expect(delivery?.tries.map((each) => each.status)).toEqual([500, 500, 500]);
   expect(await eventTypes(context, job)).toContain('job.webhook_failed');
   expect((await reread(context, job)).webhookSent).toBe(false);
   receiver.on('/broken', answer(200));

@@ -21,7 +21,7 @@ export function useClickNavigation(event: MouseEvent): void {
 
 /** What the daemon serves beside the page. */
 function isNotPage(path: string): boolean {
-  return /^(api|docs|assets|openapi\.json|metrics|livez|readyz)(\/|$)/.test(path.slice(base.length));
+  return /^(api|assets|openapi\.json|metrics|livez|readyz)(\/|$)/.test(path.slice(base.length));
 }
 
 export function navigate(to: string, options: { replace?: boolean } = {}): void {

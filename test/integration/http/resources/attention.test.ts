@@ -36,15 +36,18 @@ describe('GET /api/attention', () => {
     await finish(control, await claimOne('need.help'), failing);
     const { status, body } = await control.get('/api/attention');
     expect(status).toBe(200);
-    expect(body.holds).toMatchObject({ error: 1, paused: 0 });
-    expect(body.holds.newest[0]).toMatchObject({
+    const counts = (await control.get('/api/attention/count')).body;
+    expect(body.holds).toMatchObject(counts);
+    expect(counts.error).toBeGreaterThan(0);
+    const hold = body.holds.newest.find((each: { job: { id: string } }) => each.job.id === first?.id);
+    expect(hold).toMatchObject({
       job: { id: first?.id, target_id: 'n1', error: { message: 'broken', stack: expect.stringContaining('at here') } },
       waiting: 2,
       oldest_waiting_at: expect.any(String),
     });
-    expect(body.failing_types).toMatchObject([{ type: 'need.help', count: 1, last_job_id: first?.id }]);
-    expect(body.failing_types[0].error).not.toHaveProperty('stack');
-    expect((await control.get('/api/attention/count')).body).toEqual({ paused: 0, error: 1 });
+    const failed = body.failing_types.find((each: { type: string }) => each.type === 'need.help');
+    expect(failed).toMatchObject({ count: 1, last_job_id: first?.id });
+    expect(failed.error).not.toHaveProperty('stack');
   });
 
   it('names lost workers, and schedules that failed or missed runs', async () => {

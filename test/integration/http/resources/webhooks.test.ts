@@ -30,7 +30,9 @@ test('deliveries are listed, read, resent, and foreign ones are unknown', async 
   const [delivery] = list.body.deliveries;
   expect(delivery.event_id).toMatch(/^\d+$/);
   expect((await get(`/api/jobs/${job.id}/deliveries`)).body.deliveries).toEqual([delivery]);
-  expect((await get(`/api/webhooks/deliveries/${delivery.id}`)).body.delivery).toEqual(delivery);
+  const { body, ...shown } = (await get(`/api/webhooks/deliveries/${delivery.id}`)).body.delivery;
+  expect(shown).toEqual(delivery);
+  expect(body).toMatchObject({ type: 'job.completed', data: { job_id: job.id } });
   expect((await get('/api/webhooks/deliveries?state=failed')).body.deliveries).toEqual([]);
   expect((await get('/api/webhooks/deliveries?state=nope')).status).toBe(400);
   const path = `/api/webhooks/deliveries/${delivery.id}/resend`;

@@ -22,4 +22,5 @@ export const entries: readonly NavEntry[] = [
   { to: '/keys', label: 'Keys', icon: 'keys', shown: () => may('admin') },
   { to: '/settings', label: 'Settings', icon: 'settings', shown: isOperator },
   { to: '/tenants', label: 'Tenants', icon: 'tenants', shown: isOperator },
+  { to: '/docs', label: 'API', icon: 'api' },
 ];

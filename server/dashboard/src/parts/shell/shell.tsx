@@ -22,9 +22,9 @@ export function Shell({ children }: { children: ComponentChildren }) {
   const [menu, setMenu] = useState(false);
   return (
     <div class="shell">
-      <a class="skip-link" href="#main">
+      <button type="button" class="skip-link" onClick={skipToContent}>
         Skip to content
-      </a>
+      </button>
       <header class="top">
         <a class="brand" href={hrefOf('/')}>
           <Mark /> <span>Leasehold</span>
@@ -66,6 +66,11 @@ export function Shell({ children }: { children: ComponentChildren }) {
       </nav>
     </div>
   );
+}
+
+/** No link: a fragment alone would be resolved against <base>, which is another page. */
+function skipToContent(): void {
+  document.getElementById('main')?.focus();
 }
 
 function NavLinks() {
