@@ -1,15 +1,8 @@
 // Leasehold as an adapter of the comparison harness: one file, the same seven methods as its peers.
-// Runs the built daemon (dist/) at its defaults: durable, events on, history kept.
-import { randomBytes } from 'node:crypto';
-import { Daemon } from '../../dist/daemon/daemon.js';
-import { Database } from '../../dist/database/database.js';
-import { migrateControl } from '../../dist/database/migrations/migrate.js';
-import { enqueue } from '../../dist/jobs/enqueue/enqueue.js';
-import { EnqueueGroupCommit } from '../../dist/jobs/enqueue/group-commit.js';
-import { loadConfig } from '../../dist/kernel/config.js';
-import { createLogger } from '../../dist/kernel/logger.js';
-import { createTenant } from '../../dist/tenants/provision.js';
-import { HandlerRegistry } from '../../dist/worker/handlers/handler-registry.js';
+// Uses the built package as a program that embeds it does, at its defaults: durable, events on, history kept.
+import { defineJob } from 'leasehold';
+import { createLeasehold } from 'leasehold/server';
+import pg from 'pg';
 
 const url = process.env.BENCH_URL ?? `postgres://postgres:x@127.0.0.1:54400/${process.env.BENCH_DB ?? 'postgres'}`;
 
@@ -21,86 +14,84 @@ export const meta = {
 };
 
 /** `default` has no settings: what a user gets. */
-export const variants = { default: { env: {} } };
+export const variants = { default: { settings: {} } };
+
+const logger = process.env.BENCH_LOG === undefined ? false : console;
+// What enqueues before a worker is started, or without one.
+const anyNoop = defineJob({ type: 'noop', run: () => {} });
 
 export async function open(variant, { schema = 'bench', shared = {} } = {}) {
-  const logger = createLogger(process.env.BENCH_LOG ?? 'silent');
-  const connect = () => new Database({ url, poolMax: 10, logger });
-  shared.db ??= connect();
-  shared.group ??= new EnqueueGroupCommit(shared.db);
+  const slug = schema.replace(/^tenant_/, '');
+  const tables = `"tenant_${slug}"`;
+  shared.reader ??= new pg.Pool({ connectionString: url, max: 2 });
+  shared.sender ??= await createLeasehold({ databaseUrl: url, jobs: [anyNoop], logger });
   shared.open = (shared.open ?? 0) + 1;
-  const { db } = shared;
-  let tenant;
-  const toJob = (item) => ({ type: 'noop', payload: item, targetId: item.key });
+  const { reader } = shared;
+  const toItem = (item) => ({ job: 'noop', payload: item, targetId: item.key });
   return {
     // What an operator does, with a connection of its own: the server counts what it did when it ends.
     async reset() {
-      const operator = connect();
+      const operator = await createLeasehold({ databaseUrl: url, logger });
       if (!shared.migrated) {
-        await dropEverything(operator);
-        await migrateControl(operator, logger);
+        await dropEverything();
+        await operator.migrate();
         shared.migrated = true;
       }
-      tenant = (await createTenant(operator, { slug: schema })).tenant;
-      await operator.close();
+      await operator.tenants.create(slug);
+      await operator.stop();
     },
-    enqueueBulk: (items) => enqueue(db, tenant.schema, items.map(toJob), 'bench'),
-    enqueueOne: (item) =>
-      shared.daemon
-        ? shared.daemon.enqueue(tenant, [toJob(item)], 'bench')
-        : shared.group.enqueue(tenant.schema, [toJob(item)], 'bench'),
+    enqueueBulk: (items) => shared.sender.enqueueMany(slug, items.map(toItem)),
+    enqueueOne: (item) => (shared.worker ?? shared.sender).enqueue(slug, 'noop', item, { targetId: item.key }),
     async startWorker({ concurrency, handler }) {
-      shared.daemon ??= await startDaemon(variant, concurrency, handler, logger);
-      await shared.daemon.registry.refresh();
+      shared.worker ??= await startWorker(variant, concurrency, handler);
       return {
         stop: async () => {
-          await shared.daemon?.stop(1000);
-          shared.daemon = undefined;
+          await shared.worker?.stop({ graceSeconds: 1 });
+          shared.worker = undefined;
         },
       };
     },
     async pending() {
       // In the order of the claim: with figures from before the drain the planner would read the whole table.
-      const [row] = await db.query(
-        `select (select id from ${tenant.schema}.jobs where status = 'QUEUED' and lane_head and not remote
+      const { rows } = await reader.query(
+        `select (select id from ${tables}.jobs where status = 'QUEUED' and lane_head and not remote
                   order by priority, created_at, id limit 1) is not null
-             or exists (select 1 from ${tenant.schema}.leases where state = 'ACTIVE') as pending`,
+             or exists (select 1 from ${tables}.leases where state = 'ACTIVE') as pending`,
       );
-      return row.pending;
+      return rows[0].pending;
     },
     // The head of each key fails, as a handler's error would leave it: all behind it wait for a person.
     block: (keys) =>
-      db.query(
-        `update ${tenant.schema}.jobs set status = 'ERROR', finished_at = now(), held_since = now(), error = '{"code":"BLOCKED","message":"blocked"}'
+      reader.query(
+        `update ${tables}.jobs set status = 'ERROR', finished_at = now(), held_since = now(), error = '{"code":"BLOCKED","message":"blocked"}'
           where target_id = any($1) and lane_head`,
         [keys],
       ),
     async close() {
       shared.open -= 1;
-      if (shared.open === 0) await db.close();
+      if (shared.open > 0) return;
+      await shared.sender.stop();
+      await reader.end();
     },
   };
 }
 
-async function startDaemon(variant, concurrency, handler, logger) {
-  const env = {
-    PORT: '0',
-    LOG_LEVEL: process.env.BENCH_LOG ?? 'silent',
-    ADMIN_API_KEY: randomBytes(24).toString('hex'),
-    ...variant.env,
-  };
+async function startWorker(variant, concurrency, handler) {
+  const noop = defineJob({ type: 'noop', run: ({ payload }) => handler(payload) });
+  const settings = { ...variant.settings };
   if (concurrency !== undefined)
-    Object.assign(env, { WORKER_CONCURRENCY: String(concurrency), TENANT_CONCURRENCY: String(concurrency) });
-  const definition = { type: 'noop', run: ({ payload }) => handler(payload) };
-  const handlers = new HandlerRegistry([definition]);
-  const daemon = new Daemon({ config: loadConfig(env), databaseUrl: url, logger, handlers, version: 'bench' });
-  await daemon.start();
-  return daemon;
+    Object.assign(settings, { workerConcurrency: concurrency, tenantConcurrency: concurrency });
+  const worker = await createLeasehold({ databaseUrl: url, jobs: [noop], logger, settings });
+  await worker.start();
+  return worker;
 }
 
-async function dropEverything(db) {
-  const rows = await db.query(
+async function dropEverything() {
+  const client = new pg.Client(url);
+  await client.connect();
+  const { rows } = await client.query(
     `select nspname from pg_namespace where nspname = 'leasehold' or nspname like 'tenant\\_%'`,
   );
-  for (const { nspname } of rows) await db.query(`drop schema "${nspname}" cascade`);
+  for (const { nspname } of rows) await client.query(`drop schema "${nspname}" cascade`);
+  await client.end();
 }

@@ -51,7 +51,7 @@ export function createHttp(context: DaemonContext, parts: HttpParts): { http: Ht
       metricsRegistry: metrics.registry,
       readiness,
       routes: routesOf(context, parts),
-      pages: dashboardPages(context.dashboardDir),
+      pages: dashboardPages(context.dashboardDir, access),
       version,
       access,
     });

@@ -38,6 +38,9 @@ export interface EnqueueOptions {
   author?: string | undefined;
 }
 
+/** One of several jobs for `enqueueMany`. */
+export type JobItem<J extends JobRef> = { job: J; payload: InputOf<J> } & Omit<EnqueueOptions, 'tx'>;
+
 export interface JobHandle {
   id: string;
   tenant: string;

@@ -7,7 +7,7 @@ export { Problem, type ProblemCode } from '../kernel/errors.ts';
 export type { Scope } from '../tenants/api-keys/key.ts';
 export type { TenantSettings } from '../tenants/tenant.ts';
 export type { CallerTransaction } from './caller-transaction.ts';
-export type { EnqueueOptions, JobHandle } from './enqueue-request.ts';
+export type { EnqueueOptions, JobHandle, JobItem } from './enqueue-request.ts';
 export type { HostLogger } from './host-logger.ts';
 export { createLeasehold, type Leasehold, type RouterOptions, type StopOptions } from './leasehold.ts';
 export type { LeaseholdOptions, LeaseholdSettings } from './options.ts';

@@ -8,9 +8,17 @@ import { enqueueInCallersTransaction, idempotencyConflict, type NewJob } from '.
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
 import { problem } from '../kernel/errors.ts';
+import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { type CallerTransaction, queryableOf } from './caller-transaction.ts';
-import { type EnqueueOptions, type InputOf, type JobHandle, type JobRef, toJobRequest } from './enqueue-request.ts';
+import {
+  type EnqueueOptions,
+  type InputOf,
+  type JobHandle,
+  type JobItem,
+  type JobRef,
+  toJobRequest,
+} from './enqueue-request.ts';
 import { type LeaseholdOptions, toDaemonOptions } from './options.ts';
 import { Tenants } from './tenants.ts';
 
@@ -50,6 +58,12 @@ export class Leasehold {
     this.tenants = new Tenants(daemon);
   }
 
+  /** Brings the schema of the database, and of every tenant, to this version. `start` does it as well. */
+  async migrate(): Promise<void> {
+    const { db, config, logger } = this.#daemon.context;
+    await migrateEverything(db, { concurrency: config.migrateConcurrency, logger });
+  }
+
   /**
    * Migrates the database, creates missing tenants and runs jobs. Waits for a database that cannot be reached; `stop`
    * ends the wait. A second call returns the promise of the first.
@@ -84,17 +98,14 @@ export class Leasehold {
     return handle as JobHandle;
   }
 
-  /** Jobs of one type, all or none, in the order of `payloads`. The idempotency key of each is `key#0`, `key#1`, … */
-  async enqueueMany<J extends JobRef>(
+  /** Several jobs, all or none, in their order: `[{ job, payload, targetId }, …]`. */
+  async enqueueMany<const J extends readonly JobRef[]>(
     tenant: string,
-    job: J,
-    payloads: readonly InputOf<J>[],
-    options: EnqueueOptions = {},
+    jobs: { readonly [K in keyof J]: JobItem<J[K]> },
+    options: Pick<EnqueueOptions, 'tx'> = {},
   ): Promise<JobHandle[]> {
-    const { idempotencyKey: key } = options;
-    const requests = payloads.map((payload, i) =>
-      toJobRequest(job, payload, { ...options, idempotencyKey: key === undefined ? undefined : `${key}#${i}` }),
-    );
+    const items = jobs as readonly JobItem<JobRef>[];
+    const requests = items.map(({ job, payload, ...own }) => toJobRequest(job, payload, own));
     return this.#enqueue(tenant, requests, options.tx);
   }
 

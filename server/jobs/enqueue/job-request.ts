@@ -113,9 +113,13 @@ async function locateType(type: string, context: RequestContext): Promise<TypeLo
 
 /** Fields that are columns of the job under the same name, such as `target_id`. */
 function sameColumns(request: JobRequest): Partial<NewJob> {
-  const fields: Readonly<Record<string, unknown>> = request;
-  return Object.fromEntries(requestColumns.map((column) => [column, fields[sqlName(column)]]));
+  const given: Readonly<Record<string, unknown>> = request;
+  const found: Record<string, unknown> = {};
+  for (const [column, field] of columnFields) if (given[field] !== undefined) found[column] = given[field];
+  return found;
 }
+
+const columnFields = requestColumns.map((column) => [column, sqlName(column)] as const);
 
 function checkedPayload(jobTypes: JobTypes, type: string, given: unknown): unknown {
   const check = jobTypes.checkPayload(type, given);

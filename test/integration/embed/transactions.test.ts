@@ -104,7 +104,11 @@ test('what is enqueued after the commit stands behind it', async () => {
   });
   const tx = await begin();
   const options = { tx, targetId: 'lane' };
-  const inTransaction = await sender.enqueueMany('ordered', noop, [1, 2, 3], options);
+  const inTransaction = await sender.enqueueMany(
+    'ordered',
+    [1, 2, 3].map((payload) => ({ job: noop, payload, targetId: 'lane' })),
+    { tx },
+  );
   inTransaction.push(await sender.enqueue('ordered', noop, 4, options));
   const [first] = await enqueue(context.db, schema, [{ type: 'noop', payload: 0, targetId: 'lane' }], 'test');
   await tx.query('commit');
