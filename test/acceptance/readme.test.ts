@@ -1,37 +1,42 @@
-// The shell lines of README.md as printed, in one shell, against a daemon with the demo's handlers.
-import { execFile } from 'node:child_process';
-import { readFile } from 'node:fs/promises';
-import { join } from 'node:path';
+// The tour of README.md as printed, in one shell, against a daemon with the demo's handlers: enqueue, fail, why, resume,
+// pause, kill -9, recover.
+import { execFile, spawnSync } from 'node:child_process';
 import { promisify } from 'node:util';
-import { expect, test } from 'vitest';
-import { packageRoot } from '../../server/kernel/environment.ts';
+import { describe, expect, test } from 'vitest';
 import { scopes } from '../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
-import { startProcess } from '../support/daemon/process.ts';
-import { eventually } from '../support/eventually.ts';
-import { useTenant } from '../support/postgres/database.ts';
+import { launchProcess, startProcess } from '../support/daemon/process.ts';
+import { readSnippets } from '../support/docs.ts';
+import { useTenantPerTest } from '../support/postgres/database.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
+const shells = ['bash', 'zsh'].filter((shell) => spawnSync(shell, ['-c', 'true']).status === 0);
 
-test('a job is stopped, explained, resumed and given up', { timeout: 120_000 }, async () => {
-  const daemon = await startProcess(context, { env: { HANDLERS: '' } });
-  const { text: KEY } = await createApiKey(context.db, {
-    tenantId: context.tenant.id,
-    name: 'readme',
-    scopes: [...scopes],
-  });
-  const URL = /"url":"([^"]+)"/.exec(daemon.output())?.[1];
-  const readme = await readFile(join(packageRoot(), 'README.md'), 'utf8');
-  const blocks = [...readme.matchAll(/^```sh\n(.*?)^```$/gms)].map(([, body = '']) => body);
-  const script = blocks.filter((block) => block.includes('$URL')).join('');
-  const env = { PATH: process.env.PATH, KEY, URL };
-  const { stdout } = await promisify(execFile)('bash', ['-euc', script], { env });
-  expect(stdout).toContain('BEHIND_JOB');
-  // The first was given up, so the second runs.
-  await eventually(async () => {
-    const { body } = await daemon.request('GET', '/api/jobs?target_id=machine-7');
-    const { jobs } = body as unknown as { jobs: { type: string; status: string }[] };
-    expect(jobs.find((job) => job.type === 'demo.sleep')?.status).toBe('CANCELED');
-    expect(jobs.find((job) => job.type === 'demo.echo')?.status).toBe('SUCCESS');
+describe.each(shells)('in %s', (shell) => {
+  test('the tour works as printed', { timeout: 240_000 }, async () => {
+    // The owner of a job names the process, which the tour kills. Its lease expires sooner than by default.
+    const env = { HANDLERS: '', WORKER_ID: '', LEASE_SECONDS: '6' };
+    const daemon = await startProcess(context, { env });
+    const URL = /"url":"([^"]+)"/.exec(daemon.output())?.[1] ?? '';
+    const again = daemon.exited.then(() =>
+      launchProcess(context, { env: { ...env, PORT: new globalThis.URL(URL).port } }),
+    );
+    const key = await createApiKey(context.db, { tenantId: context.tenant.id, name: 'tour', scopes: [...scopes] });
+    const snippets = await readSnippets('README.md');
+    const script = snippets
+      .filter(({ language, info, text }) => language === 'sh' && info === '' && !/^npm \w+$/.test(text.trim()))
+      .map(({ text }) => text);
+    const { stdout } = await promisify(execFile)(shell, ['-euc', script.join('')], {
+      env: { PATH: process.env.PATH, KEY: key.text, URL },
+    });
+    await again;
+    expect((await daemon.exited).signal).toBe('SIGKILL');
+    expect(stdout).toContain('download completed, process completed, upload completed');
+    expect(stdout).toMatch(/Target machine-7 is held by job .* \(demo.fail\), ERROR .*Resume, resolve or skip job/);
+    expect(stdout).toMatch(/QUEUED\nSUCCESS after 2 attempts/);
+    expect(stdout).toMatch(/Target machine-7 is paused by .*: maintenance/);
+    expect(stdout).toMatch(/SUCCESS after 2 attempts\njob.enqueued/);
+    expect(stdout.match(/job.phase_completed download/g)).toHaveLength(1);
+    expect(stdout).toContain('job.lease_expired');
   });
 });
