@@ -54,7 +54,10 @@ export async function runDaemon(): Promise<void> {
     await embedded?.stop();
     throw error;
   }
-  await announce(daemon, config, embedded !== undefined, handlers);
+  // Set by `leasehold dev`, which has shown everything at its first start.
+  if (process.env.LEASEHOLD_RESTARTED === 'true') {
+    process.stdout.write(`\n  Leasehold is running at ${daemon.url} with ${handlers.types().join(', ')}\n\n`);
+  } else await announce(daemon, config, embedded !== undefined, handlers);
 }
 
 /** Prints the address, the keys, and one command to paste. */
@@ -80,6 +83,12 @@ async function announce(daemon: Daemon, config: Config, embedded: boolean, handl
       );
     }
     lines.push('', '  See its status:', `  curl ${daemon.url}/api/jobs -H 'Authorization: Bearer ${key}'`);
+    if (config.handlers === '') {
+      lines.push(
+        '',
+        '  Your own jobs: `npx leasehold init` writes a first one, `npx leasehold dev` runs those of ./jobs.',
+      );
+    }
   }
   process.stdout.write(`${lines.join('\n')}\n\n`);
 }
@@ -91,7 +100,11 @@ function stop(
   config: Config,
   logger: Logger,
 ): void {
-  logger.info({ cause, requests: count }, count === 1 ? 'shutting down' : 'shutting down at once');
+  const running = daemon.workers.runningCount;
+  const graceSeconds = config.shutdownGracePeriodSeconds;
+  const fields = { cause, requests: count, running, types: daemon.workers.runningTypes, graceSeconds };
+  logger.info(fields, count === 1 ? 'shutting down' : 'shutting down at once');
+  if (process.stdout.isTTY && count === 1) process.stdout.write(`\n  ${explainDrain(fields)}\n\n`);
   const stopped = daemon.stop();
   if (count > 1) return;
   const graceMs = (config.shutdownGracePeriodSeconds + config.cancelGraceSeconds) * 1000;
@@ -108,6 +121,14 @@ function stop(
         process.exit(1);
       },
     );
+}
+
+/** What a person at the terminal waits for. @internal */
+export function explainDrain(drain: { running: number; types: readonly string[]; graceSeconds: number }): string {
+  const { running, types, graceSeconds } = drain;
+  if (running === 0) return 'Stopping. No jobs are running.';
+  const jobs = running === 1 ? '1 running job' : `${running} running jobs`;
+  return `Stopping. Waiting up to ${graceSeconds} s for ${jobs} (${types.join(', ')}). Press Ctrl-C again to stop at once.`;
 }
 
 /** A handler that throws from a timer, or rejects unhandled, must not end the jobs of all tenants. */

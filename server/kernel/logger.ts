@@ -1,5 +1,7 @@
-// Structured logs. Messages are constant strings; what varies goes into fields.
+// Structured logs: JSON, or readable lines if the output is a terminal. Messages are constant strings; what varies goes
+// into fields.
 import { type Logger, type LoggerOptions, pino } from 'pino';
+import { toTerminalText } from './terminal-log.ts';
 
 export type { Logger };
 
@@ -20,7 +22,10 @@ export function createLogger(level: string, isReportedElsewhere: (error: unknown
     if (!quiet) method.apply(this, args);
     else if (this.isLevelEnabled('debug')) this.debug(...args);
   };
-  return pino({ level, base: {}, timestamp: pino.stdTimeFunctions.isoTime, hooks: { logMethod } }, output);
+  const options = { level, base: {}, timestamp: pino.stdTimeFunctions.isoTime, hooks: { logMethod } };
+  if (!process.stdout.isTTY) return pino(options, output);
+  const colors = process.stdout.hasColors();
+  return pino(options, { write: (line: string) => void output.write(toTerminalText(line, colors)) });
 }
 
 const debugLevel = pino.levels.values.debug ?? 20;

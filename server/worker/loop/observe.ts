@@ -77,7 +77,7 @@ export class LoopObserver {
       if (error === undefined && !debug) continue;
       const fields = { ...fieldsOf(tenant, job), outcome: outcome.kind, seconds };
       if (error === undefined) this.#logger.debug(fields, 'attempt ended');
-      else this.#logger.warn({ ...fields, error }, 'attempt failed');
+      else this.#logger.warn({ ...fields, error, see: `/jobs/${job.id}` }, 'attempt failed');
     }
   }
 }
