@@ -8,6 +8,8 @@ import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import { addCanaryCommands } from './commands/canary.ts';
+import { addDevCommand } from './commands/dev.ts';
+import { addInitCommand } from './commands/init.ts';
 import { addKeyCommands } from './commands/keys.ts';
 import { addTenantCommands } from './commands/tenants.ts';
 import { addVerifyCommand } from './commands/verify.ts';
@@ -25,6 +27,8 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
     .configureOutput({ writeOut: terminal.out, writeErr: terminal.err })
     .showHelpAfterError('(add --help for the usage)');
   const session = new Session(terminal, () => program.opts<{ json?: boolean }>().json ?? false);
+  addInitCommand(program, session);
+  addDevCommand(program, session);
   addMigrateCommand(program, session);
   addTenantCommands(program, session);
   addKeyCommands(program, session);
@@ -34,7 +38,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   inherit(program);
   try {
     await program.parseAsync([...args], { from: 'user' });
-    return 0;
+    return session.failed ? 1 : 0;
   } catch (error) {
     return explain(error, terminal, session.json);
   } finally {

@@ -17,6 +17,8 @@ export interface Terminal {
 export class Session {
   readonly terminal: Terminal;
   readonly logger: Logger;
+  /** Set by a command that ended without an error to report, and without success. */
+  failed = false;
   #json: () => boolean;
   #config: Config | undefined;
   #database: Promise<Database> | undefined;

@@ -1,13 +1,18 @@
 // The package from its packed file: what is in it, its types in every way of resolving modules, its entry points.
-import { execFile } from 'node:child_process';
+import { execFile, spawn } from 'node:child_process';
+import { once } from 'node:events';
 import { existsSync, readFileSync } from 'node:fs';
+import { chmod, rm, symlink, writeFile } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import ts from 'typescript';
-import { describe, expect, test, vi } from 'vitest';
+import { describe, expect, onTestFinished, test, vi } from 'vitest';
+import { postmasterPid } from '../../server/embedded-postgres/postmaster.ts';
 import { packageRoot } from '../../server/kernel/environment.ts';
 import { readSnippets } from '../support/docs.ts';
+import { eventually } from '../support/eventually.ts';
 import { useInstalledPackage } from '../support/package/installed.ts';
+import { temporaryDirectory } from '../support/temporary.ts';
 
 vi.setConfig({ testTimeout: 240_000 });
 
@@ -51,13 +56,15 @@ test.each(entryPoints)('importing %s opens nothing: the process ends by itself',
   expect(resources).toEqual([]);
 });
 
-describe('types', () => {
-  const ways = [
-    ['node16', { module: ts.ModuleKind.Node16, moduleResolution: ts.ModuleResolutionKind.Node16 }],
-    ['nodenext', { module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext }],
-    ['bundler', { module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler }],
-  ] as const;
+const ways = [
+  ['node16', { module: ts.ModuleKind.Node16, moduleResolution: ts.ModuleResolutionKind.Node16 }],
+  ['nodenext', { module: ts.ModuleKind.NodeNext, moduleResolution: ts.ModuleResolutionKind.NodeNext }],
+  ['bundler', { module: ts.ModuleKind.ESNext, moduleResolution: ts.ModuleResolutionKind.Bundler }],
+] as const;
+const nodeTypes = { types: ['node'], typeRoots: [join(packageRoot(), 'node_modules', '@types')] };
+const patient = { timeoutMs: 120_000 };
 
+describe('types', () => {
   test.each(ways)('resolve in strict mode with %s, the declarations checked too', async (_, way) => {
     const typed = entryPoints.filter((name) => name !== 'leasehold/server');
     const imports = typed.map((name, n) => `import * as entry${n} from '${name}';\nvoid entry${n};\n`);
@@ -67,11 +74,82 @@ describe('types', () => {
   test('the code of the tutorial compiles in strict mode', async () => {
     const snippets = (await readSnippets('docs/tutorial.md')).filter(({ language, info }) => language === 'ts' && info);
     expect(snippets.length).toBeGreaterThan(1);
-    const types = { types: ['node'], typeRoots: [join(packageRoot(), 'node_modules', '@types')] };
     const files = Object.fromEntries(snippets.map(({ info, text }) => [info, text]));
-    expect(compile(files, { ...ways[1][1], ...types })).toBe('');
+    expect(compile(files, { ...ways[1][1], ...nodeTypes })).toBe('');
   });
 });
+
+describe('a first project', () => {
+  test('init writes a job and a test that pass as they are, and overwrites nothing', async () => {
+    const home = await project();
+    const { stdout } = await leasehold(home, 'init');
+    expect(stdout).toContain('npm run dev');
+    const manifest = JSON.parse(readFileSync(join(home, 'package.json'), 'utf8'));
+    expect(manifest).toMatchObject({ type: 'module', dependencies: { leasehold: expect.any(String) } });
+    // The shell replaces the pattern, as npm's does.
+    const { stdout: tested } = await promisify(execFile)('sh', ['-c', manifest.scripts.test], { cwd: home });
+    expect(tested).toMatch(/# pass 1/);
+    const files = ['jobs/hello.ts', 'jobs/hello.test.ts'].map((name) => [name, readFileSync(join(home, name), 'utf8')]);
+    expect(compile(Object.fromEntries(files), { ...ways[1][1], ...nodeTypes })).toBe('');
+    await writeFile(join(home, 'jobs', 'hello.ts'), '// mine');
+    const { stdout: again } = await leasehold(home, 'init', '--json');
+    expect(JSON.parse(again).files.map(({ change }: { change: string }) => change)).toEqual(Array(5).fill('kept'));
+    expect(readFileSync(join(home, 'jobs', 'hello.ts'), 'utf8')).toBe('// mine');
+  });
+
+  test('dev runs in an empty directory, follows changes of the jobs, and leaves nothing behind', async () => {
+    const home = await project();
+    const dev = startDev(home);
+    await eventually(() => expect(dev.text()).toMatch(/See its status:\n.*\n/), patient);
+    expect(dev.text()).toContain('npx leasehold init');
+    const [url, key] = [/running at (\S+)/, /Key of tenant "demo": (\S+)/].map((part) => part.exec(dev.text())?.[1]);
+    expect((await fetch(`${url}/`)).headers.get('content-type')).toContain('text/html');
+    await leasehold(home, 'init');
+    await eventually(() => expect(dev.text()).toMatch(/running at \S+ with hello\n/), patient);
+    const request = { type: 'hello', payload: { name: 'Ann' } };
+    const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
+    const enqueued = await fetch(`${url}/api/jobs`, { method: 'POST', headers, body: JSON.stringify(request) });
+    const { id } = (await enqueued.json()) as { id: string };
+    await eventually(async () => {
+      const job = await (await fetch(`${url}/api/jobs/${id}`, { headers })).json();
+      expect(job).toMatchObject({ status: 'SUCCESS', result: { greeting: 'Hello, Ann!' } });
+    }, patient);
+    await writeFile(join(home, 'jobs', 'broken.ts'), 'export default {');
+    await eventually(() => expect(dev.text()).toContain('starts again when a file of your jobs changes'), patient);
+    await rm(join(home, 'jobs', 'broken.ts'));
+    await eventually(() => expect(dev.text().match(/with hello\n/g)).toHaveLength(2), patient);
+    dev.process.kill('SIGINT');
+    expect(await dev.ended).toEqual([0, null]);
+    expect(await postmasterPid(join(home, '.leasehold', 'postgres'))).toBeUndefined();
+  });
+});
+
+/** An empty directory in which the package is installed. */
+async function project(): Promise<string> {
+  const home = await temporaryDirectory('project');
+  await chmod(home, 0o755);
+  await symlink(join(installed.home, 'node_modules'), join(home, 'node_modules'));
+  return home;
+}
+
+const program = () => join(installed.home, 'node_modules', '.bin', 'leasehold');
+
+function leasehold(cwd: string, ...args: string[]) {
+  return promisify(execFile)(program(), args, { cwd });
+}
+
+function startDev(cwd: string) {
+  const { DATABASE_URL: _, NODE_ENV: __, ...env } = process.env;
+  const child = spawn(program(), ['dev'], { cwd, env: { ...env, PORT: '0' }, stdio: ['ignore', 'pipe', 'pipe'] });
+  let text = '';
+  for (const stream of [child.stdout, child.stderr]) stream.on('data', (chunk) => (text += chunk));
+  const ended = once(child, 'exit');
+  onTestFinished(async () => {
+    child.kill('SIGTERM');
+    await ended;
+  });
+  return { process: child, ended, text: () => text };
+}
 
 /** What the compiler finds wrong with the files, as text. They are read from memory, as if they were in the directory. */
 function compile(files: Record<string, string>, way: ts.CompilerOptions): string {
