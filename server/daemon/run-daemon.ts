@@ -179,8 +179,9 @@ function onStopRequest(launcher: number | undefined, listener: (request: StopReq
  * The process that started this one, if an npm script or npx did: a signal may end them before they
  * forward it. Undefined for a daemon that was started directly, and for one in a process group of its own
  * (setsid, a job of an interactive shell): it may outlive its parent on purpose.
+ * @internal Exported for its test.
  */
-function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
+export function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
   // Set by scripts/bootstrap.mjs, which starts before it installs and builds.
   const remembered = Number(env.LEASEHOLD_LAUNCHER_PID);
   delete env.LEASEHOLD_LAUNCHER_PID;

@@ -4,7 +4,7 @@ import { describe, expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/environment.ts';
 import { useBuild } from '../support/daemon/build.ts';
 import { useEffects } from '../support/daemon/effects.ts';
-import { type DaemonProcess, startProcess } from '../support/daemon/process.ts';
+import { type DaemonProcess, daemonProgram, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, reread } from '../support/jobs.ts';
 import { useTenant } from '../support/postgres/database.ts';
@@ -14,7 +14,7 @@ useBuild();
 const patient = { timeoutMs: 90_000 };
 const npmStart: [string, ...string[]] = ['npm', 'start'];
 // npx runs a program through a shell that stays between; where `sh` gives its place to the program, this one does not.
-const throughShell: [string, ...string[]] = ['sh', '-c', `"${process.execPath}" --import tsx server/main.ts; exit $?`];
+const throughShell: [string, ...string[]] = ['sh', '-c', `"${process.execPath}" ${daemonProgram.join(' ')}; exit $?`];
 
 type Ask = (daemon: DaemonProcess, node: number) => void;
 const leader = (daemon: DaemonProcess) => daemon.child.pid as number;
@@ -79,9 +79,9 @@ describe('the launcher of a process', () => {
 });
 
 async function launcherSeenBy(options: { env?: Record<string, string>; detached?: boolean }): Promise<number | null> {
-  const code = `import('./server/daemon/stop-requests.ts').then((m) => console.log(JSON.stringify(m.findLauncher() ?? null)))`;
+  const code = `import('./dist/daemon/run-daemon.js').then((m) => console.log(JSON.stringify(m.findLauncher() ?? null)))`;
   const { npm_lifecycle_event: _, ...env } = process.env;
-  const child = spawn(process.execPath, ['--import', 'tsx', '-e', code], {
+  const child = spawn(process.execPath, ['-e', code], {
     cwd: packageRoot(),
     detached: options.detached ?? false,
     env: { ...env, ...options.env },

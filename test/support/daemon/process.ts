@@ -9,9 +9,13 @@ import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { eventually } from '../eventually.ts';
 import type { TenantContext } from '../postgres/database.ts';
+import { buildOnce, compileHandlers } from './build.ts';
 import { fastSettings } from './daemon.ts';
 
 const root = packageRoot();
+
+/** What node runs for a daemon: the build, as users run it. */
+export const daemonProgram = ['--enable-source-maps', 'dist/main.js'];
 
 /** Fast, but with leases that a crowded machine does not lose by itself. */
 const settings: Record<string, string> = {
@@ -22,7 +26,6 @@ const settings: Record<string, string> = {
   STALE_LEASE_GRACE_SECONDS: '0.5',
   SWEEP_INTERVAL_SECONDS: '0.3',
   DEMO_TENANT: 'never',
-  HANDLERS: 'test/fixtures/work.ts',
 };
 
 export interface DaemonProcess {
@@ -64,12 +67,15 @@ export async function launchProcess(
   { name = `daemon-${++count}`, env = {}, command }: ProcessOptions = {},
 ): Promise<DaemonProcess> {
   const key = (await createApiKey(context.db, { tenantId: context.tenant.id, name, scopes: [...scopes] })).text;
+  await buildOnce();
+  const handlers = await compileHandlers('test/fixtures/work.ts');
   const port = await freePort();
-  const [program, ...args] = command ?? [process.execPath, '--import', 'tsx', 'server/main.ts'];
+  const [program, ...args] = command ?? [process.execPath, ...daemonProgram];
+  const ours = { ...settings, HANDLERS: handlers, PORT: String(port), DATABASE_URL: context.url, WORKER_ID: name };
   const child = spawn(program, args, {
     cwd: root,
     detached: command !== undefined,
-    env: { ...withoutSettings(), ...settings, PORT: String(port), DATABASE_URL: context.url, WORKER_ID: name, ...env },
+    env: { ...withoutSettings(), ...ours, ...env },
     stdio: ['ignore', 'pipe', 'pipe'],
   });
   let output = '';

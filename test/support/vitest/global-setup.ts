@@ -1,8 +1,12 @@
 // Once per run: one server, and in it the databases that every test file clones.
 import { randomBytes } from 'node:crypto';
+import { mkdtemp, rm, symlink } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
 import type { TestProject } from 'vitest/node';
 import { Database } from '../../../server/database/database.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
+import { packageRoot } from '../../../server/kernel/environment.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { startServer } from '../postgres/server.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
@@ -10,6 +14,8 @@ import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
 declare module 'vitest' {
   interface ProvidedContext {
     serverUrl: string;
+    /** For files that all tests of the run may share; packages can be imported from there. */
+    runDirectory: string;
     /** A database with the control schema; with `-tenant` behind it, one that has tenant acme as well. */
     templates: { empty: string; tenant: string };
   }
@@ -34,6 +40,9 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await server.stop();
     throw error;
   }
+  const runDirectory = await mkdtemp(join(tmpdir(), 'leasehold-run-'));
+  await symlink(join(packageRoot(), 'node_modules'), join(runDirectory, 'node_modules'));
+  project.provide('runDirectory', runDirectory);
   project.provide('serverUrl', server.url);
   project.provide('templates', templates);
   return async () => {
@@ -42,5 +51,6 @@ export default async function setup(project: TestProject): Promise<() => Promise
     }
     await admin.close();
     await server.stop();
+    await rm(runDirectory, { recursive: true, force: true });
   };
 }

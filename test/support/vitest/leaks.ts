@@ -1,17 +1,22 @@
 // Fails a test file that leaves something running: database clients, timers, servers, sockets,
-// child processes or worker threads. Loaded before every file, so its afterAll runs last.
+// child processes or worker threads. Run before every file, so its afterAll runs last. A process runs many files: what is
+// patched is patched once, and every file counts from what it found.
 import { syncBuiltinESMExports } from 'node:module';
 import threads, { type Worker } from 'node:worker_threads';
 import pg from 'pg';
 import { afterAll } from 'vitest';
 
 const watchedResources = new Set(['TCPServerWrap', 'TCPSocketWrap', 'ProcessWrap']);
-const clients = new Set<pg.Client>();
-const timers = new Map<NodeJS.Timeout, string>();
-const workers = new Set<Worker>();
-watchClients();
-watchTimers();
-watchWorkers();
+
+interface Alive {
+  clients: Set<pg.Client>;
+  timers: Map<NodeJS.Timeout, string>;
+  workers: Set<Worker>;
+}
+
+const known = globalThis as { leaseholdAlive?: Alive };
+known.leaseholdAlive ??= watch();
+const { clients, timers, workers } = known.leaseholdAlive;
 const atStart = countResources();
 
 afterAll(async () => {
@@ -22,6 +27,8 @@ afterAll(async () => {
     await new Promise((resolve) => setTimeout(resolve, 50));
     leaks = findLeaks();
   }
+  // What this file left is not the next one's.
+  for (const one of [clients, timers, workers]) one.clear();
   if (leaks.length > 0) throw new Error(`still alive at the end of the file:\n  ${leaks.join('\n  ')}`);
 }, 15_000);
 
@@ -49,7 +56,15 @@ function countResources(): Map<string, number> {
   return counts;
 }
 
-function watchClients(): void {
+function watch(): Alive {
+  const alive: Alive = { clients: new Set(), timers: new Map(), workers: new Set() };
+  watchClients(alive);
+  watchTimers(alive);
+  watchWorkers(alive);
+  return alive;
+}
+
+function watchClients({ clients }: Alive): void {
   const prototype = pg.Client.prototype as unknown as { connect: (...args: unknown[]) => unknown };
   const connect = prototype.connect;
   prototype.connect = function (this: pg.Client, ...args: unknown[]) {
@@ -59,7 +74,7 @@ function watchClients(): void {
   };
 }
 
-function watchWorkers(): void {
+function watchWorkers({ workers }: Alive): void {
   const Original = threads.Worker;
   threads.Worker = class extends Original {
     constructor(...args: ConstructorParameters<typeof Original>) {
@@ -75,7 +90,7 @@ function watchWorkers(): void {
 }
 
 // Only timers that the product's or a test's own code set: libraries keep theirs to themselves.
-function watchTimers(): void {
+function watchTimers({ timers }: Alive): void {
   for (const name of ['setTimeout', 'setInterval'] as const) {
     const original = globalThis[name] as (...args: unknown[]) => NodeJS.Timeout;
     const watched = (...args: unknown[]) => {
