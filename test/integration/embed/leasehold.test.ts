@@ -57,11 +57,10 @@ test('several instances in one process run the jobs of their own', async () => {
   const [first, second] = [await create(), await create({ jobs: [other] })];
   await Promise.all([first.start(), second.start()]);
   const handles = [await second.enqueue(tenant, greet, { name: 'D' }), await first.enqueue(tenant, other, null)];
+  const succeeded = (id: string) => eventually(async () => expect((await read(id))?.status).toBe('SUCCESS'));
+  for (const { id } of handles) await succeeded(id);
   await first.stop();
-  const late = await second.enqueue(tenant, other, {});
-  for (const { id } of [...handles, late]) {
-    await eventually(async () => expect((await read(id))?.status).toBe('SUCCESS'));
-  }
+  await succeeded((await second.enqueue(tenant, other, {})).id);
 });
 
 test('creates the tenants that are wanted, once', async () => {
