@@ -14,7 +14,7 @@ if (outDir === undefined) {
   process.exit(2);
 }
 
-const allowedPackages = ['zod'];
+const allowedPackages = ['zod', 'node:http'];
 const { config } = ts.readConfigFile(join(root, 'tsconfig.json'), ts.sys.readFile);
 const { options } = ts.convertCompilerOptionsFromJson(
   { ...config.compilerOptions, declaration: true, isolatedDeclarations: true, stripInternal: true, noEmit: false },

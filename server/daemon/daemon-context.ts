@@ -1,9 +1,11 @@
 // What nearly every part of a daemon needs: created once and passed down unchanged.
 import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
+import { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReadinessState } from '../http/resources/health.ts';
 import { CommitSignals } from '../jobs/commit-signals.ts';
 import { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
+import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Metrics } from '../stats/metrics.ts';
@@ -21,6 +23,7 @@ export interface DaemonOptions {
   dashboardDir?: string | undefined;
   /** Part of another program, which serves the API by `router()`: no listener, and no operator's key by itself. */
   embedded?: boolean | undefined;
+  retentionHooks?: RetentionHooks | undefined;
 }
 
 export interface DaemonContext extends DaemonOptions {
@@ -29,6 +32,7 @@ export interface DaemonContext extends DaemonOptions {
   metrics: Metrics;
   notifications: Notifications;
   signals: CommitSignals;
+  listeners: EventListeners;
   queueLimit: QueueLimit;
   lifecycle: Lifecycle;
 }
@@ -46,6 +50,7 @@ export function createContext(options: DaemonOptions): DaemonContext {
     registry: new TenantRegistry(db, logger, undefined, notifications),
     metrics: new Metrics({ perTenant: config.metricsPerTenant, version, pools: () => ({ main: db.pool }) }),
     signals: new CommitSignals(),
+    listeners: new EventListeners(db, logger),
     queueLimit: new QueueLimit(db),
     lifecycle: new Lifecycle(),
   };

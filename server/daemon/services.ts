@@ -63,6 +63,8 @@ export function createServices(context: DaemonContext): Services {
       signals.workAvailable(tenant);
     },
     receivesNotifications: () => notifications.connected,
+    retentionHooks: context.retentionHooks,
+    listeners: context.listeners,
   });
   const registration = new DaemonRegistration({
     db,
@@ -86,7 +88,7 @@ export function createServices(context: DaemonContext): Services {
   const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const { http, createApi } = createHttp(context, parts);
   subscribe(context, { workers, waiters, streams, tasks, poller });
-  receiveNotifications(context, { keys, streams, poller, workers });
+  receiveNotifications(context, { keys, streams, poller, workers, tasks });
   return {
     http,
     createApi,
@@ -112,12 +114,13 @@ interface Subscribers {
 }
 
 /** Subscribes streams, statistics, webhooks, workers and other daemons to the signals after a commit. */
-function subscribe({ signals, notifications }: DaemonContext, subscribers: Subscribers): void {
+function subscribe({ signals, notifications, listeners }: DaemonContext, subscribers: Subscribers): void {
   const { workers, waiters, streams, tasks, poller } = subscribers;
   signals.onEventsWritten(({ slug }, reach) => {
     streams.wake(slug);
     tasks.statistics.wake(slug);
     tasks.webhooks.wake(slug);
+    if (listeners.isUsed) tasks.listeners.wake(slug);
     if (reach === 'all') notifications.notifyEvents(slug);
   });
   signals.onWorkAvailable(({ slug, schema }, { reach, dueInMs }) => {
@@ -131,14 +134,17 @@ function subscribe({ signals, notifications }: DaemonContext, subscribers: Subsc
 
 /** Handles notifications of other daemons. Their own statistics and webhooks read the events; here only the streams do. */
 function receiveNotifications(
-  { notifications, registry, signals }: DaemonContext,
-  { keys, streams, poller, workers }: Pick<Subscribers, 'streams' | 'poller' | 'workers'> & { keys: KeyVerifier },
+  { notifications, registry, signals, listeners }: DaemonContext,
+  { keys, streams, poller, workers, tasks }: Omit<Subscribers, 'waiters'> & { keys: KeyVerifier },
 ): void {
   notifications.onLost(() => {
     registry.refreshNow();
     poller.wake();
   });
-  notifications.onEvents((slug) => streams.wake(slug));
+  notifications.onEvents((slug) => {
+    streams.wake(slug);
+    if (slug !== undefined && listeners.isUsed) tasks.listeners.wake(slug);
+  });
   notifications.onDue((slug) => workers.dueIn(slug, 0));
   // Without a slug any notification may have been missed.
   notifications.onWake((slug) => {

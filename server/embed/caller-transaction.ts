@@ -2,32 +2,14 @@
 // the callback of their transactions, are told apart by their methods: none of these packages is needed here.
 import type { Queryable } from '../database/database.ts';
 import { ConfigError } from '../kernel/config.ts';
-
-type Rows = { rows: unknown } | readonly unknown[];
-
-/** `pg`: a client on which BEGIN was sent. So is anything else with this method. */
-interface PgClient {
-  query(text: string, values: unknown[]): Promise<Rows>;
-}
-
-/** drizzle: the `tx` of `db.transaction(async (tx) => …)`. */
-interface DrizzleTransaction {
-  readonly _: { readonly session: object };
-}
-
-/** Kysely: the `trx` of `db.transaction().execute(async (trx) => …)`. */
-interface KyselyTransaction {
-  // biome-ignore lint/suspicious/noExplicitAny: its parameter is a class of Kysely's.
-  executeQuery(query: any): Promise<{ rows: unknown }>;
-}
-
-/** postgres.js: the `sql` of `sql.begin(async (sql) => …)`. */
-interface PostgresJsTransaction {
-  // biome-ignore lint/suspicious/noExplicitAny: its parameters have types of the package.
-  unsafe(text: string, values?: any[]): PromiseLike<readonly unknown[]>;
-}
-
-export type CallerTransaction = PgClient | DrizzleTransaction | KyselyTransaction | PostgresJsTransaction;
+import type {
+  CallerTransaction,
+  DrizzleTransaction,
+  KyselyTransaction,
+  PgClient,
+  PostgresJsTransaction,
+  Rows,
+} from './api.ts';
 
 type Send = (text: string, values: unknown[]) => PromiseLike<unknown>;
 

@@ -1,16 +1,7 @@
 // Log lines of an embedded Leasehold: to the logger of its host, or warnings and errors as JSON on standard error.
 import { pino } from 'pino';
 import type { Logger } from '../kernel/logger.ts';
-
-type LogLine = (fields: object, message?: string) => void;
-
-/** As pino, bunyan and `console` have it: fields first, then a constant message. */
-export interface HostLogger {
-  debug?: LogLine;
-  info: LogLine;
-  warn: LogLine;
-  error: LogLine;
-}
+import type { HostLogger, LogLine } from './api.ts';
 
 const errorLevel = pino.levels.values.error ?? 50;
 const warnLevel = pino.levels.values.warn ?? 40;

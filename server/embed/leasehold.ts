@@ -1,49 +1,49 @@
 // Leasehold inside another program: start and stop, enqueue, the API as a router. Signals, the exit of the process and
 // the console belong to the host, and several instances do not share any state.
-import type { RequestHandler } from 'express';
 import { Daemon } from '../daemon/daemon.ts';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
-import type { AuthorizeRequest } from '../http/request/host-access.ts';
 import { enqueueInCallersTransaction, idempotencyConflict, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
-import { problem } from '../kernel/errors.ts';
+import { Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { type CallerTransaction, queryableOf } from './caller-transaction.ts';
-import {
-  type EnqueueOptions,
-  type InputOf,
-  type JobHandle,
-  type JobItem,
-  type JobRef,
-  toJobRequest,
-} from './enqueue-request.ts';
-import { type LeaseholdOptions, toDaemonOptions } from './options.ts';
-import { Tenants } from './tenants.ts';
-
-export interface StopOptions {
-  /** How long running jobs may continue before they are paused or requeued. Default: `shutdownGracePeriodSeconds`. */
-  graceSeconds?: number;
-}
-
-export interface RouterOptions {
-  /** Who calls. Without it callers need an API key, or a session of the dashboard. */
-  authorize?: AuthorizeRequest;
-  /** Refuses every change. */
-  readOnly?: boolean;
-}
+import type {
+  CallerTransaction,
+  EnqueueOptions,
+  EventListener,
+  HostHandler,
+  InputOf,
+  JobHandle,
+  JobItem,
+  JobRef,
+  Leasehold,
+  LeaseholdOptions,
+  LeaseholdProblem,
+  RouterOptions,
+  StopOptions,
+  Tenants,
+} from './api.ts';
+import { queryableOf } from './caller-transaction.ts';
+import { toJobRequest } from './enqueue-request.ts';
+import { toDaemonOptions } from './options.ts';
+import { HostTenants } from './tenants.ts';
 
 /** Checks the options and loads the jobs. No connection is opened before `start`, or the first call that needs one. */
 export async function createLeasehold(options: LeaseholdOptions): Promise<Leasehold> {
   const daemonOptions = await toDaemonOptions(options);
-  return new Leasehold(new Daemon(daemonOptions), options.tenants ?? []);
+  return new EmbeddedLeasehold(new Daemon(daemonOptions), options.tenants ?? []);
+}
+
+/** Whether a call was refused, and not broken: its `code` says why. */
+export function isProblem(error: unknown): error is LeaseholdProblem {
+  return error instanceof Problem;
 }
 
 // How long an instance that was not started trusts what it read of a tenant.
 const tenantsForMs = 5000;
 
-export class Leasehold {
+class EmbeddedLeasehold implements Leasehold {
   readonly tenants: Tenants;
   readonly #daemon: Daemon;
   readonly #wanted: readonly string[];
@@ -51,32 +51,22 @@ export class Leasehold {
   #isRunning = false;
   #tenantsReadAt = Number.NEGATIVE_INFINITY;
 
-  /** @internal */
   constructor(daemon: Daemon, wantedTenants: readonly string[]) {
     this.#daemon = daemon;
     this.#wanted = wantedTenants;
-    this.tenants = new Tenants(daemon);
+    this.tenants = new HostTenants(daemon);
   }
 
-  /** Brings the schema of the database, and of every tenant, to this version. `start` does it as well. */
   async migrate(): Promise<void> {
     const { db, config, logger } = this.#daemon.context;
     await migrateEverything(db, { concurrency: config.migrateConcurrency, logger });
   }
 
-  /**
-   * Migrates the database, creates missing tenants and runs jobs. Waits for a database that cannot be reached; `stop`
-   * ends the wait. A second call returns the promise of the first.
-   */
   start(): Promise<void> {
     this.#starting ??= this.#start();
     return this.#starting;
   }
 
-  /**
-   * Claims no more jobs, lets running ones continue for the grace, pauses or requeues the rest, and closes all
-   * connections. A second call ends the grace. Cannot be started again.
-   */
   async stop({ graceSeconds }: StopOptions = {}): Promise<void> {
     this.#isRunning = false;
     // Without a start, wake-ups of the last jobs may still have to be sent.
@@ -84,10 +74,6 @@ export class Leasehold {
     await this.#daemon.stop(graceSeconds === undefined ? undefined : graceSeconds * 1000);
   }
 
-  /**
-   * One job. With `tx` it exists if and when that transaction commits. Works without `start`, for a process that runs no
-   * jobs, once the tenant exists.
-   */
   async enqueue<J extends JobRef>(
     tenant: string,
     job: J,
@@ -98,7 +84,6 @@ export class Leasehold {
     return handle as JobHandle;
   }
 
-  /** Several jobs, all or none, in their order: `[{ job, payload, targetId }, …]`. */
   async enqueueMany<const J extends readonly JobRef[]>(
     tenant: string,
     jobs: { readonly [K in keyof J]: JobItem<J[K]> },
@@ -109,9 +94,12 @@ export class Leasehold {
     return this.#enqueue(tenant, requests, options.tx);
   }
 
-  /** The API and the dashboard, to be mounted below a path: `app.use('/leasehold', leasehold.router())`. */
-  router(options: RouterOptions = {}): RequestHandler {
-    return this.#daemon.router(options);
+  router(options: RouterOptions = {}): HostHandler {
+    return this.#daemon.router(options) as HostHandler;
+  }
+
+  on(type: string, listener: EventListener): () => void {
+    return this.#daemon.context.listeners.on(type, listener);
   }
 
   async #start(): Promise<void> {

@@ -2,33 +2,25 @@
 import type { Daemon } from '../daemon/daemon.ts';
 import { Problem } from '../kernel/errors.ts';
 import { createTenant } from '../tenants/provision.ts';
-import type { TenantSettings } from '../tenants/tenant.ts';
 import { findTenant, readAllTenants, updateTenantSettings } from '../tenants/tenant-store.ts';
+import type { TenantInfo, TenantOptions, Tenants } from './api.ts';
 
-export interface TenantInfo {
-  slug: string;
-  schemaName: string;
-  status: string;
-  settings: TenantSettings;
-}
-
-export class Tenants {
+export class HostTenants implements Tenants {
   readonly #daemon: Pick<Daemon, 'db' | 'registry'>;
 
-  /** @internal */
   constructor(daemon: Pick<Daemon, 'db' | 'registry'>) {
     this.#daemon = daemon;
   }
 
   /** The key has every scope of the tenant and is shown only here. */
-  async create(slug: string, settings?: TenantSettings): Promise<{ tenant: TenantInfo; key: string }> {
+  async create(slug: string, settings?: TenantOptions): Promise<{ tenant: TenantInfo; key: string }> {
     const { tenant, key } = await createTenant(this.#daemon.db, { slug, settings });
     await this.#daemon.registry.refresh();
     return { tenant: infoOf(tenant), key: key.text };
   }
 
   /** Creates the tenant if it is missing. The key of a tenant that is made here is not kept: create keys over the API. */
-  async ensure(slug: string, settings?: TenantSettings): Promise<TenantInfo> {
+  async ensure(slug: string, settings?: TenantOptions): Promise<TenantInfo> {
     const { db, registry } = this.#daemon;
     const known = await findTenant(db, slug);
     if (known?.status !== 'PROVISIONING' && known !== undefined) return infoOf(known);
@@ -51,7 +43,7 @@ export class Tenants {
   /** A field that is given replaces, null removes, the others stay. */
   async configure(
     slug: string,
-    settings: { [K in keyof TenantSettings]?: TenantSettings[K] | null },
+    settings: { [K in keyof TenantOptions]?: TenantOptions[K] | null },
   ): Promise<TenantInfo> {
     const tenant = await updateTenantSettings(this.#daemon.db, slug, settings);
     await this.#daemon.registry.refresh();

@@ -186,7 +186,7 @@ export function loadConfig(env: Record<string, string | undefined> = process.env
 }
 
 /** As `loadConfig`, from values by the names of `Config`. The environment is not read. */
-export function configOf(values: Partial<Config>): Config {
+export function configOf(values: { [K in keyof Config]?: Config[K] | undefined }): Config {
   const names = new Map(Object.keys(settings).map((name) => [camel(name), name]));
   const env: Record<string, string> = {};
   for (const [key, value] of Object.entries(values)) {

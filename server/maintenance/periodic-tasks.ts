@@ -1,6 +1,8 @@
 // Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run them.
 // What runs when is in tasks.ts.
 import type { Database } from '../database/database.ts';
+import type { EventListeners } from '../events/log/event-listeners.ts';
+import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
@@ -24,6 +26,8 @@ export interface PeriodicTasksOptions {
   schedules: PolledTaskParts['schedules'];
   /** There may be jobs to claim now. */
   workAvailable(tenant: Tenant): void;
+  retentionHooks?: RetentionHooks | undefined;
+  listeners: EventListeners;
   /** True while notifications of other daemons arrive. */
   receivesNotifications(): boolean;
 }
@@ -48,6 +52,8 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     onSetAside,
     statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
     dispatcher: createDispatcher(options, (slug) => tasks.webhooks.runNow(slug)),
+    retentionHooks: options.retentionHooks,
+    listeners: options.listeners,
     onRetention: (tenant, report) => countRetention(metrics, tenant, report),
   });
   const poller = new TenantPoller({

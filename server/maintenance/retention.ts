@@ -6,6 +6,12 @@ import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
 import { deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
 import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
+import {
+  findDeletableJobs,
+  hookBatch,
+  type RetentionHooks,
+  readRetainedJobs,
+} from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Interval } from '../kernel/service.ts';
@@ -17,6 +23,7 @@ export interface RetentionOptions {
   config: Pick<Config, 'retentionStaleAfterSeconds' | 'retentionDeleteAfterSeconds' | 'retentionEventDays'>;
   actor: string;
   logger: Logger;
+  hooks?: RetentionHooks | undefined;
   /** Ends the run between two statements. */
   signal?: AbortSignal;
   batch?: number;
@@ -77,9 +84,12 @@ export async function runRetentionOnce(
     if (marked.skipped.length > 0) {
       options.logger.warn({ tenant: tenant.slug, jobIds: marked.skipped }, 'jobs could not be marked as stale');
     }
+    await callOnStale(db, tenant, options, marked.ids);
     return { count: marked.count, complete: marked.complete };
   });
-  await run('deleted', () => deleteStaleJobs(db, schema, { staleForSeconds, actor, limit }));
+  if (options.hooks?.onDelete === undefined) {
+    await run('deleted', () => deleteStaleJobs(db, schema, { staleForSeconds, actor, limit }));
+  } else await repeat(report, 'deleted', options, () => deleteAfterHook(db, tenant, options, staleForSeconds));
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, minLeaseDays), limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
@@ -104,6 +114,42 @@ export function createSessionRetention(db: Queryable, logger: Logger): Interval 
     }
   };
   return new Interval('session-retention', sessionRetentionMs, run, logger);
+}
+
+async function callOnStale(
+  db: Queryable,
+  { slug, schema }: Tenant,
+  { hooks, logger }: RetentionOptions,
+  ids: readonly string[],
+): Promise<void> {
+  if (hooks?.onStale === undefined) return;
+  for (let from = 0; from < ids.length; from += hookBatch) {
+    try {
+      await hooks.onStale(slug, await readRetainedJobs(db, schema, ids.slice(from, from + hookBatch)));
+    } catch (error) {
+      logger.error({ err: error, tenant: slug }, 'onStale failed');
+    }
+  }
+}
+
+/** No lock is held while the hook runs. The jobs that it has not seen stay. */
+async function deleteAfterHook(
+  db: Queryable,
+  { slug, schema }: Tenant,
+  { hooks, actor, logger }: RetentionOptions,
+  staleForSeconds: number,
+): Promise<{ count: number; complete: boolean }> {
+  const jobs = await findDeletableJobs(db, schema, { staleForSeconds, limit: hookBatch });
+  if (jobs.length === 0) return { count: 0, complete: true };
+  try {
+    await hooks?.onDelete?.(slug, jobs);
+  } catch (error) {
+    logger.error({ err: error, tenant: slug }, 'onDelete failed; the jobs are kept');
+    return { count: 0, complete: true };
+  }
+  const ids = jobs.map(({ id }) => id);
+  const count = await deleteStaleJobs(db, schema, { staleForSeconds, actor, limit: hookBatch, ids });
+  return { count, complete: jobs.length < hookBatch };
 }
 
 const nothing: RetentionReport = {

@@ -13,6 +13,7 @@
 // Timers that are not about tenants (registry, keys, registration, heartbeat, expired sessions) belong to their own services.
 
 import type { Database } from '../database/database.ts';
+import type { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
@@ -21,6 +22,7 @@ import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { statusIn, waitingStatuses } from '../jobs/model/states.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
+import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Statistics } from '../stats/statistics.ts';
@@ -56,9 +58,14 @@ export interface PerTenantTaskParts {
   workAvailable(tenant: Tenant): void;
   onSetAside: ReportSetAside;
   onRetention(tenant: Tenant, report: RetentionReport): void;
+  retentionHooks?: RetentionHooks | undefined;
+  listeners: EventListeners;
 }
 
-export type PerTenantTasks = Record<'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention', PerTenantTask>;
+export type PerTenantTasks = Record<
+  'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention' | 'listeners',
+  PerTenantTask
+>;
 
 export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks {
   const { config, db, registry, logger, statistics, dispatcher, underLoad } = parts;
@@ -81,6 +88,14 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       underLoad,
       runForTenant: (tenant, run) => dispatcher.runForTenant(tenant, run),
       onStop: () => dispatcher.stop(),
+    }),
+    // Of a program that embeds the daemon; without any, nothing is read.
+    listeners: task({
+      name: 'listeners',
+      busyMs: 100,
+      idleMs: minuteMs,
+      concurrency: 4,
+      runForTenant: async (tenant) => ((await parts.listeners.deliver(tenant)) ? 'more' : 'idle'),
     }),
     // Soon after the commit: verification cannot vouch for events that are not sealed yet.
     seals: task({
@@ -115,7 +130,13 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 1,
       async runForTenant(tenant, { signal }) {
         const actor = `sweeper:${config.workerId}`;
-        const report = await runRetentionOnce(db, tenant, { config, actor, logger, signal });
+        const report = await runRetentionOnce(db, tenant, {
+          config,
+          actor,
+          logger,
+          signal,
+          hooks: parts.retentionHooks,
+        });
         parts.onRetention(tenant, report);
         if (!report.complete) return 'more';
         return report.stale + report.deleted + report.events + report.deliveries > 0 ? 'some' : 'idle';
@@ -186,6 +207,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
           if (hasNewEvents || !done.has('statistics')) tasks.statistics.wake(tenant.slug);
           if (!done.has('webhooks') || msOrInfinity(results.delivery_ms) <= 0) tasks.webhooks.wake(tenant.slug);
           if (!done.has(sealsFollower)) tasks.seals.wake(tenant.slug);
+          if (hasNewEvents) tasks.listeners.wake(tenant.slug);
         }
       },
     },

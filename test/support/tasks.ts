@@ -1,6 +1,8 @@
 // The table of periodic tasks, as a daemon has it, over given tenants. Workers, schedules and per-tenant tasks report
 // their wake-ups; per-tenant tasks run when a test calls them.
+
 import type { Database } from '../../server/database/database.ts';
+import { EventListeners } from '../../server/events/log/event-listeners.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import type { PerTenantTask } from '../../server/maintenance/per-tenant-task.ts';
@@ -37,6 +39,7 @@ export function createTasks(
     onSetAside,
     workAvailable: () => {},
     onRetention: () => {},
+    listeners: new EventListeners(db, logger),
     statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
     dispatcher: new WebhookDispatcher({
       db,
@@ -82,6 +85,7 @@ export function createTasks(
       seals: reports('seals', tasks.seals),
       operations: reports('operations', tasks.operations),
       retention: reports('retention', tasks.retention),
+      listeners: tasks.listeners,
     },
   });
   return { polled, tasks };

@@ -3,7 +3,7 @@
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 
@@ -11,13 +11,15 @@ import { statusIn, terminalStatuses } from '../model/states.ts';
 export const isFinishedSql = `(${statusIn(terminalStatuses)}
          or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
-const deleteStatement = statement(`
+const deleteStatement = statementVariants<{ chosen: boolean }>(
+  ({ chosen }) => `
   with old as (
     select id
       from ${tenant}.jobs
      where stale_at is not null
        and stale_at <= now() - :staleForSeconds::float8 * interval '1 second'
        and ${isFinishedSql}
+       ${chosen ? 'and id = any(:ids::uuid[])' : ''}
      order by stale_at
      limit :limit
        for update skip locked
@@ -45,13 +47,23 @@ const deleteStatement = statement(`
       data: `jsonb_build_object('job_type', type, 'queue', queue)`,
     })}
   )
-  select id from deleted`);
+  select id from deleted`,
+);
+
+interface DeleteOptions {
+  staleForSeconds: number;
+  actor: string;
+  limit: number;
+  /** Only these. */
+  ids?: readonly string[];
+}
 
 /** Deletes up to `limit` jobs with their phases and logs; returns how many. */
 export async function deleteStaleJobs(
   db: Queryable,
   schema: Schema,
-  { staleForSeconds, actor, limit }: { staleForSeconds: number; actor: string; limit: number },
+  { staleForSeconds, actor, limit, ids }: DeleteOptions,
 ): Promise<number> {
-  return (await deleteStatement.query(db, schema, { staleForSeconds, actor, limit })).length;
+  const chosen = deleteStatement({ chosen: ids !== undefined });
+  return (await chosen.query(db, schema, { staleForSeconds, actor, limit, ids })).length;
 }

@@ -23,8 +23,9 @@ export interface MarkStaleOptions {
 }
 
 export interface MarkedStale {
-  /** How many jobs were marked. */
+  /** How many jobs were marked, and which. */
   count: number;
+  ids: string[];
   /** Jobs that Postgres refuses to update; the next scan tries again. */
   skipped: string[];
   /** False: there is more to read; call again. */
@@ -70,7 +71,7 @@ async function markInOneStep(
   options: MarkStaleOptions,
   markAll: typeof markJobs,
 ): Promise<MarkedStale> {
-  let marked: MarkedStale = { count: 0, skipped: [], complete: true, readTo: undefined };
+  let marked: MarkedStale = { count: 0, ids: [], skipped: [], complete: true, readTo: undefined };
   const { complete } = await runFollowerStep<FollowerState>(
     db,
     schema,
@@ -84,6 +85,7 @@ async function markInOneStep(
       const ids = read.ids.length === 0 ? [] : await markAll(tx, schema, read.ids, options);
       marked = {
         count: ids.length,
+        ids: ids.map(({ id }) => id),
         skipped: [],
         complete: read.step.complete,
         readTo: read.step.position.page ?? logStart,

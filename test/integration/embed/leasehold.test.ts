@@ -1,8 +1,22 @@
 // Leasehold as a part of another program, by its public API alone.
-import { expect, onTestFinished, test } from 'vitest';
+import pg from 'pg';
+import { expect, expectTypeOf, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
-import { createLeasehold, type LeaseholdOptions, type Problem } from '../../../server/embed/index.ts';
+import {
+  createLeasehold,
+  type FinishedJob,
+  isProblem,
+  type LeaseholdOptions,
+  type LeaseholdSettings,
+  type TenantOptions,
+} from '../../../server/embed/index.ts';
+import { cancelJob } from '../../../server/jobs/actions/stop.ts';
+import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { findJob } from '../../../server/jobs/read/read-jobs.ts';
+import type { Config } from '../../../server/kernel/config.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { runRetentionOnce } from '../../../server/maintenance/retention.ts';
+import type { TenantSettings } from '../../../server/tenants/tenant.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
@@ -73,12 +87,13 @@ test('creates the tenants that are wanted, once', async () => {
 });
 
 test('refuses what it cannot do, and says why', async () => {
-  await expect(createLeasehold({ databaseUrl: '' })).rejects.toThrow('needs a databaseUrl');
+  await expect(createLeasehold({ databaseUrl: '' })).rejects.toThrow('needs a databaseUrl or a pool');
   await expect(create({ settings: { leaseSeconds: 1 } })).rejects.toThrow('LEASE_SECONDS=1 is not allowed');
   await expect(create({ settings: { leaseSecond: 1 } as never })).rejects.toThrow('leaseSecond is not a setting');
   await expect(create({ jobs: [greet, greet] })).rejects.toThrow('two handlers');
   const leasehold = await create();
-  const refusal = (work: Promise<unknown>) => work.then(() => undefined).catch((error: Problem) => error.code);
+  const refusal = (work: Promise<unknown>) =>
+    work.then(() => undefined).catch((error) => (isProblem(error) ? error.code : error));
   expect(await refusal(leasehold.enqueue('nobody', greet, { name: 'F' }))).toBe('NOT_FOUND');
   expect(await refusal(leasehold.enqueue(tenant, 'unknown', {}))).toBe('UNKNOWN_JOB_TYPE');
   expect(await refusal(leasehold.enqueue(tenant, greet, { name: 7 } as never))).toBe('INVALID_FIELD');
@@ -109,4 +124,81 @@ test('a stop ends a start that waits for its database', async () => {
   const starting = leasehold.start();
   await leasehold.stop();
   await starting;
+});
+
+test('takes the address of a pool of the host, and leaves its connections alone', async () => {
+  const url = new URL(context.url);
+  const [user, password] = [decodeURIComponent(url.username), decodeURIComponent(url.password)];
+  const address = { host: url.hostname, port: Number(url.port), user, password, database: url.pathname.slice(1) };
+  for (const pool of [new pg.Pool(address), new pg.Pool({ connectionString: context.url })]) {
+    const leasehold = await create({ databaseUrl: undefined, pool });
+    const { id } = await leasehold.enqueue(tenant, greet, { name: 'G' });
+    expect((await read(id))?.type).toBe('greet');
+    expect(pool.totalCount).toBe(0);
+    await pool.end();
+  }
+  const signer = new pg.Pool({ ...address, password: () => 'token' });
+  await expect(create({ databaseUrl: undefined, pool: signer })).rejects.toThrow('pass databaseUrl too');
+});
+
+test('listeners get the events of all tenants and processes, in order, and may fail', async () => {
+  await addTenant(context.db, 'loud');
+  const [listening, other] = [await create(), await create({ jobs: [] })];
+  await listening.start();
+  const events: string[] = [];
+  const all: string[] = [];
+  const remove = listening.on('job.completed', (event) => {
+    events.push(`${event.tenant} ${event.jobId} ${event.from} ${event.to}`);
+    throw new Error('a listener that fails');
+  });
+  listening.on('*', async ({ tenant: slug, type }) => void all.push(`${slug} ${type}`));
+  const first = await other.enqueue('loud', 'greet', { name: 'H' });
+  const second = await listening.enqueue(tenant, greet, { name: 'I' });
+  await eventually(async () => {
+    expect(events.sort()).toEqual(
+      [`loud ${first.id} RUNNING SUCCESS`, `${tenant} ${second.id} RUNNING SUCCESS`].sort(),
+    );
+    const ofLoud = all.filter((line) => line.startsWith('loud'));
+    expect(ofLoud).toEqual(['loud job.enqueued', 'loud job.started', 'loud job.completed']);
+  });
+  remove();
+  await listening.enqueue('loud', greet, { name: 'J' });
+  await eventually(async () => expect(all.filter((line) => line === 'loud job.completed')).toHaveLength(2));
+  expect(events).toHaveLength(2);
+});
+
+test('a copy of a job can be kept before it is deleted, and none is deleted without it', async () => {
+  const { tenant: kept, schema } = await addTenant(context.db, 'kept');
+  const seen: string[] = [];
+  let fails = true;
+  const hooks = {
+    onStale: (slug: string, jobs: FinishedJob[]) => void seen.push(...jobs.map(({ id }) => `${slug} stale ${id}`)),
+    onDelete: async (slug: string, jobs: FinishedJob[]) => {
+      seen.push(...jobs.map(({ id, payload, status }) => `${slug} ${status} ${JSON.stringify(payload)} ${id}`));
+      if (fails) throw new Error('no space for copies');
+    },
+  };
+  const [created] = await enqueue(context.db, schema, [{ type: 'greet', payload: { a: 1 } }], 'test');
+  const id = created?.job.id ?? '';
+  await cancelJob(context.db, schema, { jobId: id, actor: 'test' });
+  const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 0, retentionEventDays: 90 };
+  const run = () =>
+    runRetentionOnce(context.db, kept, { config, actor: 'test', logger: createLogger('silent'), hooks });
+  await eventually(async () => {
+    await run();
+    expect(seen).toContain(`kept stale ${id}`);
+    expect(seen).toContain(`kept CANCELED {"a":1} ${id}`);
+  });
+  expect(await read(id, schema)).toBeDefined();
+  fails = false;
+  expect(await run()).toMatchObject({ deleted: 1, complete: true });
+  expect(await read(id, schema)).toBeUndefined();
+  expect(seen.filter((line) => line.startsWith('kept stale'))).toHaveLength(1);
+});
+
+test('settings are those of the table, but for what the host decides', () => {
+  type HostDecides = 'host' | 'port' | 'databaseUrl' | 'dataDir' | 'handlers' | 'demoTenant';
+  type Wanted = { -readonly [K in keyof Omit<Config, HostDecides>]?: Config[K] | undefined };
+  expectTypeOf<LeaseholdSettings>().toEqualTypeOf<Wanted>();
+  expectTypeOf<TenantOptions>().toEqualTypeOf<TenantSettings>();
 });

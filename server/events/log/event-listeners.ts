@@ -1,0 +1,106 @@
+// Listeners of a program that embeds the daemon. They get the events of all tenants, from the log, from about the time of
+// their registration until the daemon stops: those of other daemons too, each once, in the order of their job and target.
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import type { Logger } from '../../kernel/logger.ts';
+import type { Event } from './event.ts';
+import type { Position } from './position.ts';
+import { readNewEvents } from './read-new-events.ts';
+
+export interface DeliveredEvent {
+  /** The number in the log of the tenant. */
+  id: string;
+  tenant: string;
+  type: string;
+  at: string;
+  jobId: string | null;
+  targetId: string | null;
+  from: string | null;
+  to: string | null;
+  attempt: number | null;
+  actor: string;
+  data: Record<string, unknown> | null;
+}
+
+export type EventListener = (event: DeliveredEvent) => void | Promise<void>;
+
+const anyType = '*';
+const pageSize = 500;
+
+export class EventListeners {
+  readonly #db: Queryable;
+  readonly #logger: Logger;
+  readonly #listeners = new Map<string, Set<EventListener>>();
+  readonly #positions = new Map<Schema, Position>();
+  #start: Promise<string> | undefined;
+
+  constructor(db: Queryable, logger: Logger) {
+    this.#db = db;
+    this.#logger = logger;
+  }
+
+  get isUsed(): boolean {
+    return this.#listeners.size > 0;
+  }
+
+  /** `*` stands for every type. Returns how to remove the listener. */
+  on(type: string, listener: EventListener): () => void {
+    if (!this.isUsed) this.#beginNow();
+    const known = this.#listeners.get(type) ?? new Set();
+    this.#listeners.set(type, known.add(listener));
+    return () => {
+      known.delete(listener);
+      if (known.size === 0) this.#listeners.delete(type);
+    };
+  }
+
+  /** Delivers what is new of one tenant; true if there is more. */
+  async deliver({ slug, schema }: { slug: string; schema: Schema }): Promise<boolean> {
+    if (!this.isUsed) return false;
+    const position = this.#positions.get(schema) ?? { seen: await this.#startPosition() };
+    const types = this.#listeners.has(anyType) ? undefined : [...this.#listeners.keys()];
+    const read = await readNewEvents(this.#db, schema, position, { limit: pageSize, types });
+    this.#positions.set(schema, read.position);
+    for (const event of read.events) await this.#call(toDelivered(slug, event));
+    return !read.complete;
+  }
+
+  #beginNow(): void {
+    this.#positions.clear();
+    this.#start = this.#readSnapshot();
+    // Read again with the next delivery.
+    this.#start.catch(() => {});
+  }
+
+  async #startPosition(): Promise<string> {
+    try {
+      this.#start ??= this.#readSnapshot();
+      return await this.#start;
+    } catch (error) {
+      this.#start = undefined;
+      throw error;
+    }
+  }
+
+  async #readSnapshot(): Promise<string> {
+    const [row] = await this.#db.query<{ now: string }>('select pg_current_snapshot()::text as now');
+    if (row === undefined) throw new Error('there is no snapshot');
+    return row.now;
+  }
+
+  async #call(event: DeliveredEvent): Promise<void> {
+    const listeners = [...(this.#listeners.get(event.type) ?? []), ...(this.#listeners.get(anyType) ?? [])];
+    for (const listener of listeners) {
+      try {
+        await listener(event);
+      } catch (error) {
+        this.#logger.error({ err: error, type: event.type, jobId: event.jobId }, 'event listener failed');
+      }
+    }
+  }
+}
+
+function toDelivered(tenant: string, event: Event): DeliveredEvent {
+  const { seq, type, at, jobId, targetId, fromStatus, toStatus, attempt, actor, data } = event;
+  return { id: seq, tenant, type, at, jobId, targetId, from: fromStatus, to: toStatus, attempt, actor, data };
+}
