@@ -1,9 +1,19 @@
+import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
 
 // Printed by the reporter; LEASEHOLD_TEST_SEED repeats the order of a run.
 const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? Date.now() % 2 ** 31);
 
+const source = (path: string) => fileURLToPath(new URL(`server/${path}/index.ts`, import.meta.url));
+
 export default defineConfig({
+  // The package's own name, in docs/examples: its sources, as in tsconfig.json.
+  resolve: {
+    alias: [
+      { find: /^leasehold$/, replacement: source('.') },
+      { find: /^leasehold\/client$/, replacement: source('client') },
+    ],
+  },
   test: {
     include: ['test/**/*.test.ts'],
     pool: 'forks',

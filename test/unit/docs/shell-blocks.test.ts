@@ -3,7 +3,9 @@ import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
-const docs = readdirSync(join(packageRoot(), 'docs')).filter((name) => name.endsWith('.md'));
+const docs = readdirSync(join(packageRoot(), 'docs'), { recursive: true, encoding: 'utf8' }).filter((name) =>
+  name.endsWith('.md'),
+);
 
 // To an interactive zsh `#` is a word like any other: KEY=… # text would run a command and set nothing.
 test.each(['README.md', ...docs.map((name) => `docs/${name}`)])('the shell lines of %s have no comments', (file) => {
