@@ -2,7 +2,7 @@ import { randomUUID } from 'node:crypto';
 import { AxeBuilder } from '@axe-core/playwright';
 import { expect, it } from 'vitest';
 import { defineJob } from '../../server/worker/handlers/define-job.ts';
-import { type Dashboard, describeInBrowser, openDashboard, useBrowser } from '../support/browser.ts';
+import { type Dashboard, describeInBrowser, openDashboard, signIn, useBrowser } from '../support/browser.ts';
 import { fastSettings } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 
@@ -70,6 +70,7 @@ function pagesOf({ job, target }: { job: string; target: string }): string[] {
     '/operations',
     '/capacity',
     '/keys',
+    '/docs',
   ];
 }
 
@@ -77,6 +78,11 @@ async function waitOn(dashboard: Dashboard, path: string): Promise<void> {
   await dashboard.goTo(path);
   await dashboard.page.getByRole('heading', { level: 1 }).waitFor();
   await dashboard.page.locator('.waiting').first().waitFor({ state: 'detached' });
+}
+
+async function violationsOn({ page }: Dashboard, path: string): Promise<string[]> {
+  const { violations } = await new AxeBuilder({ page }).analyze();
+  return violations.map(({ id, nodes }) => `${path} ${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`);
 }
 
 describeInBrowser('what tenants write', () => {
@@ -101,11 +107,23 @@ describeInBrowser('what tenants write', () => {
     it(`is accessible on every page, ${colorScheme}`, async () => {
       const dashboard = await openDashboard(context, { handlers: [hostile], colorScheme });
       const made = await fill(dashboard);
-      for (const path of pagesOf(made)) {
+      for (const path of [...pagesOf(made), '/docs#createJob']) {
         await waitOn(dashboard, path);
-        const { violations } = await new AxeBuilder({ page: dashboard.page }).analyze();
-        const found = violations.map(({ id, nodes }) => `${path} ${id}: ${nodes[0]?.html} ${nodes[0]?.failureSummary}`);
-        expect(found).toEqual([]);
+        expect(await violationsOn(dashboard, path)).toEqual([]);
+      }
+    });
+
+    it(`is accessible where one signs in and where operators work, ${colorScheme}`, async () => {
+      const dashboard = await openDashboard(context, { signIn: false, colorScheme });
+      await dashboard.page.getByLabel('API key').waitFor();
+      expect(await violationsOn(dashboard, '/sign-in')).toEqual([]);
+      await signIn(dashboard.page, fastSettings.ADMIN_API_KEY as string);
+      await waitOn(dashboard, '/tenants');
+      expect(await violationsOn(dashboard, '/tenants')).toEqual([]);
+      await dashboard.page.getByLabel('Tenant', { exact: true }).selectOption(context.tenant.slug);
+      for (const path of ['/settings', '/workers']) {
+        await waitOn(dashboard, path);
+        expect(await violationsOn(dashboard, path)).toEqual([]);
       }
     });
   }

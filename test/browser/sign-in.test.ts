@@ -96,6 +96,21 @@ describeInBrowser('signing in', () => {
     const operator = (await browserContext.cookies())[0]?.value;
     const read = (headers: Record<string, string>) => fetch(`${daemon.url}/api/jobs`, { headers });
     expect((await read({ cookie: `leasehold_session=${operator}` })).status).toBe(403);
+    await page.getByRole('link', { name: 'Settings' }).first().click();
+    await page.getByText('TENANT_CONCURRENCY').waitFor();
+    await page.getByRole('button', { name: 'Change concurrency' }).click();
+    const dialog = page.getByRole('dialog', { name: 'Change concurrency' });
+    await dialog.getByLabel('Value').fill('many');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await dialog.getByRole('alert').getByText('This is not JSON').waitFor();
+    await dialog.getByLabel('Value').fill('7');
+    await dialog.getByRole('button', { name: 'Save' }).click();
+    await page.getByText('set for this tenant').waitFor();
+    await page.goto(`${daemon.url}/tenants`);
+    await page.getByRole('button', { name: 'Suspend globex' }).click();
+    await page.getByRole('button', { name: 'Activate globex' }).waitFor();
+    await page.getByRole('button', { name: 'Undo' }).click();
+    await page.getByRole('button', { name: 'Suspend globex' }).waitFor();
     // The header is a session's alone: a key names its tenant by itself.
     const admin = `Bearer ${fastSettings.ADMIN_API_KEY}`;
     expect((await read({ authorization: admin, 'x-leasehold-tenant': 'globex' })).status).toBe(403);

@@ -14,6 +14,8 @@ export function useClickNavigation(event: MouseEvent): void {
   if (event.defaultPrevented || event.button !== 0 || event.metaKey || event.ctrlKey || event.shiftKey) return;
   const link = (event.target as Element).closest?.('a');
   if (link?.target !== '' || link.origin !== location.origin || link.hasAttribute('download')) return;
+  // A place on this page.
+  if (link.hash !== '' && link.pathname === location.pathname && link.search === location.search) return;
   if (!link.pathname.startsWith(base) || isNotPage(link.pathname)) return;
   event.preventDefault();
   navigate(link.pathname.slice(base.length - 1) + link.search);

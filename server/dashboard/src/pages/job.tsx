@@ -55,7 +55,7 @@ export function JobPage({ id }: { id: string }) {
             {data.checkpoint !== null && <Document label="Checkpoint" value={data.checkpoint} />}
             {data.phases.some((phase) => phase.result !== null) && (
               <Document
-                label="Results of phases"
+                label="Output of phases"
                 value={Object.fromEntries(
                   data.phases.filter((phase) => phase.result !== null).map((phase) => [phase.name, phase.result]),
                 )}

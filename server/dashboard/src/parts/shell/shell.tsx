@@ -19,12 +19,14 @@ import { openPalette } from './palette.tsx';
 const firstOnPhones = 3;
 
 export function Shell({ children }: { children: ComponentChildren }) {
+  // A fragment alone would be resolved against <base>, which is another page.
+  usePlace();
   const [menu, setMenu] = useState(false);
   return (
     <div class="shell">
-      <button type="button" class="skip-link" onClick={skipToContent}>
+      <a class="skip-link" href={`${location.pathname}${location.search}#main`}>
         Skip to content
-      </button>
+      </a>
       <header class="top">
         <a class="brand" href={hrefOf('/')}>
           <Mark /> <span>Leasehold</span>
@@ -66,11 +68,6 @@ export function Shell({ children }: { children: ComponentChildren }) {
       </nav>
     </div>
   );
-}
-
-/** No link: a fragment alone would be resolved against <base>, which is another page. */
-function skipToContent(): void {
-  document.getElementById('main')?.focus();
 }
 
 function NavLinks() {
