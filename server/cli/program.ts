@@ -1,6 +1,7 @@
 // The program `leasehold`: its commands, and what they share (`--json`, error texts, exit codes). The two commands without
 // subcommands, `migrate` and `config`, are here.
 import { Command, CommanderError } from 'commander';
+import { ConnectionError, JobFailedError, ProblemError } from '../client/client-errors.ts';
 import { explainDatabaseError, sqlState } from '../database/sql-errors.ts';
 import { EmbeddedPostgresError } from '../embedded-postgres/embedded-postgres-error.ts';
 import { ConfigError, describeSettings } from '../kernel/config.ts';
@@ -8,19 +9,26 @@ import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import { addCanaryCommands } from './commands/canary.ts';
+import { addCompletionCommand } from './commands/completion.ts';
 import { addDevCommand } from './commands/dev.ts';
+import { addEventCommands, addWorkerCommands } from './commands/follow.ts';
 import { addInitCommand } from './commands/init.ts';
+import { addJobActions } from './commands/job-actions.ts';
+import { addJobReads } from './commands/job-reads.ts';
 import { addKeyCommands } from './commands/keys.ts';
+import { addScheduleCommands } from './commands/schedules.ts';
+import { addTargetCommands } from './commands/targets.ts';
 import { addTenantCommands } from './commands/tenants.ts';
+import { addTopCommand } from './commands/top.ts';
 import { addVerifyCommand } from './commands/verify.ts';
 import { Session, type Terminal, table } from './session.ts';
 
-/** 0 success, 1 refused or failed, 2 wrong usage, 3 the database is unreachable. */
+/** 0 success, 1 refused or failed, 2 wrong usage, 3 the database or the daemon is unreachable. */
 export type ExitCode = 0 | 1 | 2 | 3;
 
 export async function runCli(args: readonly string[], terminal: Terminal): Promise<ExitCode> {
   const program = new Command('leasehold')
-    .description('Administers Leasehold: migrations, tenants, API keys, settings; verifies the event log.')
+    .description('Leasehold at the terminal: jobs, targets, schedules, events; migrations, tenants, keys, settings.')
     .version(packageVersion())
     .option('--json', 'print JSON instead of text')
     .exitOverride()
@@ -29,12 +37,21 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   const session = new Session(terminal, () => program.opts<{ json?: boolean }>().json ?? false);
   addInitCommand(program, session);
   addDevCommand(program, session);
+  const jobs = program.command('jobs').description('list, show, watch, enqueue and act on jobs');
+  addJobReads(jobs, session);
+  addJobActions(jobs, session);
+  addTargetCommands(program, session);
+  addScheduleCommands(program, session);
+  addEventCommands(program, session);
+  addWorkerCommands(program, session);
+  addTopCommand(program, session);
   addMigrateCommand(program, session);
   addTenantCommands(program, session);
   addKeyCommands(program, session);
   addCanaryCommands(program, session);
   addConfigCommand(program, session);
   addVerifyCommand(program, session);
+  addCompletionCommand(program, session);
   inherit(program);
   try {
     await program.parseAsync([...args], { from: 'user' });
@@ -70,6 +87,9 @@ function explain(error: unknown, terminal: Terminal, json: boolean): ExitCode {
 
 function diagnose(error: unknown): [ExitCode, string, string] {
   if (error instanceof Problem) return [error.code === 'INVALID_FIELD' ? 2 : 1, error.code, error.message];
+  if (error instanceof ProblemError) return [error.status === 400 ? 2 : 1, error.code, error.detail];
+  if (error instanceof ConnectionError) return [3, 'UNREACHABLE', error.message];
+  if (error instanceof JobFailedError) return [1, 'JOB_FAILED', error.message];
   if (error instanceof ConfigError) return [2, 'CONFIG', error.message];
   if (error instanceof EmbeddedPostgresError) return [3, 'DATABASE_UNAVAILABLE', error.message];
   const state = sqlState(error);

@@ -12,6 +12,16 @@ export interface Terminal {
   loadEnvFile?(): void;
   out(text: string): void;
   err(text: string): void;
+  /** Present on a terminal: what is printed fits its width, may have colours, and may be drawn over. */
+  screen?: Screen | undefined;
+  /** Ends with Ctrl-C, from the call on: for commands that follow something. */
+  interrupted?(): AbortSignal;
+}
+
+export interface Screen {
+  columns(): number;
+  rows(): number;
+  colours: boolean;
 }
 
 export class Session {
@@ -21,7 +31,9 @@ export class Session {
   failed = false;
   #json: () => boolean;
   #config: Config | undefined;
+  #envLoaded = false;
   #database: Promise<Database> | undefined;
+  #url: Promise<string> | undefined;
   #closers: (() => Promise<void>)[] = [];
 
   constructor(terminal: Terminal, json: () => boolean) {
@@ -35,12 +47,21 @@ export class Session {
     return this.#json();
   }
 
+  /** The environment and `.env`. */
+  get env(): Terminal['env'] {
+    if (!this.#envLoaded) this.terminal.loadEnvFile?.();
+    this.#envLoaded = true;
+    return this.terminal.env;
+  }
+
   get config(): Config {
-    if (this.#config === undefined) {
-      this.terminal.loadEnvFile?.();
-      this.#config = loadConfig(this.terminal.env);
-    }
+    this.#config ??= loadConfig(this.env);
     return this.#config;
+  }
+
+  /** Called when the command has ended, the last one first. */
+  onClose(close: () => Promise<void>): void {
+    this.#closers.push(close);
   }
 
   database(): Promise<Database> {
@@ -59,7 +80,7 @@ export class Session {
   }
 
   async #open(): Promise<Database> {
-    const url = await this.#url();
+    const url = await this.databaseUrl();
     const db = new Database({
       url,
       poolMax: this.config.migrateConcurrency + 1,
@@ -70,7 +91,12 @@ export class Session {
     return db;
   }
 
-  async #url(): Promise<string> {
+  databaseUrl(): Promise<string> {
+    this.#url ??= this.#findUrl();
+    return this.#url;
+  }
+
+  async #findUrl(): Promise<string> {
     const { databaseUrl, dataDir } = this.config;
     if (databaseUrl !== '') return databaseUrl;
     const running = await findRunningPostgres(dataDir);

@@ -1,0 +1,85 @@
+// leasehold targets: list, show, pause and resume targets.
+import type { Command } from 'commander';
+import type { Target, TargetLane } from '../../client/api-types.ts';
+import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
+import { age, colourOf, fitTable, oneLine } from '../output.ts';
+import { facts, type Session } from '../session.ts';
+import { countOf } from './job-reads.ts';
+
+interface PauseOptions extends ConnectionOptions {
+  reason?: string;
+  author?: string;
+  until?: string;
+}
+
+export function addTargetCommands(program: Command, session: Session): void {
+  const targets = program.command('targets').description('list, show, pause and resume targets');
+  withConnection(targets.command('list'))
+    .description('list targets with the head of each lane')
+    .option('--paused', 'only paused ones')
+    .option('--limit <count>', 'how many', '50')
+    .action(async (options: ConnectionOptions & { paused?: boolean; limit: string }) => {
+      const client = await connect(session, options);
+      const limit = countOf(options.limit, '--limit');
+      const found = await client.targets.list({ paused: options.paused, limit: Math.min(200, limit) }).take(limit);
+      session.print(found, found.length === 0 ? 'no targets' : targetTable(session, found));
+    });
+  withConnection(targets.command('show <target>'))
+    .description('show a target and its lane')
+    .action(async (id: string, options: ConnectionOptions) => {
+      const lane = await (await connect(session, options)).targets.get(id);
+      session.print(lane, laneText(session, lane));
+    });
+  withConnection(targets.command('pause <target>'))
+    .description('start nothing more on a target; what runs continues')
+    .option('--reason <text>', 'why, for those who read the history')
+    .option('--author <name>', 'who, for those who read the history')
+    .option('--until <time>', 'when the pause ends by itself')
+    .action(async (id: string, { reason, author, until, ...options }: PauseOptions) => {
+      const lane = await (await connect(session, options)).targets.pause(id, { reason, author, until });
+      session.print(lane, `${oneLine(lane.id)} is paused`);
+    });
+  withConnection(targets.command('resume <target>'))
+    .description('resume a paused target')
+    .option('--reason <text>', 'why, for those who read the history')
+    .option('--author <name>', 'who, for those who read the history')
+    .action(async (id: string, { reason, author, ...options }: PauseOptions) => {
+      const lane = await (await connect(session, options)).targets.resume(id, { reason, author });
+      session.print(lane, `${oneLine(lane.id)} is resumed`);
+    });
+}
+
+function targetTable(session: Session, found: readonly Target[]): string {
+  const rows = found.map(({ id, paused, head, hold }) => [
+    id,
+    paused ? 'paused' : hold === null ? '' : 'held',
+    head?.status ?? '',
+    head?.type ?? '',
+    age(head?.created_at),
+    hold?.detail ?? '',
+  ]);
+  const headings = ['TARGET', 'STATE', 'HEAD', 'TYPE', 'AGE', 'WHY'];
+  return fitTable(session.terminal.screen, headings, rows, (row, column) => {
+    if (column === 1 && rows[row]?.[1] !== '') return 'yellow';
+    return column === 2 ? colourOf(found[row]?.head?.status ?? '') : undefined;
+  });
+}
+
+function laneText(session: Session, lane: TargetLane): string {
+  const labels = Object.entries(lane.labels).map(([name, value]) => `${name}=${value}`);
+  const known: Record<string, string> = {
+    target: oneLine(lane.id),
+    paused: lane.paused ? `by ${lane.paused_by}${lane.pause_reason === null ? '' : `: ${lane.pause_reason}`}` : 'no',
+    ...(lane.hold !== null && { hold: oneLine(lane.hold.detail) }),
+    ...(labels.length > 0 && { labels: labels.join(' ') }),
+    waiting: lane.waiting_exact ? String(lane.waiting) : `at least ${lane.waiting}`,
+  };
+  const jobs = [...(lane.head === null ? [] : [lane.head]), ...lane.next];
+  const rows = jobs.map((job) => [job.id, job.status, job.type, job.priority, age(job.created_at)]);
+  if (rows.length === 0) return facts(known);
+  const headings = ['ID', 'STATUS', 'TYPE', 'PRIORITY', 'AGE'];
+  const table = fitTable(session.terminal.screen, headings, rows, (row, column) =>
+    column === 1 ? colourOf(jobs[row]?.status ?? '') : undefined,
+  );
+  return `${facts(known)}\n\n${table}`;
+}

@@ -1,0 +1,194 @@
+// The commands for jobs, targets, schedules and events: over HTTP with a key, and directly on the database.
+import { describe, expect, it } from 'vitest';
+import { runCli } from '../../../server/cli/program.ts';
+import type { Screen } from '../../../server/cli/session.ts';
+import { LeaseholdClient } from '../../../server/client/client.ts';
+import { defineJob, z } from '../../../server/index.ts';
+import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
+import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addTenant, useDatabase } from '../../support/postgres/database.ts';
+
+const context = useDatabase();
+const double = defineJob({
+  type: 'double',
+  payload: z.object({ n: z.number() }),
+  run: ({ payload, log }) => {
+    log('doubling', { n: payload.n });
+    return payload.n * 2;
+  },
+});
+const failing = defineJob({
+  type: 'fails',
+  run: () => {
+    throw new Error('no\u001b[31m paper');
+  },
+});
+const running = useDaemon(context, { handlers: [double, failing] });
+
+interface Run {
+  code: number;
+  out: string;
+  err: string;
+  // biome-ignore lint/suspicious/noExplicitAny: tests read answers as a script would.
+  json(): any;
+}
+
+interface Terminal {
+  cli(
+    line: string | string[],
+    given?: { screen?: Screen; interrupt?: AbortSignal; onOut?(text: string): void },
+  ): Promise<Run>;
+  client: LeaseholdClient;
+}
+
+async function open(way: 'http' | 'database'): Promise<Terminal> {
+  const { tenant } = await addTenant(context.db);
+  const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'cli', scopes: [...scopes] });
+  const { url } = running.daemon;
+  const env: Record<string, string> =
+    way === 'http'
+      ? { LEASEHOLD_URL: url, LEASEHOLD_KEY: text }
+      : { DATABASE_URL: context.url, LEASEHOLD_TENANT: tenant.slug, STREAM_POLL_SECONDS: '0.2' };
+  return {
+    client: new LeaseholdClient({ url, apiKey: text }),
+    cli: async (line, { screen, interrupt, onOut } = {}) => {
+      let out = '';
+      let err = '';
+      const code = await runCli(typeof line === 'string' ? line.split(' ') : line, {
+        env,
+        out: (shown) => {
+          out += shown;
+          onOut?.(shown);
+        },
+        err: (shown) => void (err += shown),
+        screen,
+        interrupted: () => interrupt ?? new AbortController().signal,
+      });
+      return { code, out, err, json: () => JSON.parse(out) };
+    },
+  };
+}
+
+describe.each(['http', 'database'] as const)('over %s', (way) => {
+  it('enqueues, watches, shows, lists, explains and logs jobs', async () => {
+    const { cli } = await open(way);
+    const watched = await cli(['jobs', 'enqueue', 'double', '{"n":21}', '--target', 'm 1', '--watch']);
+    expect(watched).toMatchObject({ code: 0, err: '' });
+    expect(watched.out).toMatch(/status +SUCCESS/);
+    expect(watched.out).toMatch(/result +42/);
+    const [job] = (await cli('jobs list --json')).json();
+    expect(job).toMatchObject({ type: 'double', target_id: 'm 1' });
+    expect((await cli('jobs list')).out).toContain(job.id);
+    expect((await cli(`jobs show ${job.id.slice(0, 20)} --json`)).json().result).toBe(42);
+    expect((await cli(`jobs why ${job.id}`)).out).toContain('FINISHED');
+    expect((await cli(`jobs logs ${job.id} --follow`)).out).toContain('doubling {"n":21}');
+    expect((await cli(`events tail --job ${job.id} --no-follow`)).out).toContain('job.completed');
+    expect((await cli('jobs list --status ERROR')).out).toBe('no jobs\n');
+  });
+
+  it('acts on jobs and targets', async () => {
+    const { cli } = await open(way);
+    const failed = await cli('jobs enqueue fails --target m --watch');
+    expect(failed.code).toBe(1);
+    const [{ id }] = (await cli('jobs list --held --json')).json();
+    const behind = (await cli(['jobs', 'enqueue', 'double', '{"n":1}', '--target', 'm', '--json'])).json().job.id;
+    expect((await cli(`jobs why ${behind}`)).out).toContain('TARGET_HELD');
+    expect((await cli('targets list')).out).toContain('held');
+    expect((await cli(['jobs', 'resolve', id, '--result', '"by hand"', '--author', 'ann'])).out).toContain('SUCCESS');
+    expect((await cli(`jobs watch ${behind}`)).code).toBe(0);
+    expect((await cli('targets pause m --reason oil')).out).toBe('m is paused\n');
+    const waiting = (await cli(['jobs', 'enqueue', 'double', '{"n":1}', '--target', 'm', '--json'])).json().job.id;
+    expect((await cli('targets show m')).out).toContain('oil');
+    expect((await cli(`jobs pause ${waiting}`)).out).toContain('PAUSED');
+    expect((await cli(`jobs resume ${waiting}`)).out).toContain('QUEUED');
+    expect((await cli('jobs bulk cancel --target m --dry-run')).out).toBe('1 jobs match\n');
+    expect((await cli('jobs bulk cancel --target m')).out).toContain('1 of 1 jobs done');
+    expect((await cli('targets resume m --json')).json().paused).toBe(false);
+    expect((await cli(`jobs cancel ${waiting}`)).out).toContain('CANCELED');
+  });
+
+  it('works on schedules, and shows the daemons', async () => {
+    const { cli, client } = await open(way);
+    await client.schedules.create({ name: 'nightly', cron: '0 3 * * *', job: { type: 'double', payload: { n: 1 } } });
+    expect((await cli('schedules list')).out).toContain('nightly');
+    expect((await cli('schedules pause nightly')).out).toBe('nightly is paused\n');
+    expect((await cli('schedules resume nightly')).out).toContain('runs next at');
+    expect((await cli('schedules run nightly')).out).toContain('enqueued');
+    expect((await cli('schedules show nightly --json')).json().missed).toBe('latest');
+    expect((await cli('schedules delete nightly')).out).toBe('deleted nightly\n');
+    const key = way === 'http' ? ['--key', fastSettings.ADMIN_API_KEY as string] : [];
+    expect((await cli(['workers', ...key])).out).toContain('alive');
+  });
+
+  it('refuses wrong usage, and says what is wrong', async () => {
+    const { cli } = await open(way);
+    // The daemon has the schema of the payload; on the database the worker checks it.
+    if (way === 'http') expect(await cli(['jobs', 'enqueue', 'double', '{"n":"x"}'])).toMatchObject({ code: 2 });
+    expect((await cli(['jobs', 'enqueue', 'double', '{"n":'])).err).toContain('payload must be JSON');
+    expect(await cli('jobs show ffffffff')).toMatchObject({ code: 1 });
+    expect((await cli('jobs bulk cancel')).err).toContain('say which jobs');
+    expect((await cli('jobs bulk frobnicate --all')).code).toBe(2);
+    expect((await cli('jobs list --limit none')).code).toBe(2);
+  });
+});
+
+it('follows events until Ctrl-C, without a gap', async () => {
+  const { cli, client } = await open('http');
+  const first = await client.enqueue(double, { n: 1 });
+  await client.jobs.wait(first);
+  const interrupt = new AbortController();
+  let out = '';
+  const tail = cli('events tail --json', { interrupt: interrupt.signal, onOut: (text) => void (out += text) });
+  await eventually(() => expect(out).toContain('job.completed'));
+  const second = await client.enqueue(double, { n: 2 });
+  await eventually(() => expect(out.split(second.id).length - 1).toBe(3));
+  interrupt.abort();
+  expect((await tail).code).toBe(0);
+});
+
+it('draws tables that fit, without control characters of messages, and colours on a terminal only', async () => {
+  const { cli, client } = await open('http');
+  await client.jobs.wait(await client.enqueue('fails', {}, { targetId: 't'.repeat(150) })).catch(() => undefined);
+  const plain = await cli('jobs list');
+  expect(plain.out).not.toContain('\u001b');
+  const screen = { columns: () => 100, rows: () => 30, colours: true };
+  const { out } = await cli('jobs list', { screen });
+  expect(out).toContain('\u001b[31mERROR');
+  for (const line of out.replaceAll(/\u001b\[\d+m/g, '').split('\n')) expect(line.length).toBeLessThanOrEqual(100);
+});
+
+it('shows lanes, holds and counts at once', async () => {
+  const { cli, client } = await open('http');
+  await client.jobs.wait(await client.enqueue('fails', {}, { targetId: 'press' })).catch(() => undefined);
+  expect((await cli('top')).out).toMatch(/1 held.*press +ERROR/s);
+  const interrupt = new AbortController();
+  const screen = { columns: () => 100, rows: () => 30, colours: false };
+  const onOut = (text: string) => text.includes('press') && interrupt.abort();
+  const { out } = await cli('top', { screen, interrupt: interrupt.signal, onOut });
+  expect(out.startsWith('\u001b[?1049h')).toBe(true);
+  expect(out.endsWith('\u001b[?1049l')).toBe(true);
+});
+
+it('needs a key over HTTP, and a tenant where there are several', async () => {
+  const run = (line: string, env: Record<string, string>) => {
+    let err = '';
+    return runCli(line.split(' '), { env, out: () => {}, err: (text) => void (err += text) }).then((code) => ({
+      code,
+      err,
+    }));
+  };
+  expect((await run('jobs list', { LEASEHOLD_URL: running.daemon.url })).err).toContain('--key or LEASEHOLD_KEY');
+  await addTenant(context.db);
+  await addTenant(context.db);
+  expect((await run('jobs list', { DATABASE_URL: context.url })).err).toContain('--tenant');
+  expect(await run('jobs list --tenant nobody', { DATABASE_URL: context.url })).toMatchObject({ code: 1 });
+});
+
+it('completes commands in the shells', async () => {
+  const { cli } = await open('http');
+  expect((await cli('completion bash')).out).toContain('"jobs") words="list show');
+  expect((await cli('completion fish')).out).toContain('-a enqueue');
+  expect((await cli('completion tcsh')).code).toBe(2);
+});
