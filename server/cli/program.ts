@@ -11,6 +11,7 @@ import { migrateEverything } from '../tenants/migrate-all.ts';
 import { addCanaryCommands } from './commands/canary.ts';
 import { addCompletionCommand } from './commands/completion.ts';
 import { addDevCommand } from './commands/dev.ts';
+import { addDoctorCommand } from './commands/doctor.ts';
 import { addEventCommands, addWorkerCommands } from './commands/follow.ts';
 import { addInitCommand } from './commands/init.ts';
 import { addJobActions } from './commands/job-actions.ts';
@@ -21,6 +22,7 @@ import { addTargetCommands } from './commands/targets.ts';
 import { addTenantCommands } from './commands/tenants.ts';
 import { addTopCommand } from './commands/top.ts';
 import { addVerifyCommand } from './commands/verify.ts';
+import { ProgressBar } from './output.ts';
 import { Session, type Terminal, table } from './session.ts';
 
 /** 0 success, 1 refused or failed, 2 wrong usage, 3 the database or the daemon is unreachable. */
@@ -45,6 +47,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addEventCommands(program, session);
   addWorkerCommands(program, session);
   addTopCommand(program, session);
+  addDoctorCommand(program, session);
   addMigrateCommand(program, session);
   addTenantCommands(program, session);
   addKeyCommands(program, session);
@@ -143,10 +146,13 @@ function addMigrateCommand(program: Command, session: Session): void {
     .description('migrate the control schema and every tenant to the version of this program')
     .action(async () => {
       const db = await session.database();
+      const bar = new ProgressBar(session, 'tenants');
       const report = await migrateEverything(db, {
         concurrency: session.config.migrateConcurrency,
         logger: session.logger,
+        onProgress: (done, total) => bar.show(done, total),
       });
+      bar.end();
       const failed = report.failed.map(({ schemaName, error }) => ({
         schema: schemaName,
         reason: errorMessage(error),

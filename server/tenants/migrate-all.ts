@@ -14,7 +14,7 @@ export interface MigrateEverythingReport extends MigrateAllReport {
 
 export async function migrateEverything(
   db: Database,
-  options: { concurrency: number; logger: Logger },
+  options: Pick<MigrateAllOptions, 'concurrency' | 'logger' | 'onProgress'>,
 ): Promise<MigrateEverythingReport> {
   const control = await migrateControl(db, options.logger);
   const tenants = await readAllTenants(db);
@@ -26,6 +26,8 @@ export async function migrateEverything(
 interface MigrateAllOptions extends MigrateOptions {
   concurrency: number;
   logger: Logger;
+  /** Called after each tenant. */
+  onProgress?(done: number, total: number): void;
 }
 
 interface MigrateAllReport {
@@ -56,6 +58,8 @@ export async function migrateAllTenants(
       report.failed.push({ schemaName, error });
       options.logger.error({ err: error, schema: schemaName }, 'tenant migration failed');
     }
+    const { migrated, unchanged, failed } = report;
+    options.onProgress?.(migrated.length + unchanged.length + failed.length, schemaNames.length);
     if (performance.now() - lastLineAt < progressEveryMs) return;
     lastLineAt = performance.now();
     options.logger.info({ ...counts(report), total: schemaNames.length }, 'migrating tenants');

@@ -5,6 +5,7 @@ import { getTenant, readAllTenants } from '../../tenants/tenant-store.ts';
 import type { Anchor, SealReport } from '../../verify/verify-seals.ts';
 import { type Verification, verifyTenant } from '../../verify/verify-tenant.ts';
 import type { Violation } from '../../verify/violation.ts';
+import { ProgressBar } from '../output.ts';
 import type { Session } from '../session.ts';
 
 export function addVerifyCommand(program: Command, session: Session): void {
@@ -21,10 +22,13 @@ export function addVerifyCommand(program: Command, session: Session): void {
           ? (await readAllTenants(db)).filter((tenant) => tenant.status === 'ACTIVE' || tenant.status === 'SUSPENDED')
           : [await getTenant(db, options.tenant)];
       const results = [];
+      const bar = new ProgressBar(session, 'tenants');
       for (const tenant of tenants) {
+        bar.show(results.length, tenants.length);
         const found = await verifyTenant(db, tenant.schema, options.anchor ? { anchor: options.anchor } : {});
         results.push({ tenant: tenant.slug, ...toApi(found), text: describe(tenant.slug, found) });
       }
+      bar.end();
       session.print(
         results.map(({ text: _, ...result }) => result),
         results.map((result) => result.text).join('\n') || 'no tenants',

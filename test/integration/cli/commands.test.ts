@@ -1,14 +1,16 @@
 // The commands for jobs, targets, schedules and events: over HTTP with a key, and directly on the database.
-import { describe, expect, it } from 'vitest';
+import { describe, expect, it, onTestFinished } from 'vitest';
 import { runCli } from '../../../server/cli/program.ts';
 import type { Screen } from '../../../server/cli/session.ts';
 import { LeaseholdClient } from '../../../server/client/client.ts';
+import { freePort } from '../../../server/embedded-postgres/cluster.ts';
 import { defineJob, z } from '../../../server/index.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
-import { addTenant, useDatabase } from '../../support/postgres/database.ts';
+import { addTenant, createEmptyDatabase, useDatabase } from '../../support/postgres/database.ts';
+import { startProxy } from '../../support/postgres/proxy.ts';
 
 const context = useDatabase();
 const double = defineJob({
@@ -35,11 +37,15 @@ interface Run {
   json(): any;
 }
 
+interface GivenTerminal {
+  screen?: Screen;
+  interrupt?: AbortSignal;
+  env?: Record<string, string>;
+  onOut?(text: string): void;
+}
+
 interface Terminal {
-  cli(
-    line: string | string[],
-    given?: { screen?: Screen; interrupt?: AbortSignal; onOut?(text: string): void },
-  ): Promise<Run>;
+  cli(line: string | string[], given?: GivenTerminal): Promise<Run>;
   client: LeaseholdClient;
 }
 
@@ -53,11 +59,11 @@ async function open(way: 'http' | 'database'): Promise<Terminal> {
       : { DATABASE_URL: context.url, LEASEHOLD_TENANT: tenant.slug, STREAM_POLL_SECONDS: '0.2' };
   return {
     client: new LeaseholdClient({ url, apiKey: text }),
-    cli: async (line, { screen, interrupt, onOut } = {}) => {
+    cli: async (line, { screen, interrupt, onOut, env: other } = {}) => {
       let out = '';
       let err = '';
       const code = await runCli(typeof line === 'string' ? line.split(' ') : line, {
-        env,
+        env: { ...env, ...other },
         out: (shown) => {
           out += shown;
           onOut?.(shown);
@@ -191,4 +197,33 @@ it('completes commands in the shells', async () => {
   expect((await cli('completion bash')).out).toContain('"jobs") words="list show');
   expect((await cli('completion fish')).out).toContain('-a enqueue');
   expect((await cli('completion tcsh')).code).toBe(2);
+});
+
+it('examines the database, and says what to do', async () => {
+  const { cli } = await open('database');
+  const healthy = await cli('doctor --json');
+  const states = Object.fromEntries(
+    healthy.json().checks.map(({ name, state }: Record<string, string>) => [name, state]),
+  );
+  expect(states).toMatchObject({
+    version: 'ok',
+    writable: 'ok',
+    clock: 'ok',
+    migrations: 'ok',
+    rights: 'ok',
+    LISTEN: 'ok',
+  });
+  expect(states).toMatchObject({ pooler: 'ok', daemons: 'ok', disk: 'ok', settings: 'ok' });
+  expect(healthy.code).toBe(0);
+  const proxy = await startProxy(context.url, { asPooler: true });
+  const pooled = await cli('doctor', { env: { DATABASE_URL: proxy.url } });
+  expect(pooled.out).toContain('a pooler is in between');
+  const empty = await createEmptyDatabase();
+  onTestFinished(() => empty.drop());
+  const unmigrated = await cli('doctor', { env: { DATABASE_URL: empty.url } });
+  expect(unmigrated.out).toMatch(/FAILED +migrations +the database is empty\n +Run `leasehold migrate`/);
+  expect(unmigrated.code).toBe(1);
+  const nowhere = await cli('doctor', { env: { DATABASE_URL: `postgres://127.0.0.1:${await freePort()}/x` } });
+  expect(nowhere).toMatchObject({ code: 1 });
+  expect(nowhere.out).toContain('Check DATABASE_URL');
 });
