@@ -53,7 +53,7 @@ async function connectToDatabase(session: Session, options: ConnectionOptions, a
   const app = express().use(
     leasehold.router({
       authorize: (request) =>
-        isSame(request.get('authorization') ?? '', `Bearer ${token}`) ? { tenant, actor: 'cli' } : undefined,
+        isSame(request.headers.authorization ?? '', `Bearer ${token}`) ? { tenant, actor: 'cli' } : undefined,
     }),
   );
   const server = app.listen(0, '127.0.0.1');

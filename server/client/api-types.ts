@@ -32,6 +32,13 @@ export interface Attention {
     /** Jobs that are PAUSED; 10001 when there are more than 10000. */
     paused: number;
   };
+  /** Of the last day: who went silent while it held leases. */
+  lost_workers: {
+    attempts: number;
+    last_at: string;
+    last_job_id: string;
+    owner: string;
+  }[];
 }
 
 export interface BatchAnswer {
@@ -91,6 +98,8 @@ export interface Job {
   cancel_detail: Record<string, unknown> | null;
   cancel_intent: 'pause' | 'cancel' | null;
   cancel_requested: boolean;
+  /** What the handler last stored with `checkpoint`; null: nothing. */
+  checkpoint?: unknown;
   client_request_id: string | null;
   constraints: Record<string, unknown> | null;
   cost_units: number;
@@ -524,6 +533,8 @@ export interface Why {
 }
 
 export interface Worker {
+  /** When its drain pauses or requeues what still runs. */
+  drain_ends_at: string | null;
   host: string;
   id: string;
   /** A new one for each process. */

@@ -41,11 +41,20 @@ class AttentionHolds(TypedDict):
     paused: int
 
 
+class AttentionLostWorker(TypedDict):
+    attempts: int
+    last_at: str
+    last_job_id: str
+    owner: str
+
+
 class Attention(TypedDict):
     disabled_webhooks: List[AttentionDisabledWebhook]
     failed_schedules: List[AttentionFailedSchedule]
     failing_types: List[AttentionFailingType]
     holds: AttentionHolds
+    # Of the last day: who went silent while it held leases.
+    lost_workers: List[AttentionLostWorker]
 
 
 class BatchAnswerResultError(TypedDict):
@@ -109,6 +118,8 @@ class Job(TypedDict):
     cancel_detail: Optional[Dict[str, Any]]
     cancel_intent: Optional[Literal["pause", "cancel"]]
     cancel_requested: bool
+    # What the handler last stored with `checkpoint`; null: nothing.
+    checkpoint: Any
     client_request_id: Optional[str]
     constraints: Optional[Dict[str, Any]]
     cost_units: int
@@ -525,6 +536,8 @@ class Why(TypedDict):
 
 
 class Worker(TypedDict):
+    # When its drain pauses or requeues what still runs.
+    drain_ends_at: Optional[str]
     host: str
     id: str
     # A new one for each process.
