@@ -62,7 +62,7 @@ describe('behind a bad connection', () => {
     expect(proxy.requests.length).toBeGreaterThan(30);
     // One key for each call, however often it was sent.
     expect(new Set(proxy.requests.map(({ idempotencyKey }) => idempotencyKey)).size).toBe(30);
-    expect((await direct.counts()).total).toBe(30);
+    expect(await direct.jobs.list({ limit: 200 }).take(5000)).toHaveLength(30);
   });
 
   it('makes exactly the jobs of a batch that is sent in several parts', async () => {
@@ -71,7 +71,7 @@ describe('behind a bad connection', () => {
     const results = await client.enqueueMany(Array.from({ length: 1500 }, (_, n) => jobRequest(echo, { n })));
     expect(results.every(({ ok }) => ok)).toBe(true);
     expect(new Set(results.map((result) => (result.ok ? result.id : ''))).size).toBe(1500);
-    expect((await direct.counts()).total).toBe(1500);
+    expect(await direct.jobs.list({ limit: 200 }).take(5000)).toHaveLength(1500);
   });
 
   it('yields every event once, in order, over streams that are cut', async () => {

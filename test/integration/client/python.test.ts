@@ -109,7 +109,7 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
       code: 'INVALID_FIELD',
       errors: [{ field: 'payload.n' }],
     });
-    expect((await direct.counts()).counts.CANCELED).toBe(1);
+    expect(await direct.jobs.list({ status: 'CANCELED' }).take(5)).toHaveLength(1);
   });
 
   it('makes exactly one job per call behind a bad connection', async () => {
@@ -130,7 +130,7 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     expect(new Set(proxy.requests.map(({ idempotencyKey }) => idempotencyKey)).size).toBe(20);
     const batch = `[r.id for r in client.enqueue_many([JobRequest("echo", {"n": n}) for n in range(1200)])]`;
     expect(new Set(await run(batch)).size).toBe(1200);
-    expect((await direct.counts()).total).toBe(1220);
+    expect(await direct.jobs.list({ limit: 200 }).take(5000)).toHaveLength(1220);
     proxy.plan = () => 'dropAnswer';
     const { id } = await direct.enqueue('echo', {}, { runAt: '2100-01-01T00:00:00Z' });
     await direct.jobs.pause(id);
