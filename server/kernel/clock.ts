@@ -50,3 +50,10 @@ export class Pace {
     this.#since = performance.now();
   }
 }
+
+/** From this size on a document is parsed, checked and hashed in turns of the event loop of their own. */
+export const largeBytes = 65_536;
+
+export async function nextTurnIfLarge(bytes: number): Promise<void> {
+  if (bytes >= largeBytes) await setImmediate();
+}

@@ -2,7 +2,7 @@
 // many megabytes is scanned in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
-import { Pace } from '../../kernel/clock.ts';
+import { nextTurnIfLarge, Pace } from '../../kernel/clock.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import { invalidFields } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
@@ -77,7 +77,8 @@ function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
   return Object.fromEntries(Object.entries(body as object).map(([name, value]) => [name, partsOf(value)]));
 }
 
-async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {
+/** @internal Exported for its test. */
+export async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {
   // A decoder would silently replace invalid bytes, and data would be stored that was never sent.
   if (!isUtf8(bytes)) throw problem('INVALID_JSON', 'The body is not valid UTF-8.');
   const pace = new Pace();
@@ -87,7 +88,11 @@ async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promi
   const { excess, field, parts, isCut } = step.value;
   if (isCut) throw problem('INVALID_JSON', 'The body is not valid JSON: it ends too early.');
   if (excess) throw invalidFields([{ field, message: tooMany(excess) }]);
-  if (partLimitBytes === undefined) return parseText(bytes.toString());
+  if (partLimitBytes === undefined) {
+    const value = parseText(bytes.toString());
+    await nextTurnIfLarge(bytes.length);
+    return value;
+  }
   return parseParts(bytes, parts, partLimitBytes, pace);
 }
 

@@ -84,11 +84,11 @@ export const payloadLimitBytes = 1_048_576;
 /** Constraints, metrics, the details of an error: notes beside a job, shown in lists and events. */
 export const noteLimitBytes = 32_768;
 
-/** Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
-export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): void {
-  if (value === undefined || value === null) return;
+/** The value's bytes as JSON. Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
+export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): number {
+  if (value === undefined || value === null) return 0;
   const bytes = Buffer.byteLength(JSON.stringify(value));
-  if (bytes <= limitBytes) return;
+  if (bytes <= limitBytes) return bytes;
   const detail = `${field} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
   throw problem('PAYLOAD_TOO_LARGE', detail, { field, limit: limitBytes });
 }

@@ -20,7 +20,7 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
   if (value === undefined || value === null || typeof value === 'boolean') return { ok: true, value: value ?? null };
   let text: string | undefined;
   try {
-    text = JSON.stringify(value, refuse);
+    text = isPlain(value) ? JSON.stringify(value) : JSON.stringify(value, refuse);
   } catch (error) {
     return notJson(what, error instanceof NotJson ? error.message : plainReason(error));
   }
@@ -40,6 +40,37 @@ class NotJson extends Error {}
 
 function notJson(what: string, reason: string): Storable {
   return { ok: false, error: jobError('RESULT_NOT_JSON', `${what} cannot be stored as JSON: it ${reason}.`) };
+}
+
+// Deep enough for results of handlers; what is deeper or refers to itself takes the slower path.
+const maxPlainDepth = 50;
+
+/** True if JSON.stringify keeps all of it as it is. A replacer takes five times as long, so most results need none. */
+function isPlain(value: unknown, depth = 0): boolean {
+  switch (typeof value) {
+    case 'string':
+    case 'boolean':
+      return true;
+    case 'number':
+      return Number.isFinite(value);
+    case 'object':
+      break;
+    default:
+      return false;
+  }
+  if (value === null) return true;
+  if (depth === maxPlainDepth || 'toJSON' in value) return false;
+  if (Array.isArray(value)) {
+    // By index: a hole counts as undefined.
+    for (let n = 0; n < value.length; n++) if (!isPlain(value[n], depth + 1)) return false;
+    return true;
+  }
+  if (value instanceof Map || value instanceof Set) return false;
+  for (const key of Object.keys(value)) {
+    const inner = (value as Record<string, unknown>)[key];
+    if (inner !== undefined && !isPlain(inner, depth + 1)) return false;
+  }
+  return true;
 }
 
 // What JSON.stringify would drop or change silently. A property that is undefined is left out, as usual.

@@ -1,0 +1,44 @@
+import { expect, test } from 'vitest';
+import { parseBytes } from '../../../../server/http/request/body.ts';
+import { toNewJob } from '../../../../server/jobs/enqueue/job-request.ts';
+import { nextTurnIfLarge } from '../../../../server/kernel/clock.ts';
+
+const large = { list: Array.from({ length: 20_000 }, (_, n) => `value ${n}`) };
+const small = { list: ['value'] };
+
+/** Turns of the event loop in which others could run while `work` was under way. */
+async function turnsOf(work: () => Promise<unknown>): Promise<number> {
+  let turns = 0;
+  let isOver = false;
+  const count = () => {
+    turns += 1;
+    if (!isOver) setImmediate(count);
+  };
+  setImmediate(count);
+  await work();
+  isOver = true;
+  return turns;
+}
+
+test('a large body is parsed in another turn than its request is served', async () => {
+  expect(await turnsOf(() => parseBytes(Buffer.from(JSON.stringify(large)), {}))).toBeGreaterThan(0);
+  expect(await turnsOf(() => parseBytes(Buffer.from(JSON.stringify(small)), {}))).toBe(0);
+});
+
+test('a large payload is hashed in another turn than it is checked', async () => {
+  const jobTypes = { has: () => true, checkPayload: (_: string, payload: unknown) => ({ ok: true, payload }) };
+  const context = {
+    tenant: { settings: {} },
+    jobTypes: { ...jobTypes, defaults: () => ({}) },
+    liveDaemons: async () => [],
+  };
+  const make = (payload: object) => () =>
+    toNewJob({ type: 't', payload, client_request_id: 'c' } as never, context as never);
+  expect(await turnsOf(make(large))).toBeGreaterThan(0);
+  expect(await turnsOf(make(small))).toBe(0);
+});
+
+test('a document is large from 64 KiB on', async () => {
+  expect(await turnsOf(() => nextTurnIfLarge(65_536))).toBeGreaterThan(0);
+  expect(await turnsOf(() => nextTurnIfLarge(65_535))).toBe(0);
+});
