@@ -2,7 +2,14 @@
 // the console belong to the host, and several instances do not share any state.
 import { Daemon } from '../daemon/daemon.ts';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
-import { enqueueInCallersTransaction, idempotencyConflict, type NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { Queryable } from '../database/database.ts';
+import {
+  type Enqueued,
+  enqueueAllOrNone,
+  enqueueInCallersTransaction,
+  idempotencyConflict,
+  type NewJob,
+} from '../jobs/enqueue/enqueue.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -124,13 +131,22 @@ class EmbeddedLeasehold implements Leasehold {
     const about = { tenant: slug, type: requests[0]?.type ?? '', count: newJobs.length, traceparent: undefined };
     const enqueued = await withEnqueueSpan(about, (traceparent) => {
       for (const newJob of newJobs) newJob.traceparent = traceparent;
-      if (tx === undefined) return this.#daemon.enqueue(tenant, newJobs, actor);
-      return enqueueInCallersTransaction(db, tenant, newJobs, actor);
+      if (tx === undefined) return this.#insert(tenant, newJobs);
+      return insertInTransaction(db, tenant, newJobs);
     });
     return enqueued.map((one) => {
       if (one.kind === 'conflict') throw idempotencyConflict(one, 'idempotencyKey');
       return { id: one.job.id, tenant: slug, type: one.job.type, replayed: one.kind === 'replayed' };
     });
+  }
+
+  async #insert(tenant: Tenant, newJobs: NewJob[]): Promise<Enqueued[]> {
+    if (!mayConflictInPart(newJobs)) return this.#daemon.enqueue(tenant, newJobs, actor);
+    const { db, signals } = this.#daemon.context;
+    const enqueued = await enqueueAllOrNone(db, tenant.schema, newJobs, actor);
+    signals.eventsWritten(tenant);
+    signals.workAvailable(tenant, { enqueued });
+    return enqueued;
   }
 
   async #tenant(slug: string): Promise<Tenant> {
@@ -145,6 +161,20 @@ class EmbeddedLeasehold implements Leasehold {
     if (tenant.status === 'ACTIVE') return tenant;
     throw problem('TENANT_SUSPENDED', `The tenant is ${tenant.status}.`, { status: tenant.status });
   }
+}
+
+/** A key of one of several jobs may have been used for something else, and then none of them may be enqueued. */
+function mayConflictInPart(newJobs: readonly NewJob[]): boolean {
+  return newJobs.length > 1 && newJobs.some((job) => job.clientRequestId !== undefined);
+}
+
+async function insertInTransaction(tx: Queryable, tenant: Tenant, newJobs: NewJob[]): Promise<Enqueued[]> {
+  if (!mayConflictInPart(newJobs)) return enqueueInCallersTransaction(tx, tenant, newJobs, actor);
+  await tx.query('savepoint leasehold_enqueue');
+  const enqueued = await enqueueInCallersTransaction(tx, tenant, newJobs, actor);
+  const isWhole = enqueued.every((one) => one.kind !== 'conflict');
+  await tx.query(`${isWhole ? 'release' : 'rollback to'} savepoint leasehold_enqueue`);
+  return enqueued;
 }
 
 /** In the events of jobs that the host enqueues. */

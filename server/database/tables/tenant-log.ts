@@ -17,7 +17,7 @@ export const events = tenantTemplate.table(
     toStatus: text('to_status'),
     attempt: integer('attempt'),
     leaseId: uuid('lease_id'),
-    /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`. */
+    /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`, `host`, `sql:<role>`. */
     actor: text('actor').notNull(),
     data: jsonb('data'),
   },

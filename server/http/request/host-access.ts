@@ -6,7 +6,7 @@ import type { TenantRegistry } from '../../tenants/registry.ts';
 import { type Authenticate, type Caller, callerOf } from './authenticate.ts';
 
 /** Who calls, as the host says. */
-export interface HostCaller {
+interface HostCaller {
   /** The slug of the tenant. Without one the caller is an operator, for /api/admin only. */
   tenant?: string | undefined;
   /** Default: all of them. */

@@ -20,7 +20,7 @@ export interface RetainedJob {
   finishedAt: string | null;
 }
 
-export type RetentionHook = (tenant: string, jobs: RetainedJob[]) => void | Promise<void>;
+type RetentionHook = (tenant: string, jobs: RetainedJob[]) => void | Promise<void>;
 
 export interface RetentionHooks {
   /** Called after the jobs were marked as stale. An error is logged; the call is not repeated. */

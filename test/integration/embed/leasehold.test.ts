@@ -196,6 +196,23 @@ test('a copy of a job can be kept before it is deleted, and none is deleted with
   expect(seen.filter((line) => line.startsWith('kept stale'))).toHaveLength(1);
 });
 
+test('payloads are typed by the definition', async () => {
+  const leasehold = await create();
+  const typed = defineJob({ type: 'typed', payload: z.object({ at: z.coerce.date() }), run: () => 1 });
+  expectTypeOf(leasehold.enqueue<typeof greet>)
+    .parameter(2)
+    .toEqualTypeOf<{ name: string }>();
+  // @ts-expect-error a name is a text
+  await expect(leasehold.enqueue(tenant, greet, { name: 1 })).rejects.toMatchObject({ code: 'INVALID_FIELD' });
+  // @ts-expect-error in a list too
+  const many = leasehold.enqueueMany(tenant, [{ job: greet, payload: { nam: 'x' } }]);
+  await expect(many).rejects.toMatchObject({ code: 'INVALID_FIELD' });
+  // What is enqueued is the input of the schema, not what the handler gets.
+  expectTypeOf(leasehold.enqueue<typeof typed>)
+    .parameter(2)
+    .toEqualTypeOf<{ at: unknown }>();
+});
+
 test('settings are those of the table, but for what the host decides', () => {
   type HostDecides = 'host' | 'port' | 'databaseUrl' | 'dataDir' | 'handlers' | 'demoTenant';
   type Wanted = { -readonly [K in keyof Omit<Config, HostDecides>]?: Config[K] | undefined };

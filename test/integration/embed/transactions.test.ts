@@ -152,6 +152,19 @@ test('the same key is one job, whichever transaction was first', async () => {
   await succeeds(first.id);
 });
 
+test('of several jobs all are enqueued or none, inside a transaction and without one', async () => {
+  await worker.enqueue('acme', noop, { n: 0 }, { idempotencyKey: 'used' });
+  const first = { job: noop, payload: { n: 1 }, idempotencyKey: 'unused', targetId: 'whole' };
+  const jobs = [first, { job: noop, payload: { n: 2 }, idempotencyKey: 'used' }];
+  const tx = await begin();
+  await expect(worker.enqueueMany('acme', jobs, { tx })).rejects.toMatchObject({ code: 'IDEMPOTENCY_CONFLICT' });
+  await tx.query('commit');
+  await expect(worker.enqueueMany('acme', jobs)).rejects.toMatchObject({ code: 'IDEMPOTENCY_CONFLICT' });
+  expect(await context.db.query(`select 1 from ${context.schema}.jobs where client_request_id = 'unused'`)).toEqual([]);
+  const made = await worker.enqueueMany('acme', [first, { job: phased, payload: null }]);
+  for (const { id } of made) await succeeds(id);
+});
+
 test('max_queued counts what the transaction has enqueued', async () => {
   await addTenant(context.db, 'limited');
   const sender = await createLeasehold({ databaseUrl: context.url, jobs: [noop], logger: false });
