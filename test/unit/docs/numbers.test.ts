@@ -83,3 +83,20 @@ function readdirOrFile(path: string): void {
   if (path.endsWith('/')) readdirSync(join(root, path));
   else read(path);
 }
+
+test('the figures of the comparison are those of docs/performance.md', () => {
+  const [, measured = ''] = read('docs/comparison.md').split('## Measured');
+  const rows = measured.split('\n').filter((line) => /^\| [a-z0-9]/.test(line));
+  const figures = rows.flatMap((row) =>
+    [
+      ...row
+        .split('|')
+        .slice(2)
+        .join('|')
+        .matchAll(/[\d.,]*\d/g),
+    ].map(([one]) => one),
+  );
+  expect(figures).toHaveLength(21);
+  const performance = read('docs/performance.md');
+  expect(figures.filter((figure) => !performance.includes(`| ${figure} |`))).toEqual([]);
+});
