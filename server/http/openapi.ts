@@ -33,23 +33,24 @@ export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
       license: { name: 'MIT', identifier: 'MIT' },
     },
     servers: [{ url: '/', description: 'The daemon that serves this document.' }],
-    tags: [...new Set(groups.map((group) => group.tag))].map((name) => ({ name, description: tagTexts[name] ?? name })),
+    tags: Object.entries(tagTexts).map(([name, description]) => ({ name, description })),
   });
 }
 
+/** Every tag, in the order in which the explorer shows them. */
 const tagTexts: Record<string, string> = {
-  Service: 'Is the daemon alive, is it ready, what does it measure.',
-  Administration: "Tenants, keys and daemons; with an operator's key.",
-  Keys: "The tenant's API keys.",
-  Session: 'Signing in to the dashboard.',
-  Events: 'The log of what happened, as pages and as a live stream.',
   Jobs: 'Enqueue jobs, read them, act on them.',
   Targets: 'Targets and their lanes: pause, resume, canary, labels.',
   Operations: 'One action on many jobs.',
-  Scheduler: 'Remote workers: submit, claim, lease, report.',
   Schedules: 'Jobs by the clock.',
-  Statistics: 'Counts, time series, and what needs a person.',
+  Events: 'The log of what happened, as pages and as a live stream.',
   Webhooks: 'Deliveries of events to addresses.',
+  Statistics: 'Counts, time series, workers, and what needs a person.',
+  Scheduler: 'Remote workers: submit, claim, lease, report.',
+  Keys: "The tenant's API keys.",
+  Administration: "Tenants, keys and daemons; with an operator's key.",
+  Dashboard: 'Signing in to the dashboard.',
+  Service: 'Is the daemon alive, is it ready, what does it measure.',
 };
 
 function entryOf(definition: RouteDefinition, tag: string): RouteConfig {

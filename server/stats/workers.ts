@@ -16,7 +16,7 @@ export interface TenantWorker {
   draining_jobs: DrainingJob[];
 }
 
-export interface DrainingJob {
+interface DrainingJob {
   job_id: string;
   type: string;
   target_id: string | null;

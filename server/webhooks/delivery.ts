@@ -20,7 +20,7 @@ export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' |
   tries: DeliveryTry[];
 }
 
-export interface DeliveryTry {
+interface DeliveryTry {
   at: string;
   status: number | null;
   error: string | null;

@@ -15,7 +15,7 @@ const maxWaiting = 100_000;
 // A slice takes 10 to 20 ms on an idle machine. The search for one page ends after `searchMs`, because a person waits for
 // it and it holds a connection.
 const sliceRows = 10_000;
-const searchMs = 250;
+const searchMs = 150;
 // A job's id has the time of the daemon that enqueued it, which may be hours off the database's `created_at`.
 const clockSlackMs = 24 * 3_600_000;
 

@@ -30,7 +30,7 @@ interface Content {
   description?: string;
 }
 
-export interface Operation {
+interface Operation {
   operationId: string;
   summary: string;
   description?: string;

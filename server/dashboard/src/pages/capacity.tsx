@@ -95,11 +95,12 @@ function Meter({ snapshot: { capacity, jobs, leases } }: { snapshot: Snapshot })
 function UnitsBar({ units: { total, used, requested, reserved, waiting } }: { units: QueueUnits }) {
   const scale = Math.max(total ?? 0, used + requested, 1);
   const width = (value: number) => `${(value / scale) * 100}%`;
-  const bound = total === null ? 'no bound' : `of ${number(total)}`;
+  const bound = total === null ? 'no bound' : `bound ${number(total)}`;
   return (
     <div class="units">
       <p class="small">
-        <strong>{number(used)}</strong> {bound} used, <strong>{number(requested)}</strong> requested
+        <strong>{number(used)}</strong> {total !== null && `of ${number(total)} `}units used,{' '}
+        <strong>{number(requested)}</strong> requested
         {waiting > 0 && (
           <span class="muted">
             {' '}

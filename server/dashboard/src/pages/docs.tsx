@@ -15,6 +15,10 @@ export default function DocsPage() {
       .then((response) => (response.ok ? response.json() : Promise.reject(new Error(String(response.status)))))
       .then(setDocument, () => setDocument('failed'));
   }, []);
+  useEffect(() => {
+    if (document === undefined || location.hash.length < 2) return;
+    window.document.getElementById(location.hash.slice(1))?.scrollIntoView();
+  }, [document]);
   if (document === 'failed') return <Empty icon="search" title="The description of the API cannot be read" />;
   if (document === undefined) return <Waiting rows={8} />;
   const entries = entriesOf(document).filter((entry) => matches(entry, text.toLowerCase()));

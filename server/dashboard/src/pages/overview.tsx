@@ -118,7 +118,7 @@ function FailingTypes({ types, onChange }: { types: Attention['failing_types']; 
                 last <Ago at={each.last_at} />
               </a>
             </p>
-            <p class="small">
+            <p class="small" hidden={each.count < 2}>
               <a href={hrefOf(`/jobs${queryOf({ status: 'ERROR', type: each.type })}`)}>
                 All {number(each.count)} in the list
               </a>

@@ -9,11 +9,12 @@ import { Dialog, DialogFoot } from '../dialog.tsx';
 import { Icon } from '../icons.tsx';
 import { ReasonFields } from './job-actions.tsx';
 
-/** Whether the server would start one: the lane is stopped, and a job waits that does not run yet. */
+/** The lane is stopped and something waits; with nothing behind it a canary is the same as a resume. */
 export function canTryCanary(lane: Lane): boolean {
   if (lane.canary_job_id !== null) return false;
+  if (lane.waiting === 0) return false;
   if (lane.hold?.by === 'job') return lane.head !== null && lane.head.status !== 'RUNNING';
-  return lane.paused && lane.head === null && lane.waiting > 0;
+  return lane.paused && lane.head === null;
 }
 
 interface CanaryProps {
