@@ -179,7 +179,7 @@ function onStopRequest(launcher: number | undefined, listener: (request: StopReq
  * The process that started this one, if an npm script or npx did: a signal may end them before they
  * forward it. Undefined for a daemon that was started directly, and for one in a process group of its own
  * (setsid, a job of an interactive shell): it may outlive its parent on purpose.
- * @internal Exported for its test.
+ * @public Its test calls it in a process of its own.
  */
 export function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
   // Set by scripts/bootstrap.mjs, which starts before it installs and builds.

@@ -7,7 +7,7 @@ import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { hasCodeSql } from '../jobs/model/job-errors.ts';
 import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
-import { oldestRunAt } from './read-counts.ts';
+import { allQueues, currentCountsKey, oldestRunAt } from './read-counts.ts';
 
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
@@ -59,11 +59,6 @@ function groupEvents(schema: Schema): string {
        select minute, queue, type, from_status, to_status, expired, wait, run, count(*)::int as count
          from timed group by 1, 2, 3, 4, 5, 6, 7, 8)`;
 }
-
-/** The row of the whole tenant, beside those of its queues: a tenant's chart must not read a thousand queues. */
-export const allQueues = '';
-/** The row with the current counts instead of the changes of one minute. */
-export const currentCountsKey = '-infinity';
 
 /** Events of one kind in one minute of one queue. */
 interface Group {

@@ -4,7 +4,8 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type Status, waitingStatuses } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
-import { allQueues, type CounterName, currentCountsKey, emptyHistogram, type Histogram, quantile } from './roll-up.ts';
+import { allQueues, currentCountsKey } from './read-counts.ts';
+import { type CounterName, emptyHistogram, type Histogram, quantile } from './roll-up.ts';
 
 export const metricNames = [
   'queued',

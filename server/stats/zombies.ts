@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
 import { hasCode } from '../jobs/model/job-errors.ts';
-import { allQueues } from './roll-up.ts';
+import { allQueues } from './read-counts.ts';
 
 export interface Zombie {
   jobId: string;

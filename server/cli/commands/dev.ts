@@ -13,7 +13,7 @@ import { packageRoot } from '../../kernel/environment.ts';
 import type { Session } from '../session.ts';
 
 // Editors write a file in several steps.
-const settleMs = 200;
+const debounceMs = 200;
 
 export function addDevCommand(program: Command, session: Session): void {
   program
@@ -94,7 +94,7 @@ class DevServer {
 
   #changed(): void {
     clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => void this.#restart(), settleMs);
+    this.#timer = setTimeout(() => void this.#restart(), debounceMs);
   }
 
   async #restart(): Promise<void> {

@@ -44,17 +44,35 @@ const zombieSchema = z.strictObject({
   became_of: z.enum(['retried', 'failed']),
 });
 
-export const timeseriesQuery = z.strictObject({
+const timeseriesQuery = z.strictObject({
   metric: z.enum(metricNames),
   bucket: z.string().max(8).default('5m').describe('A number and m, h or d, from 1m to 1d.'),
   range: z.string().max(8).default('24h').describe('Up to 31d, and to 2000 points.'),
   queue: queueQuery,
 });
-export const timeseriesSchema = z.strictObject({
+const timeseriesSchema = z.strictObject({
   metric: z.enum(metricNames),
   bucket: z.string(),
   points: z.array(z.strictObject({ ts: z.string(), value: z.number() })),
 });
+
+/** For /api/stats and for the scheduler's API. */
+export function addTimeseriesRoute(group: RouteGroup, db: Database, path: `/${string}`): void {
+  group.route({
+    method: 'get',
+    path,
+    summary: 'One metric over time, one point per bucket',
+    description:
+      'queued, running and leases_active are numbers at the end of each bucket; wait, run and oldest_age are seconds; all others count within the bucket.',
+    access: 'read',
+    query: timeseriesQuery,
+    answers: { 200: timeseriesSchema },
+    handle: async ({ tenant, query }) => {
+      await rollUpNow(db, tenant.schema);
+      return readTimeseries(db, tenant.schema, query);
+    },
+  });
+}
 
 export function statsRoutes({ db }: { db: Database }): RouteGroup {
   const group = new RouteGroup('Statistics');
@@ -73,20 +91,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
       };
     },
   });
-  group.route({
-    method: 'get',
-    path: '/api/stats/timeseries',
-    summary: 'One metric over time, one point per bucket',
-    description:
-      'queued, running and leases_active are numbers at the end of each bucket; wait, run and oldest_age are seconds; all others count within the bucket.',
-    access: 'read',
-    query: timeseriesQuery,
-    answers: { 200: timeseriesSchema },
-    handle: async ({ tenant, query }) => {
-      await rollUpNow(db, tenant.schema);
-      return readTimeseries(db, tenant.schema, query);
-    },
-  });
+  addTimeseriesRoute(group, db, '/api/stats/timeseries');
   group.route({
     method: 'get',
     path: '/api/stats/jobs',

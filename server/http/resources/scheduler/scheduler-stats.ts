@@ -4,9 +4,8 @@ import type { Database } from '../../../database/database.ts';
 import { readCapacitySnapshot, readQueueUnits } from '../../../scheduler/capacity.ts';
 import { readSnapshot } from '../../../stats/read-counts.ts';
 import { rollUpNow } from '../../../stats/roll-up.ts';
-import { readTimeseries } from '../../../stats/timeseries.ts';
 import { RouteGroup } from '../../route.ts';
-import { timeseriesQuery, timeseriesSchema } from '../stats.ts';
+import { addTimeseriesRoute } from '../stats.ts';
 
 const snapshotSchema = z
   .strictObject({
@@ -40,18 +39,7 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
       };
     },
   });
-  group.route({
-    method: 'get',
-    path: '/api/scheduler/stats/timeseries',
-    summary: 'One metric over time, one point per bucket',
-    access: 'read',
-    query: timeseriesQuery,
-    answers: { 200: timeseriesSchema },
-    handle: async ({ tenant, query }) => {
-      await rollUpNow(db, tenant.schema);
-      return readTimeseries(db, tenant.schema, query);
-    },
-  });
+  addTimeseriesRoute(group, db, '/api/scheduler/stats/timeseries');
   group.route({
     method: 'get',
     path: '/api/scheduler/stats/capacity',
