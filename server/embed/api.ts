@@ -1,6 +1,7 @@
 // What programs that embed Leasehold see: types alone, of this package and of Node.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { Priority } from '../jobs/model/job-values.ts';
+import type { EventListener } from '../events/log/event-listener.ts';
+import type { Priority, RetentionHook } from '../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../kernel/backoff.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import type { LeaseholdSettings } from './settings.ts';
@@ -26,24 +27,6 @@ export interface LeaseholdOptions {
 /** What is read of a `pg.Pool`. */
 export interface HostPool {
   readonly options: object;
-}
-
-export type RetentionHook = (tenant: string, jobs: FinishedJob[]) => void | Promise<void>;
-
-export interface FinishedJob {
-  id: string;
-  type: string;
-  queue: string;
-  targetId: string | null;
-  status: string;
-  attempt: number;
-  author: string | null;
-  payload: unknown;
-  result: unknown;
-  error: { code: string; message: string } | null;
-  createdAt: string;
-  startedAt: string | null;
-  finishedAt: string | null;
 }
 
 export interface Leasehold {
@@ -192,23 +175,6 @@ export interface RouterOptions {
 
 /** For Express, Connect, or `http.createServer`. */
 export type HostHandler = (request: IncomingMessage, response: ServerResponse, next: (error?: unknown) => void) => void;
-
-export interface LeaseholdEvent {
-  /** The number in the log of the tenant. */
-  id: string;
-  tenant: string;
-  type: string;
-  at: string;
-  jobId: string | null;
-  targetId: string | null;
-  from: string | null;
-  to: string | null;
-  attempt: number | null;
-  actor: string;
-  data: Record<string, unknown> | null;
-}
-
-export type EventListener = (event: LeaseholdEvent) => void | Promise<void>;
 
 /** An error of a call that was refused. `code` is one of those of the HTTP API. */
 export interface LeaseholdProblem extends Error {

@@ -1,10 +1,10 @@
 // The package `leasehold/server`: Leasehold as a part of another program. Nothing here opens a connection, starts a timer
 // or listens for a signal before `createLeasehold` and `start` are called.
+export type { EventListener, LeaseholdEvent } from '../events/log/event-listener.ts';
+export type { FinishedJob, RetentionHook } from '../jobs/model/job-values.ts';
 export type {
   CallerTransaction,
   EnqueueOptions,
-  EventListener,
-  FinishedJob,
   HostCaller,
   HostHandler,
   HostLogger,
@@ -12,10 +12,8 @@ export type {
   JobHandle,
   JobItem,
   Leasehold,
-  LeaseholdEvent,
   LeaseholdOptions,
   LeaseholdProblem,
-  RetentionHook,
   RouterOptions,
   Scope,
   StopOptions,

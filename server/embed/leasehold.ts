@@ -3,6 +3,7 @@
 import { Daemon } from '../daemon/daemon.ts';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
+import type { EventListener } from '../events/log/event-listener.ts';
 import {
   type Enqueued,
   enqueueAllOrNone,
@@ -18,7 +19,6 @@ import type { Tenant } from '../tenants/tenant.ts';
 import type {
   CallerTransaction,
   EnqueueOptions,
-  EventListener,
   HostHandler,
   InputOf,
   JobHandle,

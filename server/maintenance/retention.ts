@@ -10,7 +10,7 @@ import {
   findDeletableJobs,
   hookBatch,
   type RetentionHooks,
-  readRetainedJobs,
+  readFinishedJobs,
 } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -125,7 +125,7 @@ async function callOnStale(
   if (hooks?.onStale === undefined) return;
   for (let from = 0; from < ids.length; from += hookBatch) {
     try {
-      await hooks.onStale(slug, await readRetainedJobs(db, schema, ids.slice(from, from + hookBatch)));
+      await hooks.onStale(slug, await readFinishedJobs(db, schema, ids.slice(from, from + hookBatch)));
     } catch (error) {
       logger.error({ err: error, tenant: slug }, 'onStale failed');
     }

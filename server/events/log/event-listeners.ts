@@ -4,25 +4,9 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
+import type { EventListener, LeaseholdEvent } from './event-listener.ts';
 import type { Position } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
-
-export interface DeliveredEvent {
-  /** The number in the log of the tenant. */
-  id: string;
-  tenant: string;
-  type: string;
-  at: string;
-  jobId: string | null;
-  targetId: string | null;
-  from: string | null;
-  to: string | null;
-  attempt: number | null;
-  actor: string;
-  data: Record<string, unknown> | null;
-}
-
-export type EventListener = (event: DeliveredEvent) => void | Promise<void>;
 
 const anyType = '*';
 const pageSize = 500;
@@ -88,7 +72,7 @@ export class EventListeners {
     return row.now;
   }
 
-  async #call(event: DeliveredEvent): Promise<void> {
+  async #call(event: LeaseholdEvent): Promise<void> {
     const listeners = [...(this.#listeners.get(event.type) ?? []), ...(this.#listeners.get(anyType) ?? [])];
     for (const listener of listeners) {
       try {
@@ -100,7 +84,7 @@ export class EventListeners {
   }
 }
 
-function toDelivered(tenant: string, event: Event): DeliveredEvent {
+function toDelivered(tenant: string, event: Event): LeaseholdEvent {
   const { seq, type, at, jobId, targetId, fromStatus, toStatus, attempt, actor, data } = event;
   return { id: seq, tenant, type, at, jobId, targetId, from: fromStatus, to: toStatus, attempt, actor, data };
 }

@@ -72,3 +72,22 @@ export interface CancelDetail {
 export interface RetryPolicy extends BackoffPolicy {
   codes?: string[];
 }
+
+/** What a retention hook gets of a job. */
+export interface FinishedJob {
+  id: string;
+  type: string;
+  queue: string;
+  targetId: string | null;
+  status: string;
+  attempt: number;
+  author: string | null;
+  payload: unknown;
+  result: unknown;
+  error: { code: string; message: string } | null;
+  createdAt: string;
+  startedAt: string | null;
+  finishedAt: string | null;
+}
+
+export type RetentionHook = (tenant: string, jobs: FinishedJob[]) => void | Promise<void>;

@@ -2,25 +2,8 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import type { FinishedJob, RetentionHook } from '../model/job-values.ts';
 import { isFinishedSql } from './delete-stale.ts';
-
-export interface RetainedJob {
-  id: string;
-  type: string;
-  queue: string;
-  targetId: string | null;
-  status: string;
-  attempt: number;
-  author: string | null;
-  payload: unknown;
-  result: unknown;
-  error: { code: string; message: string } | null;
-  createdAt: string;
-  startedAt: string | null;
-  finishedAt: string | null;
-}
-
-type RetentionHook = (tenant: string, jobs: RetainedJob[]) => void | Promise<void>;
 
 export interface RetentionHooks {
   /** Called after the jobs were marked as stale. An error is logged; the call is not repeated. */
@@ -40,8 +23,8 @@ const byIds = statement(`
     from ${tenant}.jobs
    where id = any(:ids::uuid[])`);
 
-export async function readRetainedJobs(db: Queryable, schema: Schema, ids: readonly string[]): Promise<RetainedJob[]> {
-  return byIds.query<RetainedJob>(db, schema, { ids });
+export async function readFinishedJobs(db: Queryable, schema: Schema, ids: readonly string[]): Promise<FinishedJob[]> {
+  return byIds.query<FinishedJob>(db, schema, { ids });
 }
 
 const deletable = statement(`
@@ -58,6 +41,6 @@ export async function findDeletableJobs(
   db: Queryable,
   schema: Schema,
   { staleForSeconds, limit }: { staleForSeconds: number; limit: number },
-): Promise<RetainedJob[]> {
-  return deletable.query<RetainedJob>(db, schema, { staleForSeconds, limit });
+): Promise<FinishedJob[]> {
+  return deletable.query<FinishedJob>(db, schema, { staleForSeconds, limit });
 }

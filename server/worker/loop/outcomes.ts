@@ -135,6 +135,7 @@ const longRun = 100;
 /**
  * Outcomes that wait for their write. Queues side by side, for when one connection is not enough; all outcomes of a
  * lease go through the same one, so that the outcome that ends the lease cannot overtake the others.
+ * @internal Exported for tests.
  */
 export class OutcomeQueues<T extends FinishedAttempt> {
   readonly #first = new OutcomeQueue<T>();

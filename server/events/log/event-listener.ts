@@ -1,0 +1,18 @@
+// What a listener gets. Imports nothing: the declarations of the package mention these types.
+
+export interface LeaseholdEvent {
+  /** The number in the log of the tenant. */
+  id: string;
+  tenant: string;
+  type: string;
+  at: string;
+  jobId: string | null;
+  targetId: string | null;
+  from: string | null;
+  to: string | null;
+  attempt: number | null;
+  actor: string;
+  data: Record<string, unknown> | null;
+}
+
+export type EventListener = (event: LeaseholdEvent) => void | Promise<void>;
