@@ -70,11 +70,41 @@ const pagesWithCode = [
   ...['bullmq', 'graphile-worker', 'river'].map((name) => `docs/coming-from/${name}.md`),
 ];
 
+/** A definition, and programs that know its types without loading its code. */
+const travel = {
+  'send-invoice.ts': `import { defineJob, z } from 'leasehold';
+export const sendInvoice = defineJob({
+  type: 'invoice.send',
+  payload: z.object({ invoiceId: z.string(), copies: z.number().default(1) }),
+  async run({ payload }) {
+    return { pages: payload.copies * 2 };
+  },
+});
+`,
+  'app.ts': `import { LeaseholdClient } from 'leasehold/client';
+import { createLeasehold } from 'leasehold/server';
+import type { sendInvoice } from './send-invoice.ts';
+const client = new LeaseholdClient({ url: 'http://127.0.0.1:8080', key: 'lh_' });
+const handle = await client.enqueue<typeof sendInvoice>('invoice.send', { invoiceId: '7' }, { targetId: 'acme' });
+export const pages: number = (await client.jobs.wait(handle)).result.pages;
+// @ts-expect-error the payload lacks its field
+await client.enqueue<typeof sendInvoice>('invoice.send', { copies: 2 });
+// @ts-expect-error a result of another type
+export const wrong: string = (await client.jobs.wait(handle)).result.pages;
+const leasehold = await createLeasehold({ databaseUrl: 'postgres://localhost/app', settings: { leaseSeconds: 30 } });
+declare const job: typeof sendInvoice;
+await leasehold.enqueue('acme', job, { invoiceId: '7' });
+// @ts-expect-error the payload has a field of another type
+await leasehold.enqueue('acme', job, { invoiceId: 7 });
+// @ts-expect-error no such setting
+await createLeasehold({ databaseUrl: '', settings: { leaseMinutes: 1 } });
+`,
+};
+
 describe('types', () => {
   test.each(ways)('resolve in strict mode with %s, the declarations checked too', async (_, way) => {
-    const typed = entryPoints.filter((name) => name !== 'leasehold/server');
-    const imports = typed.map((name, n) => `import * as entry${n} from '${name}';\nvoid entry${n};\n`);
-    expect(compile({ 'entries.ts': imports.join('') }, way)).toBe('');
+    const imports = entryPoints.map((name, n) => `import * as entry${n} from '${name}';\nvoid entry${n};\n`);
+    expect(compile({ 'entries.ts': imports.join(''), ...travel }, way)).toBe('');
   });
 
   // In one program: most of its time is the check of the declarations of packages.
