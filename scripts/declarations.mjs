@@ -159,7 +159,9 @@ function write(file, { tree, statements, imports, kept }) {
   });
   const target = join(outDir, relative(server, file).replace(/\.ts$/, '.d.ts'));
   mkdirSync(dirname(target), { recursive: true });
-  writeFileSync(target, `${[...lines, 'export {};'].join('\n')}\n`);
+  // Users need not name Node's types in their settings: the package brings them.
+  const node = lines.some((line) => line.includes("from 'node:")) ? ['/// <reference types="node" />'] : [];
+  writeFileSync(target, `${[...node, ...lines, 'export {};'].join('\n')}\n`);
 }
 
 function isExported(node) {
