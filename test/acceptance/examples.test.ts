@@ -1,4 +1,5 @@
 // The programs of docs/examples, as their readers run them, against one daemon. Their types are checked with the rest.
+// The Express app has a test of its own.
 import { type ChildProcess, spawn, spawnSync } from 'node:child_process';
 import { once } from 'node:events';
 import { join } from 'node:path';
@@ -71,30 +72,6 @@ test('the agent runner serves twenty machines', async () => {
   expect(program.output()).toContain('60 of 60 jobs');
   const lane = await client.jobs.list({ targetId: 'machine-07' }).take(10);
   expect(lane.map((job) => [job.status, job.usage.tokens])).toEqual([0, 1, 2].map(() => ['SUCCESS', 2000]));
-});
-
-test('the Express app commits an order together with its job', async () => {
-  const program = runTypeScript('express-app/app.ts', { DATABASE_URL: context.url });
-  const url = `http://127.0.0.1:${await portOf(program)}`;
-  const send = (body: object) =>
-    fetch(`${url}/orders`, {
-      method: 'POST',
-      headers: { 'content-type': 'application/json' },
-      body: JSON.stringify(body),
-    });
-  expect((await send({})).status).toBeGreaterThanOrEqual(400);
-  const response = await send({ customer: 'ann' });
-  expect(response.status).toBe(201);
-  const { orderId } = (await response.json()) as { orderId: number };
-  await eventually(async () => {
-    const orders = await context.db.query<{ id: number; shipped: boolean }>(
-      'select id, shipped_at is not null as shipped from orders',
-    );
-    expect(orders).toEqual([{ id: orderId, shipped: true }]);
-  }, patient);
-  expect((await fetch(`${url}/leasehold/api/jobs`)).status).toBe(401);
-  program.child.kill('SIGTERM');
-  expect(await program.ended, program.output()).toBe(0);
 });
 
 test('the Next.js routes enqueue a report once and say how far it is', async () => {
