@@ -110,6 +110,7 @@ export interface Job {
   finished_at: string | null;
   /** When the holder last renewed its lease. Null: the job has no holder. */
   heartbeat_at: string | null;
+  /** PAUSED, ERROR or WAITING since. */
   held_since: string | null;
   /** Why it holds its lane, if it does. */
   hold: JobHold | null;
@@ -147,6 +148,16 @@ export interface Job {
     token_limit: number | null;
     tokens: number;
   };
+  /** What a WAITING job waits for. */
+  waiting: {
+    kind: 'sleep';
+    /** The job has left its lane until it wakes. */
+    lane?: 'released';
+    /** The durable call that waits. */
+    step: string;
+    /** When the job wakes by itself. */
+    until: string;
+  } | null;
   webhook_sent: boolean;
   webhook_url: string | null;
 }
@@ -214,6 +225,7 @@ export interface JobSummary {
   finished_at: string | null;
   /** When the holder last renewed its lease. Null: the job has no holder. */
   heartbeat_at: string | null;
+  /** PAUSED, ERROR or WAITING since. */
   held_since: string | null;
   /** Why it holds its lane, if it does. */
   hold: JobHold | null;
@@ -250,6 +262,16 @@ export interface JobSummary {
     token_limit: number | null;
     tokens: number;
   };
+  /** What a WAITING job waits for. */
+  waiting: {
+    kind: 'sleep';
+    /** The job has left its lane until it wakes. */
+    lane?: 'released';
+    /** The durable call that waits. */
+    step: string;
+    /** When the job wakes by itself. */
+    until: string;
+  } | null;
   webhook_sent: boolean;
   webhook_url: string | null;
 }
@@ -349,12 +371,16 @@ export interface Phase {
   attempt: number;
   error: JobError | null;
   finished_at: string | null;
+  /** `phase` of a type with phases; the others are durable calls of `run`, in their order. */
+  kind: 'phase' | 'step' | 'sleep' | 'event' | 'question';
   message: string | null;
   name: string;
   progress: number;
   result?: unknown;
   started_at: string | null;
   status: 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
+  /** Until when a sleep lasts. */
+  waits_until: string | null;
 }
 
 export type Priority = 'URGENT' | 'HIGH' | 'NORMAL' | 'LOW';
@@ -412,6 +438,7 @@ export type Status =
   | 'PREPARING'
   | 'LEASE_PENDING'
   | 'RUNNING'
+  | 'WAITING'
   | 'PAUSED'
   | 'ERROR'
   | 'SUCCESS'
@@ -430,6 +457,7 @@ export interface StatusCounts {
   QUEUED: number;
   RUNNING: number;
   SUCCESS: number;
+  WAITING: number;
 }
 
 export interface Target {
@@ -495,6 +523,7 @@ export interface Why {
       | 'HANDLER_RUNNING'
       | 'SCHEDULED'
       | 'BACKOFF'
+      | 'WAITING'
       | 'CLAIMED'
       | 'NO_LEASE'
       | 'TARGET_PAUSED'

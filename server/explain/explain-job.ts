@@ -4,6 +4,7 @@ import type { Queryable } from '../database/database.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
+import { describeWaiting, type Waiting } from '../jobs/model/waiting.ts';
 import { laneReasons } from './lane-reasons.ts';
 import { jobAction, type Reason } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
@@ -45,7 +46,8 @@ function finished(job: Job): Reason {
 
 function ownReasons(job: Job): Reason[] {
   if (isOnHold(job.status)) return [held(job)];
-  if (job.status === 'PENDING') return [waiting(job)];
+  if (job.status === 'PENDING') return [scheduled(job)];
+  if (job.status === 'WAITING' && job.waiting !== null) return [waiting(job, job.waiting)];
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
 
@@ -94,7 +96,18 @@ function held(job: Job): Reason {
   };
 }
 
-function waiting(job: Job): Reason {
+function waiting(job: Job, waits: Waiting): Reason {
+  return {
+    code: 'WAITING',
+    detail: `The job ${describeWaiting(waits)}, since ${job.heldSince}. It has no slot and no lease meanwhile${
+      waits.lane === 'released' ? ', and has left its lane' : ''
+    }.`,
+    since: job.heldSince,
+    release: { detail: `It wakes at ${waits.until}.`, at: waits.until, actions: [jobAction(job.id, 'cancel')] },
+  };
+}
+
+function scheduled(job: Job): Reason {
   const retry = job.attempt > job.attemptFloor;
   return {
     code: retry ? 'BACKOFF' : 'SCHEDULED',

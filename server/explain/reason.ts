@@ -7,6 +7,7 @@ export const reasonCodes = [
   'HANDLER_RUNNING',
   'SCHEDULED',
   'BACKOFF',
+  'WAITING',
   'CLAIMED',
   'NO_LEASE',
   'TARGET_PAUSED',

@@ -148,7 +148,7 @@ function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest)
               ${firstByPriority} + j.priority as rank_by_priority,
               t.paused_at is not null and t.canary_job_id is distinct from j.id as target_paused,
               ${laneNumbers === undefined ? '' : 'n.lane_seq,'}
-              j.expires_at + (now() - j.held_since) as expires_later
+              case when j.held_since is null then j.expires_at else j.expires_at + (now() - j.held_since) end as expires_later
          from ${tenant}.jobs j
          left join ${tenant}.targets t on t.id = j.target_id
          ${laneNumbers === undefined ? '' : numbers}

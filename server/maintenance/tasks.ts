@@ -20,7 +20,7 @@ import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
-import { statusIn, waitingStatuses } from '../jobs/model/states.ts';
+import { statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
 import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
@@ -172,7 +172,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       includesSuspended: false,
       probes: {
         claimable: (s) => `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote)`,
-        due_ms: (s) => oldest(s, 'jobs', 'run_at', `status = 'PENDING'`),
+        due_ms: (s) => oldest(s, 'jobs', 'run_at', statusIn(timedStatuses)),
         fires_ms: (s) => oldest(s, 'schedules', 'next_at', 'paused_at is null and next_at is not null'),
       },
       isIdle: ({ claimable, due_ms, fires_ms }, idleForMs) =>
@@ -239,7 +239,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
           `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
                     where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
                       and ${isTimedOutSql(String(defaultTimeout(tenant, config.jobTimeoutSeconds)))})`,
-        expires_ms: (s) => oldest(s, 'jobs', 'expires_at', `expires_at is not null and ${statusIn(waitingStatuses)}`),
+        expires_ms: (s) => oldest(s, 'jobs', 'expires_at', `expires_at is not null and ${statusIn(unstartedStatuses)}`),
         resumes_ms: (s) => oldest(s, 'targets', 'paused_until', 'paused_until is not null'),
         // Null: there is no canary.
         canary_ended: (s) =>

@@ -3,6 +3,7 @@
 import type { Job, JobError } from '../jobs/model/job.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { isClaimed, type Status } from '../jobs/model/states.ts';
+import { describeWaiting } from '../jobs/model/waiting.ts';
 
 export const jobStates = [
   'QUEUED',
@@ -59,6 +60,7 @@ const states: Record<Exclude<Status, 'ERROR'>, JobState> = {
   PENDING: 'QUEUED',
   QUEUED: 'QUEUED',
   PAUSED: 'QUEUED',
+  WAITING: 'QUEUED',
   CLAIMED: 'CLAIMED',
   PREPARING: 'PREPARING',
   LEASE_PENDING: 'LEASE_PENDING',
@@ -166,6 +168,7 @@ function finalStatusOf(job: SchedulerJob): FinalStatus | null {
 }
 
 function noteOf(job: SchedulerJob): string | null {
+  if (job.status === 'WAITING' && job.waiting !== null) return `The job ${describeWaiting(job.waiting)}`;
   if (job.status !== 'PAUSED') return job.progressMessage;
   return `Paused until a person resumes it: ${(job.error as JobError | null)?.message ?? 'no reason was given'}`;
 }

@@ -18,7 +18,7 @@ const allColumns = columnList(jobs, columnsOf(jobs), 'j');
 
 function select(schema: Schema, columns = allColumns): string {
   return `select ${columns}, l.kind as "leaseKind", l.owner as "leaseHolder", l.expires_at as "leaseExpiresAt",
-                 j.status = 'PENDING' or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
+                 j.status in ('PENDING', 'WAITING') or (j.status = 'LEASE_PENDING' and j.run_at > now()) as "waitsForRetry"
             from ${schema}.jobs j left join ${schema}.leases l on l.id = j.lease_id`;
 }
 

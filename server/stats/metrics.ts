@@ -8,7 +8,16 @@ import type { Service } from '../kernel/service.ts';
 import { LabelledCounter, LabelledGauge, LabelledHistogram, type MetricOptions } from './labelled.ts';
 import { LoopDelay } from './loop-delay.ts';
 
-export type JobOutcome = 'completed' | 'partial' | 'failed' | 'retried' | 'paused' | 'canceled' | 'given_back' | 'lost';
+export type JobOutcome =
+  | 'completed'
+  | 'partial'
+  | 'failed'
+  | 'retried'
+  | 'paused'
+  | 'canceled'
+  | 'suspended'
+  | 'given_back'
+  | 'lost';
 export type ClaimResult = 'some' | 'none' | 'error';
 export type RenewalResult = 'renewed' | 'error';
 export type SweepKind = 'leases' | 'expired' | 'orphans' | 'lanes' | 'targets' | 'retention';

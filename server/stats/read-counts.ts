@@ -1,7 +1,7 @@
 // Current counts of a tenant or queue, from the roll-ups: a handful of rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Status, statuses, waitingStatuses } from '../jobs/model/states.ts';
+import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
 /** The row of the whole tenant, beside those of its queues: a tenant's chart must not read a thousand queues. */
 export const allQueues = '';
@@ -24,7 +24,7 @@ export async function readSnapshot(db: Queryable, schema: Schema, queue = allQue
     [queue],
   );
   return {
-    jobs: { queued: sumCounts(counts, waitingStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
+    jobs: { queued: sumCounts(counts, unstartedStatuses), running: counts.RUNNING, failed_last_24h: day?.failed ?? 0 },
     // Every running job has exactly one active lease, and no other job has one.
     leases: { active: counts.RUNNING, expired_last_24h: day?.expired ?? 0 },
   };

@@ -2,7 +2,7 @@
 // database's clock.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { type Status, waitingStatuses } from '../jobs/model/states.ts';
+import { type Status, unstartedStatuses } from '../jobs/model/states.ts';
 import { problem } from '../kernel/errors.ts';
 import { allQueues, currentCountsKey } from './read-counts.ts';
 import { type CounterName, emptyHistogram, type Histogram, quantile } from './roll-up.ts';
@@ -28,7 +28,7 @@ export type MetricName = (typeof metricNames)[number];
 
 /** Metrics whose value is a number of jobs at the end of each bucket. */
 const levels: Partial<Record<MetricName, readonly Status[]>> = {
-  queued: waitingStatuses,
+  queued: unstartedStatuses,
   running: ['RUNNING'],
   leases_active: ['RUNNING'],
 };

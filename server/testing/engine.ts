@@ -5,16 +5,21 @@ import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { Daemon } from '../daemon/daemon.ts';
+import type { Database } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
 import { startEmbeddedPostgres } from '../embedded-postgres/start.ts';
 import { resumeJob } from '../jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../jobs/actions/stop.ts';
 import { listPhases } from '../jobs/attempt/phases.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
+import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
 import type { JobError, Priority } from '../jobs/model/job-values.ts';
 import type { Phase } from '../jobs/model/phase.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
+import type { Waiting } from '../jobs/model/waiting.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
 import { loadConfig } from '../kernel/config.ts';
+import { type Duration, parseDuration } from '../kernel/duration.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { createTenant } from '../tenants/provision.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
@@ -67,6 +72,8 @@ export interface EngineJob {
   runAt: string;
   startedAt: string | null;
   finishedAt: string | null;
+  /** What a WAITING job waits for. */
+  waiting: Waiting | null;
   phases: Phase[];
 }
 
@@ -81,6 +88,8 @@ export interface Engine {
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;
   cancel(id: string): Promise<void>;
+  /** Moves time for jobs that sleep, wait or are scheduled: `advance('3d')`. */
+  advance(duration: Duration): Promise<void>;
   stop(): Promise<void>;
 }
 
@@ -145,12 +154,27 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
       pause: (id) => act(pauseJob(daemon.db, tenant.schema, by(id))),
       resume: (id) => act(resumeJob(daemon.db, tenant.schema, by(id))),
       cancel: (id) => act(cancelJob(daemon.db, tenant.schema, by(id))),
+      advance: (duration) => act(moveTime(daemon.db, tenant.schema, parseDuration(duration))),
       stop,
     };
   } catch (error) {
     await stop();
     throw error;
   }
+}
+
+/** The due times of all jobs come closer by so much, and so do the ends of their waits. */
+async function moveTime(db: Database, schema: Schema, ms: number): Promise<void> {
+  const earlier = `$1::float8 * interval '1 millisecond'`;
+  await db.transaction(async (tx) => {
+    await tx.query(`update ${schema}.phases set waits_until = waits_until - ${earlier} where waits_until is not null`, [
+      ms,
+    ]);
+    await tx.query(`update ${schema}.jobs set run_at = run_at - ${earlier} where status in ('PENDING', 'WAITING')`, [
+      ms,
+    ]);
+  });
+  while ((await queueDueJobs(db, schema, 'test')) > 0);
 }
 
 async function temporaryPostgres(): Promise<{ url: string; stop(): Promise<void> }> {

@@ -164,8 +164,17 @@ function remember(limits: Limits, tokensUsed: number): { effects: Effects; remem
     children: [],
     checkpoint: undefined,
     leaseAsserts: 0,
+    sleeps: [],
   };
   const effects: Effects = {
+    steps: {
+      load: async () => [],
+      async openSleep({ name }, end) {
+        remembered.sleeps.push({ name, ...end });
+        return { until: 'until' in end ? end.until : new Date(Date.now() + end.ms).toISOString(), leftMs: 0 };
+      },
+      suspend: async () => {},
+    },
     progress(percent: number, message: string | undefined, phase: PhaseScope | undefined) {
       remembered.progress.push({ percent, overall: overallProgress(percent, phase), message, phase: phase?.name });
     },

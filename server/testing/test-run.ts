@@ -41,4 +41,6 @@ export interface Remembered {
   checkpoint: unknown;
   /** How often the lease was asserted. */
   leaseAsserts: number;
+  /** Durable sleeps. They return at once: time is not waited for here. */
+  sleeps: { name: string; ms?: number; until?: string }[];
 }

@@ -3,7 +3,7 @@
 import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { isTerminal, ownedStatuses, type Status } from '../jobs/model/states.ts';
+import { isTerminal, ownedStatuses, type Status, transitions } from '../jobs/model/states.ts';
 import type { Violations } from './violation.ts';
 
 export interface LanesReport {
@@ -112,7 +112,7 @@ function checkStart(lane: Lane, row: LaneRow, jobId: string, violations: Violati
 
 function move(lane: Lane, row: LaneRow, jobId: string, to: Status): void {
   const job = lane.jobs.get(jobId);
-  if (isTerminal(to) || (to === 'ERROR' && row.on_error !== 'block')) {
+  if (isTerminal(to) || (to === 'ERROR' && row.on_error !== 'block') || row.type === transitions.suspendAside.event) {
     lane.jobs.delete(jobId);
     if (lane.head === jobId) lane.head = undefined;
     return;

@@ -7,7 +7,7 @@ select j.id, j.created_at as "createdAt", j.run_at as "runAt", j.updated_at as "
   j.lane_rank as "laneRank", j.lease_id as "leaseId", j.lease_owner as "leaseOwner", j.started_at as "startedAt",
   j.finished_at as "finishedAt", j.held_since as "heldSince", j.expires_at as "expiresAt", j.stale_at as "staleAt",
   j.cancel_intent as "cancelIntent", j.cancel_detail as "cancelDetail", j.token_limit as "tokenLimit", j.progress,
-  j.progress_message as "progressMessage", j.payload, j.result, j.error, j.hold, j.checkpoint, j.retry,
+  j.progress_message as "progressMessage", j.payload, j.result, j.error, j.hold, j.checkpoint, j.waiting, j.retry,
   j.timeout_seconds as "timeoutSeconds", j.constraints, j.on_drain as "onDrain", j.webhook_url as "webhookUrl",
   j.client_request_id as "clientRequestId", j.request_hash as "requestHash", j.traceparent, j.author,
   j.parent_id as "parentId", j.schedule_id as "scheduleId"

@@ -50,7 +50,7 @@ export const jobs = tenantTemplate.table(
     // Fixed width and never null first: Postgres finds those without walking the row.
     id: uuid('id').primaryKey(),
     createdAt: at('created_at').notNull().defaultNow(),
-    /** When the job may first run, or run again after a backoff. */
+    /** When the job may first run, run again after a backoff, or wakes by itself. */
     runAt: at('run_at').notNull().defaultNow(),
     updatedAt: at('updated_at').notNull().defaultNow(),
     laneSeq: bigintText('lane_seq').notNull().default(sql`0`),
@@ -79,7 +79,7 @@ export const jobs = tenantTemplate.table(
     leaseOwner: text('lease_owner'),
     startedAt: at('started_at'),
     finishedAt: at('finished_at'),
-    /** PAUSED or ERROR since; deadlines stand still meanwhile. */
+    /** PAUSED, ERROR or WAITING since; deadlines stand still meanwhile. */
     heldSince: at('held_since'),
     expiresAt: at('expires_at'),
     staleAt: at('stale_at'),
@@ -96,6 +96,8 @@ export const jobs = tenantTemplate.table(
     /** `{ kind, reason, author }` of a pause, or of a handler that was asked to stop and still runs; see jobs/model/hold.ts. */
     hold: jsonb('hold'),
     checkpoint: jsonb('checkpoint'),
+    /** What a WAITING job waits for; see jobs/model/waiting.ts. */
+    waiting: jsonb('waiting'),
     retry: jsonb('retry'),
     timeoutSeconds: real('timeout_seconds'),
     constraints: jsonb('constraints'),
@@ -124,6 +126,7 @@ export const jobs = tenantTemplate.table(
         when status = 'PENDING' then finished_at is null and held_since is null and lane_rank is null
         when status = 'PAUSED' then finished_at is null and held_since is not null
         when status = 'ERROR' then finished_at is not null and held_since is not null
+        when status = 'WAITING' then finished_at is null and held_since is not null and lane_rank is null and waiting is not null
         else false end`,
     ),
     check('jobs_no_target_is_head', sql`target_id is not null or lane_head`),
@@ -147,8 +150,8 @@ export const jobs = tenantTemplate.table(
     uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
     // Promotion: who is next in the lane.
     index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
-    // PENDING jobs that are due.
-    index('jobs_run_at').on(t.runAt).where(sql`status = 'PENDING'`),
+    // PENDING and WAITING jobs that are due.
+    index('jobs_run_at').on(t.runAt).where(sql`status in ('PENDING','WAITING')`),
     // Those of one lane: an enqueue lets them join before it.
     index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql`status = 'PENDING' and not lane_head`),
     // Waiting jobs that may expire.
@@ -164,13 +167,20 @@ export const jobs = tenantTemplate.table(
   ],
 );
 
-/** Deleted with the job. A foreign key would cost every write of a job, and all writes here are fenced by the job's row. */
+/**
+ * The phases of a job, and the durable calls of its `run` in the order in which they were made.
+ * Deleted with the job. A foreign key would cost every write of a job, and all writes here are fenced by the job's row.
+ */
 export const phases = tenantTemplate.table(
   'phases',
   {
     jobId: uuid('job_id').notNull(),
     name: text('name').notNull(),
+    /** `phase` of a definition with phases; the others are durable calls of `run`. */
+    kind: text('kind').notNull().default('phase'),
     position: smallint('position').notNull(),
+    /** Made while another durable call of the run was open: the order of such calls may change. */
+    parallel: boolean('parallel').notNull().default(false),
     status: text('status').notNull().default('pending'),
     progress: real('progress').notNull().default(0),
     message: text('message'),
@@ -179,9 +189,12 @@ export const phases = tenantTemplate.table(
     attempt: integer('attempt').notNull().default(0),
     startedAt: at('started_at'),
     finishedAt: at('finished_at'),
+    /** Until when a sleep lasts, or a wait at most. */
+    waitsUntil: at('waits_until'),
   },
   (t) => [
     primaryKey({ columns: [t.jobId, t.name] }),
+    check('phases_kind', sql`kind in ('phase','step','sleep','event','question')`),
     check('phases_status', sql`status in ('pending','running','completed','partial','failed','skipped','cancelled')`),
   ],
 );

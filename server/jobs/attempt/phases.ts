@@ -9,8 +9,8 @@ import type { Job, JobError } from '../model/job.ts';
 import type { Phase, PhaseStatus } from '../model/phase.ts';
 
 const phasesOfJob = statement(`
-  select name, position, status, progress, message, result, error, attempt,
-         started_at as "startedAt", finished_at as "finishedAt"
+  select name, kind, position, status, progress, message, result, error, attempt,
+         started_at as "startedAt", finished_at as "finishedAt", waits_until as "waitsUntil"
     from ${tenant}.phases
    where job_id = :jobId
    order by position, name`);
@@ -36,6 +36,7 @@ export async function readPhases(
 export function pendingPhases(job: Pick<Job, 'type'>, jobTypes: Pick<JobTypes, 'defaults'>): Phase[] {
   return (jobTypes.defaults(job.type).phases ?? []).map((name, position) => ({
     name,
+    kind: 'phase',
     position,
     status: 'pending',
     progress: 0,
@@ -45,6 +46,7 @@ export function pendingPhases(job: Pick<Job, 'type'>, jobTypes: Pick<JobTypes, '
     attempt: 0,
     startedAt: null,
     finishedAt: null,
+    waitsUntil: null,
   }));
 }
 
@@ -76,7 +78,9 @@ const openStatement = statement(`
       from held h
      cross join unnest(:names::text[]) with ordinality as n(name, position)
     on conflict (job_id, name) do update
-       set position = excluded.position
+       set position = excluded.position,
+           kind = excluded.kind,
+           status = case when phases.kind = 'phase' then phases.status else excluded.status end
   )
   select id from held`);
 
@@ -88,7 +92,9 @@ export async function openPhases(
   names: readonly string[],
 ): Promise<Phase[] | undefined> {
   const known = await listPhases(db, schema, jobId);
-  const isComplete = names.every((name, position) => known.some((p) => p.name === name && p.position === position));
+  const isComplete = names.every((name, position) =>
+    known.some((p) => p.name === name && p.kind === 'phase' && p.position === position),
+  );
   if (isComplete) return known;
   const rows = await openStatement.query(db, schema, { jobId, leaseId, names });
   return rows.length === 0 ? undefined : listPhases(db, schema, jobId);

@@ -4,7 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { waitingStatuses } from '../model/states.ts';
+import { unstartedStatuses } from '../model/states.ts';
 import { unfinishedIds } from '../read/filter.ts';
 
 // One instance per daemon counts this often at most, so that the limit costs an enqueue nothing. A burst through several
@@ -61,7 +61,7 @@ export class QueueLimit {
 
 const countStatement = statement(`
   select count(*)::int as count
-    from (${unfinishedIds(waitingStatuses)}) w`);
+    from (${unfinishedIds(unstartedStatuses)}) w`);
 
 async function countWaiting(db: Queryable, { schema }: Tenant, max: number): Promise<number> {
   const [row] = await countStatement.query<{ count: number }>(db, schema, { max: max + 1 });

@@ -38,7 +38,7 @@ const entry = '(:entries::jsonb -> j.id::text)';
  */
 export const finishStatement = statementVariants<FinishVariant>(
   ({ kind, oneLease, hasEntries, hasEventData, lanes }) => `
-  with ${isDelayed(kind) ? givenDueTimes : ''}
+  with ${givenDueTimes[kind] ?? ''}
   finished as (
     ${transition(kind).update(tenant, {
       set: `${hasEntries ? assignments[kind] : completeWithoutResult},
@@ -89,6 +89,8 @@ const endsCanary: Record<OutcomeKind, boolean> = {
   stopCanceled: true,
   retry: false,
   requeue: false,
+  suspend: false,
+  suspendAside: false,
   recover: false,
   recoverLater: false,
 };
@@ -104,15 +106,27 @@ const selectStarted = `select ${claimedColumns(true)},
   from claimed
   union all`;
 
+/** The job has a time at which it is due again. */
 export function isDelayed(kind: OutcomeKind): boolean {
-  return kind === 'retry' || kind === 'recoverLater';
+  return givenDueTimes[kind] !== undefined;
 }
 
 // Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
-const givenDueTimes = `given as (
-    select key::uuid as id, now() + (value ->> 'delay')::float8 * interval '1 millisecond' as due_at
+function dueTimes(dueAt: string): string {
+  return `given as (
+    select key::uuid as id, ${dueAt} as due_at
       from jsonb_each(:entries::jsonb)
   ),`;
+}
+
+const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
+const atWakeTime = dueTimes(`(value -> 'waiting' ->> 'until')::timestamptz`);
+const givenDueTimes: Partial<Record<OutcomeKind, string>> = {
+  retry: afterDelay,
+  recoverLater: afterDelay,
+  suspend: atWakeTime,
+  suspendAside: atWakeTime,
+};
 
 /**
  * A pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor hold its lane
@@ -125,6 +139,8 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   recover: noStopRequest,
   recoverLater: noStopRequest,
   requeue: noStopRequest,
+  suspend: noStopRequest,
+  suspendAside: noStopRequest,
   stopPaused: noCancelRequest,
   fail: `(${noCancelRequest} or ${hasCodeSql('TOKEN_LIMIT', `${entry} -> 'error'`)})`,
 };
@@ -137,6 +153,14 @@ const setResult = `result = ${entry} -> 'result'`;
 const heldWithError = `held_since = now(),
            ${setError},
            hold = ${entry} -> 'hold'`;
+
+/** The attempt is not counted, and the deadline of the job stands still. */
+const waits = `run_at = g.due_at,
+           held_since = now(),
+           waiting = ${entry} -> 'waiting',
+           hold = null,
+           error = null,
+           attempt_floor = j.attempt_floor + 1`;
 
 /** What each outcome writes beside the status. */
 const assignments: Record<OutcomeKind, string> = {
@@ -159,6 +183,9 @@ const assignments: Record<OutcomeKind, string> = {
            lane_head = (j.target_id is null),
            hold = null,
            ${setError}`,
+  suspend: waits,
+  suspendAside: `${waits},
+           lane_head = (j.target_id is null)`,
   requeue: `hold = null,
            attempt = j.attempt - 1`,
   recover: `hold = null,

@@ -3,6 +3,7 @@
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
 import { hasCode, jobError } from '../model/job-errors.ts';
+import type { Waiting } from '../model/waiting.ts';
 
 /** `handler`: it did not stop when its signal was aborted. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
@@ -14,6 +15,7 @@ type AttemptEnd =
   | { kind: 'fail'; error: JobError }
   | { kind: 'stopPaused'; message: string; by?: CancelDetail | undefined }
   | { kind: 'stopCanceled'; message: string; by?: CancelDetail | undefined }
+  | { kind: 'suspend' | 'suspendAside'; waiting: Waiting; leftMs: number }
   | { kind: 'requeue'; reason: string }
   | { kind: 'recover'; error: JobError }
   | { kind: 'recoverLater'; error: JobError; delayMs: number };
@@ -29,6 +31,7 @@ export interface Entry {
   error?: JobError | undefined;
   hold?: StoredHold | undefined;
   delay?: number;
+  waiting?: Waiting | undefined;
   eventData?: object | undefined;
 }
 
@@ -76,6 +79,9 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
         error: jobError('CANCELED', outcome.message),
         eventData: { ...outcome.by, message: outcome.message },
       };
+    case 'suspend':
+    case 'suspendAside':
+      return { waiting: outcome.waiting, eventData: outcome.waiting };
     case 'requeue':
       return { eventData: { reason: outcome.reason } };
     default:

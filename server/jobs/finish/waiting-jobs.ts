@@ -1,4 +1,4 @@
-// What the sweeper does with waiting jobs: queues those that are due, fails those that waited too long, and finds jobs
+// What happens to jobs that are not running with time: those that are due are queued or woken, fails those that waited too long, and finds jobs
 // that no index shows.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -8,26 +8,49 @@ import { hasNoLease, reopenLeases } from '../claim/lease.ts';
 import { isDueOutOfLine, takeLaneNumbers } from '../lanes/lane.ts';
 import type { Job, JobError } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
+import { type Status, statusIn, timedStatuses } from '../model/states.ts';
 import { applyTransition, type LaneNumber, transition } from '../transition.ts';
 
 type WaitingJob = Pick<Job, 'id' | 'targetId'>;
 
 const dueStatement = statement(`
-  select j.id, j.target_id as "targetId"
+  select j.id, j.target_id as "targetId", j.status
     from ${tenant}.jobs j
-   where ${transition('becomeDue').guard()}
+   where ${statusIn(timedStatuses, 'j.status')}
      and j.run_at <= now()
    order by j.run_at, j.id
    limit :limit`);
 
 /**
- * Queues up to `limit` due jobs: a retry has kept its lane, a scheduled job joins the line now. Returns how many; a full
- * batch means that there may be more.
+ * Queues up to `limit` due jobs: a retry has kept its lane, a scheduled job joins the line now, a WAITING one wakes.
+ * Returns how many; a full batch means that there may be more.
  */
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
-  const due = await dueStatement.query<WaitingJob>(db, schema, { limit });
-  if (due.length === 0) return 0;
-  return retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, due, actor)));
+  const due = await dueStatement.query<WaitingJob & { status: Status }>(db, schema, { limit });
+  const pending = due.filter((job) => job.status === 'PENDING');
+  const asleep = due.filter((job) => job.status === 'WAITING');
+  let queued = 0;
+  if (pending.length > 0) {
+    queued += await retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, pending, actor)));
+  }
+  if (asleep.length > 0) {
+    queued += await retryConflicts(() => db.transaction((tx) => wakeJobs(tx, schema, asleep, actor)));
+  }
+  return queued;
+}
+
+/** Wakes WAITING jobs whose time is over. */
+async function wakeJobs(tx: Queryable, schema: Schema, jobs: WaitingJob[], actor: string): Promise<number> {
+  const ids = await applyTransition(tx, schema, {
+    name: 'wake',
+    jobs,
+    extraGuard: 'j.run_at <= now()',
+    set: `held_since = null,
+              waiting = null,
+              expires_at = b.expires_later`,
+    actor,
+  });
+  return ids.length;
 }
 
 const dueOfLanesStatement = statement(`
@@ -79,9 +102,9 @@ async function numberJobs(tx: Queryable, schema: Schema, due: WaitingJob[]): Pro
 const nextDueStatement = statement(`
   select extract(epoch from (min(run_at) - now()))::float8 * 1000 as ms
     from ${tenant}.jobs
-   where status = 'PENDING'`);
+   where ${statusIn(timedStatuses)}`);
 
-/** When the next PENDING job is due, in milliseconds from now by the database's clock. */
+/** When the next PENDING or WAITING job is due, in milliseconds from now by the database's clock. */
 export async function nextDueInMs(db: Queryable, schema: Schema): Promise<number | undefined> {
   const [row] = await nextDueStatement.query<{ ms: number | null }>(db, schema, {});
   const ms = row?.ms;

@@ -34,6 +34,7 @@ export const engineColumns = [
   'error',
   'hold',
   'checkpoint',
+  'waiting',
 ] as const satisfies readonly JobColumn[];
 export type EngineColumn = (typeof engineColumns)[number];
 export type RequestColumn = Exclude<JobColumn, EngineColumn>;

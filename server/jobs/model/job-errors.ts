@@ -13,6 +13,10 @@ export const jobErrors = {
   RESULT_REFUSED: 'The database refused to store the outcome of the attempt.',
   PARTIAL: 'The handler, or the phase in `error.phases`, completed only in part.',
   PHASES_FAILED: 'At least one phase failed; `error.phases` has the error of each.',
+  STEP_NAME_TWICE: 'Two durable calls of one run had the same name.',
+  STEP_ORDER_CHANGED:
+    'A durable call was made where an earlier run of the job made another, e.g. after a deploy; the message names both.',
+  STEP_MISSING: 'The handler completed without a durable call that an earlier run of the job had made.',
   INVALID_CHILD: 'The payload of a child job cannot be stored as JSON.',
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
   TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',

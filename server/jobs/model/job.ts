@@ -11,6 +11,7 @@ import {
   type StoredHold,
 } from './job-values.ts';
 import type { Status } from './states.ts';
+import type { Waiting } from './waiting.ts';
 
 export * from './job-values.ts';
 
@@ -29,6 +30,7 @@ interface RefinedColumns {
   constraints: Record<string, unknown> | null;
   onError: 'block' | 'continue';
   onDrain: 'pause' | 'requeue' | null;
+  waiting: Waiting | null;
 }
 
 /** Every column of the table `jobs`, and the times of its lease. */

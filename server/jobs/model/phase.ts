@@ -3,8 +3,12 @@ import type { JobError } from './job-values.ts';
 
 export type PhaseStatus = 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
 
+export type PhaseKind = 'phase' | 'step' | 'sleep' | 'event' | 'question';
+
 export interface Phase {
   name: string;
+  /** `phase` of a definition with phases; the others are durable calls of `run`. */
+  kind: PhaseKind;
   position: number;
   status: PhaseStatus;
   progress: number;
@@ -15,4 +19,6 @@ export interface Phase {
   attempt: number;
   startedAt: string | null;
   finishedAt: string | null;
+  /** Until when a sleep lasts. */
+  waitsUntil: string | null;
 }

@@ -8,6 +8,7 @@ export const statuses = [
   'PREPARING',
   'LEASE_PENDING',
   'RUNNING',
+  'WAITING',
   'PAUSED',
   'ERROR',
   'SUCCESS',
@@ -17,11 +18,13 @@ export const statuses = [
 export type Status = (typeof statuses)[number];
 
 /** Not started yet; claimable when the job is due and the head of its lane. */
-export const waitingStatuses = ['PENDING', 'QUEUED'] as const satisfies readonly Status[];
+export const unstartedStatuses = ['PENDING', 'QUEUED'] as const satisfies readonly Status[];
 /** Claimed by a remote worker that has no lease yet. */
 export const claimedStatuses = ['CLAIMED', 'PREPARING', 'LEASE_PENDING'] as const satisfies readonly Status[];
 /** Has an owner: a lease, or a remote claim that may become one. */
 export const ownedStatuses: readonly Status[] = [...claimedStatuses, 'RUNNING'];
+/** These become due at `run_at`: the time, the backoff or the wait is over. */
+export const timedStatuses = ['PENDING', 'WAITING'] as const satisfies readonly Status[];
 /** Stopped until a person resumes, resolves or cancels the job. */
 export const heldStatuses = ['PAUSED', 'ERROR'] as const satisfies readonly Status[];
 export const succeededStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL'];
@@ -131,6 +134,27 @@ export const transitions = {
     lane: 'leave',
     when: 'cancel requested: handler stopped',
   },
+  suspend: {
+    from: running,
+    to: 'WAITING',
+    event: 'job.waiting',
+    lane: 'keep',
+    when: 'the handler waits: no slot, no lease, no attempt counted; keeps its lane',
+  },
+  suspendAside: {
+    from: running,
+    to: 'WAITING',
+    event: 'job.waiting_aside',
+    lane: 'leave',
+    when: 'the same with whileWaiting release: leaves its lane until it wakes',
+  },
+  wake: {
+    from: ['WAITING'],
+    to: 'QUEUED',
+    event: 'job.woken',
+    lane: 'front',
+    when: 'what it waits for has come, or its time is over',
+  },
   requeue: {
     from: running,
     to: 'QUEUED',
@@ -160,18 +184,18 @@ export const transitions = {
     when: 'lease expired before the attempt began, as its worker reports when it is back',
   },
   expire: {
-    from: waitingStatuses,
+    from: unstartedStatuses,
     to: 'ERROR',
     event: 'job.failed',
     lane: 'holdOrLeave',
     when: 'expired or orphaned while waiting',
   },
   pause: {
-    from: [...waitingStatuses, ...claimedStatuses],
+    from: [...unstartedStatuses, ...claimedStatuses, 'WAITING'],
     to: 'PAUSED',
     event: 'job.paused',
     lane: 'hold',
-    when: 'pause, before it runs',
+    when: 'pause, when no handler runs',
   },
   resume: { from: heldStatuses, to: 'QUEUED', event: 'job.resumed', lane: 'front', when: 'resume' },
   resolve: {
@@ -182,7 +206,7 @@ export const transitions = {
     when: 'resolve: a person supplies the result',
   },
   cancel: {
-    from: [...waitingStatuses, ...claimedStatuses, ...heldStatuses],
+    from: [...unstartedStatuses, ...claimedStatuses, 'WAITING', ...heldStatuses],
     to: 'CANCELED',
     event: 'job.canceled',
     lane: 'leave',

@@ -4,7 +4,7 @@
 import { type Parameters, tenant } from '../../database/sql.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
-import { heldStatuses, ownedStatuses, type Status, waitingStatuses } from '../model/states.ts';
+import { heldStatuses, ownedStatuses, type Status, unstartedStatuses } from '../model/states.ts';
 
 export interface JobFilter {
   /** Only these. */
@@ -69,7 +69,7 @@ const conditions: Readonly<Record<string, string>> = {
   otherErrorCodes: `coalesce(j.error ->> 'code', '') <> all(:otherErrorCodes::text[])`,
 };
 
-const unfinished: readonly Status[] = [...waitingStatuses, ...ownedStatuses, ...heldStatuses];
+const unfinished: readonly Status[] = [...unstartedStatuses, ...ownedStatuses, 'WAITING', ...heldStatuses];
 
 export function areUnfinished(statuses: readonly Status[] | undefined): statuses is readonly Status[] {
   return statuses?.every((status) => unfinished.includes(status)) ?? false;
@@ -88,6 +88,7 @@ export function unfinishedIds(statuses: readonly Status[]): string {
     parts.push(from(`lane_rank is not null and status = 'QUEUED'`));
   }
   if (statuses.includes('PENDING')) parts.push(from(`status = 'PENDING'`));
+  if (statuses.includes('WAITING')) parts.push(from(`status = 'WAITING'`));
   if (statuses.includes('PAUSED')) parts.push(from(`status = 'PAUSED'`));
   if (statuses.includes('ERROR')) parts.push(from(`status = 'ERROR'`));
   if (statuses.some((status) => ownedStatuses.includes(status))) {

@@ -146,7 +146,7 @@ export class Attempt implements HandlerRun {
       this.#giveUp(reason, promptMs);
       return;
     }
-    const stronger = reason.kind === 'budgetSpent' || (reason.kind === 'canceled' && this.#reason?.kind === 'paused');
+    const stronger = reason.kind === 'budgetSpent' || overrides(reason, this.#reason);
     if (this.#reason !== undefined && !stronger) return;
     const first = this.#reason === undefined;
     this.#reason = reason;
@@ -230,6 +230,12 @@ export class Attempt implements HandlerRun {
   get #timeoutSeconds(): number {
     return timeoutOf(this.job, this.tenant, this.config.jobTimeoutSeconds);
   }
+}
+
+/** A cancel overrides a pause; a person's request overrides a suspension. */
+function overrides({ kind }: StopReason, before: StopReason | undefined): boolean {
+  if (before?.kind === 'suspended') return kind === 'paused' || kind === 'canceled';
+  return kind === 'canceled' && before?.kind === 'paused';
 }
 
 function failureOf(end: HandlerEnd): string | undefined {

@@ -2,11 +2,20 @@
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { maxTimerMs } from '../../kernel/limits.ts';
-import type { ChildOptions, JobContext, JobDefinition, JobInfo, Lease, LogFunction } from '../handlers/define-job.ts';
+import { type Duration, parseDuration } from '../../kernel/duration.ts';
+import type {
+  ChildOptions,
+  JobContext,
+  JobDefinition,
+  JobInfo,
+  Lease,
+  LogFunction,
+  SleepOptions,
+} from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import { DurableCalls } from './durable-calls.ts';
 import type { Effects, PhaseScope } from './handler-run.ts';
-import { JobStopped, stopReasonOf } from './stop-reason.ts';
+import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
 
 export interface ContextParts {
   job: JobInfo;
@@ -20,14 +29,12 @@ export interface ContextParts {
   phase?: PhaseScope | undefined;
   /** Results of the phases that are done, by name. */
   results: Readonly<Record<string, unknown>>;
+  /** The job leaves its lane while it waits. */
+  releasesLane: boolean;
+  /** Created with the first durable call of `run`. */
+  durable?: DurableCalls | undefined;
   effects(): Effects;
   onPartial(reason: string): void;
-}
-
-export interface Stopping {
-  readonly signal: AbortSignal;
-  /** Aborts it now if the lease has expired, e.g. while the process was suspended. */
-  check?(): void;
 }
 
 class Context implements JobContext {
@@ -104,6 +111,24 @@ class Context implements JobContext {
     return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping);
   }
 
+  get sleepFor() {
+    return async (duration: Duration, { name }: SleepOptions = {}): Promise<void> =>
+      this.#durableCalls.sleep({ ms: parseDuration(duration) }, name);
+  }
+
+  get sleepUntil() {
+    return async (time: Date | string, { name }: SleepOptions = {}): Promise<void> => {
+      const at = new Date(time);
+      if (Number.isNaN(at.getTime())) throw new RangeError('sleepUntil needs a date, or its text in ISO 8601');
+      await this.#durableCalls.sleep({ until: at.toISOString() }, name);
+    };
+  }
+
+  get #durableCalls(): DurableCalls {
+    this.#parts.durable ??= new DurableCalls(this.#parts);
+    return this.#parts.durable;
+  }
+
   get enqueue() {
     return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
       throwIfStopped(this.#parts.stopping.signal);
@@ -132,37 +157,6 @@ function withErrorReason(signal: AbortSignal): AbortSignal {
   if (signal.aborted) abort();
   else signal.addEventListener('abort', abort, { once: true });
   return controller.signal;
-}
-
-function stopped(signal: AbortSignal): JobStopped {
-  return new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' });
-}
-
-function throwIfStopped(signal: AbortSignal): void {
-  if (signal.aborted) throw stopped(signal);
-}
-
-export async function sleep(ms: number, stopping: Stopping): Promise<void> {
-  for (let left = ms; left > maxTimerMs; left -= maxTimerMs) await wait(maxTimerMs, stopping);
-  await wait(ms > maxTimerMs ? ms % maxTimerMs : ms, stopping);
-}
-
-function wait(ms: number, stopping: Stopping): Promise<void> {
-  const { signal } = stopping;
-  return new Promise((resolve, reject) => {
-    if (signal.aborted) return reject(stopped(signal));
-    const stop = () => {
-      clearTimeout(timer);
-      reject(stopped(signal));
-    };
-    const timer = setTimeout(() => {
-      // This timer may be the first code that runs after the process was suspended.
-      stopping.check?.();
-      signal.removeEventListener('abort', stop);
-      resolve();
-    }, ms);
-    signal.addEventListener('abort', stop, { once: true });
-  });
 }
 
 /** Runs a definition's code in this thread: the job's `run`, or the phase that the parts name. */

@@ -10,6 +10,7 @@ import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
+import { DatabaseSteps } from './database-steps.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './handler-run.ts';
 import { LogWriter } from './log-writer.ts';
@@ -21,6 +22,7 @@ const reportEveryMs = 250;
 const maxProgressMessageLength = 1000;
 
 export class DatabaseEffects implements Effects {
+  readonly steps: DatabaseSteps;
   readonly #run: HandlerRun;
   readonly #actor: string;
   #reports: Coalescer<Report> | undefined;
@@ -30,6 +32,7 @@ export class DatabaseEffects implements Effects {
 
   constructor(run: HandlerRun) {
     this.#run = run;
+    this.steps = new DatabaseSteps(run);
     this.#actor = `worker:${run.job.leaseOwner ?? run.config.workerId}`;
     this.#tokensUsed = run.job.tokensUsed;
   }

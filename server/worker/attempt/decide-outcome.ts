@@ -46,6 +46,10 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
       return { kind: 'stopPaused', message: stoppedByUser.pause, by: reason.by };
     case 'canceled':
       return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
+    case 'suspended': {
+      const { waiting, leftMs } = reason;
+      return { kind: waiting.lane === 'released' ? 'suspendAside' : 'suspend', waiting, leftMs };
+    }
     case 'drained':
       return reason.onDrain === 'requeue'
         ? { kind: 'requeue', reason: 'drained' }

@@ -1,9 +1,11 @@
 // The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
 // its context while it runs, and how it ends.
 import type { Database } from '../../database/database.ts';
+import type { OpenWait, StepCall, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
+import type { Waiting } from '../../jobs/model/waiting.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -52,8 +54,18 @@ export interface LeaseAssertion {
   validUntilMs: number;
 }
 
+/** Where the durable calls of a handler are kept. Every method rejects if the lease is lost. */
+export interface StepStore {
+  /** Those of earlier runs. */
+  load(): Promise<StoredStep[]>;
+  openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
+  /** Stops the run; its job becomes WAITING. */
+  suspend(waiting: Waiting, leftMs: number): Promise<void>;
+}
+
 /** What a handler does through its context. A daemon writes it to the tenant's schema; the test kit keeps it in memory. */
 export interface Effects {
+  readonly steps: StepStore;
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
   /** Aborts the signal if the job has exceeded its limit. */
   addUsage(tokens: number): void | Promise<void>;

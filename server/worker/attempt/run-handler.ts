@@ -43,6 +43,7 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
             invoke,
             store: reports?.phases ?? databasePhaseStore(run),
           });
+    if (parts.durable !== undefined && end.kind !== 'failed') await parts.durable.assertComplete();
   } catch (error) {
     end = { kind: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, definition.retry) };
   }
@@ -82,6 +83,7 @@ export function createParts(definition: JobDefinition, run: HandlerRun, effects:
     stopping: run,
     lastCheckpoint: parseCheckpoint(definition, job.checkpoint),
     results: {},
+    releasesLane: definition.whileWaiting === 'release',
     effects,
     partial: undefined,
     onPartial: (reason) => {

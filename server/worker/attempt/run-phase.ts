@@ -7,8 +7,9 @@ import { maxTimerMs } from '../../kernel/limits.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { dispositionOf } from '../handlers/handler-errors.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
-import { type ContextParts, sleep } from './context.ts';
+import type { ContextParts } from './context.ts';
 import type { HandlerRun } from './handler-run.ts';
+import { sleep } from './stopping.ts';
 import { toStorable } from './storable.ts';
 
 export type PhaseEnd =

@@ -2,6 +2,7 @@
 // that carries it.
 
 import type { CancelDetail } from '../../jobs/model/job-values.ts';
+import type { Waiting } from '../../jobs/model/waiting.ts';
 
 /** `by` is what the stop request says: who, why, when. */
 export type StopReason =
@@ -10,7 +11,9 @@ export type StopReason =
   | { kind: 'leaseLost' }
   | { kind: 'drained'; onDrain: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
-  | { kind: 'budgetSpent'; used: number; limit: number };
+  | { kind: 'budgetSpent'; used: number; limit: number }
+  /** The handler waits for long: it runs again from the top when the wait is over. */
+  | { kind: 'suspended'; waiting: Waiting; leftMs: number };
 
 const messages: Record<StopReason['kind'], string> = {
   paused: 'The job was asked to pause',
@@ -19,6 +22,7 @@ const messages: Record<StopReason['kind'], string> = {
   drained: 'The daemon is shutting down',
   timedOut: 'The time is up',
   budgetSpent: 'The token limit is passed',
+  suspended: 'The job waits, and runs again when the wait is over',
 };
 
 /** What waiting calls of a stopped handler reject with, and the reason of its signal. */

@@ -3,6 +3,7 @@
 import type { z } from 'zod';
 import type { Priority } from '../../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
+import type { Duration } from '../../kernel/duration.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {
   /** Attempts in all, the first included. */
@@ -41,6 +42,11 @@ export interface ChildOptions {
   key?: string;
 }
 
+export interface SleepOptions {
+  /** Identifies this sleep among the durable calls of the job; by default its number in the order of sleeps. */
+  name?: string;
+}
+
 export interface LogFunction {
   (message: string, data?: Record<string, unknown>): void;
   warn(message: string, data?: Record<string, unknown>): void;
@@ -63,8 +69,14 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   phaseResults(): Partial<R>;
   /** Adds to what the job used over all attempts. Above its limit the handler is stopped. */
   addUsage(usage: { tokens: number }): Promise<void>;
-  /** Rejects with `JobStopped` when the handler must stop. */
+  /** Waits in this process. Rejects with `JobStopped` when the handler must stop. */
   sleep(ms: number): Promise<void>;
+  /**
+   * A durable sleep (`'3d'`, `'1h30m'`, or milliseconds): its end is stored. A long one suspends the job, which needs no
+   * slot and no lease until then; the handler runs again from the top, and this call returns at once.
+   */
+  sleepFor(duration: Duration, options?: SleepOptions): Promise<void>;
+  sleepUntil(time: Date | string, options?: SleepOptions): Promise<void>;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
   /** Stores a state that the next attempt finds in `lastCheckpoint`. */
@@ -100,6 +112,8 @@ export interface JobOptions<P = unknown, C = unknown, I = unknown, T extends str
   isolation?: 'none' | 'thread';
   /** What a failure does to the lane: `block` (default) holds it, `continue` lets the next job run. */
   onError?: 'block' | 'continue';
+  /** What a durable wait does to the lane: `keep` (default) holds it in order, `release` lets the next job run. */
+  whileWaiting?: 'keep' | 'release';
 }
 
 /** The types of a job, for clients: what is enqueued, what the handler gets, what the job results in. */
@@ -206,6 +220,8 @@ export function findDefinitionError(d: JobDefinition): string | undefined {
     return `${at}: payload must be a zod schema`;
   const seconds = d.timeoutSeconds;
   if (seconds !== undefined && !(seconds >= 0)) return `${at}: timeoutSeconds must be 0 or more`;
+  if (d.whileWaiting !== undefined && d.whileWaiting !== 'keep' && d.whileWaiting !== 'release')
+    return `${at}: whileWaiting must be keep or release`;
   const attempts = d.retry?.attempts;
   if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
     return `${at}: retry.attempts must be a whole number above 0`;

@@ -102,6 +102,8 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
   fail: 'failed',
   stopPaused: 'paused',
   stopCanceled: 'canceled',
+  suspend: 'suspended',
+  suspendAside: 'suspended',
   requeue: 'given_back',
   recover: 'lost',
   recoverLater: 'lost',

@@ -26,8 +26,8 @@ export interface PendingOutcome extends FinishedAttempt, EndedJob {
 }
 
 export interface Written extends Pick<WriteResult<PendingOutcome>, 'claimed' | 'lostClaims' | 'runnable'> {
-  /** In how many milliseconds the retries are due. */
-  retriesInMs: number[];
+  /** In how many milliseconds retries and waiting jobs are due. */
+  dueInMs: number[];
 }
 
 export class Outcomes {
@@ -93,11 +93,12 @@ export class Outcomes {
   async write(tenant: Tenant, batch: OutcomeBatch<PendingOutcome>, claimNext?: NamedClaim): Promise<Written> {
     const { heartbeat, signals } = this.#context;
     const { accepted, refused, ...next } = await this.#writer.write(batch, claimNext);
-    const retriesInMs: number[] = [];
+    const dueInMs: number[] = [];
     for (const { outcome, endedLease } of accepted) {
       // Until its outcome is written the job's lease must be renewed.
       if (endedLease !== undefined) heartbeat.drop(endedLease);
-      if (outcome.kind === 'retry' || outcome.kind === 'recoverLater') retriesInMs.push(outcome.delayMs);
+      if (outcome.kind === 'retry' || outcome.kind === 'recoverLater') dueInMs.push(outcome.delayMs);
+      else if (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') dueInMs.push(outcome.leftMs);
     }
     let { runnable } = next;
     for (const item of refused) {
@@ -106,7 +107,7 @@ export class Outcomes {
     }
     this.#observe.finished(tenant, accepted, refused);
     signals.eventsWritten(tenant);
-    return { ...next, runnable, retriesInMs };
+    return { ...next, runnable, dueInMs };
   }
 
   /** The lease expired while the process was suspended: the attempt must not count as lost. */

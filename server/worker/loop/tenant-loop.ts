@@ -192,8 +192,8 @@ export class TenantLoop implements AttemptsOwner {
       const ofLanes = !this.#stopped && batch.items.some((item) => item.targetId !== null);
       const room = ofLanes ? this.#room.forNextOfLanes(this.tenant) : 0;
       const claimNext = room > 0 ? this.#claimer.request(room) : undefined;
-      const { claimed, lostClaims, runnable, retriesInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
-      for (const ms of retriesInMs) this.dueIn(ms + 1);
+      const { claimed, lostClaims, runnable, dueInMs } = await this.#outcomes.write(this.tenant, batch, claimNext);
+      for (const ms of dueInMs) this.dueIn(ms + 1);
       for (const { leaseId, error } of lostClaims) this.#loseClaim(leaseId, error);
       // A job that was offered to this claim and not taken is for another daemon.
       const offered = claimNext !== undefined && lostClaims.length === 0;

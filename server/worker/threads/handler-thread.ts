@@ -1,9 +1,10 @@
 // Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
+import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
-import { invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
-import type { Effects, LeaseAssertion } from '../attempt/handler-run.ts';
+import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
+import type { Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
 import { toStorable } from '../attempt/storable.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { loadDefinitions } from '../handlers/load-module.ts';
@@ -44,7 +45,7 @@ class HandlerThread {
     this.#calls.clear();
     try {
       const definition = await this.#find(message);
-      const value = await invokeHere(definition, {
+      const parts: ContextParts = {
         job: message.job,
         leaseId: message.leaseId,
         stored: message,
@@ -53,9 +54,12 @@ class HandlerThread {
         lastCheckpoint: parseCheckpoint(definition, message.checkpoint),
         phase: message.phase,
         results: message.results,
+        releasesLane: definition.whileWaiting === 'release',
         effects: () => this.#effects,
         onPartial: (reason) => this.#send({ kind: 'partial', reason }),
-      });
+      };
+      const value = await invokeHere(definition, parts);
+      await parts.durable?.assertComplete();
       // The daemon checks the size; a value that a message cannot carry is refused here.
       const stored = toStorable(value, Number.POSITIVE_INFINITY, 'The result');
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
@@ -76,7 +80,16 @@ class HandlerThread {
     return definition;
   }
 
+  readonly #steps: StepStore = {
+    load: async () => (await this.#call({ effect: 'loadSteps' })) as StoredStep[],
+    openSleep: async (step, end) => (await this.#call({ effect: 'openSleep', step, end })) as OpenWait,
+    suspend: async (waiting, leftMs) => {
+      await this.#call({ effect: 'suspend', waiting, leftMs });
+    },
+  };
+
   readonly #effects: Effects = {
+    steps: this.#steps,
     progress: (percent, message) => this.#send({ kind: 'progress', percent, message }),
     log: (level, message, data) => this.#send({ kind: 'log', level, message, data: plain(data) }),
     addUsage: async (tokens) => {

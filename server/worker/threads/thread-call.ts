@@ -95,6 +95,12 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.enqueue(request.key, request.type, request.payload, request.options);
     case 'checkpoint':
       return effects.checkpoint(request.state);
+    case 'loadSteps':
+      return effects.steps.load();
+    case 'openSleep':
+      return effects.steps.openSleep(request.step, request.end);
+    case 'suspend':
+      return effects.steps.suspend(request.waiting, request.leftMs);
     default:
       return assertNever(request);
   }

@@ -1,5 +1,7 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
+import type { StepCall, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
+import type { Waiting } from '../../jobs/model/waiting.ts';
 import type { LogLevel, PhaseScope } from '../attempt/handler-run.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
 import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
@@ -34,7 +36,10 @@ export type HandlerCall =
   | { effect: 'addUsage'; tokens: number }
   | { effect: 'assertLease' }
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
-  | { effect: 'checkpoint'; state: unknown };
+  | { effect: 'checkpoint'; state: unknown }
+  | { effect: 'loadSteps' }
+  | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
+  | { effect: 'suspend'; waiting: Waiting; leftMs: number };
 
 /** Whether the thread can take another job. */
 export interface ThreadHealth {

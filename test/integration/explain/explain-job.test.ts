@@ -52,6 +52,22 @@ describe('why a job is not running', () => {
     expect((await why(first)).reasons).toMatchObject([{ code: 'HELD', detail: expect.stringContaining('disk full') }]);
   });
 
+  it('says what a waiting job waits for and until when', async () => {
+    const until = '2199-01-01T00:00:00.000000Z';
+    const first = await addJob(context, { targetId: 'asleep' });
+    const second = await addJob(context, { targetId: 'asleep' });
+    const running = (await claim(context)).jobs.find((j) => j.id === first.id) as Job;
+    await finish(context, running, { kind: 'suspend', waiting: { kind: 'sleep', step: 'nap', until }, leftMs: 1e9 });
+    expect(await why(first)).toMatchObject({
+      claimable: false,
+      running: false,
+      reasons: [{ code: 'WAITING', detail: expect.stringContaining(`"nap" until ${until}`), release: { at: until } }],
+    });
+    expect((await why(second)).reasons).toMatchObject([
+      { code: 'BEHIND_JOB', jobId: first.id, detail: expect.stringContaining('WAITING') },
+    ]);
+  });
+
   it('says who paused the target, why and until when', async () => {
     const job = await addJob(context, { targetId: 'a/b' });
     const until = '2199-01-01T00:00:00.000000Z';

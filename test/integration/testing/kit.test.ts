@@ -1,4 +1,4 @@
-import { expect, test } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { runHandler, runPhase, startEngine } from '../../../server/testing/index.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
@@ -51,6 +51,36 @@ test('a handler runs against a context that remembers', async () => {
     status: 'stopped',
     stoppedBy: { kind: 'budgetSpent', used: 90, limit: 50 },
   });
+});
+
+const reminder = defineJob({
+  type: 'reminder',
+  async run({ sleepFor, sleepUntil }) {
+    await sleepFor('3d');
+    await sleepUntil('2199-01-01', { name: 'far' });
+    return 'sent';
+  },
+});
+
+test('durable sleeps take no time in memory, and as much as the test says in the engine', async () => {
+  expect(await runHandler(reminder)).toMatchObject({
+    status: 'completed',
+    result: 'sent',
+    sleeps: [
+      { name: 'sleep#1', ms: 259_200_000 },
+      { name: 'far', until: '2199-01-01T00:00:00.000Z' },
+    ],
+  });
+  const engine = await startEngine({ jobs: [reminder], databaseUrl: context.url });
+  onTestFinished(() => engine.stop());
+  const { id } = await engine.enqueue('reminder');
+  const waitsFor = (step: string) => engine.wait(id, ({ waiting }) => waiting?.step === step);
+  await waitsFor('sleep#1');
+  await engine.advance('3d');
+  await waitsFor('far');
+  await engine.advance('62000d');
+  await engine.advance('5200d');
+  expect(await engine.wait(id)).toMatchObject({ status: 'SUCCESS', attempt: 3 });
 });
 
 test('phases run alone or all, and stop when told', async () => {

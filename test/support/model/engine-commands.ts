@@ -107,7 +107,17 @@ const beat = command('beat', pick, async (n, model, real) => {
   expect(live.map((job) => [job.jobId, job.cancelIntent]).sort()).toEqual(expected.sort());
 });
 
-const kinds = ['complete', 'completePartly', 'retry', 'fail', 'stopPaused', 'stopCanceled', 'requeue'] as const;
+const kinds = [
+  'complete',
+  'completePartly',
+  'retry',
+  'fail',
+  'stopPaused',
+  'stopCanceled',
+  'requeue',
+  'suspend',
+  'suspendAside',
+] as const;
 type Kind = (typeof kinds)[number];
 
 /** Of any attempt that ever was: most are zombies by then, and refused. */
@@ -192,7 +202,10 @@ async function finishOne(
   expect(accepted.has(job.id)).toBe(model.complete(lease, job, kind));
 }
 
+const waiting = { kind: 'sleep', step: 'sleep#1', until: '2199-01-01T00:00:00.000Z' } as const;
 const outcomes: Record<Kind, Outcome> = {
+  suspend: { kind: 'suspend', waiting, leftMs: hourMs },
+  suspendAside: { kind: 'suspendAside', waiting: { ...waiting, lane: 'released' }, leftMs: hourMs },
   complete: { kind: 'complete', result: { ok: true } },
   completePartly: { kind: 'completePartly', result: 1, error },
   retry: { kind: 'retry', error, delayMs: hourMs },

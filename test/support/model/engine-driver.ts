@@ -69,7 +69,7 @@ export class EngineDriver {
   async makeDue(jobId?: string): Promise<void> {
     const { db, schema } = this.context;
     await db.query(
-      `update ${schema}.jobs set run_at = now() - interval '1 s' where status = 'PENDING' and ($1::uuid is null or id = $1)`,
+      `update ${schema}.jobs set run_at = now() - interval '1 s' where status in ('PENDING', 'WAITING') and ($1::uuid is null or id = $1)`,
       [jobId ?? null],
     );
     await queueDueJobs(db, schema, 'worker:test');

@@ -122,6 +122,7 @@ export class EngineModel {
   }
 
   becomeDue(job: ModelJob): void {
+    if (job.status === 'WAITING') this.#wake(job);
     if (job.status !== 'PENDING') return;
     job.status = 'QUEUED';
     if (job.target === null) return;
@@ -131,10 +132,19 @@ export class EngineModel {
     this.#promote(job.target);
   }
 
+  /** It goes first in its lane, which it has kept or left. */
+  #wake(job: ModelJob): void {
+    job.status = 'QUEUED';
+    if (job.target === null) return;
+    if (!job.head) job.rank = 1;
+    this.#demote(job.target);
+    this.#promote(job.target);
+  }
+
   pause(job: ModelJob): ActionOutcome {
     if (job.status === 'PAUSED') return 'done';
     if (job.status === 'RUNNING') return this.#ask(job, 'pause');
-    if (job.status !== 'PENDING' && job.status !== 'QUEUED') return 'refused';
+    if (job.status !== 'PENDING' && job.status !== 'QUEUED' && job.status !== 'WAITING') return 'refused';
     Object.assign(job, { status: 'PAUSED', hold: 'held', rank: job.head ? null : 0 });
     this.#promote(job.target);
     return 'done';
@@ -235,6 +245,13 @@ export class EngineModel {
       case 'retry':
       case 'recoverLater':
         job.status = 'PENDING';
+        break;
+      case 'suspend':
+        Object.assign(job, { status: 'WAITING', floor: job.floor + 1 });
+        break;
+      case 'suspendAside':
+        job.floor += 1;
+        this.#leave(job, 'WAITING');
         break;
       case 'requeue':
         job.attempt -= 1;

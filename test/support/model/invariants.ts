@@ -31,6 +31,8 @@ const rules: Record<string, string> = {
   'I3 a queued job is neither head nor in line': `j.status = 'QUEUED' and not j.lane_head and j.lane_rank is null`,
   'I3 an owned job has no live lease': `j.status in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') and not exists (select 1 from SCHEMA.leases l where l.id = j.lease_id and l.state = 'ACTIVE' and j.id = any(l.job_ids))`,
   'I3 a scheduled job stands in line': `j.status = 'PENDING' and j.lane_rank is not null`,
+  'I3 a waiting job stands in line, or has no clock that stands still': `j.status = 'WAITING' and (j.lane_rank is not null or j.held_since is null or j.waiting is null)`,
+  'I3 a job that does not wait says for what': `j.status <> 'WAITING' and j.waiting is not null`,
   'I4 a job that nobody owns has an owner': `j.status not in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') and j.lease_owner is not null`,
   'I5 an ended job is still in its lane': `j.target_id is not null and j.status in ('SUCCESS','PARTIAL','CANCELED') and (j.lane_head or j.lane_rank is not null)`,
   'I6 more attempts than allowed': `j.attempt - j.attempt_floor > j.max_attempts`,

@@ -16,6 +16,7 @@ import type { TenantContext } from '../postgres/database.ts';
 
 const error = { code: 'X', message: 'x' };
 const long = 3600;
+const waiting = { kind: 'sleep', step: 'sleep#1', until: '2199-01-01T00:00:00.000Z' } as const;
 
 /** The transitions of jobs that exist. */
 export type Change = Exclude<TransitionName, 'enqueue' | 'schedule'>;
@@ -51,7 +52,8 @@ export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
     return ready;
   }
 
-  const endings: Record<'PAUSED' | 'ERROR' | 'SUCCESS' | 'PARTIAL' | 'CANCELED', Outcome> = {
+  const endings: Record<'WAITING' | 'PAUSED' | 'ERROR' | 'SUCCESS' | 'PARTIAL' | 'CANCELED', Outcome> = {
+    WAITING: { kind: 'suspend', waiting, leftMs: long * 1000 },
     PAUSED: { kind: 'stopPaused', message: 'p' },
     ERROR: { kind: 'fail', error },
     SUCCESS: { kind: 'complete', result: 1 },
@@ -91,12 +93,10 @@ export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
   type Verb = (job: Job) => Promise<unknown>;
   /** Makes the transition through its real verb; a refusal is an error, or a falsy answer. */
   const verbs: Record<Change, Verb> = {
-    becomeDue: async (job) => {
-      await context.db.query(`update ${context.schema}.jobs set run_at = now() - interval '1 s' where id = $1`, [
-        job.id,
-      ]);
-      return queueDueJobs(context.db, context.schema, 'test');
-    },
+    becomeDue: (job) => makeDue(job, 'PENDING'),
+    wake: (job) => makeDue(job, 'WAITING'),
+    suspend: settles({ kind: 'suspend', waiting, leftMs: long * 1000 }),
+    suspendAside: settles({ kind: 'suspendAside', waiting: { ...waiting, lane: 'released' }, leftMs: long * 1000 }),
     start: (job) => start(job),
     claim: async (job) => {
       // Queued jobs are made for daemons here; make this one for remote workers.
@@ -149,6 +149,13 @@ export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
     resolve: (job) => resolveJob(context.db, context.schema, { ...by(job.id), result: { by: 'ann' } }),
     cancel: (job) => act(job, () => cancelJob(context.db, context.schema, by(job.id))),
   };
+
+  /** The two transitions of time share their verb. */
+  async function makeDue(job: Job, status: Status): Promise<number> {
+    const due = `update ${context.schema}.jobs set run_at = now() - interval '1 s' where id = $1 and status = $2`;
+    await context.db.query(due, [job.id, status]);
+    return queueDueJobs(context.db, context.schema, 'test');
+  }
 
   async function report(job: Job, state: 'PREPARING' | 'LEASE_PENDING'): Promise<unknown> {
     return reportStatus(context.db, context.schema, { jobId: job.id, state, claimSeconds: long });

@@ -19,7 +19,7 @@ export function actionable(job: LaneJob, targetId: string): Actionable {
   return { ...job, target_id: targetId };
 }
 
-const waiting: readonly Status[] = ['PENDING', 'QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING'];
+const waiting: readonly Status[] = ['PENDING', 'QUEUED', 'CLAIMED', 'PREPARING', 'LEASE_PENDING', 'WAITING'];
 
 /** The actions that the job's status allows, the most useful first. */
 export function actionsOf(job: Actionable, holdsLane = job.target_id !== null): JobAction[] {

@@ -24,6 +24,7 @@ export interface Timeline {
 
 const stateTones: Record<Status, string> = {
   PENDING: 'wait',
+  WAITING: 'wait',
   QUEUED: 'wait',
   CLAIMED: 'run',
   PREPARING: 'run',

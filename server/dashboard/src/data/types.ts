@@ -6,6 +6,7 @@ export type Status =
   | 'PREPARING'
   | 'LEASE_PENDING'
   | 'RUNNING'
+  | 'WAITING'
   | 'PAUSED'
   | 'ERROR'
   | 'SUCCESS'

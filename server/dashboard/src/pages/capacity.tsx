@@ -118,11 +118,12 @@ function UnitsBar({ units: { total, used, requested, reserved, waiting } }: { un
   );
 }
 
-const order = ['RUNNING', 'QUEUED', 'PENDING', 'PAUSED', 'ERROR'] as const;
+const order = ['RUNNING', 'QUEUED', 'PENDING', 'WAITING', 'PAUSED', 'ERROR'] as const;
 const tones: Record<(typeof order)[number], string> = {
   RUNNING: 'run',
   QUEUED: 'wait',
   PENDING: 'wait',
+  WAITING: 'wait',
   PAUSED: 'hold',
   ERROR: 'fail',
 };

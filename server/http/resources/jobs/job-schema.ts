@@ -5,6 +5,7 @@ import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import type { Phase } from '../../../jobs/model/phase.ts';
 import { statuses } from '../../../jobs/model/states.ts';
+import { waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';
 
 const time = z.iso.datetime({ offset: true });
@@ -23,6 +24,9 @@ export const jobErrorSchema = z
 const phaseSchema = z
   .strictObject({
     name: z.string(),
+    kind: z
+      .enum(['phase', 'step', 'sleep', 'event', 'question'])
+      .describe('`phase` of a type with phases; the others are durable calls of `run`, in their order.'),
     status: z.enum(['pending', 'running', 'completed', 'partial', 'failed', 'skipped', 'cancelled']),
     progress: z.number(),
     message: z.string().nullable(),
@@ -31,6 +35,7 @@ const phaseSchema = z
     attempt: z.int(),
     started_at: time.nullable(),
     finished_at: time.nullable(),
+    waits_until: time.nullable().describe('Until when a sleep lasts.'),
   })
   .meta({ id: 'Phase' });
 
@@ -51,6 +56,15 @@ export const jobHoldSchema = z
       .describe('`running`: the handler had not stopped when this was written. `terminated`: its thread was ended.'),
   })
   .meta({ id: 'JobHold' });
+
+const waitingSchema = z
+  .strictObject({
+    kind: z.enum(waitKinds),
+    step: z.string().describe('The durable call that waits.'),
+    until: time.describe('When the job wakes by itself.'),
+    lane: z.enum(['released']).optional().describe('The job has left its lane until it wakes.'),
+  })
+  .meta({ id: 'JobWaiting' });
 
 export const jobSummarySchema = z
   .strictObject({
@@ -83,7 +97,8 @@ export const jobSummarySchema = z
     started_at: time.nullable().describe('Start of the last attempt.'),
     finished_at: time.nullable(),
     updated_at: time,
-    held_since: time.nullable(),
+    held_since: time.nullable().describe('PAUSED, ERROR or WAITING since.'),
+    waiting: waitingSchema.nullable().describe('What a WAITING job waits for.'),
     expires_at: time.nullable(),
     stale_at: time.nullable(),
     on_error: z.enum(['block', 'continue']),

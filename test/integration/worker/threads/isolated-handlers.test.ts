@@ -63,3 +63,16 @@ test('a pipeline reports its phases and ends with their results', async () => {
     }),
   );
 });
+
+test('a durable sleep in a thread suspends the job, and the thread takes another', async () => {
+  const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { HANDLER_THREADS: '1' } });
+  const [job] = await daemon.enqueue(context.tenant, [{ type: 'isolated.napper', payload: {} }], 'test');
+  await eventually(async () =>
+    expect(await reread(context, job!.job)).toMatchObject({ status: 'WAITING', waiting: { step: 'nap' }, attempt: 1 }),
+  );
+  await context.db.query(`update ${context.schema}.phases set waits_until = now() where job_id = $1`, [job!.job.id]);
+  await context.db.query(`update ${context.schema}.jobs set run_at = now() where id = $1`, [job!.job.id]);
+  await eventually(async () =>
+    expect(await reread(context, job!.job)).toMatchObject({ status: 'SUCCESS', result: 'awake', attempt: 2 }),
+  );
+});

@@ -59,7 +59,7 @@ const verbs: Record<BulkAction, { label: string; past: string; explain: string; 
 function whyNot(action: BulkAction, status: Status): string {
   if (action === 'cancel') return 'has ended';
   if (status === 'PAUSED') return 'is paused, not failed';
-  if (status === 'RUNNING' || status === 'QUEUED' || status === 'PENDING') return 'is not held';
+  if (status === 'RUNNING' || status === 'QUEUED' || status === 'PENDING' || status === 'WAITING') return 'is not held';
   return 'does not wait for a person';
 }
 

@@ -82,7 +82,7 @@ function noteOf(job: JobSummary): ComponentChildren {
     );
   }
   const text = job.hold?.reason ?? job.error?.message;
-  if (job.status === 'PENDING') {
+  if (job.status === 'PENDING' || job.status === 'WAITING') {
     return (
       <span class="muted">
         due <Ago at={job.run_at} />

@@ -1,0 +1,165 @@
+// The durable calls of one run of a handler. Each has a name and a place in the order of calls, and is stored; a later
+// run of the same job makes the same calls and finds what they led to. A run that waits for long is suspended: it is
+// stopped, its job becomes WAITING, and the next run begins from the top.
+
+import type { OpenWait, StepCall, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
+import type { PhaseKind } from '../../jobs/model/phase.ts';
+import type { Waiting } from '../../jobs/model/waiting.ts';
+import { Fatal } from '../handlers/handler-errors.ts';
+import type { Effects, PhaseScope, StepStore } from './handler-run.ts';
+import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
+
+// Shorter waits stay in the process: suspending and claiming again costs about as much.
+const maxInProcessMs = 2000;
+// The column has two bytes.
+const maxCalls = 32_767;
+const maxNameLength = 200;
+
+/** What durable calls need of the run that makes them. */
+interface RunParts {
+  phase?: PhaseScope | undefined;
+  stopping: Stopping;
+  /** The job leaves its lane while it waits. */
+  releasesLane: boolean;
+  effects(): Effects;
+}
+
+export class DurableCalls {
+  readonly #parts: RunParts;
+  readonly #names = new Set<string>();
+  #stored: Promise<ReadonlyMap<string, StoredStep>> | undefined;
+  /** Durable calls that have not returned. */
+  #open = 0;
+  #calls = 0;
+  #sleeps = 0;
+  /** The order of calls is not checked in a run, or after a run, that made several at a time. */
+  #parallel = false;
+  /** Waits that are too long for the process. */
+  readonly #waits: { waiting: Waiting; leftMs: number }[] = [];
+  readonly #rejects: ((error: unknown) => void)[] = [];
+  #suspended = false;
+
+  constructor(parts: RunParts) {
+    this.#parts = parts;
+  }
+
+  sleep(end: WaitEnd, name: string | undefined): Promise<void> {
+    if (name === undefined) this.#sleeps += 1;
+    return this.#call('sleep', name ?? `sleep#${this.#sleeps}`, async (call, stored) => {
+      const wait = stored === undefined ? await this.#store.openSleep(call, end) : toWait(stored);
+      if (wait.leftMs <= 0) return;
+      await this.#wait({ kind: 'sleep', step: call.name, until: wait.until }, wait.leftMs);
+    });
+  }
+
+  /** For a run that has completed: rejects if an earlier run made a call that this one did not. */
+  async assertComplete(): Promise<void> {
+    const stored = await this.#stored;
+    for (const { name, kind } of stored?.values() ?? []) {
+      if (kind === 'phase' || this.#names.has(name)) continue;
+      const message = `An earlier run made the durable call "${name}"; this run ended without it.`;
+      throw stepError('STEP_MISSING', message);
+    }
+  }
+
+  get #store(): StepStore {
+    return this.#parts.effects().steps;
+  }
+
+  /** Everything up to the first await happens in the order of the calls. */
+  async #call<T>(
+    kind: PhaseKind,
+    name: string,
+    run: (call: StepCall, stored: StoredStep | undefined) => Promise<T>,
+  ): Promise<T> {
+    if (this.#parts.phase !== undefined)
+      throw new TypeError('durable calls are for `run`; a phase is durable as a whole');
+    if (name === '' || name.length > maxNameLength) throw new TypeError(`a name has 1 to ${maxNameLength} characters`);
+    throwIfStopped(this.#parts.stopping.signal);
+    if (this.#names.has(name)) {
+      throw stepError('STEP_NAME_TWICE', `"${name}" was called twice in one run; number such calls with a key.`);
+    }
+    if (this.#calls >= maxCalls) throw new RangeError(`a run makes at most ${maxCalls} durable calls`);
+    this.#names.add(name);
+    const position = this.#calls;
+    this.#calls += 1;
+    this.#parallel ||= this.#open > 0;
+    const call = { name, position, parallel: this.#open > 0 };
+    this.#open += 1;
+    try {
+      this.#stored ??= this.#load();
+      const stored = await this.#stored;
+      const own = stored.get(name);
+      this.#checkOrder(kind, call, own, stored);
+      return await run(call, own);
+    } finally {
+      this.#open -= 1;
+      this.#suspendIfIdle();
+    }
+  }
+
+  async #load(): Promise<ReadonlyMap<string, StoredStep>> {
+    const steps = await this.#store.load();
+    this.#parallel ||= steps.some((step) => step.parallel);
+    return new Map(steps.map((step) => [step.name, step]));
+  }
+
+  #checkOrder(
+    kind: PhaseKind,
+    call: StepCall,
+    own: StoredStep | undefined,
+    stored: ReadonlyMap<string, StoredStep>,
+  ): void {
+    if (own !== undefined && own.kind !== kind) throw orderChanged(call.position, own, kind, call.name);
+    if (this.#parallel || own?.position === call.position) return;
+    const there = [...stored.values()].find((step) => step.kind !== 'phase' && step.position === call.position);
+    if (there !== undefined) throw orderChanged(call.position, there, kind, call.name);
+    if (own !== undefined) throw orderChanged(own.position, own, kind, call.name);
+  }
+
+  /** Returns when a short wait is over. A long one suspends the run, and rejects with `JobStopped`. */
+  async #wait(waiting: Waiting, leftMs: number): Promise<void> {
+    const { stopping } = this.#parts;
+    if (leftMs <= maxInProcessMs) return sleep(leftMs, stopping);
+    this.#waits.push({ waiting, leftMs });
+    this.#suspendIfIdle();
+    await new Promise<never>((_, reject) => {
+      this.#rejects.push(reject);
+      const stop = () => reject(stopped(stopping.signal));
+      if (stopping.signal.aborted) stop();
+      else stopping.signal.addEventListener('abort', stop, { once: true });
+    });
+  }
+
+  /** Other calls of the same run end first, so that what they did is stored. Of several waits the earliest wakes the job. */
+  #suspendIfIdle(): void {
+    const isIdle = () => this.#waits.length > 0 && this.#open === this.#waits.length;
+    if (!isIdle()) return;
+    // Calls that are made in the same turn of the event loop belong together.
+    setImmediate(() => {
+      const [first] = this.#waits.sort((a, b) => a.leftMs - b.leftMs);
+      if (first === undefined || !isIdle() || this.#suspended) return;
+      this.#suspended = true;
+      const waiting: Waiting = { ...first.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
+      this.#store.suspend(waiting, first.leftMs).catch((error: unknown) => {
+        for (const reject of this.#rejects) reject(error);
+      });
+    });
+  }
+}
+
+function toWait({ waitsUntil, leftMs }: StoredStep): OpenWait {
+  return { until: waitsUntil ?? '', leftMs: leftMs ?? 0 };
+}
+
+function stepError(code: JobErrorCode & `STEP_${string}`, message: string): Fatal {
+  return new Fatal(message, { code });
+}
+
+function orderChanged(position: number, stored: StoredStep, kind: PhaseKind, name: string): Fatal {
+  return stepError(
+    'STEP_ORDER_CHANGED',
+    `Call ${position + 1} of an earlier run was the ${stored.kind} "${stored.name}"; this run called the ${kind} "${name}".`,
+  );
+}
