@@ -108,6 +108,16 @@ class JobUsage(TypedDict):
     tokens: int
 
 
+class JobWaiting(TypedDict):
+    kind: Literal["sleep"]
+    # The job has left its lane until it wakes.
+    lane: Literal["released"]
+    # The durable call that waits.
+    step: str
+    # When the job wakes by itself.
+    until: str
+
+
 class Job(TypedDict):
     # All attempts.
     attempts: int
@@ -130,6 +140,7 @@ class Job(TypedDict):
     finished_at: Optional[str]
     # When the holder last renewed its lease. Null: the job has no holder.
     heartbeat_at: Optional[str]
+    # PAUSED, ERROR or WAITING since.
     held_since: Optional[str]
     # Why it holds its lane, if it does.
     hold: Optional[JobHold]
@@ -164,6 +175,8 @@ class Job(TypedDict):
     type: str
     updated_at: str
     usage: JobUsage
+    # What a WAITING job waits for.
+    waiting: Optional[JobWaiting]
     webhook_sent: bool
     webhook_url: Optional[str]
 
@@ -215,6 +228,16 @@ class JobSummaryUsage(TypedDict):
     tokens: int
 
 
+class JobSummaryWaiting(TypedDict):
+    kind: Literal["sleep"]
+    # The job has left its lane until it wakes.
+    lane: Literal["released"]
+    # The durable call that waits.
+    step: str
+    # When the job wakes by itself.
+    until: str
+
+
 class JobSummary(TypedDict):
     # All attempts.
     attempts: int
@@ -235,6 +258,7 @@ class JobSummary(TypedDict):
     finished_at: Optional[str]
     # When the holder last renewed its lease. Null: the job has no holder.
     heartbeat_at: Optional[str]
+    # PAUSED, ERROR or WAITING since.
     held_since: Optional[str]
     # Why it holds its lane, if it does.
     hold: Optional[JobHold]
@@ -268,6 +292,8 @@ class JobSummary(TypedDict):
     type: str
     updated_at: str
     usage: JobSummaryUsage
+    # What a WAITING job waits for.
+    waiting: Optional[JobSummaryWaiting]
     webhook_sent: bool
     webhook_url: Optional[str]
 
@@ -371,12 +397,16 @@ class Phase(TypedDict):
     attempt: int
     error: Optional[JobError]
     finished_at: Optional[str]
+    # `phase` of a type with phases; the others are durable calls of `run`, in their order.
+    kind: Literal["phase", "step", "sleep", "event", "question"]
     message: Optional[str]
     name: str
     progress: float
     result: Any
     started_at: Optional[str]
     status: Literal["pending", "running", "completed", "partial", "failed", "skipped", "cancelled"]
+    # Until when a sleep lasts.
+    waits_until: Optional[str]
 
 
 Priority = Literal["URGENT", "HIGH", "NORMAL", "LOW"]
@@ -432,7 +462,7 @@ class StatsSnapshot(TypedDict):
     oldest_queued_seconds: float
 
 
-Status = Literal["PENDING", "QUEUED", "CLAIMED", "PREPARING", "LEASE_PENDING", "RUNNING", "PAUSED", "ERROR", "SUCCESS", "PARTIAL", "CANCELED"]
+Status = Literal["PENDING", "QUEUED", "CLAIMED", "PREPARING", "LEASE_PENDING", "RUNNING", "WAITING", "PAUSED", "ERROR", "SUCCESS", "PARTIAL", "CANCELED"]
 
 
 class StatusCounts(TypedDict):
@@ -447,6 +477,7 @@ class StatusCounts(TypedDict):
     QUEUED: int
     RUNNING: int
     SUCCESS: int
+    WAITING: int
 
 
 class Target(TypedDict):
@@ -514,7 +545,7 @@ class WhyReasonRelease(TypedDict):
 
 
 class WhyReason(TypedDict):
-    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY"]
+    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "WAITING", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY"]
     detail: str
     # What holds the job or its lane.
     hold: JobHold
