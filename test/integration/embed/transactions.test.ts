@@ -10,6 +10,7 @@ import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { findJob } from '../../../server/jobs/read/read-jobs.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { eventually } from '../../support/eventually.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
@@ -32,6 +33,8 @@ afterAll(async () => {
   await worker.stop({ graceSeconds: 0 });
   await pool.end();
   await checkInvariants(context);
+  // The log shows the order in which jobs entered their lanes, also of those whose transactions committed late.
+  expect((await verifyTenant(context.db, context.schema)).violations).toEqual([]);
 });
 
 async function begin(isolation = ''): Promise<pg.PoolClient> {
