@@ -29,7 +29,24 @@ export function optionTypes(): string {
 function declare(name: string, schema: Schema, isOption: boolean): string {
   if (schema.properties === undefined)
     return `${written(`export type ${name} =`, typeOf(schema, isOption, '', name), '')}\n`;
-  return `export interface ${name} ${objectOf(schema, isOption, '', name)}\n`;
+  const base = isOption ? undefined : baseOf(name, schema);
+  if (base === undefined) return `export interface ${name} ${objectOf(schema, isOption, '', name)}\n`;
+  const own = Object.entries(schema.properties).filter(([field]) => answers[base]?.properties?.[field] === undefined);
+  const rest = { ...schema, properties: Object.fromEntries(own) };
+  return `export interface ${name} extends ${base} ${objectOf(rest, isOption, '', name)}\n`;
+}
+
+/** The largest other answer whose fields this one has too, unchanged. */
+function baseOf(name: string, schema: Schema): string | undefined {
+  const fieldsOf = ({ properties = {}, required = [] }: Schema) =>
+    Object.entries(properties).map(([field, inner]) => JSON.stringify([field, inner, required.includes(field)]));
+  const own = new Set(fieldsOf(schema));
+  const bases = Object.entries(answers).filter(([other, { properties }]) => {
+    const fields = properties === undefined ? [] : fieldsOf(answers[other] as Schema);
+    return other !== name && fields.length > 2 && fields.length < own.size && fields.every((field) => own.has(field));
+  });
+  const sizeOf = ([, { properties = {} }]: [string, Schema]) => Object.keys(properties).length;
+  return bases.toSorted((a, b) => sizeOf(b) - sizeOf(a))[0]?.[0];
 }
 
 function typeOf(schema: Schema, isOption: boolean, indent: string, declared?: string): string {

@@ -88,78 +88,10 @@ export interface HoldCount {
   paused: number;
 }
 
-export interface Job {
-  /** All attempts. */
-  attempts: number;
-  /** Attempts since the last resume; `max_attempts` limits these. */
-  attempts_since_resume: number;
-  author: string | null;
-  /** Who requested the stop, why and when. */
-  cancel_detail: Record<string, unknown> | null;
-  cancel_intent: 'pause' | 'cancel' | null;
-  cancel_requested: boolean;
+export interface Job extends JobSummary {
   /** What the handler last stored with `checkpoint`; null: nothing. */
   checkpoint?: unknown;
-  client_request_id: string | null;
-  constraints: Record<string, unknown> | null;
-  cost_units: number;
-  created_at: string;
-  /** The last failure; of a paused job, why it paused. */
-  error: JobError | null;
-  expires_at: string | null;
-  finished_at: string | null;
-  /** When the holder last renewed its lease. Null: the job has no holder. */
-  heartbeat_at: string | null;
-  /** PAUSED, ERROR or WAITING since. */
-  held_since: string | null;
-  /** Why it holds its lane, if it does. */
-  hold: JobHold | null;
-  id: string;
-  lease_expires_at: string | null;
-  /** Of the current holder, or else of the last one; read it under /api/scheduler/lease/{lease_id}. */
-  lease_id: string | null;
-  lease_owner: string | null;
-  max_attempts: number;
-  on_drain: 'pause' | 'requeue' | null;
-  on_error: 'block' | 'continue';
-  parent_id: string | null;
-  payload?: unknown;
   phases: Phase[];
-  priority: Priority;
-  progress: number | null;
-  progress_message: string | null;
-  queue: string;
-  /** Only remote workers may claim it. */
-  remote: boolean;
-  result?: unknown;
-  retry: RetryPolicy | null;
-  run_at: string;
-  schedule_id: string | null;
-  stale_at: string | null;
-  /** Start of the last attempt. */
-  started_at: string | null;
-  status: Status;
-  target_id: string | null;
-  timeout_seconds: number | null;
-  traceparent: string | null;
-  type: string;
-  updated_at: string;
-  usage: {
-    token_limit: number | null;
-    tokens: number;
-  };
-  /** What a WAITING job waits for. */
-  waiting: {
-    kind: 'sleep';
-    /** The job has left its lane until it wakes. */
-    lane?: 'released';
-    /** The durable call that waits. */
-    step: string;
-    /** When the job wakes by itself. */
-    until: string;
-  } | null;
-  webhook_sent: boolean;
-  webhook_url: string | null;
 }
 
 export interface JobError {
@@ -488,23 +420,9 @@ export interface TargetHold {
   since: string | null;
 }
 
-export interface TargetLane {
-  /** The one job that may run while the target is paused; the pause ends if it succeeds. */
-  canary_job_id: string | null;
-  created_at: string;
-  /** The job that runs, may run next, or holds the lane. */
-  head: LaneJob | null;
-  /** Why no job of the lane can start, if none can. */
-  hold: TargetHold | null;
-  id: string;
-  labels: Record<string, string>;
+export interface TargetLane extends Target {
   /** The next jobs of the lane, in the order in which they will run. */
   next: LaneJob[];
-  pause_reason: string | null;
-  paused: boolean;
-  paused_at: string | null;
-  paused_by: string | null;
-  paused_until: string | null;
   /** Jobs that wait behind the head; at most 1000 are counted. */
   waiting: number;
   waiting_exact: boolean;
