@@ -4,7 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { Pace } from '../../kernel/clock.ts';
+import { largeBytes, Pace } from '../../kernel/clock.ts';
 import { insertLease } from '../claim/lease.ts';
 import {
   blankJob,
@@ -56,8 +56,8 @@ export interface InsertPart {
   json: string;
 }
 
-// A statement much larger than one payload would be made, sent and answered in steps that block others.
-const partChars = 1_048_576;
+// A larger statement would be made, sent and answered in steps that block others. A larger payload goes alone.
+const partChars = 524_288;
 
 /** Almost always one part. Several belong into one transaction. */
 export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
@@ -76,10 +76,9 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
     const text = JSON.stringify(row);
     // The backstop of all routes; those that can name the field better have done so.
     if (text.length > payloadLimitBytes) checkDocument(row.payload, 'payload');
-    if (chars > 0 && chars + text.length > partChars) {
-      close(n);
-      await pace.pause();
-    }
+    const isFull = chars > 0 && chars + text.length > partChars;
+    if (isFull) close(n);
+    if (isFull || text.length >= largeBytes) await pace.pause();
     texts.push(text);
     chars += text.length;
   }
