@@ -1,5 +1,5 @@
 // The longest synchronous step of a daemon for the largest requests that it accepts, in milliseconds of CPU time of its
-// main thread: `npx tsx scripts/bench/longest-step.ts [repetitions]`. Needs DATABASE_URL, or starts the embedded Postgres
+// main thread: `npx tsx scripts/bench/max-step.ts [repetitions]`. Needs DATABASE_URL, or starts the embedded Postgres
 // in DATA_DIR. Linux only: the CPU time of a thread is in /proc. Prints one line per request.
 import { randomBytes } from 'node:crypto';
 import { readFileSync } from 'node:fs';
@@ -49,31 +49,31 @@ interface Sent {
 /** CPU time of this thread in milliseconds; the scheduler counts it in ticks of a few. */
 const cpuMs = () => Number(readFileSync('/proc/thread-self/schedstat', 'latin1').split(' ')[0]) / 1e6;
 
-let longest = 0;
+let maxStepMs = 0;
 let counting = false;
 function countTurns(): void {
   let before = cpuMs();
   const turn = () => {
     const now = cpuMs();
-    if (counting && now - before > longest) longest = now - before;
+    if (counting && now - before > maxStepMs) maxStepMs = now - before;
     before = now;
     if (counting) setImmediate(turn);
   };
   setImmediate(turn);
 }
 
-async function send(method: string, path: string, body?: unknown): Promise<Sent & { longestMs: number }> {
+async function send(method: string, path: string, body?: unknown): Promise<Sent & { stepMs: number }> {
   const text = body === undefined || typeof body === 'string' ? body : JSON.stringify(body);
   const answered = new Promise<Sent>((resolve) => client.once('message', resolve));
   client.postMessage({ url: `${daemon.url}${path}`, method, key: key.text, body: text });
-  longest = 0;
+  maxStepMs = 0;
   counting = true;
   countTurns();
   const answer = await answered;
   // What follows from the request: the job is claimed, run and finished.
   await new Promise((resolve) => setTimeout(resolve, 300));
   counting = false;
-  return { ...answer, longestMs: longest };
+  return { ...answer, stepMs: maxStepMs };
 }
 
 async function measure(name: string, method: string, path: string, body?: () => unknown): Promise<string> {
@@ -82,7 +82,7 @@ async function measure(name: string, method: string, path: string, body?: () => 
   for (let n = 0; n < repetitions; n++) {
     const sent = await send(method, path, body?.());
     answer = sent;
-    found.push(sent.longestMs);
+    found.push(sent.stepMs);
   }
   const bytes = answer?.text.length ?? 0;
   const worst = Math.max(...found).toFixed(0);
