@@ -7,7 +7,8 @@ import { W7, workloads } from './workloads.mjs';
 const [file, variant, name, optionText] = process.argv.slice(2);
 const adapter = await import(pathToFileURL(file).href);
 const settings = adapter.variants[variant];
-const workload = name === 'W7' ? W7 : workloads[name];
+const W13 = name === 'W13' ? (await import('./daemons.mjs')).W13 : undefined;
+const workload = W13 ?? (name === 'W7' ? W7 : workloads[name]);
 const options = { concurrency: settings.concurrency, ...workload.options, ...JSON.parse(optionText ?? '{}') };
 const url = process.env.BENCH_URL;
 
@@ -39,12 +40,15 @@ const tools = {
   },
 };
 
-const result =
-  name === 'W7'
-    ? await W7.run((where) => adapter.open(settings, where), tools)
-    : await workload.run(await adapter.open(settings), tools);
+const result = await run();
 const cpu = process.cpuUsage();
 process.stdout.write(
   `${JSON.stringify({ ...result, nodeCpuSeconds: Math.round((cpu.user + cpu.system) / 1e4) / 100 })}\n`,
 );
 process.exit(0);
+
+async function run() {
+  if (W13 !== undefined) return W13.run({ ...tools, url });
+  if (name === 'W7') return W7.run((where) => adapter.open(settings, where), tools);
+  return workload.run(await adapter.open(settings), tools);
+}

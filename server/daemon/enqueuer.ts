@@ -23,7 +23,10 @@ export class Enqueuer {
     const enqueued = await this.#group.enqueue(tenant.schema, jobs, actor, reserve);
     this.#signals.eventsWritten(tenant);
     const allStarted = enqueued.every((one) => one.kind === 'created' && one.started);
-    if (!allStarted) this.#signals.workAvailable(tenant, { enqueued });
+    if (allStarted) return enqueued;
+    // If this daemon can claim them, no other is woken.
+    const isRoomHere = this.#workers.hasRoomFor(tenant.slug, jobs);
+    this.#signals.workAvailable(tenant, { enqueued, reach: isRoomHere ? 'daemon' : 'all' });
     return enqueued;
   }
 }

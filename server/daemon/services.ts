@@ -75,7 +75,10 @@ export function createServices(context: DaemonContext): Services {
     running: () => workers.runningCount,
     draining: () => context.lifecycle.isDraining,
     graceLeftMs: () => context.lifecycle.graceLeftMs(),
-    onPeers: (hasPeers) => notifications.setPeers(hasPeers),
+    onPeers: (live, able) => {
+      notifications.setPeers(live > 0);
+      workers.peers = able;
+    },
   });
   const serverMonitor = new ServerMonitor({
     servers: db.servers,
@@ -87,6 +90,7 @@ export function createServices(context: DaemonContext): Services {
   });
   const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const { http, createApi } = createHttp(context, parts);
+  notifications.onDaemonJoined(() => workers.onDaemonJoined());
   subscribe(context, { workers, waiters, streams, tasks, poller });
   receiveNotifications(context, { keys, streams, poller, workers, tasks });
   return {
@@ -123,12 +127,14 @@ function subscribe({ signals, notifications, listeners }: DaemonContext, subscri
     if (listeners.isUsed) tasks.listeners.wake(slug);
     if (reach === 'all') notifications.notifyEvents(slug);
   });
-  signals.onWorkAvailable(({ slug, schema }, { reach, dueInMs }) => {
-    workers.wake(slug);
+  signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs }) => {
+    if (reach !== 'daemon') notifications.notify(slug);
+    if (reach === 'peers') return;
+    if (fromPeer) workers.wakeByPeer(slug);
+    else workers.wake(slug);
     if (dueInMs !== undefined) workers.dueIn(slug, dueInMs);
     waiters.wake(schema);
     poller.wake();
-    if (reach === 'all') notifications.notify(slug);
   });
 }
 
@@ -156,7 +162,7 @@ function receiveNotifications(
     for (const tenant of tenants) {
       if (tenant === undefined) continue;
       signals.eventsWritten(tenant, 'daemon');
-      signals.workAvailable(tenant, { reach: 'daemon' });
+      signals.workAvailable(tenant, { reach: 'daemon', fromPeer: slug !== undefined });
     }
   });
 }

@@ -20,8 +20,8 @@ export interface RegistrationOptions {
   draining(): boolean;
   /** What is left of the grace of a drain. */
   graceLeftMs?(): number | undefined;
-  /** Called after each write: whether other daemons were alive lately. */
-  onPeers?(hasPeers: boolean): void;
+  /** Called after each write: how many other daemons are live, and how many of them could run the same jobs. */
+  onPeers?(live: number, able: number): void;
 }
 
 // A daemon counts as lost after `liveSeconds`, so some heartbeats may fail. While nothing changes, every other one is
@@ -72,7 +72,7 @@ export class DaemonRegistration implements Service {
   async #write(mode: 'takeOver' | 'keep'): Promise<void> {
     const { db, workerId, version } = this.#options;
     const state = this.#state();
-    const [row] = await db.query<{ others: number }>(
+    const [row] = await db.query<{ live: number; able: number }>(
       `with registered as (
          insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types, drain_ends_at)
          values ($1, $2, $3, $4, $5, $6, $7, $8, now() + $11::float8 * interval '1 millisecond')
@@ -97,7 +97,8 @@ export class DaemonRegistration implements Service {
          delete from ${controlSchema}.daemons
           where id <> $1
             and last_beat_at < now() - interval '1 day')
-       select count(*)::int as others
+       select count(*)::int as live,
+              count(*) filter (where not draining and job_types && $8)::int as able
          from ${controlSchema}.daemons
         where id <> $1
           and last_beat_at > now() - $10::float8 * interval '1 second'`,
@@ -115,7 +116,7 @@ export class DaemonRegistration implements Service {
         this.#options.graceLeftMs?.() ?? null,
       ],
     );
-    this.#options.onPeers?.(row?.others !== 0);
+    this.#options.onPeers?.(row?.live ?? 1, row?.able ?? 1);
     this.#lastReported = JSON.stringify(state);
     this.#lastReportedAt = performance.now();
   }

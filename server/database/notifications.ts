@@ -55,6 +55,7 @@ export class Notifications implements Service {
   /** False while this daemon is known to be the only one. */
   #hasPeers = true;
   #lostListeners = new Set<() => void>();
+  #joinListeners = new Set<() => void>();
 
   constructor(options: { url: string; db: Queryable; logger: Logger }) {
     this.#servers = new Servers(options.url);
@@ -71,6 +72,11 @@ export class Notifications implements Service {
   /** Whether other daemons are alive: without them nothing is sent. */
   setPeers(hasPeers: boolean): void {
     this.#hasPeers = hasPeers;
+  }
+
+  /** Called when another daemon starts to listen. */
+  onDaemonJoined(listener: () => void): void {
+    this.#joinListeners.add(listener);
   }
 
   /** Called when wake-ups no longer arrive. */
@@ -214,6 +220,7 @@ export class Notifications implements Service {
     for (const name of slugs.split(',')) {
       if (name === daemonJoined) {
         this.#hasPeers = true;
+        for (const listener of this.#joinListeners) listener();
         continue;
       }
       const isEvents = name.startsWith(eventsMark);

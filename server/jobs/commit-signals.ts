@@ -3,17 +3,20 @@
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Enqueued } from './enqueue/enqueue.ts';
 
-/** `daemon`: the others know already, or cannot help. `all`: other daemons are notified too. */
-export type Reach = 'daemon' | 'all';
+/** `daemon`: the others know already, or cannot help. `all`: other daemons are notified too. `peers`: only others are. */
+export type Reach = 'daemon' | 'all' | 'peers';
 
 interface Work {
   reach: Reach;
+  /** Another daemon made it available. */
+  fromPeer: boolean;
   /** In how many milliseconds the first of the new PENDING jobs is due. */
   dueInMs: number | undefined;
 }
 
 export interface WorkOptions {
   reach?: Reach;
+  fromPeer?: boolean;
   /** The jobs that were enqueued, if that made the work. */
   enqueued?: readonly Enqueued[];
 }
@@ -39,8 +42,8 @@ export class CommitSignals {
   }
 
   /** A job of the tenant may be claimed, now or when it is due. Cheap enough for every commit. */
-  workAvailable(tenant: Tenant, { reach = 'all', enqueued = [] }: WorkOptions = {}): void {
-    const work = { reach, dueInMs: firstDueInMs(enqueued) };
+  workAvailable(tenant: Tenant, { reach = 'all', fromPeer = false, enqueued = [] }: WorkOptions = {}): void {
+    const work = { reach, fromPeer, dueInMs: firstDueInMs(enqueued) };
     for (const listener of this.#workListeners) listener(tenant, work);
   }
 }

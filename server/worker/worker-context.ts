@@ -27,6 +27,8 @@ export interface WorkerContext {
 /** With what the loops share: the slots they compete for, and the event loop's monitor. */
 export interface LoopContext extends WorkerContext {
   slots: Slots;
+  /** Other daemons that could run the same jobs. */
+  peers: { count: number };
   monitor?: EventLoopMonitor;
   sendClaim?: SendClaim;
 }

@@ -1,8 +1,9 @@
-// How many jobs a tenant's loop may claim now, from its slots, what lies ready, the claims in flight and the backlog of
-// outcomes. Computes only; claims and starts are the loop's.
+// How many jobs a tenant's loop may claim now, from its slots, what lies ready, the claims in flight, the backlog of
+// outcomes and the limit beside other daemons. Computes only; claims and starts are the loop's.
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
+import type { ClaimLimit } from './claim-limit.ts';
 import type { Claimer } from './claimer.ts';
 import type { ReadyQueue } from './ready-queue.ts';
 import type { Slots } from './slots.ts';
@@ -17,6 +18,7 @@ export interface ClaimRoomParts {
   slots: Slots;
   ready: ReadyQueue;
   claimer: Claimer;
+  limit: ClaimLimit;
   outcomes: { readonly pending: number };
 }
 
@@ -38,7 +40,9 @@ export class ClaimRoom {
     const { slots, ready, claimer } = this.#parts;
     const limit = this.limit(tenant);
     const ahead = tenant.settings.capacity_units === undefined ? ready.ahead(limit) : 0;
-    return Math.min(slots.freeFor(tenant.slug, limit) + ahead - ready.size - claimer.requested, maxClaim);
+    const waiting = ready.size + claimer.requested;
+    const bySlots = slots.freeFor(tenant.slug, limit) + ahead - waiting;
+    return Math.min(bySlots, this.#leftBesidePeers(tenant), maxClaim);
   }
 
   /** For the next claim; 0 means that it is not the time. */
@@ -61,7 +65,24 @@ export class ClaimRoom {
     const { slots, ready, claimer } = this.#parts;
     if (claimer.isBusy || ready.size > 0 || !this.#isDrained(tenant)) return false;
     if (!jobs.every((job) => !job.remote && types.includes(job.type))) return false;
-    return slots.freeFor(tenant.slug, this.limit(tenant)) >= jobs.length;
+    return Math.min(slots.freeFor(tenant.slug, this.limit(tenant)), this.#leftBesidePeers(tenant)) >= jobs.length;
+  }
+
+  /** Whether new jobs can be claimed as soon as they are inserted. */
+  canClaim(tenant: Tenant, jobs: readonly NewJob[], types: readonly string[]): boolean {
+    const isForHere = (job: NewJob) => !job.remote && job.runAt === undefined && types.includes(job.type);
+    return !this.#parts.claimer.mayHaveWork && jobs.every(isForHere) && this.available(tenant) >= jobs.length;
+  }
+
+  /** True if there are slots, and what is held already is as much as the daemon may hold beside others. */
+  isLimitedByPeers(tenant: Tenant): boolean {
+    return this.#leftBesidePeers(tenant) <= 0 && this.#parts.slots.freeFor(tenant.slug, this.limit(tenant)) > 0;
+  }
+
+  #leftBesidePeers(tenant: Tenant): number {
+    const { slots, ready, claimer, limit } = this.#parts;
+    const running = slots.runningOf(tenant.slug);
+    return limit.get(running) - running - ready.size - claimer.requested;
   }
 
   /** True if no earlier job is known to wait, so a new job may be claimed directly. */

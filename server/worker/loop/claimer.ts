@@ -28,6 +28,9 @@ export type ClaimAnswer =
 const maxInFlight = 2;
 const firstRetryMs = 200;
 const maxRetryMs = 10_000;
+// The pause after a claim that found nothing, before a wake-up of another daemon leads to the next.
+const firstPeerPauseMs = 5;
+const maxPeerPauseMs = 100;
 
 export class Claimer {
   readonly #options: ClaimerOptions;
@@ -39,6 +42,9 @@ export class Claimer {
   #last: 'unknown' | 'full' | 'short' = 'unknown';
   #wakeUps = 0;
   #failures = 0;
+  /** Claims that found nothing, since the last one that did. */
+  #emptyClaims = 0;
+  #lastEmptyAt = Number.NEGATIVE_INFINITY;
   /** Claims whose answers were lost with their connection. They may have taken jobs, whose lease nobody renews. */
   #lostLeaseIds: string[] = [];
 
@@ -73,6 +79,12 @@ export class Claimer {
   wake(): void {
     this.#mayHaveWork = true;
     this.#wakeUps += 1;
+  }
+
+  /** In how many milliseconds a wake-up of another daemon may lead to a claim. */
+  peerWakeUpInMs(): number {
+    const pauseMs = Math.min(firstPeerPauseMs * 2 ** this.#emptyClaims, maxPeerPauseMs) * (0.5 + Math.random() / 2);
+    return this.#emptyClaims === 0 ? 0 : this.#lastEmptyAt + pauseMs - performance.now();
   }
 
   /** Work waits, and there is no room for it. */
@@ -139,6 +151,8 @@ export class Claimer {
     this.#last = isFull ? 'full' : 'short';
     this.#mayHaveWork = isFull || wakeUps !== this.#wakeUps;
     this.#failures = 0;
+    this.#emptyClaims = claimed.jobs.length === 0 ? this.#emptyClaims + 1 : 0;
+    if (claimed.jobs.length === 0) this.#lastEmptyAt = performance.now();
   }
 
   #backOff(): number {

@@ -9,6 +9,7 @@ import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
 import type { LoopContext } from '../worker-context.ts';
+import { ClaimLimit } from './claim-limit.ts';
 import type { LoopObserver } from './observe.ts';
 import { ReadyQueue } from './ready-queue.ts';
 import type { SlotWaiter } from './slots.ts';
@@ -19,17 +20,12 @@ export const leaseExpiredReason = 'the lease ran out before the attempt began';
 // Attempts that time out one after the other share a check.
 const minTimeoutMs = 5;
 
-/** The loop. */
-export interface AttemptsOwner extends SlotWaiter {
-  /** `takeEnded` has something to return. */
-  onAttemptEnded(): void;
-}
-
 export class RunningAttempts {
   readonly ready = new ReadyQueue();
+  readonly claimLimit: ClaimLimit;
   readonly #context: LoopContext;
   readonly #observe: LoopObserver;
-  readonly #owner: AttemptsOwner;
+  readonly #owner: SlotWaiter;
   readonly #batches = new Set<ClaimBatch>();
   readonly #unresponsive: UnresponsiveHandlers;
   /** Attempts that have ended and that the loop has not taken yet. */
@@ -38,11 +34,12 @@ export class RunningAttempts {
   #timeoutAt = Number.POSITIVE_INFINITY;
   #timeoutTimer: NodeJS.Timeout | undefined;
 
-  constructor(owner: AttemptsOwner, context: LoopContext, observe: LoopObserver) {
+  constructor(owner: SlotWaiter, context: LoopContext, observe: LoopObserver) {
     this.#owner = owner;
     this.#context = context;
     this.#observe = observe;
     this.#unresponsive = new UnresponsiveHandlers(context, observe);
+    this.claimLimit = new ClaimLimit({ hasPeers: () => context.peers.count > 0 });
   }
 
   /** Attempts that run or wait for a slot, and handlers that were asked to stop and still run. */
@@ -76,6 +73,7 @@ export class RunningAttempts {
         this.#observe.started(tenant, attempt.job);
         monitor?.began(attempt.job.type);
         attempt.start();
+        this.claimLimit.started(attempt.startedAt - attempt.batch.claimedAt);
         this.#stopAt(attempt.timeoutAt);
       } else attempt.requeue(leaseExpiredReason);
       if (attempt.started) started += 1;
@@ -94,7 +92,9 @@ export class RunningAttempts {
     for (const attempt of ended) {
       if (!attempt.started) continue;
       started += 1;
-      this.ready.observe(attempt.seconds * 1000);
+      const ms = attempt.seconds * 1000;
+      this.ready.observe(ms);
+      this.claimLimit.ended(ms);
     }
     this.#context.slots.release(this.#owner.key, started);
     return ended;
@@ -128,7 +128,8 @@ export class RunningAttempts {
 
   #onEnded(attempt: Attempt): void {
     this.#ended.push(attempt);
-    if (this.#ended.length === 1) this.#owner.onAttemptEnded();
+    // The slot is free when the loop takes what has ended.
+    if (this.#ended.length === 1) this.#owner.onSlotFree();
   }
 
   /** One timer for all attempts, set for the earliest timeout: almost all attempts end before theirs. */

@@ -2,6 +2,10 @@
 // first to the tenant with the fewest running jobs. The last free slots are reserved for tenants that run nothing, one
 // each, so that jobs of hours do not keep another tenant's first job waiting. No I/O here.
 
+import type { NamedClaim } from '../../jobs/claim/claim.ts';
+import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
+import type { Job } from '../../jobs/model/job.ts';
+
 export interface SlotWaiter {
   readonly key: string;
   /** Called when a slot may be free. */
@@ -98,5 +102,33 @@ export class Slots {
     if (this.#waiters.size === 0) return;
     const fewestFirst = [...this.#waiters.values()].sort((a, b) => this.runningOf(a.key) - this.runningOf(b.key));
     for (const tenant of fewestFirst) tenant.onSlotFree();
+  }
+}
+
+/** Slots for jobs that are about to be inserted. They are taken from now until the insert is answered. */
+export class SlotReservation implements Reservation {
+  readonly leaseId: string;
+  readonly owner: string;
+  readonly leaseSeconds: number;
+  readonly sentAt = process.hrtime.bigint();
+  readonly answered: Promise<{ kind: 'started'; jobs: Job[] } | { kind: 'failed'; error: unknown }>;
+  started: (jobs: Job[]) => void = () => {};
+  failed: (error: unknown) => void = () => {};
+
+  constructor(waiter: SlotWaiter, slots: Slots, { leaseId, owner, leaseSeconds, limit }: NamedClaim) {
+    this.leaseId = leaseId;
+    this.owner = owner;
+    this.leaseSeconds = leaseSeconds;
+    const taken = slots.take(waiter, slots.runningOf(waiter.key) + limit);
+    this.answered = new Promise((resolve) => {
+      this.started = (jobs) => {
+        slots.release(waiter.key, taken);
+        resolve({ kind: 'started', jobs });
+      };
+      this.failed = (error) => {
+        slots.release(waiter.key, taken);
+        resolve({ kind: 'failed', error });
+      };
+    });
   }
 }

@@ -17,11 +17,14 @@ import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
 import { LoopObserver } from './observe.ts';
-import type { OutcomeQueue } from './outcomes.ts';
-import { Outcomes, type PendingOutcome } from './outcomes.ts';
-import { type AttemptsOwner, RunningAttempts } from './running-attempts.ts';
+import { type OutcomeQueue, Outcomes, type PendingOutcome } from './outcomes.ts';
+import { RunningAttempts } from './running-attempts.ts';
+import { SlotReservation, type SlotWaiter } from './slots.ts';
 
-export class TenantLoop implements AttemptsOwner {
+// After this time a daemon that left work to others checks whether it may hold more.
+const recheckMs = 10;
+
+export class TenantLoop implements SlotWaiter {
   readonly key: string;
   tenant: Tenant;
   readonly #context: LoopContext;
@@ -34,7 +37,8 @@ export class TenantLoop implements AttemptsOwner {
   readonly #claimRate = new Rate();
   /** Claims and reservations in flight: a drain waits until it is known what they took. */
   readonly #inFlight = new Set<Promise<void>>();
-  #retryTimer: NodeJS.Timeout | undefined;
+  #wakeTimer: NodeJS.Timeout | undefined;
+  #wakeAt = Number.POSITIVE_INFINITY;
   #scheduled = false;
   #stopped = false;
 
@@ -45,33 +49,37 @@ export class TenantLoop implements AttemptsOwner {
     this.tenant = tenant;
     this.#context = context;
     this.#observe = new LoopObserver(context.metrics, logger);
-    this.#claimer = new Claimer({
-      db,
-      workerId,
-      leaseSeconds,
-      types: () => handlers.types(),
-      send: context.sendClaim,
-    });
+    const types = () => handlers.types();
+    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types, send: context.sendClaim });
     this.#attempts = new RunningAttempts(this, context, this.#observe);
     this.#outcomes = new Outcomes(tenant, context, this.#observe);
-    const { ready } = this.#attempts;
-    this.#room = new ClaimRoom({ tenantConcurrency, slots, ready, claimer: this.#claimer, outcomes: this.#outcomes });
-    const onQueued = () => this.#workAvailable(false);
-    this.#due = new DueTimer({ db, tenant, actor: `worker:${workerId}`, logger, onQueued });
+    const { ready, claimLimit: limit } = this.#attempts;
+    const parts = { tenantConcurrency, slots, ready, limit, claimer: this.#claimer, outcomes: this.#outcomes };
+    this.#room = new ClaimRoom(parts);
+    const actor = `worker:${workerId}`;
+    this.#due = new DueTimer({ db, tenant, actor, logger, onQueued: () => this.#workAvailable(false) });
   }
 
-  /** There may be something to claim. Cheap; many calls in one turn of the event loop make one claim. */
+  /** There may be something to claim. Many calls in one turn of the event loop make one claim. */
   wake(): void {
     if (this.#context.handlers.types().length === 0) return;
     this.#claimer.wake();
     this.#schedule();
   }
 
-  onSlotFree(): void {
-    this.#schedule();
+  /** A wake-up of another daemon reaches all, and few find work: one that found none waits longer for the next. */
+  wakeByPeer(): void {
+    const waitMs = this.#claimer.peerWakeUpInMs();
+    if (waitMs <= 0) this.wake();
+    else this.#wakeIn(waitMs);
   }
 
-  onAttemptEnded(): void {
+  /** Whether these new jobs can be claimed here now. */
+  hasRoomFor(jobs: readonly NewJob[]): boolean {
+    return !this.#stopped && this.#room.canClaim(this.tenant, jobs, this.#context.handlers.types());
+  }
+
+  onSlotFree(): void {
     this.#schedule();
   }
 
@@ -126,19 +134,26 @@ export class TenantLoop implements AttemptsOwner {
       // The answer of a claim in flight leads back here.
       if (this.#claimer.isBusy) return;
       this.#claimer.setFull();
-      this.#context.slots.wait(this);
+      if (this.#room.isLimitedByPeers(this.tenant)) this.#leaveToPeers();
+      else this.#context.slots.wait(this);
       return;
     }
   }
 
+  /** Work waits that other daemons can start sooner. The limit is computed again soon, if no attempt ends before. */
+  #leaveToPeers(): void {
+    this.#wakeIn(recheckMs);
+    if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
+  }
+
   async #claimAndStart(room: number): Promise<void> {
     const answer = await this.#claimer.next(this.tenant, room);
-    if (answer.kind === 'claimed') this.#start(answer.claimed, answer.sentAt);
-    else {
+    if (answer.kind === 'failed') {
       this.#observe.claimFailed(this.tenant, answer.error, answer.retryInMs);
-      this.#retryIn(answer.retryInMs);
-    }
-    if (this.#retryTimer === undefined) this.#claim();
+      this.#wakeIn(answer.retryInMs);
+    } else this.#start(answer.claimed, answer.sentAt);
+    // In the next turn: how many of these jobs have ended by then decides how many are claimed next.
+    this.#schedule();
   }
 
   /** Holds the lease of a claim and starts its jobs, now or as slots become free. */
@@ -155,10 +170,9 @@ export class TenantLoop implements AttemptsOwner {
   }
 
   #startReady(): void {
-    const { ready } = this.#attempts;
     // A claim may be answered after the loop was stopped.
-    if (this.#stopped) ready.requeueAll('drained');
-    else if (ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
+    if (this.#stopped) this.#attempts.ready.requeueAll('drained');
+    else if (this.#attempts.ready.size > 0) this.#attempts.startReady(this.tenant, this.#room.limit(this.tenant));
     else if (!this.#claimer.mayHaveWork) this.#context.slots.forget(this.key);
   }
 
@@ -216,11 +230,14 @@ export class TenantLoop implements AttemptsOwner {
     this.wake();
   }
 
-  #retryIn(ms: number): void {
-    clearTimeout(this.#retryTimer);
-    if (this.#stopped) return;
-    this.#retryTimer = setTimeout(() => {
-      this.#retryTimer = undefined;
+  /** One timer, for the earliest. */
+  #wakeIn(ms: number): void {
+    const at = performance.now() + ms;
+    if (this.#stopped || at >= this.#wakeAt) return;
+    clearTimeout(this.#wakeTimer);
+    this.#wakeAt = at;
+    this.#wakeTimer = setTimeout(() => {
+      this.#wakeAt = Number.POSITIVE_INFINITY;
       this.wake();
     }, ms);
   }
@@ -234,37 +251,21 @@ export class TenantLoop implements AttemptsOwner {
   reserve(jobs: readonly NewJob[]): Reservation | undefined {
     const { slots, handlers } = this.#context;
     if (this.#stopped || !this.#room.fits(this.tenant, jobs, handlers.types())) return undefined;
-    const { leaseId, owner, leaseSeconds } = this.#claimer.request(jobs.length);
-    const sentAt = process.hrtime.bigint();
-    const taken = slots.take(this, slots.runningOf(this.key) + jobs.length);
-    let resolve = () => {};
-    const answered = new Promise<void>((done) => {
-      resolve = done;
-    });
-    this.#track(answered);
-    const end = () => {
-      slots.release(this.key, taken);
-      resolve();
-    };
-    return {
-      leaseId,
-      owner,
-      leaseSeconds,
-      started: (started) => {
-        end();
-        this.#start({ leaseId, jobs: started }, sentAt);
-      },
-      failed: (error) => {
-        end();
-        this.#loseClaim(leaseId, error);
-      },
-    };
+    const reservation = new SlotReservation(this, slots, this.#claimer.request(jobs.length));
+    this.#track(this.#startReserved(reservation));
+    return reservation;
+  }
+
+  async #startReserved({ answered, leaseId, sentAt }: SlotReservation): Promise<void> {
+    const answer = await answered;
+    if (answer.kind === 'started') this.#start({ leaseId, jobs: answer.jobs }, sentAt);
+    else this.#loseClaim(leaseId, answer.error);
   }
 
   /** Stops claiming at once; running attempts continue. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#retryTimer);
+    clearTimeout(this.#wakeTimer);
     this.#context.slots.forget(this.key);
     this.#attempts.ready.requeueAll('drained');
     await Promise.all(this.#inFlight);

@@ -43,7 +43,18 @@ export class WorkerPool implements Service {
       },
     });
     const slots = new Slots(config.workerConcurrency, { reservedShare: config.workerReservedShare });
-    this.#context = { ...context, slots, monitor: this.monitor };
+    // Until the first count, others may be there.
+    this.#context = { ...context, slots, monitor: this.monitor, peers: { count: 1 } };
+  }
+
+  /** How many other daemons could run the same jobs. */
+  set peers(count: number) {
+    this.#context.peers.count = count;
+  }
+
+  /** Another daemon has started; whether it can run the same jobs is not known yet. */
+  onDaemonJoined(): void {
+    this.#context.peers.count += 1;
   }
 
   get draining(): boolean {
@@ -83,6 +94,16 @@ export class WorkerPool implements Service {
 
   wake(slug: string): void {
     this.#loops.get(slug)?.wake();
+  }
+
+  /** Another daemon says that there may be something to claim. */
+  wakeByPeer(slug: string): void {
+    this.#loops.get(slug)?.wakeByPeer();
+  }
+
+  /** Whether this daemon can claim these new jobs now, so that no other need be woken. */
+  hasRoomFor(slug: string, jobs: readonly NewJob[]): boolean {
+    return this.#loops.get(slug)?.hasRoomFor(jobs) ?? false;
   }
 
   /** Slots for jobs that are about to be enqueued, if no other job waits before them. */

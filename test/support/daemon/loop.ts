@@ -52,6 +52,7 @@ export function startLoop(context: TenantContext, options: LoopOptions): { loop:
     queueLimit: new QueueLimit(db),
     signals: new CommitSignals(),
     slots: new Slots(5),
+    peers: { count: 0 },
     sendClaim,
   });
   onTestFinished(async () => {

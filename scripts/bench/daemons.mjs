@@ -1,0 +1,112 @@
+// W13: many daemons on one database, as processes of their own. Free no-op jobs, and jobs that compute over many lanes:
+// how fast they drain with more daemons than one, how evenly the daemons share them, and how many jobs are claimed and
+// requeued without having run. All counts of daemons are measured in the same run, one after the other.
+import { fork } from 'node:child_process';
+import { fileURLToPath } from 'node:url';
+import { Database } from '../../dist/database/database.js';
+import { migrateControl } from '../../dist/database/migrations/migrate.js';
+import { enqueue } from '../../dist/jobs/enqueue/enqueue.js';
+import { createLogger } from '../../dist/kernel/logger.js';
+import { createTenant } from '../../dist/tenants/provision.js';
+import { activateTenant, suspendTenant } from '../../dist/tenants/tenant-store.js';
+
+const daemonProcess = fileURLToPath(new URL('./daemon-process.mjs', import.meta.url));
+const round = (x, digits = 2) => Math.round(x * 10 ** digits) / 10 ** digits;
+
+export const W13 = {
+  title: 'daemons: free no-op jobs per second with the most daemons, relative to one',
+  better: 'higher',
+  options: { daemons: [1, 2, 4, 8], free: 60_000, lanes: 100, computing: 1500, computeMs: 10 },
+  async run({ url, options, calm }) {
+    const logger = createLogger('silent');
+    const db = new Database({ url, poolMax: 4, logger });
+    await dropEverything(db);
+    await migrateControl(db, logger);
+    const runs = [];
+    for (const count of options.daemons) {
+      const free = await drain(db, url, count, calm, freeJobs(options));
+      const lanes = await drain(db, url, count, calm, computingJobs(options));
+      runs.push({ daemons: count, free, lanes });
+    }
+    await db.close();
+    const [one] = runs;
+    for (const { free, lanes } of runs) {
+      free.ratio = round(free.perSecond / one.free.perSecond);
+      lanes.ratio = round(lanes.perSecond / one.lanes.perSecond);
+    }
+    return { value: runs.at(-1).free.ratio, runs };
+  },
+};
+
+function freeJobs({ free }) {
+  return Array.from({ length: free }, (_, i) => ({ type: 'noop', payload: { i } }));
+}
+
+function computingJobs({ computing, lanes, computeMs }) {
+  return Array.from({ length: computing }, (_, i) => ({
+    type: 'compute',
+    payload: { ms: computeMs },
+    targetId: `lane-${i % lanes}`,
+  }));
+}
+
+let tenants = 0;
+
+/** The daemons are up and idle before the tenant, suspended until then, is activated. */
+async function drain(db, url, count, calm, jobs) {
+  tenants += 1;
+  const { tenant } = await createTenant(db, { slug: `w13_${tenants}` });
+  await suspendTenant(db, tenant.slug);
+  for (let i = 0; i < jobs.length; i += 5000) await enqueue(db, tenant.schema, jobs.slice(i, i + 5000), 'bench');
+  await calm();
+  const daemons = await Promise.all(Array.from({ length: count }, (_, n) => startDaemon(url, `d${n}`)));
+  const start = performance.now();
+  await activateTenant(db, tenant.slug);
+  while (await isPending(db, tenant)) await new Promise((resolve) => setTimeout(resolve, 10));
+  const seconds = (performance.now() - start) / 1000;
+  const cpu = await Promise.all(daemons.map((daemon) => daemon.stop()));
+  const cpuMicroseconds = round(cpu.reduce((sum, one) => sum + one, 0) / jobs.length, 1);
+  const counted = await countEvents(db, tenant, jobs.length);
+  return { perSecond: round(jobs.length / seconds, 0), cpuMicroseconds, ...counted };
+}
+
+async function isPending(db, { schema }) {
+  const [row] = await db.query(
+    `select (select id from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote
+              order by priority, created_at, id limit 1) is not null
+         or exists (select 1 from ${schema}.leases where state = 'ACTIVE') as pending`,
+  );
+  return row.pending;
+}
+
+/** How many jobs each daemon started, and how many were requeued without having run. */
+async function countEvents(db, { schema }, jobs) {
+  const started = await db.query(
+    `select actor, count(*)::int as count from ${schema}.events where type = 'job.started' group by actor order by count`,
+  );
+  const [row] = await db.query(`select count(*)::int as requeued from ${schema}.events where type = 'job.requeued'`);
+  return { shares: started.map(({ count }) => count), requeuedPercent: round((row.requeued * 100) / jobs) };
+}
+
+function startDaemon(url, workerId) {
+  const child = fork(daemonProcess, [], { env: { ...process.env, BENCH_URL: url, WORKER_ID: workerId } });
+  const exited = new Promise((resolve) => child.once('exit', resolve));
+  const stop = async () => {
+    const used = new Promise((resolve) => child.once('message', resolve));
+    child.send('stop');
+    await exited;
+    return (await used).cpuMicroseconds;
+  };
+  return new Promise((resolve, reject) => {
+    child.once('message', () => resolve({ stop }));
+    child.once('error', reject);
+    child.once('exit', (code) => reject(new Error(`a daemon exited with ${code}`)));
+  });
+}
+
+async function dropEverything(db) {
+  const rows = await db.query(
+    `select nspname from pg_namespace where nspname = 'leasehold' or nspname like 'tenant\\_%'`,
+  );
+  for (const { nspname } of rows) await db.query(`drop schema "${nspname}" cascade`);
+}
