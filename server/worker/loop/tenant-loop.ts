@@ -49,8 +49,7 @@ export class TenantLoop implements SlotWaiter {
     this.tenant = tenant;
     this.#context = context;
     this.#observe = new LoopObserver(context.metrics, logger);
-    const types = () => handlers.types();
-    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types, send: context.sendClaim });
+    this.#claimer = new Claimer({ db, workerId, leaseSeconds, types: () => handlers.types(), send: context.sendClaim });
     this.#attempts = new RunningAttempts(this, context, this.#observe);
     this.#outcomes = new Outcomes(tenant, context, this.#observe);
     const { ready, claimLimit: limit } = this.#attempts;
