@@ -3,6 +3,7 @@ import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteaso
 import { z } from 'zod';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
 import { operationIdOf } from './operation-id.ts';
+import { requestExamples } from './request-examples.ts';
 import type { RouteDefinition, RouteGroup } from './route.ts';
 
 const problemSchema = z
@@ -55,8 +56,9 @@ const tagTexts: Record<string, string> = {
 
 function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
   const { access, params, query, body } = definition;
+  const operationId = operationIdOf(definition.method, definition.path);
   return {
-    operationId: operationIdOf(definition.method, definition.path),
+    operationId,
     method: definition.method,
     path: definition.path,
     tags: [tag],
@@ -67,11 +69,21 @@ function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
       ...(params ? { params } : {}),
       ...(query ? { query } : {}),
       ...(body
-        ? { body: { required: !definition.bodyOptional, content: { 'application/json': { schema: body } } } }
+        ? {
+            body: {
+              required: !definition.bodyOptional,
+              content: { 'application/json': { schema: body, ...exampleOf(operationId) } },
+            },
+          }
         : {}),
     },
     responses: { ...answersOf(definition), ...problemsOf(definition) },
   };
+}
+
+function exampleOf(operationId: string): { example?: unknown } {
+  const example = requestExamples[operationId];
+  return example === undefined ? {} : { example };
 }
 
 function answersOf(definition: RouteDefinition): RouteConfig['responses'] {
