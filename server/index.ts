@@ -11,5 +11,8 @@ export {
   type Lease,
   type PhaseDefinition,
   type RetryOptions,
+  type SleepOptions,
+  type StepContext,
+  type StepOptions,
 } from './worker/handlers/define-job.ts';
 export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handlers/handler-errors.ts';

@@ -119,8 +119,10 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
       tokenLimit: limit,
       resultLimitBytes: config.resultLimitBytes,
       onOverspent: (used) => stop({ kind: 'budgetSpent', used, limit }),
+      onTimeout: (phase, afterSeconds) => stop({ kind: 'timedOut', afterSeconds, phase }),
     },
     options.tokensUsed ?? 0,
+    options.stepResults ?? {},
   );
   const job = {
     id: uuidv7(),
@@ -153,9 +155,14 @@ interface Limits {
   tokenLimit: number;
   resultLimitBytes: number;
   onOverspent(used: number): void;
+  onTimeout(name: string, seconds: number): void;
 }
 
-function remember(limits: Limits, tokensUsed: number): { effects: Effects; remembered: Remembered } {
+function remember(
+  limits: Limits,
+  tokensUsed: number,
+  given: Record<string, unknown>,
+): { effects: Effects; remembered: Remembered } {
   const children = new Map<string, { id: string }>();
   const remembered: Remembered = {
     progress: [],
@@ -165,10 +172,26 @@ function remember(limits: Limits, tokensUsed: number): { effects: Effects; remem
     checkpoint: undefined,
     leaseAsserts: 0,
     sleeps: [],
+    steps: { ...given },
   };
   const effects: Effects = {
     steps: {
-      load: async () => [],
+      load: async () =>
+        Object.entries(given).map(([name, result], position) => ({
+          name,
+          kind: 'step',
+          position,
+          parallel: true,
+          status: 'completed',
+          result,
+          error: null,
+          waitsUntil: null,
+          leftMs: null,
+        })),
+      async save(ends) {
+        for (const { name, status, result } of ends) if (status === 'completed') remembered.steps[name] = result;
+      },
+      timeOut: async (name, seconds) => limits.onTimeout(name, seconds),
       async openSleep({ name }, end) {
         remembered.sleeps.push({ name, ...end });
         return { until: 'until' in end ? end.until : new Date(Date.now() + end.ms).toISOString(), leftMs: 0 };

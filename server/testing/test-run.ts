@@ -13,6 +13,8 @@ export interface TestOptions<J extends JobReference = JobReference> {
   checkpoint?: unknown;
   /** Results of phases that count as completed: `runHandler` does not run them again. */
   phaseResults?: ResultOf<J> extends Record<string, unknown> ? ResultOf<J> : Record<string, unknown>;
+  /** Results of durable steps that count as completed: their code does not run. */
+  stepResults?: Record<string, unknown>;
   tokensUsed?: number;
   tokenLimit?: number;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
@@ -41,6 +43,8 @@ export interface Remembered {
   checkpoint: unknown;
   /** How often the lease was asserted. */
   leaseAsserts: number;
+  /** Results of durable steps, by name. */
+  steps: Record<string, unknown>;
   /** Durable sleeps. They return at once: time is not waited for here. */
   sleeps: { name: string; ms?: number; until?: string }[];
 }

@@ -11,6 +11,8 @@ const names: Record<string, string> = {
   'job.phase_completed': 'job:phase:completed',
   'job.phase_failed': 'job:phase:failed',
   'job.phase_skipped': 'job:phase:skipped',
+  'job.step_completed': 'job:step:completed',
+  'job.step_failed': 'job:step:failed',
   'job.webhook_delivered': 'job:webhook:delivered',
   'job.webhook_failed': 'job:webhook:failed',
 };

@@ -4,6 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
+import type { JobError } from '../model/job-values.ts';
 import type { PhaseKind, PhaseStatus } from '../model/phase.ts';
 
 export interface StoredStep {
@@ -15,6 +16,7 @@ export interface StoredStep {
   parallel: boolean;
   status: PhaseStatus;
   result: unknown;
+  error: JobError | null;
   /** Of a wait: until when, and how long that is from now by the database's clock. */
   waitsUntil: string | null;
   leftMs: number | null;
@@ -61,7 +63,7 @@ const loadStatement = statement(`
      where p.job_id = h.id
        and p.name = d.name
   )
-  select p.name, p.kind, p.position, p.parallel, p.status, p.result, p.waits_until as "waitsUntil", ${leftMs}
+  select p.name, p.kind, p.position, p.parallel, p.status, p.result, p.error, p.waits_until as "waitsUntil", ${leftMs}
     from held h
     left join ${tenant}.phases p on p.job_id = h.id
    order by p.position`);
@@ -112,4 +114,74 @@ export async function openSleep(
     ms: 'ms' in end ? end.ms : null,
   });
   return row;
+}
+
+/** How a step ended; `pending`: it failed before, and runs again. */
+export interface StepEnd extends StepCall {
+  status: 'completed' | 'failed' | 'pending';
+  result?: unknown;
+  error?: JobError | undefined;
+  tries: number;
+  /** How long it took. */
+  ms: number;
+}
+
+const saveStatement = statement(`
+  with held as (
+    select j.id, j.target_id, j.attempt, j.lease_id
+      from ${tenant}.jobs j
+     where ${fence}
+       for share
+  ),
+  given as (
+    select g.*, now() as at, now() - g.ms * interval '1 millisecond' as started
+      from jsonb_to_recordset(:ends::jsonb) as g(
+        name text, position smallint, parallel boolean, status text, result jsonb, error jsonb, tries int, ms float8,
+        event text, data jsonb)
+  ),
+  saved as (
+    insert into ${tenant}.phases as p
+      (job_id, name, kind, position, parallel, status, progress, result, error, attempt, started_at, finished_at)
+    select h.id, g.name, 'step', g.position, g.parallel, g.status, case when g.status = 'completed' then 100 else 0 end,
+           g.result, g.error, g.tries, g.started, g.at
+      from held h
+     cross join given g
+    on conflict (job_id, name) do update
+       set status = excluded.status,
+           progress = excluded.progress,
+           result = excluded.result,
+           error = excluded.error,
+           attempt = p.attempt + excluded.attempt,
+           finished_at = excluded.finished_at
+  ),
+  recorded as (
+    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    select g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, :actor, g.data
+      from held h
+     cross join given g
+     where g.event is not null
+  )
+  select id from held`);
+
+/** Stores the ends of steps, and records them. Undefined: the lease no longer owns the job. */
+export async function saveSteps(
+  db: Queryable,
+  schema: Schema,
+  { jobId, leaseId }: HeldJob,
+  ends: readonly StepEnd[],
+  actor: string,
+): Promise<true | undefined> {
+  const rows = await saveStatement.query(db, schema, {
+    jobId,
+    leaseId,
+    ends: JSON.stringify(ends.map(toEntry)),
+    actor,
+  });
+  return rows.length > 0 ? true : undefined;
+}
+
+function toEntry(end: StepEnd): object {
+  const { name, status, tries, error } = end;
+  if (status === 'pending') return end;
+  return { ...end, event: `job.step_${status}`, data: { step: name, tries, ...(error !== undefined && { error }) } };
 }

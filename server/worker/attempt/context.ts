@@ -11,6 +11,8 @@ import type {
   Lease,
   LogFunction,
   SleepOptions,
+  StepContext,
+  StepOptions,
 } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import { DurableCalls } from './durable-calls.ts';
@@ -109,6 +111,11 @@ class Context implements JobContext {
 
   get sleep() {
     return (ms: number): Promise<void> => sleep(ms, this.#parts.stopping);
+  }
+
+  get step() {
+    return async <T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions = {}): Promise<T> =>
+      this.#durableCalls.step(name, run, options);
   }
 
   get sleepFor() {

@@ -2,13 +2,18 @@
 // run of the same job makes the same calls and finds what they led to. A run that waits for long is suspended: it is
 // stopped, its job becomes WAITING, and the next run begins from the top.
 
-import type { OpenWait, StepCall, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
+import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
+import type { JobError } from '../../jobs/model/job-values.ts';
 import type { PhaseKind } from '../../jobs/model/phase.ts';
 import type { Waiting } from '../../jobs/model/waiting.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
+import type { StepContext, StepOptions } from '../handlers/define-job.ts';
+import { dispositionOf, Fatal, Recoverable } from '../handlers/handler-errors.ts';
+import { toJobError } from '../handlers/job-error.ts';
 import type { Effects, PhaseScope, StepStore } from './handler-run.ts';
 import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
+import { toStorable } from './storable.ts';
+import { tryStep } from './try-step.ts';
 
 // Shorter waits stay in the process: suspending and claiming again costs about as much.
 const maxInProcessMs = 2000;
@@ -39,6 +44,12 @@ export class DurableCalls {
   readonly #waits: { waiting: Waiting; leftMs: number }[] = [];
   readonly #rejects: ((error: unknown) => void)[] = [];
   #suspended = false;
+  /** The handler has returned. */
+  #ended = false;
+  /** Steps that failed in this run, and no call was made since. */
+  readonly #failed: StepEnd[] = [];
+  /** The errors of failed steps, and whose they are. */
+  readonly #errors = new Map<unknown, StepCall>();
 
   constructor(parts: RunParts) {
     this.#parts = parts;
@@ -53,14 +64,61 @@ export class DurableCalls {
     });
   }
 
+  /** Runs the code once: a later run gets what is stored. `key` numbers calls of one name. */
+  step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions): Promise<T> {
+    return this.#call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
+      if (stored?.status === 'completed') return stored.result as T;
+      if (stored?.status === 'failed' && stored.error !== null) throw this.#remember(rebuild(stored.error), call);
+      const startedAt = performance.now();
+      const end = (tries: number) => ({ ...call, tries, ms: performance.now() - startedAt });
+      try {
+        const parts = { name: call.name, options, stopping: this.#parts.stopping, effects: this.#parts.effects() };
+        const { value, tries } = await tryStep(run, parts);
+        const copy = toStorable(value, Number.POSITIVE_INFINITY, `The result of step ${call.name}`);
+        if (!copy.ok) throw new Fatal(copy.error.message, { code: copy.error.code });
+        await this.#store.save([{ ...end(tries), status: 'completed', result: copy.value }]);
+        return copy.value as T;
+      } catch (error) {
+        throwIfStopped(this.#parts.stopping.signal);
+        this.#failed.push({
+          ...end(1),
+          status: 'failed',
+          error: { ...toJobError(error), disposition: dispositionOf(error) },
+        });
+        throw this.#remember(error, call);
+      }
+    });
+  }
+
+  /** For a run that failed with the error of a step that is stored as failed: the next run tries the step again. */
+  async reopen(error: unknown): Promise<void> {
+    this.#ended = true;
+    // A run that is stopped does not fail, whatever it throws.
+    if (this.#suspended || this.#parts.stopping.signal.aborted) return;
+    const call = this.#errors.get(error);
+    if (call === undefined || this.#failed.some(({ name }) => name === call.name)) return;
+    await this.#store.save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
+  }
+
   /** For a run that has completed: rejects if an earlier run made a call that this one did not. */
   async assertComplete(): Promise<void> {
+    this.#ended = true;
     const stored = await this.#stored;
     for (const { name, kind } of stored?.values() ?? []) {
       if (kind === 'phase' || this.#names.has(name)) continue;
       const message = `An earlier run made the durable call "${name}"; this run ended without it.`;
       throw stepError('STEP_MISSING', message);
     }
+  }
+
+  /** The handler has caught these failures, so later runs must take the same path. */
+  async #storeFailures(): Promise<void> {
+    if (this.#failed.length > 0) await this.#store.save(this.#failed.splice(0));
+  }
+
+  #remember(error: unknown, call: StepCall): unknown {
+    this.#errors.set(error, call);
+    return error;
   }
 
   get #store(): StepStore {
@@ -92,6 +150,7 @@ export class DurableCalls {
       const stored = await this.#stored;
       const own = stored.get(name);
       this.#checkOrder(kind, call, own, stored);
+      await this.#storeFailures();
       return await run(call, own);
     } finally {
       this.#open -= 1;
@@ -139,18 +198,27 @@ export class DurableCalls {
     // Calls that are made in the same turn of the event loop belong together.
     setImmediate(() => {
       const [first] = this.#waits.sort((a, b) => a.leftMs - b.leftMs);
-      if (first === undefined || !isIdle() || this.#suspended) return;
+      if (first === undefined || !isIdle() || this.#suspended || this.#ended) return;
       this.#suspended = true;
       const waiting: Waiting = { ...first.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
-      this.#store.suspend(waiting, first.leftMs).catch((error: unknown) => {
-        for (const reject of this.#rejects) reject(error);
-      });
+      this.#storeFailures()
+        .then(() => this.#store.suspend(waiting, first.leftMs))
+        .catch((error: unknown) => {
+          for (const reject of this.#rejects) reject(error);
+        });
     });
   }
 }
 
 function toWait({ waitsUntil, leftMs }: StoredStep): OpenWait {
   return { until: waitsUntil ?? '', leftMs: leftMs ?? 0 };
+}
+
+/** The error of a stored failure, as the step threw it: with its code, and retried or not as before. */
+function rebuild({ message, code, disposition, details }: JobError): Error {
+  const options = { code, ...(details !== undefined && { details: details as Record<string, unknown> }) };
+  if (disposition === 'recoverable') return new Recoverable(message, options);
+  return disposition === 'fatal' ? new Fatal(message, options) : Object.assign(new Error(message), options);
 }
 
 function stepError(code: JobErrorCode & `STEP_${string}`, message: string): Fatal {

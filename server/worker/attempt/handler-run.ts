@@ -1,7 +1,7 @@
 // The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
 // its context while it runs, and how it ends.
 import type { Database } from '../../database/database.ts';
-import type { OpenWait, StepCall, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
+import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
@@ -58,9 +58,12 @@ export interface LeaseAssertion {
 export interface StepStore {
   /** Those of earlier runs. */
   load(): Promise<StoredStep[]>;
+  save(ends: readonly StepEnd[]): Promise<void>;
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
   /** Stops the run; its job becomes WAITING. */
   suspend(waiting: Waiting, leftMs: number): Promise<void>;
+  /** The code of a step did not end when its time was up: stops the run. */
+  timeOut(name: string, seconds: number): Promise<void>;
 }
 
 /** What a handler does through its context. A daemon writes it to the tenant's schema; the test kit keeps it in memory. */

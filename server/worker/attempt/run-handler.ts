@@ -24,8 +24,9 @@ export interface Reports {
 export async function runHandler(definition: JobDefinition, run: HandlerRun, reports?: Reports): Promise<HandlerEnd> {
   let effects = reports?.effects;
   let end: HandlerEnd;
+  let parts: Parts | undefined;
   try {
-    const parts = createParts(definition, run, () => {
+    parts = createParts(definition, run, () => {
       effects ??= new DatabaseEffects(run);
       return effects;
     });
@@ -45,6 +46,7 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
           });
     if (parts.durable !== undefined && end.kind !== 'failed') await parts.durable.assertComplete();
   } catch (error) {
+    if (parts?.durable !== undefined) await parts.durable.reopen(error).catch(() => {});
     end = { kind: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, definition.retry) };
   }
   if (effects !== undefined) await effects.flush();

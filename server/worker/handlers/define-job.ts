@@ -42,6 +42,20 @@ export interface ChildOptions {
   key?: string;
 }
 
+export interface StepOptions {
+  /** Tries within one attempt of the job. */
+  retry?: RetryOptions;
+  /** Of one try. */
+  timeoutSeconds?: number;
+  /** Numbers calls with the same name: `step('send', fn, { key: i })`. */
+  key?: string | number;
+}
+
+export interface StepContext {
+  /** Aborted when the handler must stop, or the time of the step is up. */
+  readonly signal: AbortSignal;
+}
+
 export interface SleepOptions {
   /** Identifies this sleep among the durable calls of the job; by default its number in the order of sleeps. */
   name?: string;
@@ -71,6 +85,11 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   addUsage(usage: { tokens: number }): Promise<void>;
   /** Waits in this process. Rejects with `JobStopped` when the handler must stop. */
   sleep(ms: number): Promise<void>;
+  /**
+   * Runs the code and stores what it returned, as JSON. After a crash, retry, resume or wait the call returns the stored
+   * result without running the code again. Each name once per run.
+   */
+  step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
   /**
    * A durable sleep (`'3d'`, `'1h30m'`, or milliseconds): its end is stored. A long one suspends the job, which needs no
    * slot and no lease until then; the handler runs again from the top, and this call returns at once.

@@ -43,9 +43,10 @@ class HandlerThread {
   async #run(message: RunMessage): Promise<void> {
     this.#controller = new AbortController();
     this.#calls.clear();
+    let parts: ContextParts | undefined;
     try {
       const definition = await this.#find(message);
-      const parts: ContextParts = {
+      parts = {
         job: message.job,
         leaseId: message.leaseId,
         stored: message,
@@ -65,6 +66,7 @@ class HandlerThread {
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
       this.#send({ kind: 'done', result: stored.value, health: health() });
     } catch (error) {
+      await parts?.durable?.reopen(error).catch(() => {});
       this.#send({ kind: 'failed', error: sendError(error), health: health() });
     }
   }
@@ -82,6 +84,12 @@ class HandlerThread {
 
   readonly #steps: StepStore = {
     load: async () => (await this.#call({ effect: 'loadSteps' })) as StoredStep[],
+    save: async (ends) => {
+      await this.#call({ effect: 'saveSteps', ends });
+    },
+    timeOut: async (name, seconds) => {
+      await this.#call({ effect: 'timeOutStep', name, seconds });
+    },
     openSleep: async (step, end) => (await this.#call({ effect: 'openSleep', step, end })) as OpenWait,
     suspend: async (waiting, leftMs) => {
       await this.#call({ effect: 'suspend', waiting, leftMs });

@@ -97,6 +97,10 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.checkpoint(request.state);
     case 'loadSteps':
       return effects.steps.load();
+    case 'saveSteps':
+      return effects.steps.save(request.ends);
+    case 'timeOutStep':
+      return effects.steps.timeOut(request.name, request.seconds);
     case 'openSleep':
       return effects.steps.openSleep(request.step, request.end);
     case 'suspend':

@@ -1,5 +1,5 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
-import type { StepCall, WaitEnd } from '../../jobs/attempt/steps.ts';
+import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { Waiting } from '../../jobs/model/waiting.ts';
 import type { LogLevel, PhaseScope } from '../attempt/handler-run.ts';
@@ -38,6 +38,8 @@ export type HandlerCall =
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
   | { effect: 'checkpoint'; state: unknown }
   | { effect: 'loadSteps' }
+  | { effect: 'saveSteps'; ends: readonly StepEnd[] }
+  | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
   | { effect: 'suspend'; waiting: Waiting; leftMs: number };
 
