@@ -76,6 +76,8 @@ const outcomes: Record<string, string> = {
   'job.paused': 'hold',
   'job.canceled': 'off',
   'job.requeued': 'wait',
+  'job.waiting': 'wait',
+  'job.waiting_aside': 'wait',
 };
 
 function attemptRows(events: readonly LiveEvent[]): TimelineRow[] {
