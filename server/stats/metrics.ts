@@ -16,7 +16,7 @@ export type JobOutcome =
   | 'paused'
   | 'canceled'
   | 'suspended'
-  | 'given_back'
+  | 'requeued'
   | 'lost';
 export type ClaimResult = 'some' | 'none' | 'error';
 export type RenewalResult = 'renewed' | 'error';

@@ -104,7 +104,7 @@ const outcomes: Record<Outcome['kind'], JobOutcome> = {
   stopCanceled: 'canceled',
   suspend: 'suspended',
   suspendAside: 'suspended',
-  requeue: 'given_back',
+  requeue: 'requeued',
   recover: 'lost',
   recoverLater: 'lost',
 };
