@@ -42,7 +42,7 @@ export class LeaseholdWorker {
     await Promise.all(Array.from({ length: this.#options.concurrency ?? 1 }, () => this.#slot()));
   }
 
-  /** Takes no more jobs; running ones may finish, then are given back. For SIGTERM. */
+  /** Takes no more jobs; running ones may finish, and are requeued after `drainSeconds`. For SIGTERM. */
   drain(): void {
     if (this.#draining.signal.aborted) return;
     this.#draining.abort();
@@ -108,7 +108,7 @@ export class LeaseholdWorker {
     }
   }
 
-  /** Undefined: the claim is gone, or was given back because we drain. */
+  /** Undefined: the claim is gone, or was released because we drain. */
   async #lease(job: RemoteJob): Promise<Held | undefined> {
     for (;;) {
       if (this.#draining.signal.aborted) {

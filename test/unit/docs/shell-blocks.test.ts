@@ -13,3 +13,23 @@ test.each(['README.md', ...docs.map((name) => `docs/${name}`)])('the shell lines
   const blocks = [...text.matchAll(/^```(?:sh|bash|shell)[^\n]*\n(.*?)^```$/gms)].map(([, body = '']) => body);
   expect(blocks.flatMap((block) => block.split('\n')).filter((line) => /(^|\s)#/.test(line))).toEqual([]);
 });
+
+// Outside quotes zsh takes them for patterns: a URL with a query is "no matches found".
+test.each(['README.md', ...docs.map((name) => `docs/${name}`)])('the shell lines of %s quote ? and *', (file) => {
+  const text = readFileSync(join(packageRoot(), file), 'utf8');
+  const blocks = [...text.matchAll(/^```(?:sh|bash|shell)[^\n]*\n(.*?)^```$/gms)].map(([, body = '']) => body);
+  const unquoted = blocks.map((block) => block.replace(/'[^']*'|"[^"]*"/g, ''));
+  expect(unquoted.flatMap((block) => block.split('\n')).filter((line) => /[?*]/.test(line))).toEqual([]);
+});
+
+test('commands in the documents are in blocks that the checks of shell lines see', () => {
+  for (const file of ['README.md', ...docs.map((name) => `docs/${name}`)]) {
+    const text = readFileSync(join(packageRoot(), file), 'utf8');
+    const plain = [...text.matchAll(/^```(\w*)[^\n]*\n(.*?)^```$/gms)].filter(([, language]) => language === '');
+    const commands = plain.filter(([, , body = '']) => /^(?:[A-Z_]+=\S+ )?(?:curl|npm|npx|leasehold) /m.test(body));
+    expect(
+      commands.map(([, , body]) => body),
+      file,
+    ).toEqual([]);
+  }
+});
