@@ -24,7 +24,7 @@ describe.each(shells)('in %s', (shell) => {
     const key = await createApiKey(context.db, { tenantId: context.tenant.id, name: 'tour', scopes: [...scopes] });
     const snippets = await readSnippets('README.md');
     const script = snippets
-      .filter(({ language, info, text }) => language === 'sh' && info === '' && !/^npm \w+$/.test(text.trim()))
+      .filter(({ language, info, text }) => language === 'sh' && info === '' && !/^(npm|npx) /m.test(text))
       .map(({ text }) => text);
     const { stdout } = await promisify(execFile)(shell, ['-euc', script.join('')], {
       env: { PATH: process.env.PATH, KEY: key.text, URL },
