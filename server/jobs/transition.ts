@@ -1,5 +1,5 @@
-// The only writer of a job's status. A transition renders its UPDATE and its events from one entry of the table in
-// model/states.ts, so that the guard, the new status and the event cannot come from different entries.
+// Renders every UPDATE of a job's status, with its events, from one entry of the table in model/states.ts, so that the
+// guard, the new status and the event cannot come from different entries. The first status is part of the insert.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
