@@ -24,7 +24,7 @@ export default defineConfig({
     setupFiles: ['test/support/vitest/leaks.ts'],
     // The smallest machines of CI have two cores, and each worker brings Postgres backends along.
     // Many tests wait for processes, leases and signals more than they compute.
-    maxWorkers: 3,
+    maxWorkers: 4,
     // Limits for tests that hang. A machine that is busy with other work must not reach them.
     testTimeout: 90_000,
     hookTimeout: 120_000,
