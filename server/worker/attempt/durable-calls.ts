@@ -57,16 +57,16 @@ export class DurableCalls {
 
   sleep(end: WaitEnd, name: string | undefined): Promise<void> {
     if (name === undefined) this.#sleeps += 1;
-    return this.#call('sleep', name ?? `sleep#${this.#sleeps}`, async (call, stored) => {
-      const wait = stored === undefined ? await this.#store.openSleep(call, end) : toWait(stored);
+    return this.call('sleep', name ?? `sleep#${this.#sleeps}`, async (call, stored) => {
+      const wait = stored === undefined ? await this.store.openSleep(call, end) : toWait(stored);
       if (wait.leftMs <= 0) return;
-      await this.#wait({ kind: 'sleep', step: call.name, until: wait.until }, wait.leftMs);
+      await this.wait({ kind: 'sleep', step: call.name, until: wait.until }, wait.leftMs);
     });
   }
 
   /** Runs the code once: a later run gets what is stored. `key` numbers calls of one name. */
   step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions): Promise<T> {
-    return this.#call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
+    return this.call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
       if (stored?.status === 'completed') return stored.result as T;
       if (stored?.status === 'failed' && stored.error !== null) throw this.#remember(rebuild(stored.error), call);
       const startedAt = performance.now();
@@ -76,7 +76,7 @@ export class DurableCalls {
         const { value, tries } = await tryStep(run, parts);
         const copy = toStorable(value, Number.POSITIVE_INFINITY, `The result of step ${call.name}`);
         if (!copy.ok) throw new Fatal(copy.error.message, { code: copy.error.code });
-        await this.#store.save([{ ...end(tries), status: 'completed', result: copy.value }]);
+        await this.store.save([{ ...end(tries), status: 'completed', result: copy.value }]);
         return copy.value as T;
       } catch (error) {
         throwIfStopped(this.#parts.stopping.signal);
@@ -97,7 +97,7 @@ export class DurableCalls {
     if (this.#suspended || this.#parts.stopping.signal.aborted) return;
     const call = this.#errors.get(error);
     if (call === undefined || this.#failed.some(({ name }) => name === call.name)) return;
-    await this.#store.save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
+    await this.store.save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
   }
 
   /** For a run that has completed: rejects if an earlier run made a call that this one did not. */
@@ -113,7 +113,7 @@ export class DurableCalls {
 
   /** The handler has caught these failures, so later runs must take the same path. */
   async #storeFailures(): Promise<void> {
-    if (this.#failed.length > 0) await this.#store.save(this.#failed.splice(0));
+    if (this.#failed.length > 0) await this.store.save(this.#failed.splice(0));
   }
 
   #remember(error: unknown, call: StepCall): unknown {
@@ -121,12 +121,12 @@ export class DurableCalls {
     return error;
   }
 
-  get #store(): StepStore {
+  get store(): StepStore {
     return this.#parts.effects().steps;
   }
 
-  /** Everything up to the first await happens in the order of the calls. */
-  async #call<T>(
+  /** One durable call: named, ordered and found again. Everything up to the first await happens in the order of the calls. */
+  async call<T>(
     kind: PhaseKind,
     name: string,
     run: (call: StepCall, stored: StoredStep | undefined) => Promise<T>,
@@ -159,7 +159,7 @@ export class DurableCalls {
   }
 
   async #load(): Promise<ReadonlyMap<string, StoredStep>> {
-    const steps = await this.#store.load();
+    const steps = await this.store.load();
     this.#parallel ||= steps.some((step) => step.parallel);
     return new Map(steps.map((step) => [step.name, step]));
   }
@@ -178,7 +178,7 @@ export class DurableCalls {
   }
 
   /** Returns when a short wait is over. A long one suspends the run, and rejects with `JobStopped`. */
-  async #wait(waiting: Waiting, leftMs: number): Promise<void> {
+  async wait(waiting: Waiting, leftMs: number): Promise<void> {
     const { stopping } = this.#parts;
     if (leftMs <= maxInProcessMs) return sleep(leftMs, stopping);
     this.#waits.push({ waiting, leftMs });
@@ -202,7 +202,7 @@ export class DurableCalls {
       this.#suspended = true;
       const waiting: Waiting = { ...first.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
       this.#storeFailures()
-        .then(() => this.#store.suspend(waiting, first.leftMs))
+        .then(() => this.store.suspend(waiting, first.leftMs))
         .catch((error: unknown) => {
           for (const reject of this.#rejects) reject(error);
         });
