@@ -11,6 +11,7 @@ import { postmasterPid, stopPostmaster } from '../../../server/embedded-postgres
 import { startEmbeddedPostgres } from '../../../server/embedded-postgres/start.ts';
 import { findRunner } from '../../../server/embedded-postgres/system-user.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { useProgram } from '../../support/daemon/build.ts';
 import { startChild } from '../../support/daemon/child.ts';
 import { eventually } from '../../support/eventually.ts';
 import { copyForEveryone, openDirectory } from '../../support/postgres/open-copy.ts';
@@ -20,6 +21,8 @@ const isRoot = process.getuid?.() === 0;
 const nobody = { uid: 65534, gid: 65534 };
 const nobodyHasNode = await (await findRunner(nobody)).canReach(process.execPath);
 
+const program = 'test/support/postgres/run-embedded.ts';
+const compiled = useProgram(program);
 let template: string;
 
 beforeAll(async () => {
@@ -188,7 +191,7 @@ describe('embedded postgres', { timeout: 120_000 }, () => {
   test.runIf(isRoot && nobodyHasNode)('not as root it runs as itself, and says so when it may not write', async () => {
     const cwd = await copyForEveryone(['tsx', 'pg', 'pino', 'embedded-postgres']);
     const dataDir = join(await openDirectory(), 'data');
-    const start = () => startChild('postgres/run-embedded.ts', [dataDir], { ...nobody, cwd });
+    const start = () => startChild(join(cwd, program), [dataDir], { ...nobody, cwd });
     expect(await start().line()).toMatch(/^refused no permission to write to/);
     await chmod(join(dataDir, '..'), 0o777);
     const child = start();
@@ -218,7 +221,7 @@ async function usedDirectory(): Promise<string> {
 }
 
 function owner(dataDir: string) {
-  const child = startChild('postgres/run-embedded.ts', [dataDir]);
+  const child = startChild(compiled.path, [dataDir]);
   const url = async () => {
     const line = await child.line();
     expect(line).toMatch(/^ready postgres:/);

@@ -1,5 +1,5 @@
-// The build that daemons of the tests run, and the handlers of test/fixtures compiled for it: a process that is started
-// from TypeScript costs twice the CPU time.
+// The build that daemons of the tests run, and the handlers and programs of the tests compiled for it: a process that is
+// started from TypeScript costs twice the CPU time.
 import { execFile } from 'node:child_process';
 import { join, relative } from 'node:path';
 import { promisify } from 'node:util';
@@ -21,8 +21,18 @@ export function useBuild(): void {
   beforeAll(buildOnce, 600_000);
 }
 
-/** Compiles a handler file, named from the root; returns where it is. It uses the modules of the build, as the daemon does. */
-export function compileHandlers(file: string): Promise<string> {
+/** A program of the tests, compiled before they run. */
+export function useProgram(file: string): { path: string } {
+  const program = { path: '' };
+  beforeAll(async () => {
+    await buildOnce();
+    program.path = await compileForBuild(file);
+  }, 600_000);
+  return program;
+}
+
+/** Compiles a file, named from the root; returns where it is. It uses the modules of the build, as the daemon does. */
+export function compileForBuild(file: string): Promise<string> {
   const known = compiled.get(file) ?? compile(file);
   compiled.set(file, known);
   return known;

@@ -1,10 +1,8 @@
-// A TypeScript program of the tests in a process of its own, ended with the test that started it.
+// A program of the tests in a process of its own, ended with the test that started it.
 import { type ChildProcess, spawn } from 'node:child_process';
 import { once } from 'node:events';
-import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { onTestFinished } from 'vitest';
-import { packageRoot } from '../../../server/kernel/environment.ts';
 
 export interface TestChild {
   process: ChildProcess;
@@ -16,13 +14,12 @@ export interface TestChild {
 export interface ChildOptions {
   uid?: number;
   gid?: number;
-  /** The root of a copy to run the program from, see open-copy.ts. */
   cwd?: string;
 }
 
-export function startChild(script: string, args: string[], options: ChildOptions = {}): TestChild {
-  const file = join(options.cwd ?? packageRoot(), 'test', 'support', script);
-  const child = spawn(process.execPath, ['--import', 'tsx', file, ...args], {
+export function startChild(file: string, args: string[], options: ChildOptions = {}): TestChild {
+  const loader = file.endsWith('.ts') ? ['--import', 'tsx'] : [];
+  const child = spawn(process.execPath, [...loader, file, ...args], {
     ...options,
     stdio: ['ignore', 'pipe', 'inherit'],
   });
@@ -37,7 +34,7 @@ export function startChild(script: string, args: string[], options: ChildOptions
     process: child,
     line: async () => {
       const next = await lines.next();
-      if (next.done) throw new Error(`${script} ended without a line`);
+      if (next.done) throw new Error(`${file} ended without a line`);
       return next.value;
     },
     kill,

@@ -9,7 +9,7 @@ import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { eventually } from '../eventually.ts';
 import type { TenantContext } from '../postgres/database.ts';
-import { buildOnce, compileHandlers } from './build.ts';
+import { buildOnce, compileForBuild } from './build.ts';
 import { fastSettings } from './daemon.ts';
 
 const root = packageRoot();
@@ -68,7 +68,7 @@ export async function launchProcess(
 ): Promise<DaemonProcess> {
   const key = (await createApiKey(context.db, { tenantId: context.tenant.id, name, scopes: [...scopes] })).text;
   await buildOnce();
-  const handlers = await compileHandlers('test/fixtures/work.ts');
+  const handlers = await compileForBuild('test/fixtures/work.ts');
   const port = await freePort();
   const [program, ...args] = command ?? [process.execPath, ...daemonProgram];
   const ours = { ...settings, HANDLERS: handlers, PORT: String(port), DATABASE_URL: context.url, WORKER_ID: name };

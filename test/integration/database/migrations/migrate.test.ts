@@ -1,16 +1,17 @@
 import { spawn } from 'node:child_process';
 import { EventEmitter, once } from 'node:events';
-import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { Database, type Queryable } from '../../../../server/database/database.ts';
 import { migrateControl, migrateTenant, schemasInStep } from '../../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { migrateAllTenants } from '../../../../server/tenants/migrate-all.ts';
+import { useProgram } from '../../../support/daemon/build.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { createEmptyDatabase, useDatabase } from '../../../support/postgres/database.ts';
 import { writeMigrations } from '../../../support/postgres/migration-folder.ts';
 
 const context = useDatabase();
+const program = useProgram('test/support/postgres/run-migrations.ts');
 const logger = createLogger('silent');
 
 const first = `CREATE SCHEMA "tenant_template";
@@ -198,8 +199,7 @@ async function journal(schemaName: string, db: Database = context.db): Promise<s
 
 /** Another process that migrates the control schema and one tenant, and prints what it applied. */
 function migrator(url: string, schemaName: string, directory = '') {
-  const script = fileURLToPath(new URL('../../../support/postgres/run-migrations.ts', import.meta.url));
-  const child = spawn(process.execPath, ['--import', 'tsx', script, url, schemaName, directory], {
+  const child = spawn(process.execPath, [program.path, url, schemaName, directory], {
     stdio: ['ignore', 'pipe', 'inherit'],
   });
   let text = '';
