@@ -30,6 +30,10 @@ interface JobView {
 // Generous: what is slow to start is not wrong.
 export const patienceMs = 60_000;
 
+/** Between two checks of what this process knows, and between two reads from the server. */
+const checkEveryMs = 25;
+const readEveryMs = 150;
+
 export class Stage {
   readonly proxy: FaultProxy;
   readonly effects = new Effects();
@@ -115,14 +119,20 @@ export class Stage {
       },
       ms,
       otherwise,
+      readEveryMs,
     );
   }
 
-  async until(check: () => boolean | Promise<boolean>, ms: number, otherwise: string): Promise<void> {
+  async until(
+    check: () => boolean | Promise<boolean>,
+    ms: number,
+    otherwise: string,
+    intervalMs = checkEveryMs,
+  ): Promise<void> {
     const deadline = performance.now() + ms;
     while (!(await check())) {
       if (performance.now() > deadline) throw this.failed(otherwise);
-      await wait(25);
+      await wait(intervalMs);
     }
   }
 
