@@ -1,18 +1,9 @@
-// What handlers did to the world, from the file they wrote it to: the proof that does not ask the database.
+// The effects log of handlers in daemons of a test: a proof that does not ask the database.
 import { readFileSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect } from 'vitest';
+import { type Effect, findOverlaps } from '../model/effects.ts';
 import { temporaryDirectory } from '../temporary.ts';
-
-export interface Effect {
-  kind: 'begin' | 'step' | 'end';
-  target: string | null;
-  job: string;
-  attempt: number;
-  lease: string;
-  /** The daemon's process. */
-  pid: number;
-}
 
 export interface EffectsLog {
   /** For the daemons' environment. */
@@ -41,24 +32,6 @@ function readEffects(file: string): Effect[] {
   return lines.map((line) => JSON.parse(line) as Effect);
 }
 
-/** I1 in the world: once an attempt of a target has begun, none of the earlier ones does anything more. */
 export function checkEffects(effects: Effect[]): void {
-  const running = new Map<string, Effect>();
-  const over = new Set<string>();
-  const overlaps: string[] = [];
-  for (const effect of effects) {
-    const lane = effect.target ?? effect.job;
-    const attempt = `${effect.job}:${effect.lease}`;
-    if (over.has(attempt)) overlaps.push(`${effect.kind} of ${attempt} after another attempt of ${lane} had begun`);
-    const before = running.get(lane);
-    if (effect.kind === 'begin') {
-      if (before) over.add(`${before.job}:${before.lease}`);
-      running.set(lane, effect);
-    }
-    if (effect.kind === 'end') {
-      over.add(attempt);
-      running.delete(lane);
-    }
-  }
-  expect(overlaps).toEqual([]);
+  expect(findOverlaps(effects).map(({ text }) => text)).toEqual([]);
 }

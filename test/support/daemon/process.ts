@@ -30,6 +30,7 @@ const settings: Record<string, string> = {
 
 export interface DaemonProcess {
   name: string;
+  url: string;
   child: ChildProcess;
   /** How it ended; pending while it lives. */
   exited: Promise<{ code: number | null; signal: NodeJS.Signals | null }>;
@@ -81,15 +82,17 @@ export async function launchProcess(
   let output = '';
   for (const stream of [child.stdout, child.stderr]) stream.on('data', (data) => (output += String(data)));
   const exited = once(child, 'close').then(([code, signal]) => ({ code, signal }));
+  const url = `http://127.0.0.1:${port}`;
   const daemon: DaemonProcess = {
     name,
+    url,
     child,
     exited,
     kill: (signal) => void child.kill(signal),
     output: () => output,
-    isReady: async () => (await fetch(`http://127.0.0.1:${port}/readyz`)).ok,
+    isReady: async () => (await fetch(`${url}/readyz`)).ok,
     request: async (method, path, body) => {
-      const response = await fetch(`http://127.0.0.1:${port}${path}`, {
+      const response = await fetch(`${url}${path}`, {
         method,
         headers: { authorization: `Bearer ${key}`, 'content-type': 'application/json' },
         ...(body !== undefined && { body: JSON.stringify(body) }),

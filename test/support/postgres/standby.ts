@@ -17,7 +17,11 @@ export interface Standby {
   promote(): Promise<void>;
 }
 
-export async function startStandby(primary: PrivateServer): Promise<Standby> {
+/** `synchronous`: the primary acknowledges no commit that the standby has not got, so a failover loses nothing. */
+export async function startStandby(
+  primary: PrivateServer,
+  { synchronous = false }: { synchronous?: boolean } = {},
+): Promise<Standby> {
   const { runner } = primary.place;
   const base = await mkdtemp(join(dirname(dirname(primary.place.directory)), 'leasehold-standby-'));
   await runner.own(base);
@@ -32,7 +36,17 @@ export async function startStandby(primary: PrivateServer): Promise<Standby> {
   ];
   const url = await startCopy(primary, { base, directory, port, settings });
   const ask = (text: string) => askOnce(url, text);
+  if (synchronous) await followSynchronously(primary);
   return { url, port, promote: async () => void (await ask('select pg_promote(true, 60)')) };
+}
+
+async function followSynchronously({ db }: PrivateServer): Promise<void> {
+  await db.query(`alter system set synchronous_standby_names = '*'`);
+  await db.query('select pg_reload_conf()');
+  await eventually(async () => {
+    const [row] = await db.query<{ sync_state: string }>('select sync_state from pg_stat_replication');
+    if (row?.sync_state !== 'sync') throw new Error('the standby does not follow synchronously');
+  });
 }
 
 /** Starts a server on copied files and waits until it answers; it is stopped and removed with the test. */

@@ -1,0 +1,75 @@
+// The effects log against the histories in the database: attempts of a target do not overlap (I1), what was accepted as
+// completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel (I7).
+import { type Effect, findOverlaps } from '../../support/model/effects.ts';
+import type { Operation } from '../operations.ts';
+import type { Logged } from '../run-log.ts';
+import type { EventRecord, JobRecord } from '../snapshot.ts';
+import type { Violation } from './violation.ts';
+
+export interface EffectsInput {
+  effects: Logged<Effect>[];
+  events: Logged<EventRecord>[];
+  jobs: Logged<JobRecord>[];
+  operations: Logged<Operation>[];
+}
+
+export function checkEffectsLog(input: EffectsInput): Violation[] {
+  return [
+    ...findOverlaps(input.effects).map(({ index, text }) => ({
+      invariant: 'I1',
+      text,
+      place: input.effects[index]?.place ?? '',
+    })),
+    ...completedWithoutEnd(input),
+    ...repeatedSteps(input),
+    ...begunAfterCancel(input),
+  ];
+}
+
+function* completedWithoutEnd({ effects, events, jobs }: EffectsInput): Generator<Violation> {
+  const logged = new Set(jobs.filter(({ type }) => logsItsEnd.includes(type)).map(({ id }) => id));
+  const ends = new Set(effects.filter(({ kind }) => kind === 'end').map(({ job, lease }) => `${job}:${lease}`));
+  for (const event of events) {
+    if (event.type !== 'job.completed' || !logged.has(event.job_id)) continue;
+    if (ends.has(`${event.job_id}:${event.lease_id}`)) continue;
+    const text = `job ${event.job_id} is completed, and no handler ended under lease ${event.lease_id}`;
+    yield { invariant: 'I4', text, place: event.place };
+  }
+}
+
+const logsItsEnd = ['work', 'durable', 'asserting'];
+
+function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation> {
+  const completed = new Map<string, number>();
+  for (const { type, job_id, attempt, data } of events) {
+    const { step } = (data ?? {}) as { step?: string };
+    if (type === 'job.step_completed') completed.set(`${job_id}:${step}`, attempt);
+  }
+  for (const effect of effects) {
+    if (effect.step === undefined) continue;
+    const attempt = completed.get(`${effect.job}:${effect.step}`);
+    if (attempt === undefined || effect.attempt <= attempt) continue;
+    const text = `step ${effect.step} of job ${effect.job} ran in attempt ${effect.attempt}, its result was stored in ${attempt}`;
+    yield { invariant: 'I8', text, place: effect.place };
+  }
+}
+
+/** Every process reads the same monotonic clock, so an effect after the answer came after the cancel. */
+function* begunAfterCancel({ effects, operations }: EffectsInput): Generator<Violation> {
+  const canceled = new Map<string, Logged<Operation>>();
+  for (const operation of operations) {
+    if (operation.name === 'cancel' && operation.outcome === 'ok') canceled.set(operation.job ?? '', operation);
+  }
+  for (const effect of effects) {
+    const cancel = canceled.get(effect.job);
+    if (cancel === undefined || effect.kind !== 'begin' || effect.at <= cancel.endedAt) continue;
+    // A durable job begins again after its sleep, in the run that the cancel has not reached yet.
+    const same = effects.some(
+      ({ kind, job, lease, at }) =>
+        kind === 'begin' && job === effect.job && lease === effect.lease && at <= cancel.endedAt,
+    );
+    if (same) continue;
+    const text = `job ${effect.job} began after its cancel was acknowledged (${cancel.place})`;
+    yield { invariant: 'I7', text, place: effect.place };
+  }
+}

@@ -1,0 +1,13 @@
+// What the checker reports: which invariant broke, what happened, and the line of the run's logs that shows it.
+
+export interface Violation {
+  /** `I1` to `I12` of docs/guarantees.md. */
+  invariant: string;
+  text: string;
+  /** `file:line` below the run's directory. */
+  place: string;
+}
+
+export function describeViolation({ invariant, text, place }: Violation): string {
+  return `${invariant} ${text} (${place})`;
+}

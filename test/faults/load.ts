@@ -1,0 +1,64 @@
+// What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
+// release what is held.
+import type { TestTenant, World } from './world.ts';
+
+/** Lanes of the first tenant; jobs without a target are enqueued as well. */
+const targets = ['lane-0', 'lane-1', 'lane-2', 'lane-3', 'lane-4', undefined];
+
+export async function enqueueLoad(world: World, isOn: () => boolean): Promise<void> {
+  const { choices, tenants } = world;
+  const sent: Promise<unknown>[] = [];
+  for (let n = 0; isOn(); n++) {
+    const tenant = tenants[n % 10 === 9 ? 1 : 0] as TestTenant;
+    const work = { payload: { ms: choices.pick([0, 50, 300]) }, maxAttempts: 5, key: `${tenant.tenant.slug}-${n}` };
+    const target = targets[n % targets.length];
+    // A tenth waits in durable sleeps: short ones in the process, long ones without a slot.
+    const durable = n % 10 === 3 && { type: 'durable', payload: { ms: choices.pick([100, 2_500]) } };
+    const request = enqueueUntilKnown(world, { target, ...work, ...durable }, tenant);
+    sent.push(request);
+    // A daemon that is frozen answers later, or never: the others have work meanwhile.
+    await Promise.race([request, world.pause(500)]);
+    await world.pause(30);
+  }
+  await Promise.all(sent);
+}
+
+/** As a careful client does: sends again, with the same key, until it knows. Sometimes also what was acknowledged. */
+async function enqueueUntilKnown(
+  world: World,
+  job: Parameters<World['enqueue']>[0],
+  tenant: TestTenant,
+): Promise<void> {
+  const again = world.choices.between(1, 20) === 1;
+  for (let attempt = 1; attempt <= 3; attempt++) {
+    const { outcome } = await world.enqueue(job, { tenant, daemon: world.anyDaemon() });
+    if (outcome !== 'unknown' && !(again && attempt === 1)) return;
+    await world.pause(100);
+  }
+}
+
+export async function actLikePeople(world: World, isOn: () => boolean): Promise<void> {
+  const { choices, first, tenants } = world;
+  while (isOn()) {
+    const job = first.acknowledged.at(-choices.between(1, 20));
+    if (job !== undefined) {
+      await world.act(choices.pick(['pause', 'cancel', 'resume']), job);
+      await world.readForeign(job, tenants[1] as TestTenant);
+    }
+    await releaseHolds(world);
+    await world.pause(150);
+  }
+}
+
+/** A person resumes what was interrupted or has failed, and resolves what fails again and again. */
+export async function releaseHolds(world: World): Promise<void> {
+  for (const tenant of world.tenants) {
+    const held = await world.context.db
+      .query<{ id: string; attempt: number }>(
+        `select id, attempt from ${tenant.schema}.jobs where status in ('PAUSED', 'ERROR')`,
+      )
+      // The server may be down for the moment.
+      .catch(() => []);
+    for (const { id, attempt } of held) await world.act(attempt > 3 ? 'resolve' : 'resume', id, { tenant });
+  }
+}

@@ -1,0 +1,252 @@
+// A proxy between one daemon and one database server that reads the wire protocol. It can cut, swallow, slow down or
+// refuse connections, and treat single requests: keep them until their client has given them up, keep or drop their
+// answers, or answer with an error itself.
+import { connect, createServer, type Server, type Socket } from 'node:net';
+import { errorAnswer, MessageReader, RequestReader, simpleQuery, type WireMessage, type WireRequest } from './wire.ts';
+
+/**
+ * What happens to a request:
+ * - `holdRequest`: it and all later ones of its connection wait for `deliver`, also when the client is gone.
+ * - `holdAnswer`: the server handles it; its answer and all later ones of its connection wait for `deliver`.
+ * - `dropAnswer`: the server handles it, then the connection is cut in place of the answer.
+ * - `diskFull`: the server never gets it; the proxy answers 53100, as a server with a full disk does.
+ */
+export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | 'diskFull';
+
+interface Rule {
+  matches: RegExp;
+  treatment: Treatment;
+  /** For so many requests; then the rule is gone. */
+  times: number;
+}
+
+interface Pending {
+  text: string;
+  treatment: Treatment | undefined;
+  /** The proxy's own answer. The server has not got the request. */
+  answer?: Buffer;
+}
+
+interface Link {
+  near: Socket;
+  far: Socket;
+  pending: Pending[];
+  heldRequests: Buffer[] | undefined;
+  heldAnswers: Buffer[] | undefined;
+  inTransaction: boolean;
+  /** The proxy answered an error within a transaction. */
+  failed: boolean;
+  greeted: boolean;
+}
+
+type Mode = 'pass' | 'blackHole' | 'refuse';
+
+export class FaultProxy {
+  readonly #server: Server;
+  readonly #target: { host: string; port: number };
+  readonly #links = new Set<Link>();
+  #rules: Rule[] = [];
+  #mode: Mode = 'pass';
+  #delayMs = 0;
+  /** How many requests each rule treated, by treatment. */
+  readonly treated: Record<Treatment, number> = { holdRequest: 0, holdAnswer: 0, dropAnswer: 0, diskFull: 0 };
+
+  private constructor(target: { host: string; port: number }) {
+    this.#target = target;
+    this.#server = createServer((near) => this.#open(near));
+  }
+
+  static async start(port: number, host = '127.0.0.1'): Promise<FaultProxy> {
+    const proxy = new FaultProxy({ host, port });
+    await new Promise<void>((resolve) => proxy.#server.listen(0, '127.0.0.1', resolve));
+    return proxy;
+  }
+
+  get port(): number {
+    const address = this.#server.address();
+    return typeof address === 'object' && address !== null ? address.port : 0;
+  }
+
+  /** The next `times` requests whose SQL matches are treated like this. */
+  treat(matches: RegExp, treatment: Treatment, times = 1): void {
+    this.#rules.push({ matches, treatment, times });
+  }
+
+  /** Requests that have been held or kept without an answer so far. */
+  get held(): number {
+    return [...this.#links].filter((link) => link.heldRequests !== undefined || link.heldAnswers !== undefined).length;
+  }
+
+  /** No rule is left, and everything that was held goes on its way; resolves when servers have handled late requests. */
+  async deliver(): Promise<void> {
+    this.#rules = [];
+    const late: Promise<void>[] = [];
+    for (const link of this.#links) {
+      for (const data of link.heldAnswers ?? []) write(link.near, data);
+      link.heldAnswers = undefined;
+      if (link.heldRequests === undefined) continue;
+      const bytes = Buffer.concat(link.heldRequests);
+      link.heldRequests = undefined;
+      if (link.near.destroyed) {
+        late.push(new Promise((resolve) => link.far.once('close', () => resolve())));
+        link.far.end(bytes);
+      } else write(link.far, bytes);
+    }
+    await Promise.all(late);
+  }
+
+  /** From now on nothing passes in either direction, and neither side learns of it. */
+  blackHole(): void {
+    this.#mode = 'blackHole';
+  }
+
+  /** Cuts every connection and refuses new ones. */
+  refuse(): void {
+    this.#mode = 'refuse';
+    this.cut();
+  }
+
+  slow(delayMs: number): void {
+    this.#delayMs = delayMs;
+  }
+
+  /** Passes everything again. What a black hole has swallowed stays lost, so its connections are cut. */
+  async heal(): Promise<void> {
+    const wasDark = this.#mode === 'blackHole';
+    this.#mode = 'pass';
+    this.#delayMs = 0;
+    if (wasDark) this.cut();
+    await this.deliver();
+  }
+
+  cut(): void {
+    for (const { near, far } of this.#links) for (const socket of [near, far]) socket.destroy();
+  }
+
+  /** Only the client's side: the server does not notice while it has something to do, or if something is held. */
+  cutClients(): void {
+    for (const { near } of this.#links) near.destroy();
+  }
+
+  async stop(): Promise<void> {
+    this.#mode = 'refuse';
+    this.cut();
+    await new Promise((resolve) => this.#server.close(resolve));
+  }
+
+  #open(near: Socket): void {
+    near.on('error', () => {});
+    if (this.#mode === 'refuse') {
+      near.destroy();
+      return;
+    }
+    const far = connect(this.#target.port, this.#target.host);
+    far.on('error', () => {});
+    for (const socket of [near, far]) socket.setNoDelay(true);
+    const link: Link = {
+      near,
+      far,
+      pending: [],
+      heldRequests: undefined,
+      heldAnswers: undefined,
+      inTransaction: false,
+      failed: false,
+      greeted: false,
+    };
+    this.#links.add(link);
+    const fromClient = new MessageReader('client');
+    const requests = new RequestReader();
+    near.on('data', (data) => {
+      for (const message of fromClient.read(data)) {
+        const request = requests.add(message);
+        if (request !== undefined) this.#later(() => this.#onRequest(link, request));
+      }
+    });
+    const fromServer = new MessageReader('server');
+    far.on('data', (data) => {
+      for (const message of fromServer.read(data)) this.#later(() => this.#onAnswer(link, message));
+    });
+    near.on('close', () => {
+      if (link.heldRequests === undefined && this.#mode !== 'blackHole') far.destroy();
+    });
+    far.on('close', () => {
+      this.#links.delete(link);
+      if (this.#mode !== 'blackHole') near.destroy();
+    });
+  }
+
+  #later(work: () => void): void {
+    if (this.#delayMs > 0) setTimeout(work, this.#delayMs).unref();
+    else work();
+  }
+
+  #onRequest(link: Link, request: WireRequest | { bytes: Buffer; text?: undefined }): void {
+    if (this.#mode === 'blackHole') return;
+    if (request.text === undefined) this.#toServer(link, request.bytes);
+    else this.#onStatement(link, request);
+  }
+
+  #onStatement(link: Link, request: WireRequest): void {
+    const { text } = request;
+    const treatment = this.#treatmentOf(text);
+    if (treatment === 'holdRequest') link.heldRequests ??= [];
+    if (treatment === 'diskFull' || (link.failed && !endsTransaction.test(text))) {
+      link.failed = link.inTransaction;
+      const code = treatment === 'diskFull' ? '53100' : '25P02';
+      const answer = errorAnswer(code, 'could not extend file: No space left on device', link.failed ? 'E' : 'I');
+      link.pending.push({ text, treatment, answer });
+      this.#answerOwn(link);
+      return;
+    }
+    link.pending.push({ text, treatment });
+    // The server does not know that the transaction has failed.
+    const bytes = link.failed ? simpleQuery('ROLLBACK') : request.bytes;
+    if (beginsTransaction.test(text)) link.inTransaction = true;
+    if (endsTransaction.test(text)) link.inTransaction = link.failed = false;
+    this.#toServer(link, bytes);
+  }
+
+  #treatmentOf(text: string): Treatment | undefined {
+    const rule = this.#rules.find(({ matches }) => matches.test(text));
+    if (rule === undefined) return undefined;
+    rule.times -= 1;
+    if (rule.times <= 0) this.#rules = this.#rules.filter((one) => one !== rule);
+    this.treated[rule.treatment] += 1;
+    return rule.treatment;
+  }
+
+  #toServer(link: Link, bytes: Buffer): void {
+    if (link.heldRequests !== undefined) link.heldRequests.push(bytes);
+    else write(link.far, bytes);
+  }
+
+  #onAnswer(link: Link, { type, bytes }: WireMessage): void {
+    if (this.#mode === 'blackHole') return;
+    const [request] = link.greeted ? link.pending : [];
+    const isReady = type === 'Z';
+    if (request?.treatment === 'holdAnswer') link.heldAnswers ??= [];
+    if (request?.treatment !== 'dropAnswer') this.#toClient(link, bytes);
+    else if (isReady) for (const socket of [link.near, link.far]) socket.destroy();
+    if (!isReady) return;
+    if (link.greeted) link.pending.shift();
+    link.greeted = true;
+    this.#answerOwn(link);
+  }
+
+  /** Answers keep the order of their requests. */
+  #answerOwn(link: Link): void {
+    while (link.pending[0]?.answer !== undefined) this.#toClient(link, link.pending.shift()?.answer as Buffer);
+  }
+
+  #toClient(link: Link, bytes: Buffer): void {
+    if (link.heldAnswers !== undefined) link.heldAnswers.push(bytes);
+    else write(link.near, bytes);
+  }
+}
+
+const beginsTransaction = /^\s*begin\b/i;
+const endsTransaction = /^\s*(commit|rollback)\b/i;
+
+function write(socket: Socket, bytes: Buffer): void {
+  if (!socket.destroyed && socket.writable) socket.write(bytes);
+}

@@ -1,0 +1,75 @@
+// The course of a run: faults under load, then none, then everything drains, and the checker reads the logs.
+import { expect } from 'vitest';
+import { terminalStatuses } from '../../server/jobs/model/states.ts';
+import { eventually } from '../support/eventually.ts';
+import { checkRun } from './check/check-run.ts';
+import { describeViolation } from './check/violation.ts';
+import { type Fault, faults } from './faults.ts';
+import { actLikePeople, enqueueLoad, releaseHolds } from './load.ts';
+import { machineMs } from './run-log.ts';
+import { takeSnapshot } from './snapshot.ts';
+import type { World } from './world.ts';
+
+/** Minutes and seed of the run, as the command line or the environment gives them. */
+export function runOptions(): { minutes: number; seed: number } {
+  const minutes = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0);
+  const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? Date.now() % 2 ** 31);
+  return { minutes, seed };
+}
+
+export async function runMix(world: World, ms: number): Promise<void> {
+  const until = performance.now() + ms;
+  const isOn = () => performance.now() < until;
+  const usable = faults.filter(({ needsServer }) => !needsServer || world.server !== undefined);
+  const injectFaults = async () => {
+    while (isOn()) {
+      await inject(world, world.choices.pick(usable));
+      await world.pause(world.choices.between(100, 1_000));
+    }
+  };
+  await Promise.all([enqueueLoad(world, isOn), actLikePeople(world, isOn), injectFaults()]);
+}
+
+async function inject(world: World, fault: Fault): Promise<void> {
+  try {
+    await fault.inject(world);
+  } catch (error) {
+    // E.g. a daemon that does not get ready while its server restarts. It is started again at the end.
+    world.note(`${fault.name} failed`, { error: String(error) });
+  }
+}
+
+// Beyond lease + grace + two sweeps, for a machine that is busy with other work.
+const drainTimeoutMs = 90_000;
+
+/** Takes all faults back, waits until all work has ended, and checks the run. */
+export async function finishRun(world: World): Promise<void> {
+  await world.heal();
+  for (const daemon of world.daemons) {
+    if (daemon.process.child.exitCode !== null || daemon.process.child.signalCode !== null) await daemon.launch();
+    await daemon.process.ready();
+  }
+  const healedAt = machineMs();
+  const final = terminalStatuses.map((status) => `'${status}'`).join(', ');
+  await eventually(
+    async () => {
+      await releaseHolds(world);
+      for (const { schema } of world.tenants) {
+        const left = await world.context.db.query(
+          `select id from ${schema}.jobs where status not in (${final}) limit 1`,
+        );
+        if (left.length > 0) throw new Error('work is left');
+      }
+    },
+    { timeoutMs: drainTimeoutMs, everyMs: 300 },
+    // The checker names the jobs that are left.
+  ).catch((error) => world.note('not drained', { error: String(error) }));
+  world.note('drained', { ms: machineMs() - healedAt });
+  await checkWorld(world);
+}
+
+export async function checkWorld(world: World): Promise<void> {
+  await takeSnapshot(world);
+  for (const daemon of world.daemons) daemon.mayEnd();
+  expect(checkRun(world.log.directory).map(describeViolation)).toEqual([]);
+}

@@ -1,0 +1,89 @@
+// The wire protocol of Postgres as far as a proxy needs it: messages out of a stream of bytes, the requests that they
+// make up, and answers of its own.
+
+/** A type (none in the first message of a client), a length that counts itself, and a body. */
+export interface WireMessage {
+  type: string;
+  bytes: Buffer;
+}
+
+/** Cuts a stream of bytes into whole messages. */
+export class MessageReader {
+  #rest: Buffer = Buffer.alloc(0);
+  #hasType: boolean;
+
+  /** A client's first message has no type. */
+  constructor(from: 'client' | 'server') {
+    this.#hasType = from === 'server';
+  }
+
+  read(data: Buffer): WireMessage[] {
+    this.#rest = this.#rest.length === 0 ? data : Buffer.concat([this.#rest, data]);
+    const messages: WireMessage[] = [];
+    for (;;) {
+      const head = this.#hasType ? 1 : 0;
+      if (this.#rest.length < head + 4) return messages;
+      const length = head + this.#rest.readInt32BE(head);
+      if (this.#rest.length < length) return messages;
+      const bytes = this.#rest.subarray(0, length);
+      messages.push({ type: head === 1 ? String.fromCharCode(bytes[0] as number) : 'startup', bytes });
+      this.#rest = this.#rest.subarray(length);
+      this.#hasType = true;
+    }
+  }
+}
+
+/** What the server answers with one ReadyForQuery: a simple query, or all messages up to a Sync. */
+export interface WireRequest {
+  /** The SQL, also that of a statement that was prepared earlier. */
+  text: string;
+  bytes: Buffer;
+}
+
+/** Puts the messages of one client together to requests. */
+export class RequestReader {
+  readonly #prepared = new Map<string, string>();
+  #parts: Buffer[] = [];
+  #text = '';
+
+  /** A request that is complete now, or bytes that belong to none and pass as they are. */
+  add({ type, bytes }: WireMessage): WireRequest | { bytes: Buffer; text?: undefined } | undefined {
+    if (!'QPBDECSH'.includes(type)) return { bytes };
+    this.#parts.push(bytes);
+    if (type === 'Q') this.#text = textAt(bytes, 5).text;
+    if (type === 'P') {
+      const name = textAt(bytes, 5);
+      this.#text = textAt(bytes, name.end).text;
+      this.#prepared.set(name.text, this.#text);
+    }
+    // A Bind names its portal first, then its statement.
+    if (type === 'B') this.#text = this.#prepared.get(textAt(bytes, textAt(bytes, 5).end).text) ?? this.#text;
+    if (type !== 'Q' && type !== 'S') return undefined;
+    const request = { text: this.#text, bytes: Buffer.concat(this.#parts) };
+    this.#parts = [];
+    this.#text = '';
+    return request;
+  }
+}
+
+function textAt(bytes: Buffer, start: number): { text: string; end: number } {
+  const end = bytes.indexOf(0, start);
+  return { text: bytes.toString('utf8', start, end), end: end + 1 };
+}
+
+/** An error with the state of the transaction after it: `I` outside of one, `E` in one that has failed. */
+export function errorAnswer(code: string, message: string, state: 'I' | 'E'): Buffer {
+  const fields = Buffer.from(`SERROR\0VERROR\0C${code}\0M${message}\0\0`);
+  return Buffer.concat([frame('E', fields), frame('Z', Buffer.from(state))]);
+}
+
+export function simpleQuery(text: string): Buffer {
+  return frame('Q', Buffer.from(`${text}\0`));
+}
+
+function frame(type: string, body: Buffer): Buffer {
+  const head = Buffer.alloc(5);
+  head.write(type);
+  head.writeInt32BE(body.length + 4, 1);
+  return Buffer.concat([head, body]);
+}

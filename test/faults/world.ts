@@ -1,0 +1,198 @@
+// Everything of one run: a database server (and a standby), two tenants, daemons behind proxies, readers of streams, and
+// the logs that the checker reads.
+import { existsSync } from 'node:fs';
+import { mkdir, mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { onTestFinished } from 'vitest';
+import type { Schema } from '../../server/database/identifiers.ts';
+import { scopes } from '../../server/tenants/api-keys/key.ts';
+import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
+import type { Tenant } from '../../server/tenants/tenant.ts';
+import { eventually } from '../support/eventually.ts';
+import { addTenant, type TenantContext } from '../support/postgres/database.ts';
+import type { PrivateServer } from '../support/postgres/private-server.ts';
+import type { Standby } from '../support/postgres/standby.ts';
+import { type DaemonSettings, TestDaemon } from './daemons.ts';
+import { type Operation, type OperationName, operate } from './operations.ts';
+import { Choices } from './random.ts';
+import { machineMs, RunLog } from './run-log.ts';
+import { StreamFollower } from './stream.ts';
+
+export interface TestTenant {
+  tenant: Tenant;
+  schema: Schema;
+  apiKey: string;
+  stream: StreamFollower | undefined;
+  /** Jobs that were acknowledged, in order. */
+  acknowledged: string[];
+}
+
+export interface WorldOptions {
+  /** The database, reached without a proxy. */
+  context: TenantContext;
+  /** The ports of its servers on this machine, each of which gets proxies. */
+  ports?: number[];
+  server?: PrivateServer;
+  standby?: Standby;
+  seed: number;
+}
+
+export interface JobRequest {
+  type?: string;
+  target?: string | undefined;
+  payload?: object;
+  maxAttempts?: number;
+  key?: string;
+}
+
+/** Short leases, so that a run sees many of them end. */
+export const faultSettings = { LEASE_SECONDS: '4', SHUTDOWN_GRACE_PERIOD_SECONDS: '2' };
+
+export class World {
+  readonly context: TenantContext;
+  readonly server: PrivateServer | undefined;
+  readonly standby: Standby | undefined;
+  readonly choices: Choices;
+  readonly log: RunLog;
+  readonly tenants: TestTenant[] = [];
+  readonly daemons: TestDaemon[] = [];
+  readonly #ports: number[];
+  /** The last change of this run's world, for logs of what broke. */
+  #isPromoted = false;
+
+  private constructor(options: WorldOptions, directory: string) {
+    this.context = options.context;
+    this.server = options.server;
+    this.standby = options.standby;
+    this.#ports = options.ports ?? [Number(new URL(options.context.url).port)];
+    this.choices = new Choices(options.seed);
+    this.log = new RunLog(directory);
+  }
+
+  static async create(options: WorldOptions): Promise<World> {
+    const directory = await mkdtemp(join(process.env.LEASEHOLD_FAULTS_DIRECTORY ?? tmpdir(), 'leasehold-faults-'));
+    const world = new World(options, directory);
+    onTestFinished(async ({ task }) => {
+      await Promise.all(world.tenants.map(({ stream }) => stream?.stop()));
+      await Promise.all(world.daemons.map((daemon) => daemon.stop()));
+      const keep = task.result?.state === 'fail' || process.env.LEASEHOLD_FAULTS_DIRECTORY !== undefined;
+      if (!keep) await rm(directory, { recursive: true, force: true });
+      else console.error(`The logs of the run: ${directory}`);
+    });
+    await mkdir(join(directory, 'gates'));
+    const { db, tenant, schema } = options.context;
+    for (const one of [{ tenant, schema }, await addTenant(db)]) {
+      const { text } = await createApiKey(db, { tenantId: one.tenant.id, name: 'faults', scopes: [...scopes] });
+      world.tenants.push({ ...one, apiKey: text, stream: undefined, acknowledged: [] });
+    }
+    return world;
+  }
+
+  get first(): TestTenant {
+    return this.tenants[0] as TestTenant;
+  }
+
+  async addDaemon(name: string, { env, ...settings }: DaemonSettings = {}): Promise<TestDaemon> {
+    const daemon = await this.createDaemon(name, { env: { ...env }, ...settings });
+    return daemon.start();
+  }
+
+  async createDaemon(name: string, { env, ...settings }: DaemonSettings = {}): Promise<TestDaemon> {
+    const daemon = await TestDaemon.create(name, this.context, this.#ports, this.log, {
+      ...settings,
+      env: { ...faultSettings, EFFECTS_FILE: this.log.path('effects.jsonl'), ...env },
+    });
+    this.daemons.push(daemon);
+    return daemon;
+  }
+
+  /** Reads the streams of all tenants from now on. */
+  async follow(): Promise<void> {
+    for (const [index, tenant] of this.tenants.entries()) {
+      const stream = new StreamFollower(this.log, `stream-${index}.jsonl`, tenant.apiKey, () =>
+        this.choices.pick(this.daemons),
+      );
+      tenant.stream = stream;
+      await eventually(() => {
+        if (!stream.isLive) throw new Error('the stream is not open');
+      });
+    }
+  }
+
+  async enqueue(job: JobRequest, { tenant = this.first, daemon = this.anyDaemon() } = {}): Promise<Operation> {
+    const { type = 'work', target, payload = {}, maxAttempts = 1, key } = job;
+    const operation = await operate(this.log, {
+      name: 'enqueue',
+      daemon,
+      tenant: tenant.tenant.slug,
+      apiKey: tenant.apiKey,
+      method: 'POST',
+      path: target === undefined ? '/api/jobs' : `/api/targets/${target}/jobs`,
+      body: { type, payload, max_attempts: maxAttempts, ...(key !== undefined && { client_request_id: key }) },
+      ...(target !== undefined && { target }),
+      ...(key !== undefined && { key }),
+    });
+    if (operation.outcome === 'ok' && operation.job !== undefined) tenant.acknowledged.push(operation.job);
+    return operation;
+  }
+
+  act(
+    name: Exclude<OperationName, 'enqueue' | 'foreignRead'>,
+    job: string,
+    { tenant = this.first, daemon = this.anyDaemon() } = {},
+  ): Promise<Operation> {
+    const path = `/api/jobs/${job}/${name}`;
+    const request = { daemon, tenant: tenant.tenant.slug, apiKey: tenant.apiKey, method: 'POST' as const };
+    return operate(this.log, { ...request, name, job, path, body: name === 'resolve' ? { result: null } : {} });
+  }
+
+  /** Tries to read a job with the key of another tenant. */
+  readForeign(job: string, { tenant, apiKey }: TestTenant): Promise<Operation> {
+    const request = { name: 'foreignRead' as const, daemon: this.anyDaemon(), tenant: tenant.slug, apiKey };
+    return operate(this.log, { ...request, method: 'GET', path: `/api/jobs/${job}`, job });
+  }
+
+  anyDaemon(): TestDaemon {
+    return this.choices.pick(this.daemons);
+  }
+
+  note(fault: string, detail: object = {}): void {
+    this.log.append('faults.jsonl', { fault, ...detail, at: machineMs(), time: Date.now() });
+  }
+
+  pause(ms: number): Promise<void> {
+    return new Promise((resolve) => setTimeout(resolve, ms));
+  }
+
+  /** A file for which handlers wait. */
+  gate(name: string): string {
+    return join(this.log.directory, 'gates', name);
+  }
+
+  isOpen(gate: string): boolean {
+    return existsSync(gate);
+  }
+
+  /** The old primary is gone, the standby accepts writes. Once in a run. */
+  async failOver(): Promise<boolean> {
+    if (this.server === undefined || this.standby === undefined || this.#isPromoted) return false;
+    this.#isPromoted = true;
+    await this.server.halt();
+    await this.standby.promote();
+    return true;
+  }
+
+  get isPromoted(): boolean {
+    return this.#isPromoted;
+  }
+
+  /** No fault is left: everything passes, every process runs. */
+  async heal(): Promise<void> {
+    for (const daemon of this.daemons) {
+      daemon.signal('SIGCONT');
+      for (const proxy of daemon.proxies) await proxy.heal();
+    }
+    this.note('healed');
+  }
+}
