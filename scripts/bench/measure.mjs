@@ -2,13 +2,15 @@
 // Prints one line of JSON.
 import { pathToFileURL } from 'node:url';
 import pg from 'pg';
+import { noisy } from './noisy.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const [file, variant, name, optionText] = process.argv.slice(2);
 const adapter = await import(pathToFileURL(file).href);
 const settings = adapter.variants[variant];
 const own = await ownWorkload();
-const workload = own ?? (name === 'W7' ? W7 : workloads[name]);
+const ofManyTenants = { W7, noisy }[name];
+const workload = own ?? ofManyTenants ?? workloads[name];
 const options = { concurrency: settings.concurrency, ...workload.options, ...JSON.parse(optionText ?? '{}') };
 const url = process.env.BENCH_URL;
 
@@ -49,7 +51,7 @@ process.exit(0);
 
 async function run() {
   if (own !== undefined) return own.run({ ...tools, url });
-  if (name === 'W7') return W7.run((where) => adapter.open(settings, where), tools);
+  if (ofManyTenants !== undefined) return ofManyTenants.run((where) => adapter.open(settings, where), tools);
   return workload.run(await adapter.open(settings), tools);
 }
 

@@ -65,6 +65,7 @@ function entryOf(definition: RouteDefinition, tag: string): RouteConfig {
     summary: definition.summary,
     ...(definition.description ? { description: definition.description } : {}),
     ...(access === 'public' ? { security: [] } : { security: [{ bearer: [] }, { apiKey: [] }], 'x-access': access }),
+    ...(definition.allowSuspended ? { 'x-allowed-while-suspended': true } : {}),
     request: {
       ...(params ? { params } : {}),
       ...(query ? { query } : {}),

@@ -45,12 +45,27 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
         'Send the body as UTF-8 JSON with the header `Content-Type: application/json`.',
       );
     }
+    if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
     budget.reserve(response, callerOf(response)?.tenant?.id ?? '', announcedBytes(request, limit));
-    readBytes(request, response, (error?: unknown) => {
+    let isAnswered = false;
+    const finish = (error?: unknown) => {
+      if (isAnswered) return;
+      isAnswered = true;
       if (error !== undefined) return next(error);
       void parseBody(request, response, next, options);
+    };
+    // The body parser would report the limit only after it has read the body to its end, which may never come.
+    let bytes = 0;
+    request.on('data', (chunk: Buffer) => {
+      bytes += chunk.length;
+      if (bytes > limit) finish(tooLarge(limit));
     });
+    readBytes(request, response, finish);
   };
+}
+
+function tooLarge(limitBytes: number): Problem {
+  return problem('PAYLOAD_TOO_LARGE', `The body is larger than ${limitBytes} bytes.`);
 }
 
 async function parseBody(request: Request, _response: Response, next: NextFunction, options: BodyOptions) {

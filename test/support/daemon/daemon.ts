@@ -3,7 +3,7 @@ import { afterAll, beforeAll, onTestFinished } from 'vitest';
 import { Daemon } from '../../../server/daemon/daemon.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
-import { createLogger } from '../../../server/kernel/logger.ts';
+import { createLogger, type Logger } from '../../../server/kernel/logger.ts';
 import type { JobDefinition } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { ThreadPool } from '../../../server/worker/threads/thread-pool.ts';
@@ -30,6 +30,7 @@ export interface StartDaemon {
   handlers?: readonly JobDefinition[];
   /** Where the built dashboard lies. */
   dashboardDir?: string;
+  logger?: Logger;
 }
 
 export async function startDaemon(context: DatabaseContext, given: StartDaemon = {}): Promise<Daemon> {
@@ -52,7 +53,7 @@ export function useDaemon(context: DatabaseContext, given: StartDaemon = {}): { 
 
 function createDaemon(context: DatabaseContext, given: StartDaemon): Daemon {
   const config = loadConfig({ ...fastSettings, ...given.env });
-  const logger = createLogger(config.logLevel);
+  const logger = given.logger ?? createLogger(config.logLevel);
   return new Daemon({
     config,
     databaseUrl: context.url,

@@ -1,0 +1,227 @@
+// Every route with every kind of caller. The routes, and who may call them, come from the daemon itself; the callers of
+// another tenant use ids of a tenant that has one of everything, and must neither read nor change it.
+import { Agent, fetch } from 'undici';
+import { afterAll, beforeAll, describe, expect, it } from 'vitest';
+import { scopes } from '../../../server/tenants/api-keys/key.ts';
+import { createApiKey, revokeApiKey } from '../../../server/tenants/api-keys/key-store.ts';
+import { suspendTenant } from '../../../server/tenants/tenant-store.ts';
+import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { type FilledTenant, fillTenant } from '../../support/http/one-of-everything.ts';
+import { type Body, fillPath, type Operation, operationsOf, readDocument } from '../../support/http/operations.ts';
+import { addTenant, useTenant } from '../../support/postgres/database.ts';
+
+const context = useTenant();
+const running = useDaemon(context);
+const adminKey = fastSettings.ADMIN_API_KEY as string;
+let operations: Operation[];
+let victim: FilledTenant;
+let neighbourId: string;
+let suspendedId: string;
+
+// Failed requests are limited per address: each group of strangers comes from one of its own, where the system has more
+// than one address of its own.
+const canBind = process.platform === 'linux';
+const agents: Agent[] = [];
+function agentFrom(address: string): Agent {
+  const agent = new Agent(canBind ? { localAddress: address } : {});
+  agents.push(agent);
+  return agent;
+}
+const usual = agentFrom('127.0.0.1');
+
+beforeAll(async () => {
+  const { url } = running.daemon;
+  operations = operationsOf(await readDocument(url));
+  victim = await fillTenant({ db: context.db, url, adminKey }, context.tenant);
+  neighbourId = (await addTenant(context.db, 'neighbour')).tenant.id;
+  suspendedId = (await addTenant(context.db, 'suspended')).tenant.id;
+  await suspendTenant(context.db, 'suspended');
+  // The daemon learns of both before any of their keys is used.
+  await eventually(async () => {
+    const answer = await fetch(`${url}/api/admin/tenants/suspended`, {
+      headers: { authorization: `Bearer ${adminKey}` },
+    });
+    expect(((await answer.json()) as { tenant: { status: string } }).tenant.status).toBe('SUSPENDED');
+  });
+});
+afterAll(() => Promise.all(agents.map((agent) => agent.close())));
+
+const keyOf = async (tenantId: string, only: readonly (typeof scopes)[number][], expiresAt?: string) =>
+  createApiKey(context.db, { tenantId, name: 'matrix', scopes: only, expiresAt });
+
+interface Outcome {
+  status: number;
+  code: string | undefined;
+  text: string;
+}
+
+/** With ids of the victim in path, query and body. */
+async function send(operation: Operation, key: string | undefined, agent = usual): Promise<Outcome> {
+  const { url } = running.daemon;
+  const idOf = (name: string) => victim.idIn(operation.path, name);
+  const query = new URLSearchParams();
+  for (const { name, in: place } of operation.parameters) {
+    if (place === 'query' && /^(job_id|target_id)$/.test(name)) query.set(name, idOf(name));
+    if (name === 'snapshot') query.set(name, 'true');
+    if (name === 'include') query.set(name, 'payload,result');
+    if (name === 'limit') query.set(name, '50');
+  }
+  const body: Body | undefined = operation.body && { ...operation.body.example };
+  for (const name of ['job_id', 'lease_id']) if (body?.[name] !== undefined) body[name] = idOf(name);
+  if (operation.id === 'createAdminTenant') Object.assign(body ?? {}, { slug: victim.tenant.slug });
+  const response = await fetch(`${url}${fillPath(operation.path, idOf)}${query.size > 0 ? `?${query}` : ''}`, {
+    method: operation.method,
+    headers: {
+      origin: url,
+      ...(key !== undefined && { authorization: `Bearer ${key}` }),
+      ...(body && { 'content-type': 'application/json' }),
+    },
+    ...(body && { body: JSON.stringify(body) }),
+    dispatcher: agent,
+  });
+  const isStream = response.headers.get('content-type')?.startsWith('text/event-stream');
+  const text = isStream ? await firstChunk(response.body as ReadableStream<Uint8Array>) : await response.text();
+  const code = response.headers.get('content-type')?.includes('problem') ? JSON.parse(text).code : undefined;
+  return { status: response.status, code, text };
+}
+
+/** The snapshot comes first, then events for as long as the reader stays. */
+async function firstChunk(stream: ReadableStream<Uint8Array>): Promise<string> {
+  const reader = stream.getReader();
+  const { value } = await reader.read();
+  await reader.cancel();
+  return Buffer.from(value ?? []).toString();
+}
+
+/** Every operation that requires a key, with its outcome, in the form in which a difference is easy to read. */
+async function outcomes(key: string | undefined, expected: (operation: Operation) => string, agent = usual) {
+  const seen: string[] = [];
+  const wanted: string[] = [];
+  for (const operation of operations.filter(({ access }) => access !== 'public')) {
+    const outcome = await send(operation, key, agent);
+    expect(outcome.text, operation.id).not.toContain(victim.marker);
+    const want = expected(operation);
+    const isPassed = ![401, 403, 429].includes(outcome.status) && outcome.status < 500;
+    const got = want === 'passed' && isPassed ? 'passed' : `${outcome.status} ${outcome.code}`;
+    seen.push(`${operation.id}: ${got}`);
+    wanted.push(`${operation.id}: ${want}`);
+  }
+  expect(seen).toEqual(wanted);
+}
+
+/** What a request could change of the victim. */
+async function victimRows(): Promise<unknown> {
+  const tables = ['jobs', 'targets', 'schedules', 'leases', 'operations'];
+  const digests = tables.map(
+    (table) =>
+      `(select md5(coalesce(string_agg(t::text, ',' order by t::text), '')) from "${victim.tenant.schemaName}".${table} as t) as ${table}`,
+  );
+  return context.db.query(
+    `select ${digests.join(', ')},
+            (select string_agg(k.id || k.name || coalesce(k.revoked_at::text, ''), ',' order by k.id)
+               from leasehold.api_keys as k where k.tenant_id = $1) as keys,
+            (select t.settings::text || t.status from leasehold.tenants as t where t.id = $1) as tenant`,
+    [victim.tenant.id],
+  );
+}
+
+describe('a caller without a valid key', () => {
+  const refused = () => (canBind ? '401 UNAUTHORIZED' : 'refused');
+
+  it.each([
+    ['no key', '127.0.0.2', async () => undefined],
+    ['a text that is no key', '127.0.0.3', async () => "lh_' or 1=1 --"],
+    [
+      'a revoked key',
+      '127.0.0.4',
+      async () => {
+        const key = await keyOf(victim.tenant.id, scopes);
+        await revokeApiKey(context.db, victim.tenant.id, key.id);
+        return key.text;
+      },
+    ],
+    ['an expired key', '127.0.0.5', async () => (await keyOf(victim.tenant.id, scopes, '2001-01-01T00:00:00Z')).text],
+  ])('%s is refused by every route', async (_name, address, keyText) => {
+    const key = await keyText();
+    const agent = agentFrom(address);
+    if (canBind) return outcomes(key, refused, agent);
+    // One address for all: beyond its limit a stranger gets 429 instead.
+    for (const operation of operations.filter(({ access }) => access !== 'public')) {
+      expect([401, 429], operation.id).toContain((await send(operation, key, agent)).status);
+    }
+  });
+});
+
+describe('a caller of another tenant', () => {
+  it.each(scopes)('with the scope %s passes where it is enough, and reaches nothing of the victim', async (scope) => {
+    const before = await victimRows();
+    const { text } = await keyOf(neighbourId, [scope]);
+    await outcomes(text, ({ access }) =>
+      typeof access !== 'string' && access.includes(scope) ? 'passed' : '403 FORBIDDEN',
+    );
+    expect(await victimRows()).toEqual(before);
+  });
+
+  it('gets 404 for everything that a path names, unless it names something of its own', async () => {
+    const { text } = await keyOf(neighbourId, scopes);
+    const named = operations.filter(({ access, path }) => typeof access !== 'string' && /\{(?!target_id)/.test(path));
+    expect(named.length).toBeGreaterThan(35);
+    for (const operation of named) {
+      const { status, text: answer } = await send(operation, text);
+      // A list: an unknown job has none.
+      if (operation.id === 'listJobDeliveries') expect(JSON.parse(answer)).toEqual({ deliveries: [] });
+      else expect([operation.id, status]).toEqual([operation.id, 404]);
+    }
+  });
+
+  it('would read the victim if it had its key: the ids are right', async () => {
+    const { text } = await keyOf(victim.tenant.id, scopes);
+    for (const operation of operations) {
+      if (operation.method !== 'GET' || typeof operation.access === 'string' || !operation.path.includes('{')) continue;
+      const { status, text: answer } = await send(operation, text);
+      expect([operation.id, status]).toEqual([operation.id, 200]);
+      if (/^get(Job|Target|TargetJob|Schedule|Operation|SchedulerJob)$/.test(operation.id))
+        expect(answer).toContain(victim.marker);
+    }
+  });
+});
+
+describe('a suspended tenant', () => {
+  it('may read, and finish what runs, but change nothing else', async () => {
+    const { text } = await keyOf(suspendedId, scopes);
+    expect(operations.filter(({ allowedWhileSuspended }) => allowedWhileSuspended).length).toBeGreaterThan(0);
+    await outcomes(text, ({ method, access, allowedWhileSuspended }) => {
+      if (access === 'operator') return '403 FORBIDDEN';
+      return method === 'GET' || allowedWhileSuspended ? 'passed' : '403 TENANT_SUSPENDED';
+    });
+  });
+});
+
+describe('an operator', () => {
+  it("is refused by every route of a tenant: it has no tenant's data", async () => {
+    const ofTenants = operations.filter(({ access }) => access !== 'public' && access !== 'operator');
+    expect(ofTenants.length).toBeGreaterThan(50);
+    for (const operation of ofTenants) {
+      const { status, code } = await send(operation, adminKey);
+      expect([operation.id, status, code]).toEqual([operation.id, 403, 'FORBIDDEN']);
+    }
+  });
+});
+
+describe('a public route', () => {
+  it('answers the same with and without a key, and shows no tenant', async () => {
+    const { text: key } = await keyOf(neighbourId, scopes);
+    const open = operations.filter(({ access }) => access === 'public');
+    // Everything else requires a key: a route that becomes public by mistake shows up here.
+    expect(open.map(({ id }) => id).sort()).toEqual(
+      ['getLivez', 'getMetrics', 'getOpenApi', 'getReadyz', 'getSession', 'signIn', 'signOut'].sort(),
+    );
+    for (const operation of open) {
+      const without = await send(operation, undefined);
+      const withKey = await send(operation, key);
+      expect([operation.id, withKey.status]).toEqual([operation.id, without.status]);
+      for (const { text } of [without, withKey]) expect(text, operation.id).not.toContain(victim.marker);
+    }
+  });
+});
