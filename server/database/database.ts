@@ -40,7 +40,7 @@ export interface TransactionOptions {
 }
 
 // Planning a pipelined statement takes as long as a dozen of its rows, so its plan is kept. It must fit a table of any
-// size: a plan made for a small table would read all of it.
+// size: a plan made for a small table would read all of it. Citus needs the values to choose the node.
 const keepPlansQuery = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
   set_config('enable_bitmapscan', 'off', true)`;
 
@@ -68,6 +68,11 @@ export class Database implements Queryable {
 
   get servers(): Servers {
     return this.#connections.servers;
+  }
+
+  /** True if the database is a Citus cluster: one tenant per statement, because each is on a node of its own. */
+  get sharded(): boolean {
+    return this.#connections.sharded;
   }
 
   /** The SQL state of the last write that failed because the server is out of space or read-only. */
@@ -122,7 +127,7 @@ export class Database implements Queryable {
         // Awaited: without BEGIN each of the others would be a transaction of its own.
         await Promise.all([
           client.query(this.#beginOf(client, {})),
-          this.#connections.statementsOf(client)?.direct ? client.query(keepPlansQuery) : undefined,
+          this.#keepsPlans(client) ? client.query(keepPlansQuery) : undefined,
         ]);
         let sent = false;
         const answers = send({
@@ -136,6 +141,10 @@ export class Database implements Queryable {
         return result;
       }),
     );
+  }
+
+  #keepsPlans(client: pg.PoolClient): boolean {
+    return this.#connections.statementsOf(client)?.direct === true && !this.sharded;
   }
 
   /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */

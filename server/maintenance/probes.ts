@@ -4,6 +4,7 @@
 import type { Queryable } from '../database/database.ts';
 import { isDataError, sqlState } from '../database/sql-errors.ts';
 import { hasLateEvents } from '../events/log/read-new-events.ts';
+import { currentSnapshot } from '../events/log/transaction-ids.ts';
 import { staleFollower } from '../jobs/retention/mark-stale.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
@@ -99,7 +100,7 @@ export function lastEventXid(schema: string): string {
  */
 export function hasReadAll(schema: string): string {
   const seen = `split_part(f.snapshot, '|', 1)::pg_snapshot`;
-  return `strpos(f.snapshot, '|') = 0 and pg_snapshot_xmax(${seen}) <= pg_snapshot_xmax(pg_current_snapshot())
+  return `strpos(f.snapshot, '|') = 0 and pg_snapshot_xmax(${seen}) <= pg_snapshot_xmax(${currentSnapshot(schema)})
     and coalesce(${lastEventXid(schema)} < pg_snapshot_xmax(${seen}), true) and not ${hasLateEvents(schema, seen)}`;
 }
 
@@ -112,5 +113,5 @@ export function retentionFollower(schema: string, columns = '1'): string {
 export function unreadByRetention(schema: string): string {
   const read = (part: number, type: string) =>
     `coalesce((${retentionFollower(schema, `nullif(split_part(snapshot, '|', ${part}), '')`)}), '0')::${type}`;
-  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')}) and xid < pg_snapshot_xmax(pg_current_snapshot())`;
+  return `(xid, seq) > (${read(3, 'xid8')}, ${read(4, 'bigint')}) and xid < pg_snapshot_xmax(${currentSnapshot(schema)})`;
 }

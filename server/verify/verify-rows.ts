@@ -5,6 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { withoutInvalidRows } from '../database/invalid-rows.ts';
 import { type Event, eventKey } from '../events/log/event.ts';
 import { hasRead, isVisible, type Position, parseSnapshot } from '../events/log/position.ts';
+import { currentSnapshot } from '../events/log/transaction-ids.ts';
 import { decodeJobHashes, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
 import type { Violations } from './violation.ts';
@@ -175,9 +176,7 @@ export async function findUnsealedEvents(
 
 /** Whether a transaction had ended when this one took its snapshot, on the node that has the tenant's tables. */
 async function readTransactions(tx: Queryable, schema: Schema): Promise<(xid: string) => boolean> {
-  const [row] = await tx.query<{ snapshot: string }>(
-    `select coalesce((select pg_current_snapshot() from ${schema}.followers limit 1), pg_current_snapshot())::text as snapshot`,
-  );
+  const [row] = await tx.query<{ snapshot: string }>(`select ${currentSnapshot(schema)}::text as snapshot`);
   const snapshot = parseSnapshot(row?.snapshot ?? '');
   if (!snapshot) throw new Error('the database returned no snapshot');
   return (xid) => isVisible(BigInt(xid), snapshot);

@@ -2,6 +2,7 @@
 // lock has expired and another daemon has claimed the delivery, this outcome is discarded.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { currentTransaction } from '../events/log/transaction-ids.ts';
 import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
 import type { SendResult } from './sender.ts';
@@ -206,8 +207,8 @@ async function finishUndelivered(
 
 // A job that retention has deleted meanwhile gets no event.
 function insertDeliveryEvent(schema: Schema, type: string): string {
-  return `insert into ${schema}.events (type, job_id, target_id, attempt, actor, data)
-       select '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
+  return `insert into ${schema}.events (xid, type, job_id, target_id, attempt, actor, data)
+       select ${currentTransaction(schema)}, '${type}', j.id, j.target_id, j.attempt, $5, $6::jsonb from done join ${schema}.jobs j on j.id = done.job_id`;
 }
 
 function eventData(delivery: ClaimedDelivery, more: object): object {

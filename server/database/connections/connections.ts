@@ -22,6 +22,8 @@ export class Connections {
   readonly servers: Servers;
   readonly #limits: SessionLimits;
   readonly #availability: Availability;
+  /** The database is a Citus cluster. Known with the first connection. */
+  sharded = false;
   #clock: { serverTimeMs: number; readAt: number } | undefined;
   readonly #statements = new WeakMap<pg.PoolClient, Statements>();
   readonly #generations = new WeakMap<pg.PoolClient, number>();
@@ -89,7 +91,8 @@ export class Connections {
     client.on('error', () => {});
     // Before the first await: a server chosen later is another one.
     this.#generations.set(client, this.servers.generation);
-    const { direct, ...clock } = await openSession(client, this.#limits);
+    const { direct, sharded, ...clock } = await openSession(client, this.#limits);
+    this.sharded = sharded;
     this.#statements.set(client, new Statements(client, direct));
     this.#clock = clock;
     this.#availability.connected();

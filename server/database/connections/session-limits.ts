@@ -15,6 +15,8 @@ export interface SessionLimits {
 export interface SessionFacts {
   /** The server process that answers is the one that was connected to: no pooler is in between. */
   direct: boolean;
+  /** The database is a Citus cluster: each tenant's tables are on one of its nodes. */
+  sharded: boolean;
   /** The database's clock at `readAt`, in milliseconds since 1970. */
   serverTimeMs: number;
   /** Monotonic time, halfway between question and answer. */
@@ -44,8 +46,9 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
     ...keepalive,
   };
   const sentAt = performance.now();
-  const { rows } = await client.query<{ direct: boolean; now_ms: number }>(
-    `select pid = $1 as direct, extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
+  const { rows } = await client.query<{ direct: boolean; sharded: boolean; now_ms: number }>(
+    `select pid = $1 as direct, exists (select 1 from pg_extension where extname = 'citus') as sharded,
+            extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
             case when pid = $1 then (select count(set_config(name, value, false)) from unnest($2::text[], $3::text[]) as s(name, value)) end,
             case when pid = $1 and version() ~* 'linux' then set_config('tcp_user_timeout', $4, false) end
        from (select pg_backend_pid() as pid) as p`,
@@ -55,6 +58,7 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
   const [row] = rows;
   return {
     direct: row?.direct === true,
+    sharded: row?.sharded === true,
     serverTimeMs: row?.now_ms ?? Date.now(),
     readAt: (sentAt + answeredAt) / 2,
   };

@@ -4,7 +4,13 @@ import type { Logger } from '../../kernel/logger.ts';
 import type { Database, Queryable } from '../database.ts';
 import { controlSchema, quoteSchema, type Schema } from '../identifiers.ts';
 import { sqlState } from '../sql-errors.ts';
-import { type Migration, migrationsDirectory, readMigrations, statementsFor } from './migration-files.ts';
+import {
+  isRefusedByCitus,
+  type Migration,
+  migrationsDirectory,
+  readMigrations,
+  statementsFor,
+} from './migration-files.ts';
 
 export class MigrationError extends Error {
   override name = 'MigrationError';
@@ -106,7 +112,9 @@ async function applyOne(db: Database, schema: Schema, files: Migration[], file: 
     const journal = await readJournal(tx, schema);
     if (!pendingOf(schema, files, journal).includes(file)) return false;
     if (journal === undefined) await createSchema(tx, schema);
-    for (const statement of statementsFor(file, schema)) await runStatement(tx, file, statement);
+    for (const statement of statementsFor(file, schema)) {
+      if (!(db.sharded && isRefusedByCitus(statement))) await runStatement(tx, file, statement);
+    }
     await tx.query(`insert into ${schema}.migrations (name, hash) values ($1, $2)`, [file.name, file.hash]);
     return true;
   }, whole);

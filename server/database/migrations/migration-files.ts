@@ -45,6 +45,15 @@ export function statementsFor(migration: Migration, schema: Schema): string[] {
     .filter((statement) => statement !== '' && !/^CREATE SCHEMA "[^"]+";?$/i.test(statement));
 }
 
+/**
+ * Statements that Citus refuses and that change only how values are stored: a cluster does without them. A file that was
+ * applied somewhere cannot be edited.
+ */
+export function isRefusedByCitus(statement: string): boolean {
+  const text = statement.replace(/^--.*\n/gm, '').trim();
+  return /^ALTER TABLE \S+ ALTER COLUMN \S+ SET STORAGE \w+;?$/i.test(text);
+}
+
 function replacePlaceholder(migration: Migration, schema: Schema): string {
   const parts = migration.sql.split(quoteSchema(placeholder));
   // An unquoted placeholder would be left in place and touch a schema that is not this tenant's.

@@ -3,11 +3,14 @@ import { sql } from 'drizzle-orm';
 import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bigintText, bytea, tenantTemplate, xid8 } from './columns.ts';
 
-/** Append-only. (xid, seq) only grows: with a snapshot a reader knows which events it has not seen. */
+/**
+ * Append-only. (xid, seq) only grows: with a snapshot a reader knows which events it has not seen. `xid` is the id of the
+ * transaction, with the epoch of the log in its upper bits; the default is for writers that do not set it.
+ */
 export const events = tenantTemplate.table(
   'events',
   {
-    xid: xid8('xid').notNull().default(sql`pg_current_xact_id()`),
+    xid: xid8('xid').notNull().default(sql`"tenant_template".log_transaction_id()`),
     seq: bigintText('seq').notNull().generatedAlwaysAsIdentity(),
     at: at('at').notNull().defaultNow(),
     type: text('type').notNull(),
@@ -27,6 +30,15 @@ export const events = tenantTemplate.table(
     index('events_job_id_seq').on(t.jobId, t.seq).where(sql`job_id is not null`),
   ],
 );
+
+/** On which table of which server the log was in each epoch: a row that was copied has other system columns. */
+export const logEpochs = tenantTemplate.table('log_epochs', {
+  epoch: integer('epoch').primaryKey(),
+  /** `tableoid` and `xmin` of this row. */
+  relation: bigintText('relation').notNull(),
+  writtenBy: xid8('written_by').notNull(),
+  beganAt: at('began_at').notNull().defaultNow(),
+});
 
 /** Durable cursors of the followers of the event log: webhooks, seals, statistics. */
 export const followers = tenantTemplate.table('followers', {

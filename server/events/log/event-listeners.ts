@@ -1,24 +1,25 @@
 // Listeners of a program that embeds the daemon. They get the events of all tenants, from the log, from about the time of
 // their registration until the daemon stops: those of other daemons too, each once, in the order of their job and target.
-import type { Queryable } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './event-listener.ts';
-import type { Position } from './position.ts';
+import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
+import { currentSnapshot, presentEpoch, toLogXid } from './transaction-ids.ts';
 
 const anyType = '*';
 const pageSize = 500;
 
 export class EventListeners {
-  readonly #db: Queryable;
+  readonly #db: Pick<Database, 'query' | 'sharded'>;
   readonly #logger: Logger;
   readonly #listeners = new Map<string, Set<EventListener>>();
   readonly #positions = new Map<Schema, Position>();
   #start: Promise<string> | undefined;
 
-  constructor(db: Queryable, logger: Logger) {
+  constructor(db: Pick<Database, 'query' | 'sharded'>, logger: Logger) {
     this.#db = db;
     this.#logger = logger;
   }
@@ -41,7 +42,7 @@ export class EventListeners {
   /** Delivers what is new of one tenant; true if there is more. */
   async deliver({ slug, schema }: { slug: string; schema: Schema }): Promise<boolean> {
     if (!this.isUsed) return false;
-    const position = this.#positions.get(schema) ?? { seen: await this.#startPosition() };
+    const position = this.#positions.get(schema) ?? (await this.#startOf(schema));
     const types = this.#listeners.has(anyType) ? undefined : [...this.#listeners.keys()];
     const read = await readNewEvents(this.#db, schema, position, { limit: pageSize, types });
     this.#positions.set(schema, read.position);
@@ -56,7 +57,21 @@ export class EventListeners {
     this.#start.catch(() => {});
   }
 
-  async #startPosition(): Promise<string> {
+  /** The snapshot of the registration, with the ids of this tenant's log. */
+  async #startOf(schema: Schema): Promise<Position> {
+    const start = parseSnapshot(await this.#startSnapshot());
+    const [row] = await this.#db.query<{ epoch: number; now: string }>(
+      `select (${presentEpoch(schema)}) as epoch, ${currentSnapshot(schema)}::text as now`,
+    );
+    if (start === undefined || row === undefined) throw new Error('there is no snapshot');
+    // The registration knows nothing of the transactions of the tenant's node.
+    if (this.#db.sharded || row.epoch === 0) return { seen: this.#db.sharded ? row.now : formatSnapshot(start) };
+    const shift = (xid: bigint) => BigInt(toLogXid(String(xid), row.epoch));
+    const { xmin, xmax, xip } = start;
+    return { seen: formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) }) };
+  }
+
+  async #startSnapshot(): Promise<string> {
     try {
       this.#start ??= this.#readSnapshot();
       return await this.#start;

@@ -9,6 +9,7 @@ import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
 import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
 import { isolateFailingEvent, recordSetAside, type SetAside } from './set-aside.ts';
+import { currentSnapshot, isEpochUnregistered, registerEpoch } from './transaction-ids.ts';
 
 export interface FollowResult {
   handled: number;
@@ -65,14 +66,16 @@ interface LockedFollower {
  * that only one of them commits.
  */
 async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {
-  const [row] = await tx.query<{ snapshot: string; state: object; locked: boolean }>(
-    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as locked
+  const [row] = await tx.query<{ snapshot: string; state: object; locked: boolean; unregistered: boolean | null }>(
+    `select snapshot, state, pg_try_advisory_xact_lock(hashtextextended($2, 0)) as locked,
+            ${isEpochUnregistered(schema)} as unregistered
        from ${schema}.followers
       where name = $1`,
     [name, `follower ${schema} ${name}`],
   );
   if (!row) return 'unknown';
   if (!row.locked) return 'busy';
+  if (row.unregistered) await registerEpoch(tx, schema);
   const position = parsePosition(row.snapshot);
   if (!position) throw new Error(`follower ${name} of ${schema} has an invalid position`);
   return { stored: row.snapshot, position, state: row.state };
@@ -86,7 +89,7 @@ async function createFollower(
 ): Promise<void> {
   await tx.query(
     `insert into ${schema}.followers (name, snapshot)
-     select $1, case when $2 then $3 else pg_current_snapshot()::text end
+     select $1, case when $2 then $3 else ${currentSnapshot(schema)}::text end
      on conflict (name) do nothing`,
     [name, startAt === 'beginning', formatPosition(beginning)],
   );

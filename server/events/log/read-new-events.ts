@@ -4,6 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { bySeq, type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 import type { Position } from './position.ts';
+import { currentSnapshot } from './transaction-ids.ts';
 
 export interface ReadOptions {
   limit: number;
@@ -80,7 +81,7 @@ export function nextPosition(from: Position, until: string, last?: { xid: string
 
 /**
  * `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few probes and one range of the
- * primary key, whatever the age of the oldest open transaction. All of it, pg_current_snapshot() too,
+ * primary key, whatever the age of the oldest open transaction. All of it, the current snapshot too,
  * in one statement, which has one snapshot.
  */
 export function readStatement(schema: Schema): string {
@@ -93,7 +94,8 @@ export function readStatement(schema: Schema): string {
   const cursor = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
   const columns = eventColumns.replace(/\w+/g, 'e.$&');
   return `with bounds as materialized (
-      select coalesce($2::pg_snapshot, pg_current_snapshot()) as until, pg_current_snapshot() as present),
+      select coalesce($2::pg_snapshot, now.present) as until, now.present
+        from (select ${currentSnapshot(schema)} as present) as now),
     late as (
       select ${columns} from ${schema}.events e
         where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid, e.seq) > ($3::xid8, $4::bigint)

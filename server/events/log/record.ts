@@ -2,6 +2,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { currentTransaction } from './transaction-ids.ts';
 
 export interface NewEvent {
   type: string;
@@ -28,22 +29,23 @@ export interface EventSelect {
   data?: string;
 }
 
-const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
+const columns = 'xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
 
 /** `insert into … select`, for a CTE beside the change. The events of each select are numbered after those before it. */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
   return `insert into ${schema}.events (${columns})
-    ${events.map(selectEvents).join('\n    union all\n    ')}`;
+    ${events.map((select) => selectEvents(schema, select)).join('\n    union all\n    ')}`;
 }
 
-function selectEvents(e: EventSelect): string {
-  return `select ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
+function selectEvents(schema: Schema, e: EventSelect): string {
+  return `select ${currentTransaction(schema)}, ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
       from ${e.source}`;
 }
 
 const insertEvent = statement(`
   insert into ${tenant}.events (${columns})
-  values (:type, :jobId, :targetId, :fromStatus, :toStatus, :attempt, :leaseId, :actor, :data)`);
+  select ${currentTransaction(tenant)}, :type::text, :jobId::uuid, :targetId::text, :fromStatus::text, :toStatus::text,
+         :attempt::integer, :leaseId::uuid, :actor::text, :data::jsonb`);
 
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {
   await insertEvent.query(tx, schema, {

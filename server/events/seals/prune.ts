@@ -3,6 +3,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { runFollowerStep } from '../log/follower.ts';
+import { currentSnapshot } from '../log/transaction-ids.ts';
 import { appendSeal, type ChainEnd, microseconds, recordFormerPrunes, sealsFollower } from './seal-chain.ts';
 
 export interface Pruned {
@@ -77,7 +78,7 @@ async function readOldest(
          from ${schema}.event_seals where pruned_at is null and kind = 'events' order by number limit $2),
      counted as (
        select *, sum(cardinality(event_keys)) over (order by number) - cardinality(event_keys) as before from oldest)
-     select number, event_keys, due, pg_snapshot_xmax(pg_current_snapshot())::text as next, ${microseconds('now()')} as now
+     select number, event_keys, due, pg_snapshot_xmax(${currentSnapshot(schema)})::text as next, ${microseconds('now()')} as now
        from counted where before < $3 order by number`,
     [olderThanSeconds, blocksPerStep, eventsPerStep],
   );

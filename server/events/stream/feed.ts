@@ -7,6 +7,7 @@ import { Interval } from '../../kernel/service.ts';
 import { bySeq, type Event } from '../log/event.ts';
 import { parseSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
+import { currentSnapshot } from '../log/transaction-ids.ts';
 import { pingFrame, resetFrame, StreamBatch } from './frames.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 import type { StreamReader } from './stream-reader.ts';
@@ -144,7 +145,7 @@ export class Feed {
 
   /** Continues from now, without reading what was written before. */
   async #skipToNow(): Promise<void> {
-    const [row] = await this.#db.query<{ now: string }>('select pg_current_snapshot()::text as now');
+    const [row] = await this.#db.query<{ now: string }>(`select ${currentSnapshot(this.tenant.schema)}::text as now`);
     const text = row?.now ?? '';
     this.#seen = { text, snapshot: requireSnapshot(text) };
   }

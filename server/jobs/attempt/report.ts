@@ -3,6 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { currentTransaction } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 
 export interface Report {
@@ -31,8 +32,8 @@ const reportStatement = statement(`
        and p.status = 'running'
   ),
   recorded as (
-    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
+    insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    select ${currentTransaction(tenant)}, e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
       from saved s
      cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)
   )

@@ -10,6 +10,7 @@ import { isDataError } from '../../database/sql-errors.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
+import { presentEpoch, toLogXid } from '../../events/log/transaction-ids.ts';
 import { firstUuid } from '../../kernel/limits.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { isFinishedSql } from './delete-stale.ts';
@@ -114,6 +115,7 @@ interface Now {
 // Reads from the tenant's table: in a cluster its node has transaction ids of its own.
 const nowStatement = statement(`
   select now() as now,
+         (${presentEpoch(tenant)}) as epoch,
          pg_snapshot_xmax(pg_current_snapshot())::text as next,
          coalesce(
            (select x
@@ -130,9 +132,10 @@ const nowStatement = statement(`
    where name = :follower`);
 
 async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
-  const [now] = await nowStatement.query<Now>(tx, schema, { follower: staleFollower });
+  const [now] = await nowStatement.query<Now & { epoch: number }>(tx, schema, { follower: staleFollower });
   if (!now) throw new Error(`${schema} has no follower ${staleFollower}`);
-  return now;
+  const { epoch, first_in_progress, next } = now;
+  return { ...now, first_in_progress: toLogXid(first_in_progress, epoch), next: toLogXid(next, epoch) };
 }
 
 interface EndRow {
