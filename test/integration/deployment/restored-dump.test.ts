@@ -1,0 +1,75 @@
+// A dump restored on a fresh server, whose transaction ids begin again: the log begins an epoch there, and no reader of
+// it misses an event or reads one twice.
+import { expect, test } from 'vitest';
+import { readCounts } from '../../../server/stats/read-counts.ts';
+import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
+import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { useReceiver } from '../../support/http/receiver.ts';
+import { EventReader } from '../../support/http/sse.ts';
+import { addJob, addJobs } from '../../support/jobs.ts';
+import { copyDatabase } from '../../support/postgres/copy-database.ts';
+import { type TenantContext, useTenant } from '../../support/postgres/database.ts';
+import { startPrivateServer } from '../../support/postgres/private-server.ts';
+
+const context = useTenant();
+const receiver = useReceiver();
+
+test('after a dump was restored on a fresh server, stream, statistics, webhooks and seals continue exactly', {
+  timeout: 120_000,
+}, async () => {
+  const { db, schema, tenant } = context;
+  // More transactions than a fresh server has had.
+  await db.query('do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$');
+  const { text: key } = await createApiKey(db, { tenantId: tenant.id, name: 'test', scopes: ['read'] });
+  const webhookUrl = `${receiver.url}/done`;
+  const before = await startDaemon(context, { env: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
+  const stream = (url: string, lastEventId?: string) =>
+    EventReader.open(`${url}/api/events/stream`, { key, lastEventId });
+  const first = await (await stream(before.url)).ready();
+  await addJobs(context, Array(20).fill({ webhookUrl, targetId: 'lane' }));
+  await first.until((reader) => completed(reader) === 20);
+  await eventually(async () => expect(await readCounts(db, schema)).toMatchObject({ SUCCESS: 20 }));
+  await before.stop(0);
+  // Not yet counted, sealed, delivered or streamed when the dump is made.
+  await addJobs(context, Array(10).fill({ webhookUrl, targetId: 'lane' }));
+  const { xid: oldXid } = await lastEvent(context);
+
+  const server = await startPrivateServer();
+  await copyDatabase(db, server.db, [tenant.schemaName]);
+  const restored = { ...server, tenant, schema };
+  await addJob(restored, { webhookUrl });
+  // The same id of a transaction would be smaller: the upper bits are the epoch.
+  const { xid } = await lastEvent(restored);
+  expect([BigInt(xid) >> 48n, BigInt.asUintN(48, BigInt(xid)) < BigInt(oldXid)]).toEqual([1n, true]);
+
+  const after = await startDaemon(restored, { env: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
+  const second = await stream(after.url, first.lastId);
+  await second.until((reader) => completed(reader) >= 11);
+  await addJobs(restored, Array(9).fill({ webhookUrl, targetId: 'lane' }));
+  await second.until((reader) => completed(reader) === 20);
+  await eventually(async () => {
+    expect(await readCounts(server.db, schema)).toMatchObject({ SUCCESS: 40, QUEUED: 0, RUNNING: 0 });
+    expect(receiver.received.length).toBe(40);
+    const written = await server.db.query<{ seq: string }>(`select seq from ${schema}.events where job_id is not null`);
+    const streamed = [...first.events, ...second.events].flatMap((message) => message.data.id ?? []);
+    expect(streamed.sort()).toEqual(written.map(({ seq }) => seq).sort());
+  });
+  await after.stop(0);
+  const { violations } = await verifyTenant(server.db, schema);
+  expect(violations).toEqual([]);
+  expect(await server.db.query(`select epoch from ${schema}.log_epochs order by epoch`)).toEqual([
+    { epoch: 0 },
+    { epoch: 1 },
+  ]);
+});
+
+function completed(reader: EventReader): number {
+  return reader.events.filter((message) => message.event === 'job:completed').length;
+}
+
+async function lastEvent({ db, schema }: Pick<TenantContext, 'db' | 'schema'>): Promise<{ xid: string }> {
+  const [row] = await db.query<{ xid: string }>(`select xid::text from ${schema}.events order by seq desc limit 1`);
+  return row as { xid: string };
+}
