@@ -1,15 +1,18 @@
 // Everything of one run: a database server (and a standby), two tenants, daemons behind proxies, readers of streams, and
 // the logs that the checker reads.
-import { existsSync } from 'node:fs';
+import { writeFileSync } from 'node:fs';
 import { mkdir, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import { onTestFinished } from 'vitest';
 import type { Schema } from '../../server/database/identifiers.ts';
+import type { NewJob } from '../../server/jobs/enqueue/enqueue.ts';
 import { scopes } from '../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../server/tenants/api-keys/key-store.ts';
 import type { Tenant } from '../../server/tenants/tenant.ts';
 import { eventually } from '../support/eventually.ts';
+import { addJobs } from '../support/jobs.ts';
+import type { Effect } from '../support/model/effects.ts';
 import { addTenant, type TenantContext } from '../support/postgres/database.ts';
 import type { PrivateServer } from '../support/postgres/private-server.ts';
 import type { Standby } from '../support/postgres/standby.ts';
@@ -44,10 +47,11 @@ export interface JobRequest {
   payload?: object;
   maxAttempts?: number;
   key?: string;
+  webhookUrl?: string;
 }
 
 /** Short leases, so that a run sees many of them end. */
-export const faultSettings = { LEASE_SECONDS: '4', SHUTDOWN_GRACE_PERIOD_SECONDS: '2' };
+const faultSettings = { LEASE_SECONDS: '4', SHUTDOWN_GRACE_PERIOD_SECONDS: '2' };
 
 export class World {
   readonly context: TenantContext;
@@ -58,11 +62,11 @@ export class World {
   readonly tenants: TestTenant[] = [];
   readonly daemons: TestDaemon[] = [];
   readonly #ports: number[];
-  /** The last change of this run's world, for logs of what broke. */
   #isPromoted = false;
 
   private constructor(options: WorldOptions, directory: string) {
-    this.context = options.context;
+    // A context may be given to the next test of its file, with another tenant.
+    this.context = { ...options.context };
     this.server = options.server;
     this.standby = options.standby;
     this.#ports = options.ports ?? [Number(new URL(options.context.url).port)];
@@ -121,7 +125,7 @@ export class World {
   }
 
   async enqueue(job: JobRequest, { tenant = this.first, daemon = this.anyDaemon() } = {}): Promise<Operation> {
-    const { type = 'work', target, payload = {}, maxAttempts = 1, key } = job;
+    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl } = job;
     const operation = await operate(this.log, {
       name: 'enqueue',
       daemon,
@@ -129,12 +133,44 @@ export class World {
       apiKey: tenant.apiKey,
       method: 'POST',
       path: target === undefined ? '/api/jobs' : `/api/targets/${target}/jobs`,
-      body: { type, payload, max_attempts: maxAttempts, ...(key !== undefined && { client_request_id: key }) },
+      body: {
+        type,
+        payload,
+        max_attempts: maxAttempts,
+        ...(key !== undefined && { client_request_id: key }),
+        ...(webhookUrl !== undefined && { webhook_url: webhookUrl }),
+      },
       ...(target !== undefined && { target }),
       ...(key !== undefined && { key }),
     });
     if (operation.outcome === 'ok' && operation.job !== undefined) tenant.acknowledged.push(operation.job);
     return operation;
+  }
+
+  /** Enqueues all of them in one transaction, without a daemon. */
+  async addJobs(jobs: Partial<NewJob>[]): Promise<string[]> {
+    const { schema, tenant, acknowledged } = this.first;
+    const added = await addJobs({ db: this.context.db, schema }, jobs);
+    for (const { id } of added) {
+      const at = machineMs();
+      const times = { startedAt: at, endedAt: at };
+      const operation: Operation = {
+        name: 'enqueue',
+        tenant: tenant.slug,
+        daemon: '',
+        ...times,
+        outcome: 'ok',
+        job: id,
+      };
+      this.log.append('operations.jsonl', operation);
+      acknowledged.push(id);
+    }
+    return added.map(({ id }) => id);
+  }
+
+  /** What handlers have logged so far. */
+  effects(kind: Effect['kind']): Effect[] {
+    return this.log.read<Effect>('effects.jsonl').filter((effect) => effect.kind === kind);
   }
 
   act(
@@ -165,13 +201,10 @@ export class World {
     return new Promise((resolve) => setTimeout(resolve, ms));
   }
 
-  /** A file for which handlers wait. */
-  gate(name: string): string {
-    return join(this.log.directory, 'gates', name);
-  }
-
-  isOpen(gate: string): boolean {
-    return existsSync(gate);
+  /** A file for which handlers wait, as `until` of their payload. */
+  gate(name: string): { until: string; open(): void } {
+    const until = join(this.log.directory, 'gates', name);
+    return { until, open: () => writeFileSync(until, '') };
   }
 
   /** The old primary is gone, the standby accepts writes. Once in a run. */

@@ -1,4 +1,5 @@
 // Attempts are counted for what a handler began, or for a process that died (I6): not for a claim that no handler saw.
+// And no handler begins under a lease that is over (I4).
 import type { Effect } from '../../support/model/effects.ts';
 import type { DaemonRecord } from '../daemons.ts';
 import type { Logged } from '../run-log.ts';
@@ -11,8 +12,12 @@ export interface AttemptsInput {
   daemons: Logged<DaemonRecord>[];
 }
 
+export function checkAttempts(input: AttemptsInput): Violation[] {
+  return [...countedUnrun(input), ...begunTooLate(input)];
+}
+
 /** A job that failed because its lease ran out, and stayed so, must have begun under that lease. */
-export function* checkAttempts({ effects, events, daemons }: AttemptsInput): Generator<Violation> {
+function* countedUnrun({ effects, events, daemons }: AttemptsInput): Generator<Violation> {
   const begun = new Set(effects.filter(({ kind }) => kind === 'begin').map(({ job, lease }) => `${job}:${lease}`));
   const starts = new Map<string, Logged<EventRecord>>();
   for (const [index, event] of events.entries()) {
@@ -29,5 +34,23 @@ export function* checkAttempts({ effects, events, daemons }: AttemptsInput): Gen
     if (died) continue;
     const text = `job ${event.job_id} failed with LEASE_EXPIRED under ${event.lease_id} of ${owner}, which lives and never began it`;
     yield { invariant: 'I6', text, place: event.place };
+  }
+}
+
+/** The sweeper ends a lease long after its holder must have stopped trusting it: what begins later is not trusted. */
+function* begunTooLate({ effects, events, daemons }: AttemptsInput): Generator<Violation> {
+  const [clock] = daemons;
+  if (clock === undefined) return;
+  const toWallClock = clock.time - clock.at;
+  const ends = new Map<string, Logged<EventRecord>>();
+  for (const event of events) {
+    const isOver = event.type === 'job.lease_expired' || event.data?.error?.code === 'LEASE_EXPIRED';
+    if (event.from_status === 'RUNNING' && isOver) ends.set(`${event.job_id}:${event.lease_id}`, event);
+  }
+  for (const effect of effects) {
+    const end = ends.get(`${effect.job}:${effect.lease}`);
+    if (end === undefined || effect.kind !== 'begin' || effect.at + toWallClock <= end.time) continue;
+    const text = `job ${effect.job} began under lease ${effect.lease}, which was over (${end.place})`;
+    yield { invariant: 'I4', text, place: effect.place };
   }
 }
