@@ -9,6 +9,7 @@ import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
 import { laneRoutes } from '../http/resources/jobs/lanes.ts';
+import { questionRoutes } from '../http/resources/questions.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
@@ -79,6 +80,7 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     jobLogRoutes({ db }),
     attentionRoutes({ db }),
     laneRoutes({ db }),
+    questionRoutes({ db, wake }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
     statsRoutes({ db }),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),

@@ -29,6 +29,7 @@ export interface LeaseholdSettings {
   resumeDrainedJobs?: boolean | undefined;
   orphanAfterSeconds?: number | undefined;
   tokenLimit?: number | undefined;
+  questionTimeoutSeconds?: number | undefined;
   resultLimitBytes?: number | undefined;
   requestMemoryBytes?: number | undefined;
   handlerThreads?: number | undefined;

@@ -6,7 +6,7 @@ import type { Job } from '../jobs/model/job.ts';
 import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
 import { describeWaiting, type Waiting } from '../jobs/model/waiting.ts';
 import { laneReasons } from './lane-reasons.ts';
-import { jobAction, type Reason } from './reason.ts';
+import { jobAction, type Reason, type Release } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
 
 export interface Why {
@@ -103,8 +103,16 @@ function waiting(job: Job, waits: Waiting): Reason {
       waits.lane === 'released' ? ', and has left its lane' : ''
     }.`,
     since: job.heldSince,
-    release: { detail: `It wakes at ${waits.until}.`, at: waits.until, actions: [jobAction(job.id, 'cancel')] },
+    release: releaseOf(job, waits),
   };
+}
+
+function releaseOf(job: Job, { kind, until, question }: Waiting): Release {
+  const cancel = jobAction(job.id, 'cancel');
+  if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until, actions: [cancel] };
+  const answer = { action: 'answer', method: 'POST', path: `/api/questions/${question}/answer` } as const;
+  const detail = `A person answers the question. Without an answer the wait is over at ${until}: by default QUESTION_TIMEOUT_SECONDS after the question.`;
+  return { detail, at: until, actions: [answer, cancel] };
 }
 
 function scheduled(job: Job): Reason {

@@ -101,6 +101,12 @@ const settings = {
     Number.MAX_SAFE_INTEGER,
     'Tokens that one job may use; 0 means no limit. The tenant and the job may set their own.',
   ),
+  QUESTION_TIMEOUT_SECONDS: number(
+    604_800,
+    1,
+    maxSeconds,
+    'How long a question waits for an answer unless it says so itself. Then it fails with QUESTION_EXPIRED, or its default answer counts.',
+  ),
   RESULT_LIMIT_BYTES: integer(
     1_048_576,
     1024,

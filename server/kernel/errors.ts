@@ -13,6 +13,7 @@ const catalogue = {
   NOT_FOUND: { status: 404, title: 'Not found' },
   METHOD_NOT_ALLOWED: { status: 405, title: 'The method is not allowed here' },
   CONFLICT: { status: 409, title: 'The request conflicts with the present state' },
+  QUESTION_CLOSED: { status: 409, title: 'The question was answered, expired or canceled' },
   INVALID_TRANSITION: { status: 409, title: 'The job cannot do this in its present status' },
   LEASE_LOST: { status: 409, title: 'The lease is no longer held' },
   IDEMPOTENCY_CONFLICT: { status: 409, title: 'The idempotency key was used with another request' },

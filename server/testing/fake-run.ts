@@ -4,6 +4,10 @@ import { v7 as uuidv7 } from 'uuid';
 import type { ResultOf } from '../client/job-reference.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { Job } from '../jobs/model/job.ts';
+import { jobError } from '../jobs/model/job-errors.ts';
+import { checkAnswer } from '../jobs/questions/answer-schema.ts';
+import type { QuestionState } from '../jobs/questions/ask.ts';
+import type { AskedQuestion, GivenAnswer } from '../jobs/questions/question-request.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { invokeHere } from '../worker/attempt/context.ts';
@@ -116,6 +120,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
   const stop = (reason: StopReason) => controller.abort(reason);
   const { effects, remembered } = remember(
     {
+      answers: options.answers ?? {},
       tokenLimit: limit,
       resultLimitBytes: config.resultLimitBytes,
       onOverspent: (used) => stop({ kind: 'budgetSpent', used, limit }),
@@ -152,10 +157,29 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
 }
 
 interface Limits {
+  answers: NonNullable<TestOptions['answers']>;
   tokenLimit: number;
   resultLimitBytes: number;
   onOverspent(used: number): void;
   onTimeout(name: string, seconds: number): void;
+}
+
+/** The answer of the test, checked as one that a person gives. */
+function answerFor(name: string, question: AskedQuestion, answers: Limits['answers']): QuestionState {
+  const given = answers[name] ?? answers[question.title];
+  if (given === undefined) {
+    throw new Fatal(`the test has no answer to "${question.title}"; give one in answers["${name}"]`);
+  }
+  if (given === 'timeout' && question.on_timeout === 'fail') {
+    const message = `Nobody answered the question "${question.title}" in time.`;
+    return { status: 'failed', error: { ...jobError('QUESTION_EXPIRED', message), disposition: 'fatal' } };
+  }
+  const { action, ...answer } = given === 'timeout' ? flat(question.on_timeout as GivenAnswer) : given;
+  return { status: 'completed', result: checkAnswer(question, { answer, action: action as string | undefined }) };
+}
+
+function flat({ answer, action }: GivenAnswer): Record<string, unknown> {
+  return { ...answer, ...(action !== undefined && { action }) };
 }
 
 function remember(
@@ -172,6 +196,7 @@ function remember(
     checkpoint: undefined,
     leaseAsserts: 0,
     sleeps: [],
+    questions: [],
     steps: { ...given },
   };
   const effects: Effects = {
@@ -197,6 +222,11 @@ function remember(
         return { until: 'until' in end ? end.until : new Date(Date.now() + end.ms).toISOString(), leftMs: 0 };
       },
       suspend: async () => {},
+      async openQuestion({ name }, question) {
+        remembered.questions.push({ name, ...question });
+        return answerFor(name, question, limits.answers);
+      },
+      closeQuestions: async () => {},
     },
     progress(percent: number, message: string | undefined, phase: PhaseScope | undefined) {
       remembered.progress.push({ percent, overall: overallProgress(percent, phase), message, phase: phase?.name });

@@ -15,6 +15,8 @@ export interface TestOptions<J extends JobReference = JobReference> {
   phaseResults?: ResultOf<J> extends Record<string, unknown> ? ResultOf<J> : Record<string, unknown>;
   /** Results of durable steps that count as completed: their code does not run. */
   stepResults?: Record<string, unknown>;
+  /** What people answer, by the name or the title of the question: `{ approve: true, action: 'Approve' }`; `timeout`: nobody does. */
+  answers?: Record<string, Record<string, unknown> | 'timeout'>;
   tokensUsed?: number;
   tokenLimit?: number;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
@@ -45,6 +47,8 @@ export interface Remembered {
   leaseAsserts: number;
   /** Results of durable steps, by name. */
   steps: Record<string, unknown>;
+  /** Questions that the handler asked. */
+  questions: { name: string; title: string; assignees: string[]; schema: Record<string, unknown> }[];
   /** Durable sleeps. They return at once: time is not waited for here. */
   sleeps: { name: string; ms?: number; until?: string }[];
 }

@@ -8,7 +8,7 @@ import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
-/** The ends and holds of jobs. */
+/** The ends and holds of jobs, and what concerns the people who are asked. */
 const defaultEvents: readonly string[] = [
   'job.completed',
   'job.partial',
@@ -16,6 +16,12 @@ const defaultEvents: readonly string[] = [
   'job.canceled',
   'job.paused',
   'job.resolved',
+  'question.asked',
+  'question.reminded',
+  'question.escalated',
+  'question.answered',
+  'question.expired',
+  'question.canceled',
 ];
 // Deliveries about deliveries would never end.
 const neverSent = new Set(['job.webhook_delivered', 'job.webhook_failed']);
@@ -77,7 +83,8 @@ async function insertDeliveries(
                   'tenant', $5::text, 'event_id', e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
                   'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
                   'author', j.author, 'client_request_id', j.client_request_id,
-                  'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message'))
+                  'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message',
+                  'question', e.data -> 'question', 'action', e.data -> 'action', 'answered_by', e.data -> 'answered_by'))
                   || case when ${statusIn(succeededStatuses, 'e.to_status')} then jsonb_build_object('result', j.result) else '{}' end) as body
            from given g join ${schema}.events e on e.xid = g.xid and e.seq = g.seq
            left join ${schema}.jobs j on j.id = e.job_id

@@ -6,6 +6,7 @@ import { at, tenantTemplate } from './columns.ts';
 
 export * from './tenant-jobs.ts';
 export * from './tenant-log.ts';
+export * from './tenant-questions.ts';
 export { tenantTemplate };
 
 export const schedules = tenantTemplate.table(

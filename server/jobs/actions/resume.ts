@@ -8,6 +8,7 @@ import { endOpenPhases } from '../attempt/phases.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
 import { allows } from '../model/states.ts';
+import { closeQuestions, extendQuestions } from '../questions/close-questions.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
@@ -37,16 +38,18 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       throw await refusal(db, schema, job, 'resume');
     }
     const limit = request.tokenLimit;
-    const ids = await db.transaction((tx) =>
-      applyTransition(tx, schema, {
+    const ids = await db.transaction(async (tx) => {
+      const changed = await applyTransition(tx, schema, {
         name: 'resume',
         jobs: [job],
         set: limit === undefined ? resumeAssignments : `${resumeAssignments}, token_limit = :limit::bigint`,
         values: { limit },
         actor: request.actor,
         data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
-      }),
-    );
+      });
+      if (changed.length > 0) await extendQuestions(tx, schema, job);
+      return changed;
+    });
     return ids.length > 0 ? 'changed' : undefined;
   });
 }
@@ -89,6 +92,7 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
       });
       if (ids.length === 0) return undefined;
       await endOpenPhases(tx, schema, job.id, 'skipped');
+      await closeQuestions(tx, schema, job.id, request.actor);
       return 'changed';
     });
   });

@@ -10,6 +10,8 @@ import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/cla
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
 import { hasCodeSql } from '../model/job-errors.ts';
+import { cancelQuestions } from '../questions/close-questions.ts';
+import { nextTime } from '../questions/question.ts';
 import { transition } from '../transition.ts';
 import type { OutcomeKind } from './outcome.ts';
 
@@ -120,7 +122,23 @@ function dueTimes(dueAt: string): string {
 }
 
 const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
-const atWakeTime = dueTimes(`(value -> 'waiting' ->> 'until')::timestamptz`);
+// What others end may have ended before the job was locked; reminders come before the end of a wait.
+const atWakeTime = dueTimes(`case
+           when value -> 'awaited' is null then (value -> 'waiting' ->> 'until')::timestamptz
+           when exists (
+             select 1
+               from ${tenant}.phases p
+              where p.job_id = key::uuid
+                and value -> 'awaited' -> 'steps' ? p.name
+                and p.status in ('completed', 'failed')
+           ) then now()
+           else least(
+             (value -> 'awaited' ->> 'until')::timestamptz,
+             (select min(${nextTime('q')})
+                from ${tenant}.questions q
+               where q.job_id = key::uuid
+                 and q.status = 'open'))
+           end`);
 const givenDueTimes: Partial<Record<OutcomeKind, string>> = {
   retry: afterDelay,
   recoverLater: afterDelay,
@@ -211,7 +229,8 @@ const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
     `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
     `('running')`,
   ),
-  stopCanceled: updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`),
+  stopCanceled: `${updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`)}
+  ${cancelQuestions('finished')},`,
 };
 
 function updatePhases(set: string, from: string): string {

@@ -12,7 +12,7 @@ import { concludeCanaries } from '../lanes/conclude-canaries.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { finishStatement, isDelayed, stopRequestGuard } from './finish-statement.ts';
-import { entryOf, isEmpty, type Outcome, type OutcomeKind } from './outcome.ts';
+import { entryOf, isAwaiting, isEmpty, type Outcome, type OutcomeKind } from './outcome.ts';
 
 export interface FinishedAttempt {
   jobId: string;
@@ -46,7 +46,7 @@ export async function finishAttempts(
 ): Promise<FinishResult> {
   const kind = items[0]?.outcome.kind;
   // Without lanes and with one kind of outcome, one statement does it.
-  if (items.every((item) => item.targetId === null && item.outcome.kind === kind)) {
+  if (items.every((item) => item.targetId === null && item.outcome.kind === kind && !isAwaiting(item.outcome))) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = supersededByStopRequest(items, written);
     if (left.length === 0) return toFinishResult(items, written);
@@ -138,12 +138,26 @@ async function write(
     }),
   );
   const locked = lockTargets(tx, schema, targets);
+  const awaiting = lockAwaiting(tx, schema, items);
   const written = statements.map(async ({ text, values, read }) =>
     read(await tx.query<FinishRow>(text, values, 'often')),
   );
   const demoted = items.some(isRequeued) ? demotePaused(tx, schema, targets) : undefined;
-  const [parts] = await Promise.all([Promise.all(written), locked, demoted]);
+  const [parts] = await Promise.all([Promise.all(written), locked, awaiting, demoted]);
   return merge(parts);
+}
+
+const awaitingStatement = statement(`
+  select id
+    from ${tenant}.jobs
+   where id = any(:jobIds::uuid[])
+   order by id
+     for update`);
+
+/** Jobs that wait for others: the statement after this lock sees what has come before it, an answer for example. */
+async function lockAwaiting(tx: Queryable, schema: Schema, items: FinishedAttempt[]): Promise<void> {
+  const jobIds = items.filter((item) => isAwaiting(item.outcome)).map((item) => item.jobId);
+  if (jobIds.length > 0) await awaitingStatement.query(tx, schema, { jobIds });
 }
 
 /** Outcomes that may have been refused because a person requested a pause or cancel. */

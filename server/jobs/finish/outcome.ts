@@ -3,7 +3,7 @@
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
 import { hasCode, jobError } from '../model/job-errors.ts';
-import type { Waiting } from '../model/waiting.ts';
+import type { AwaitedCalls, Waiting } from '../model/waiting.ts';
 
 /** `handler`: it did not stop when its signal was aborted. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
@@ -15,12 +15,17 @@ type AttemptEnd =
   | { kind: 'fail'; error: JobError }
   | { kind: 'stopPaused'; message: string; by?: CancelDetail | undefined }
   | { kind: 'stopCanceled'; message: string; by?: CancelDetail | undefined }
-  | { kind: 'suspend' | 'suspendAside'; waiting: Waiting; leftMs: number }
+  | { kind: 'suspend' | 'suspendAside'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined }
   | { kind: 'requeue'; reason: string }
   | { kind: 'recover'; error: JobError }
   | { kind: 'recoverLater'; error: JobError; delayMs: number };
 
 export type OutcomeKind = Outcome['kind'];
+
+/** It waits for what may come at any time, so what has come already is read under the lock of the job. */
+export function isAwaiting(outcome: Outcome): boolean {
+  return (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') && outcome.awaited !== undefined;
+}
 
 export function isEmpty(outcome: Outcome): boolean {
   return outcome.kind === 'complete' && (outcome.result === null || outcome.result === undefined);
@@ -32,6 +37,7 @@ export interface Entry {
   hold?: StoredHold | undefined;
   delay?: number;
   waiting?: Waiting | undefined;
+  awaited?: AwaitedCalls | undefined;
   eventData?: object | undefined;
 }
 
@@ -81,7 +87,7 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
       };
     case 'suspend':
     case 'suspendAside':
-      return { waiting: outcome.waiting, eventData: outcome.waiting };
+      return { waiting: outcome.waiting, awaited: outcome.awaited, eventData: outcome.waiting };
     case 'requeue':
       return { eventData: { reason: outcome.reason } };
     default:

@@ -5,16 +5,18 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
-import { isDueOutOfLine, takeLaneNumbers } from '../lanes/lane.ts';
+import { distinctTargets, isDueOutOfLine, lockTargets, takeLaneNumbers } from '../lanes/lane.ts';
 import type { Job, JobError } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { type Status, statusIn, timedStatuses } from '../model/states.ts';
+import type { WaitKind } from '../model/waiting.ts';
+import { processDueQuestions } from '../questions/due-questions.ts';
 import { applyTransition, type LaneNumber, transition } from '../transition.ts';
 
 type WaitingJob = Pick<Job, 'id' | 'targetId'>;
 
 const dueStatement = statement(`
-  select j.id, j.target_id as "targetId", j.status
+  select j.id, j.target_id as "targetId", j.status, j.waiting ->> 'kind' as "waitsFor"
     from ${tenant}.jobs j
    where ${statusIn(timedStatuses, 'j.status')}
      and j.run_at <= now()
@@ -26,7 +28,7 @@ const dueStatement = statement(`
  * Returns how many; a full batch means that there may be more.
  */
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
-  const due = await dueStatement.query<WaitingJob & { status: Status }>(db, schema, { limit });
+  const due = await dueStatement.query<DueJob>(db, schema, { limit });
   const pending = due.filter((job) => job.status === 'PENDING');
   const asleep = due.filter((job) => job.status === 'WAITING');
   let queued = 0;
@@ -34,19 +36,59 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
     queued += await retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, pending, actor)));
   }
   if (asleep.length > 0) {
-    queued += await retryConflicts(() => db.transaction((tx) => wakeJobs(tx, schema, asleep, actor)));
+    queued += await retryConflicts(() => db.transaction((tx) => wakeDueJobs(tx, schema, asleep, actor)));
   }
   return queued;
 }
 
-/** Wakes WAITING jobs whose time is over. */
-async function wakeJobs(tx: Queryable, schema: Schema, jobs: WaitingJob[], actor: string): Promise<number> {
+interface DueJob extends WaitingJob {
+  status: Status;
+  waitsFor: WaitKind | null;
+}
+
+/** Wakes WAITING jobs whose time is over; a question may only be due for a reminder. */
+async function wakeDueJobs(tx: Queryable, schema: Schema, jobs: DueJob[], actor: string): Promise<number> {
+  const asked = jobs.filter(({ waitsFor }) => waitsFor === 'question');
+  let waiting = new Set<string>();
+  if (asked.length > 0) {
+    await lockTargets(tx, schema, distinctTargets(jobs));
+    const locked = await lockDueStatement.query<{ id: string }>(tx, schema, { ids: asked.map(({ id }) => id) });
+    waiting = await processDueQuestions(
+      tx,
+      schema,
+      locked.map(({ id }) => id),
+      actor,
+    );
+  }
+  const over = jobs.filter(({ id }) => !waiting.has(id));
+  const woken = over.length === 0 ? 0 : await wakeJobs(tx, schema, over, actor, 'j.run_at <= now()');
+  return woken + waiting.size;
+}
+
+const lockDueStatement = statement(`
+  select j.id
+    from ${tenant}.jobs j
+   where j.id = any(:ids::uuid[])
+     and j.status = 'WAITING'
+     and j.run_at <= now()
+   order by j.id
+     for update`);
+
+/** Wakes WAITING jobs: what they wait for has come, or its time is over. */
+export async function wakeJobs(
+  tx: Queryable,
+  schema: Schema,
+  jobs: WaitingJob[],
+  actor: string,
+  extraGuard?: string,
+): Promise<number> {
   const ids = await applyTransition(tx, schema, {
     name: 'wake',
     jobs,
-    extraGuard: 'j.run_at <= now()',
+    extraGuard,
     set: `held_since = null,
               waiting = null,
+              run_at = now(),
               expires_at = b.expires_later`,
     actor,
   });

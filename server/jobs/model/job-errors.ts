@@ -17,6 +17,8 @@ export const jobErrors = {
   STEP_ORDER_CHANGED:
     'A durable call was made where an earlier run of the job made another, e.g. after a deploy; the message names both.',
   STEP_MISSING: 'The handler completed without a durable call that an earlier run of the job had made.',
+  QUESTION_EXPIRED: 'Nobody answered a question of the job in time, and it has no default answer.',
+  ANSWER_REFUSED: 'An answer fits the form, but the schema of the handler refuses it; the next run asks again.',
   INVALID_CHILD: 'The payload of a child job cannot be stored as JSON.',
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
   TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',

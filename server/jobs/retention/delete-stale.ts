@@ -37,6 +37,15 @@ const deleteStatement = statementVariants<{ chosen: boolean }>(
     delete from ${tenant}.job_logs
      where job_id = any(array(select id from deleted))
   ),
+  deleted_questions as (
+    delete from ${tenant}.questions
+     where job_id = any(array(select id from deleted))
+    returning id
+  ),
+  deleted_links as (
+    delete from ${tenant}.question_links
+     where question_id = any(array(select id from deleted_questions))
+  ),
   recorded as (
     ${insertEvents(tenant, {
       source: 'deleted',

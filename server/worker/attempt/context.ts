@@ -3,6 +3,7 @@
 
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type Duration, parseDuration } from '../../kernel/duration.ts';
+import type { AskOptions } from '../handlers/ask-options.ts';
 import type {
   ChildOptions,
   JobContext,
@@ -15,6 +16,7 @@ import type {
   StepOptions,
 } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import { askPerson } from './asking.ts';
 import { DurableCalls } from './durable-calls.ts';
 import type { Effects, PhaseScope } from './handler-run.ts';
 import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
@@ -129,6 +131,11 @@ class Context implements JobContext {
       if (Number.isNaN(at.getTime())) throw new RangeError('sleepUntil needs a date, or its text in ISO 8601');
       await this.#durableCalls.sleep({ until: at.toISOString() }, name);
     };
+  }
+
+  get ask() {
+    // biome-ignore lint/suspicious/noExplicitAny: the types are those of the options, which only the caller knows.
+    return async (options: AskOptions): Promise<any> => askPerson(this.#durableCalls, options);
   }
 
   get #durableCalls(): DurableCalls {

@@ -11,7 +11,10 @@ import {
   type WaitEnd,
 } from '../../jobs/attempt/steps.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
-import type { Waiting } from '../../jobs/model/waiting.ts';
+import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
+import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
+import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
+import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import type { HandlerRun, StepStore } from './handler-run.ts';
 import { JobStopped } from './stop-reason.ts';
@@ -35,21 +38,33 @@ export class DatabaseSteps implements StepStore {
   }
 
   async save(ends: readonly StepEnd[]): Promise<void> {
-    const { db, tenant, job, config } = this.#run;
+    const { db, tenant, config } = this.#run;
     for (const { name, result } of ends) {
       const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
       if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
     }
-    const actor = `worker:${job.leaseOwner ?? config.workerId}`;
-    await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, actor));
+    await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor));
   }
 
   async timeOut(name: string, seconds: number): Promise<void> {
     this.#run.stop({ kind: 'timedOut', afterSeconds: seconds, phase: name });
   }
 
-  async suspend(waiting: Waiting, leftMs: number): Promise<void> {
-    this.#run.stop({ kind: 'suspended', waiting, leftMs });
+  async suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void> {
+    this.#run.stop({ kind: 'suspended', waiting, leftMs, awaited });
+  }
+
+  openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState> {
+    const { db, tenant, config } = this.#run;
+    const timeout_seconds = question.timeout_seconds ?? config.questionTimeoutSeconds;
+    return this.#fenced(() =>
+      openQuestion(db, tenant.schema, this.#held, call, { ...question, timeout_seconds }, this.#actor),
+    );
+  }
+
+  async closeQuestions(): Promise<void> {
+    const { db, tenant } = this.#run;
+    await this.#fenced(() => closeQuestionsOf(db, tenant.schema, this.#held, this.#actor));
   }
 
   async #fenced<T>(write: () => Promise<T | undefined>): Promise<T> {
@@ -62,6 +77,11 @@ export class DatabaseSteps implements StepStore {
   /** While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again. */
   #isHeld(): Promise<boolean> {
     return isHeld(this.#run.db, this.#run.tenant.schema, this.#held);
+  }
+
+  get #actor(): string {
+    const { job, config } = this.#run;
+    return `worker:${job.leaseOwner ?? config.workerId}`;
   }
 
   get #held() {

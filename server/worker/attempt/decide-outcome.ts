@@ -47,8 +47,8 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'canceled':
       return { kind: 'stopCanceled', message: stoppedByUser.cancel, by: reason.by };
     case 'suspended': {
-      const { waiting, leftMs } = reason;
-      return { kind: waiting.lane === 'released' ? 'suspendAside' : 'suspend', waiting, leftMs };
+      const { waiting, leftMs, awaited } = reason;
+      return { kind: waiting.lane === 'released' ? 'suspendAside' : 'suspend', waiting, leftMs, awaited };
     }
     case 'drained':
       return reason.onDrain === 'requeue'

@@ -30,6 +30,13 @@ interface RunParts {
   effects(): Effects;
 }
 
+interface LongWait {
+  waiting: Waiting;
+  leftMs: number;
+  /** Until the job is due: for a reminder, or because the wait is over. */
+  wakeMs: number;
+}
+
 export class DurableCalls {
   readonly #parts: RunParts;
   readonly #names = new Set<string>();
@@ -37,11 +44,14 @@ export class DurableCalls {
   /** Durable calls that have not returned. */
   #open = 0;
   #calls = 0;
-  #sleeps = 0;
+  /** How many calls of each kind have no name of their own. */
+  readonly #unnamed = new Map<PhaseKind, number>();
   /** The order of calls is not checked in a run, or after a run, that made several at a time. */
   #parallel = false;
+  /** Questions of this run without an answer. */
+  readonly unanswered = new Set<string>();
   /** Waits that are too long for the process. */
-  readonly #waits: { waiting: Waiting; leftMs: number }[] = [];
+  readonly #waits: LongWait[] = [];
   readonly #rejects: ((error: unknown) => void)[] = [];
   #suspended = false;
   /** The handler has returned. */
@@ -56,8 +66,7 @@ export class DurableCalls {
   }
 
   sleep(end: WaitEnd, name: string | undefined): Promise<void> {
-    if (name === undefined) this.#sleeps += 1;
-    return this.call('sleep', name ?? `sleep#${this.#sleeps}`, async (call, stored) => {
+    return this.call('sleep', name ?? this.numbered('sleep'), async (call, stored) => {
       const wait = stored === undefined ? await this.store.openSleep(call, end) : toWait(stored);
       if (wait.leftMs <= 0) return;
       await this.wait({ kind: 'sleep', step: call.name, until: wait.until }, wait.leftMs);
@@ -68,7 +77,7 @@ export class DurableCalls {
   step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions): Promise<T> {
     return this.call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
       if (stored?.status === 'completed') return stored.result as T;
-      if (stored?.status === 'failed' && stored.error !== null) throw this.#remember(rebuild(stored.error), call);
+      if (stored?.status === 'failed' && stored.error !== null) throw this.remember(rebuild(stored.error), call);
       const startedAt = performance.now();
       const end = (tries: number) => ({ ...call, tries, ms: performance.now() - startedAt });
       try {
@@ -85,7 +94,7 @@ export class DurableCalls {
           status: 'failed',
           error: { ...toJobError(error), disposition: dispositionOf(error) },
         });
-        throw this.#remember(error, call);
+        throw this.remember(error, call);
       }
     });
   }
@@ -109,6 +118,14 @@ export class DurableCalls {
       const message = `An earlier run made the durable call "${name}"; this run ended without it.`;
       throw stepError('STEP_MISSING', message);
     }
+    if (this.unanswered.size > 0) await this.store.closeQuestions();
+  }
+
+  /** The name of a call without one: `sleep#1`. */
+  numbered(kind: PhaseKind): string {
+    const number = (this.#unnamed.get(kind) ?? 0) + 1;
+    this.#unnamed.set(kind, number);
+    return `${kind}#${number}`;
   }
 
   /** The handler has caught these failures, so later runs must take the same path. */
@@ -116,7 +133,8 @@ export class DurableCalls {
     if (this.#failed.length > 0) await this.store.save(this.#failed.splice(0));
   }
 
-  #remember(error: unknown, call: StepCall): unknown {
+  /** If the run fails with this error, the next one makes the call again. */
+  remember(error: unknown, call: StepCall): unknown {
     this.#errors.set(error, call);
     return error;
   }
@@ -178,10 +196,10 @@ export class DurableCalls {
   }
 
   /** Returns when a short wait is over. A long one suspends the run, and rejects with `JobStopped`. */
-  async wait(waiting: Waiting, leftMs: number): Promise<void> {
+  async wait(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<void> {
     const { stopping } = this.#parts;
     if (leftMs <= maxInProcessMs) return sleep(leftMs, stopping);
-    this.#waits.push({ waiting, leftMs });
+    this.#waits.push({ waiting, leftMs, wakeMs });
     this.#suspendIfIdle();
     await new Promise<never>((_, reject) => {
       this.#rejects.push(reject);
@@ -200,9 +218,13 @@ export class DurableCalls {
       const [first] = this.#waits.sort((a, b) => a.leftMs - b.leftMs);
       if (first === undefined || !isIdle() || this.#suspended || this.#ended) return;
       this.#suspended = true;
-      const waiting: Waiting = { ...first.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
+      const open = this.#waits.filter((wait) => wait.waiting.kind !== 'sleep');
+      const shown = open[0] ?? first;
+      const waiting: Waiting = { ...shown.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
+      const wakeMs = Math.min(...this.#waits.map((wait) => wait.wakeMs));
+      const awaited = { steps: open.map((wait) => wait.waiting.step), until: first.waiting.until };
       this.#storeFailures()
-        .then(() => this.store.suspend(waiting, first.leftMs))
+        .then(() => this.store.suspend(waiting, wakeMs, open.length > 0 ? awaited : undefined))
         .catch((error: unknown) => {
           for (const reject of this.#rejects) reject(error);
         });
@@ -215,7 +237,7 @@ function toWait({ waitsUntil, leftMs }: StoredStep): OpenWait {
 }
 
 /** The error of a stored failure, as the step threw it: with its code, and retried or not as before. */
-function rebuild({ message, code, disposition, details }: JobError): Error {
+export function rebuild({ message, code, disposition, details }: JobError): Error {
   const options = { code, ...(details !== undefined && { details: details as Record<string, unknown> }) };
   if (disposition === 'recoverable') return new Recoverable(message, options);
   return disposition === 'fatal' ? new Fatal(message, options) : Object.assign(new Error(message), options);

@@ -5,7 +5,9 @@ import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../job
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
-import type { Waiting } from '../../jobs/model/waiting.ts';
+import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
+import type { QuestionState } from '../../jobs/questions/ask.ts';
+import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -61,7 +63,11 @@ export interface StepStore {
   save(ends: readonly StepEnd[]): Promise<void>;
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
   /** Stops the run; its job becomes WAITING. */
-  suspend(waiting: Waiting, leftMs: number): Promise<void>;
+  suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
+  /** Stores the question, or reads what became of it. */
+  openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState>;
+  /** Closes the questions that the run has left open. */
+  closeQuestions(): Promise<void>;
   /** The code of a step did not end when its time was up: stops the run. */
   timeOut(name: string, seconds: number): Promise<void>;
 }

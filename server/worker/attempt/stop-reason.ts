@@ -2,7 +2,7 @@
 // that carries it.
 
 import type { CancelDetail } from '../../jobs/model/job-values.ts';
-import type { Waiting } from '../../jobs/model/waiting.ts';
+import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 
 /** `by` is what the stop request says: who, why, when. */
 export type StopReason =
@@ -13,7 +13,7 @@ export type StopReason =
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
   | { kind: 'budgetSpent'; used: number; limit: number }
   /** The handler waits for long: it runs again from the top when the wait is over. */
-  | { kind: 'suspended'; waiting: Waiting; leftMs: number };
+  | { kind: 'suspended'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined };
 
 const messages: Record<StopReason['kind'], string> = {
   paused: 'The job was asked to pause',

@@ -4,6 +4,7 @@ import type { z } from 'zod';
 import type { Priority } from '../../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
 import type { Duration } from '../../kernel/duration.ts';
+import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {
   /** Attempts in all, the first included. */
@@ -96,6 +97,13 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
    */
   sleepFor(duration: Duration, options?: SleepOptions): Promise<void>;
   sleepUntil(time: Date | string, options?: SleepOptions): Promise<void>;
+  /**
+   * Asks a person, and returns the answer, checked and typed by the schema. The job waits without slot and lease, and the
+   * handler runs again from the top when the answer has come. See docs/questions.md.
+   */
+  ask<S extends z.ZodObject = NoFields, const A extends string = never>(
+    options: AskOptions<S, A>,
+  ): Promise<AnswerOf<S, A>>;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
   /** Stores a state that the next attempt finds in `lastCheckpoint`. */

@@ -2,6 +2,7 @@
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
+import type { QuestionState } from '../../jobs/questions/ask.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
 import type { Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
@@ -91,8 +92,13 @@ class HandlerThread {
       await this.#call({ effect: 'timeOutStep', name, seconds });
     },
     openSleep: async (step, end) => (await this.#call({ effect: 'openSleep', step, end })) as OpenWait,
-    suspend: async (waiting, leftMs) => {
-      await this.#call({ effect: 'suspend', waiting, leftMs });
+    suspend: async (waiting, leftMs, awaited) => {
+      await this.#call({ effect: 'suspend', waiting, leftMs, awaited });
+    },
+    openQuestion: async (step, question) =>
+      (await this.#call({ effect: 'openQuestion', step, question })) as QuestionState,
+    closeQuestions: async () => {
+      await this.#call({ effect: 'closeQuestions' });
     },
   };
 

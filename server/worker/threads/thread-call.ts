@@ -104,7 +104,11 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
     case 'openSleep':
       return effects.steps.openSleep(request.step, request.end);
     case 'suspend':
-      return effects.steps.suspend(request.waiting, request.leftMs);
+      return effects.steps.suspend(request.waiting, request.leftMs, request.awaited);
+    case 'openQuestion':
+      return effects.steps.openQuestion(request.step, request.question);
+    case 'closeQuestions':
+      return effects.steps.closeQuestions();
     default:
       return assertNever(request);
   }

@@ -1,7 +1,8 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
 import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
-import type { Waiting } from '../../jobs/model/waiting.ts';
+import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
+import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { LogLevel, PhaseScope } from '../attempt/handler-run.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
 import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
@@ -41,7 +42,9 @@ export type HandlerCall =
   | { effect: 'saveSteps'; ends: readonly StepEnd[] }
   | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
-  | { effect: 'suspend'; waiting: Waiting; leftMs: number };
+  | { effect: 'suspend'; waiting: Waiting; leftMs: number; awaited: AwaitedCalls | undefined }
+  | { effect: 'openQuestion'; step: StepCall; question: AskedQuestion }
+  | { effect: 'closeQuestions' };
 
 /** Whether the thread can take another job. */
 export interface ThreadHealth {

@@ -62,6 +62,7 @@ const waitingSchema = z
     kind: z.enum(waitKinds),
     step: z.string().describe('The durable call that waits.'),
     until: time.describe('When the job wakes by itself.'),
+    question: z.string().optional().describe('The question that a person has to answer.'),
     lane: z.enum(['released']).optional().describe('The job has left its lane until it wakes.'),
   })
   .meta({ id: 'JobWaiting' });

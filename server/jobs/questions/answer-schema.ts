@@ -1,0 +1,107 @@
+// The schema of an answer: JSON Schema, made from the zod schema of a handler or sent by a remote worker. Answers are
+// checked against it wherever they come from, before the handler sees them.
+import { z } from 'zod';
+import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
+import { findJsonViolation } from '../../kernel/json.ts';
+import type { AnswerSchema, AskedQuestion, GivenAnswer, QuestionAction, QuestionRequest } from './question-request.ts';
+
+// A form of a hundred fields has less.
+const maxSchemaBytes = 65_536;
+const maxContextBytes = 262_144;
+
+/** What a client of the API may not use: a pattern could run for long, a reference for ever. */
+const refusedKeywords = new Set(['pattern', 'patternProperties', '$ref', '$dynamicRef', '$defs', 'definitions']);
+
+/** Of a handler's zod schema. Throws if JSON Schema cannot express it. */
+export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
+  const { $schema: _, '~standard': __, ...made } = z.toJSONSchema(schema, { io: 'input' }) as Record<string, unknown>;
+  return made.additionalProperties === undefined ? { ...made, additionalProperties: false } : made;
+}
+
+const noFields: AnswerSchema = { type: 'object', properties: {}, additionalProperties: false };
+
+/** The question with its schema, checked: a schema that can be used, actions and a default answer that fit it. */
+export function checkQuestion(request: QuestionRequest, { trusted }: { trusted: boolean }): AskedQuestion {
+  const schema = request.schema ?? noFields;
+  const errors = [...schemaErrors(schema, trusted), ...sizeErrors(request), ...actionErrors(request)];
+  if (errors.length > 0) throw invalidFields(errors);
+  const checked = { ...request, schema };
+  if (request.schema === undefined && request.actions.length === 0) {
+    throw invalidFields([{ field: 'schema', message: 'a question needs a schema, actions, or both' }]);
+  }
+  if (request.on_timeout === 'fail') return checked;
+  return { ...checked, on_timeout: checkAnswer(checked, request.on_timeout, 'on_timeout') };
+}
+
+/** The answer as it is stored, with the fields of its action. `where` prefixes the names of invalid fields. */
+export function checkAnswer(
+  { schema, actions }: { schema: AnswerSchema; actions: readonly QuestionAction[] },
+  given: { answer?: Record<string, unknown> | undefined; action?: string | undefined },
+  where = '',
+): GivenAnswer {
+  const name = (field: string) => (where === '' ? field : `${where}.${field}`);
+  const action = actions.find((one) => one.name === given.action);
+  if (action === undefined && (actions.length > 0 || given.action !== undefined)) {
+    const allowed = actions.map((one) => one.name).join(', ');
+    const message = actions.length === 0 ? 'this question has no actions' : `must be one of: ${allowed}`;
+    throw invalidFields([{ field: name('action'), message }]);
+  }
+  const answer = parseFields(compile(schema), { ...given.answer, ...action?.answer }, name('answer'));
+  return { answer: answer as Record<string, unknown>, ...(action !== undefined && { action: action.name }) };
+}
+
+function compile(schema: AnswerSchema): z.ZodType {
+  return z.fromJSONSchema(schema as Parameters<typeof z.fromJSONSchema>[0]);
+}
+
+function schemaErrors(schema: AnswerSchema, trusted: boolean): FieldError[] {
+  if (schema.type !== 'object') return [{ field: 'schema.type', message: 'must be object' }];
+  if (JSON.stringify(schema).length > maxSchemaBytes) {
+    return [{ field: 'schema', message: `must have at most ${maxSchemaBytes} bytes` }];
+  }
+  const refused = trusted ? undefined : findKeyword(schema, 'schema');
+  if (refused !== undefined) return [{ field: refused, message: 'is not supported here' }];
+  try {
+    compile(schema);
+    return [];
+  } catch (error) {
+    return [{ field: 'schema', message: `cannot be used: ${error instanceof Error ? error.message : String(error)}` }];
+  }
+}
+
+/** Properties may have any name, so names below `properties` are no keywords. */
+function findKeyword(value: unknown, path: string, areNames = false): string | undefined {
+  if (typeof value !== 'object' || value === null) return undefined;
+  for (const [key, inner] of Object.entries(value)) {
+    if (!areNames && !Array.isArray(value) && refusedKeywords.has(key)) return `${path}.${key}`;
+    const found = findKeyword(inner, `${path}.${key}`, !areNames && key === 'properties');
+    if (found !== undefined) return found;
+  }
+  return undefined;
+}
+
+function sizeErrors({ context }: QuestionRequest): FieldError[] {
+  const text = JSON.stringify(context ?? null);
+  if (text.length > maxContextBytes)
+    return [{ field: 'context', message: `must have at most ${maxContextBytes} bytes` }];
+  const violation = findJsonViolation(context);
+  return violation === undefined ? [] : [{ field: `context.${violation.field}`, message: violation.message }];
+}
+
+function actionErrors({ actions, schema }: QuestionRequest): FieldError[] {
+  const errors: FieldError[] = [];
+  const names = new Set<string>();
+  const properties = (schema?.properties ?? {}) as Record<string, unknown>;
+  if (actions.length > 0 && 'action' in properties) {
+    errors.push({ field: 'schema.properties.action', message: 'is the name of the chosen action' });
+  }
+  actions.forEach(({ name, answer }, n) => {
+    if (names.has(name)) errors.push({ field: `actions[${n}].name`, message: 'is used twice' });
+    names.add(name);
+    for (const field of Object.keys(answer ?? {})) {
+      if (!(field in properties))
+        errors.push({ field: `actions[${n}].answer.${field}`, message: 'is not in the schema' });
+    }
+  });
+  return errors;
+}

@@ -1,0 +1,149 @@
+// Answers a question, exactly once: under the lock of its job the question is closed, the durable call that waits gets
+// the answer, and the job wakes, in one transaction.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
+import { problem } from '../../kernel/errors.ts';
+import { wakeJobs } from '../finish/waiting-jobs.ts';
+import { lockTargets } from '../lanes/lane.ts';
+import { isTerminal, type Status } from '../model/states.ts';
+import { checkAnswer } from './answer-schema.ts';
+import { type Question, questionColumns, questionData } from './question.ts';
+import type { GivenAnswer } from './question-request.ts';
+import { readQuestion } from './read-questions.ts';
+
+export interface AnswerRequest {
+  questionId: string;
+  answer?: Record<string, unknown> | undefined;
+  action?: string | undefined;
+  /** `key:<id>` or `link:<id>`, for the event. */
+  actor: string;
+  /** The person; by default the actor. */
+  author?: string | undefined;
+  /** The link that the answer came by; it is used up. */
+  linkId?: string | undefined;
+}
+
+const lockStatement = statement(`
+  select j.status
+    from ${tenant}.jobs j
+   where j.id = :jobId
+     for update`);
+
+// After the lock, in a statement of its own: the snapshot of the other is older than the lock.
+const lockedStatement = statement(`
+  select ${questionColumns}, q.expires_at <= now() as "isOver"
+    from ${tenant}.questions q
+   where q.id = :questionId`);
+
+type LockedQuestion = Question & { jobStatus: Status; isOver: boolean };
+
+const answerStatement = statement(`
+  with q as (
+    update ${tenant}.questions q
+       set status = 'answered',
+           answer = :answer::jsonb,
+           action = :action,
+           answered_by = :answeredBy,
+           closed_at = now()
+     where q.id = :questionId
+       and q.status = 'open'
+    returning q.*
+  ),
+  ended as (
+    update ${tenant}.phases p
+       set status = 'completed',
+           progress = 100,
+           result = :result::jsonb,
+           finished_at = q.closed_at
+      from q
+     where p.job_id = q.job_id
+       and p.name = q.step
+       and p.status in ('pending', 'running')
+  ),
+  used as (
+    update ${tenant}.question_links l
+       set used_at = now()
+     where l.id = :linkId::uuid
+  ),
+  recorded as (
+    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    select 'question.answered', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
+           jsonb_build_object('question', ${questionData()}, 'answered_by', q.answered_by)
+             || case when q.action is null then '{}' else jsonb_build_object('action', q.action) end
+      from q
+      join ${tenant}.jobs j on j.id = q.job_id
+  )
+  select id from q`);
+
+/** Rejects with 400 if the answer does not fit, and with 409 if the question is closed, which shows how. */
+export async function answerQuestion(db: Database, schema: Schema, request: AnswerRequest): Promise<Question> {
+  const known = await requireQuestion(db, schema, request.questionId);
+  await retryConflicts(() =>
+    db.transaction(async (tx) => {
+      // In this order, as all that change a job: its lane, its row, and only then what belongs to it.
+      if (known.targetId !== null) await lockTargets(tx, schema, [known.targetId]);
+      const [job] = await lockStatement.query<{ status: Status }>(tx, schema, { jobId: known.jobId });
+      const [row] = await lockedStatement.query<LockedQuestion>(tx, schema, { questionId: known.id });
+      if (job === undefined || row === undefined) throw notFound();
+      const question = { ...row, jobStatus: job.status };
+      refuseIfClosed(question);
+      await write(tx, schema, question, request, checkAnswer(question, request));
+    }),
+  );
+  return requireQuestion(db, schema, request.questionId);
+}
+
+async function write(
+  tx: Queryable,
+  schema: Schema,
+  question: LockedQuestion,
+  { actor, author, linkId }: AnswerRequest,
+  given: GivenAnswer,
+): Promise<void> {
+  const rows = await answerStatement.query(tx, schema, {
+    questionId: question.id,
+    answer: JSON.stringify(given.answer),
+    action: given.action ?? null,
+    result: JSON.stringify(given),
+    answeredBy: author ?? actor,
+    linkId: linkId ?? null,
+    actor,
+  });
+  if (rows.length === 0) throw problem('CONFLICT', 'The question was just closed.');
+  if (question.jobStatus === 'WAITING') {
+    await wakeJobs(tx, schema, [{ id: question.jobId, targetId: question.targetId }], actor);
+  }
+}
+
+export async function requireQuestion(db: Queryable, schema: Schema, id: string): Promise<Question> {
+  const question = await readQuestion(db, schema, id);
+  if (question === undefined) throw notFound();
+  return question;
+}
+
+function notFound() {
+  return problem('NOT_FOUND', 'There is no such question.');
+}
+
+/** While the job is paused, the time of its questions stands still. */
+function refuseIfClosed({ jobStatus, isOver, ...question }: LockedQuestion): void {
+  const status = closedStatus(question.status, jobStatus, isOver && jobStatus !== 'PAUSED');
+  if (status === 'open') return;
+  const { answer, action, answeredBy, closedAt } = question;
+  const by = answeredBy === null ? '' : ` by ${answeredBy}`;
+  throw problem('QUESTION_CLOSED', `The question is ${status}${by}${closedAt === null ? '' : ` since ${closedAt}`}.`, {
+    question_status: status,
+    answer,
+    action,
+    answered_by: answeredBy,
+    closed_at: closedAt,
+  });
+}
+
+function closedStatus(status: Question['status'], jobStatus: Status, isOver: boolean): Question['status'] {
+  if (status !== 'open') return status;
+  if (isTerminal(jobStatus)) return 'canceled';
+  return isOver ? 'expired' : 'open';
+}

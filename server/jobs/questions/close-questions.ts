@@ -1,0 +1,93 @@
+// Closes the open questions of a job that ended, and moves the times of those of a job that was on hold.
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { fence, type HeldJob } from '../claim/lease.ts';
+import { questionData } from './question.ts';
+
+/** CTEs: closes the open questions of the jobs in `source` and records it. Needs `:actor`. */
+export function cancelQuestions(source: string): string {
+  return `asked as (
+    update ${tenant}.questions q
+       set status = 'canceled',
+           closed_at = now()
+      from ${source} s
+     where q.job_id = s.id
+       and q.status = 'open'
+    returning q.*
+  ),
+  unasked as (
+    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
+    select 'question.canceled', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
+           jsonb_build_object('question', ${questionData('q')})
+      from asked q
+      join ${tenant}.jobs j on j.id = q.job_id
+  )`;
+}
+
+const closeStatement = statement(`
+  with ended as (
+    select :jobId::uuid as id
+  ),
+  ${cancelQuestions('ended')}
+  select id from asked`);
+
+export async function closeQuestions(tx: Queryable, schema: Schema, jobId: string, actor: string): Promise<void> {
+  await closeStatement.query(tx, schema, { jobId, actor });
+}
+
+const closeHeldStatement = statement(`
+  with held as (
+    select j.id
+      from ${tenant}.jobs j
+     where ${fence}
+       for share
+  ),
+  ${cancelQuestions('held')}
+  select id from held`);
+
+/** Those of a job that its holder completes. Undefined: the lease no longer owns the job. */
+export async function closeQuestionsOf(
+  db: Queryable,
+  schema: Schema,
+  held: HeldJob,
+  actor: string,
+): Promise<true | undefined> {
+  const rows = await closeHeldStatement.query(db, schema, { ...held, actor });
+  return rows.length > 0 ? true : undefined;
+}
+
+const moveStatement = statement(`
+  with held as (
+    select now() - :since::timestamptz as pause
+  ),
+  moved as (
+    select q.id, q.job_id, q.step, q.expires_at + h.pause as expires_at, q.escalate_at + h.pause as escalate_at,
+           array(select r + h.pause from unnest(q.remind_at) as u(r) order by r) as remind_at
+      from ${tenant}.questions q
+     cross join held h
+     where q.job_id = :jobId
+       and q.status = 'open'
+  ),
+  waits as (
+    update ${tenant}.phases p
+       set waits_until = m.expires_at
+      from moved m
+     where p.job_id = m.job_id
+       and p.name = m.step
+  )
+  update ${tenant}.questions q
+     set expires_at = m.expires_at,
+         escalate_at = m.escalate_at,
+         remind_at = m.remind_at
+    from moved m
+   where q.id = m.id`);
+
+/** The time of open questions stood still while the job was on hold. */
+export async function extendQuestions(
+  tx: Queryable,
+  schema: Schema,
+  { id, heldSince }: { id: string; heldSince: string | null },
+): Promise<void> {
+  if (heldSince !== null) await moveStatement.query(tx, schema, { jobId: id, since: heldSince });
+}

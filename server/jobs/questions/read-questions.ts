@@ -1,0 +1,80 @@
+// Reads one question, and pages of questions, newest first. An open question of a job that ended counts as canceled.
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, statementVariants, tenant } from '../../database/sql.ts';
+import { statusIn, terminalStatuses } from '../model/states.ts';
+import { type Question, type QuestionStatus, questionColumns } from './question.ts';
+
+const jobEnded = `exists (
+       select 1
+         from ${tenant}.jobs j
+        where j.id = q.job_id
+          and ${statusIn(terminalStatuses, 'j.status')}
+     )`;
+const columns = `${questionColumns}, q.status = 'open' and ${jobEnded} as "isOrphan"`;
+
+type QuestionRow = Question & { isOrphan: boolean };
+
+const byId = statement(`
+  select ${columns}
+    from ${tenant}.questions q
+   where q.id = :id`);
+
+export async function readQuestion(db: Queryable, schema: Schema, id: string): Promise<Question | undefined> {
+  const [row] = await byId.query<QuestionRow>(db, schema, { id });
+  return row && toQuestion(row);
+}
+
+export interface QuestionFilter {
+  status?: QuestionStatus | undefined;
+  assignee?: string | undefined;
+  jobId?: string | undefined;
+  targetId?: string | undefined;
+}
+
+const conditions = {
+  assignee: 'q.assignees @> array[:assignee::text]',
+  jobId: 'q.job_id = :jobId',
+  targetId: 'q.target_id = :targetId',
+  before: 'q.id < :before',
+} as const;
+type Condition = keyof typeof conditions;
+
+interface Variant {
+  status: QuestionStatus | undefined;
+  /** Names of conditions, in their order. */
+  given: string;
+}
+
+const list = statementVariants<Variant>(
+  ({ status, given }) => `
+  select ${columns}
+    from ${tenant}.questions q
+   where ${[...statusConditions(status), ...given.split(' ').map((name) => conditions[name as Condition])].filter(Boolean).join('\n     and ') || 'true'}
+   order by q.id desc
+   limit :limit`,
+);
+
+/** Written out, so that the partial indexes serve. */
+function statusConditions(status: QuestionStatus | undefined): string[] {
+  if (status === undefined) return [];
+  if (status === 'open') return [`q.status = 'open'`, `not ${jobEnded}`];
+  return [`q.status = '${status}'`];
+}
+
+export async function listQuestions(
+  db: Queryable,
+  schema: Schema,
+  filter: QuestionFilter,
+  { limit, before }: { limit: number; before?: string | undefined },
+): Promise<Question[]> {
+  const { status, ...rest } = filter;
+  const values: Record<string, unknown> = { ...rest, before };
+  const given = (Object.keys(conditions) as Condition[]).filter((name) => values[name] !== undefined).join(' ');
+  const rows = await list({ status, given }).query<QuestionRow>(db, schema, { ...values, limit });
+  return rows.map(toQuestion);
+}
+
+function toQuestion({ isOrphan, ...question }: QuestionRow): Question {
+  return isOrphan ? { ...question, status: 'canceled' } : question;
+}
