@@ -196,9 +196,11 @@ export interface JobSummary {
   };
   /** What a WAITING job waits for. */
   waiting: {
-    kind: 'sleep';
+    kind: 'sleep' | 'question';
     /** The job has left its lane until it wakes. */
     lane?: 'released';
+    /** The question that a person has to answer. */
+    question?: string;
     /** The durable call that waits. */
     step: string;
     /** When the job wakes by itself. */

@@ -5,6 +5,28 @@ import { defineJob, type JobContext, type JobDefinition } from '../worker/handle
 import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
 import { httpCall } from './http-call.ts';
 
+/** Asks a person, and returns the decision. */
+const approval = defineJob({
+  type: 'demo.approval',
+  payload: z.object({
+    question: z.string().max(500).default('Deploy version 1.4 to production?'),
+    assignees: z.array(z.string()).max(10).default([]),
+  }),
+  async run({ payload, ask, job }) {
+    const { action, note } = await ask({
+      title: payload.question,
+      context: { requested_by: job.author ?? 'somebody', job: job.id },
+      schema: z.object({ note: z.string().max(500).optional().describe('Shown in the history of the job.') }),
+      actions: [
+        { name: 'approve', label: 'Approve', style: 'primary' },
+        { name: 'reject', label: 'Reject', style: 'danger' },
+      ],
+      assignees: payload.assignees,
+    });
+    return { approved: action === 'approve', note: note ?? null };
+  },
+});
+
 /** Returns its payload. */
 const echo = defineJob({
   type: 'demo.echo',
@@ -122,6 +144,13 @@ async function spread(context: Pick<JobContext, 'sleep' | 'progress'>, seconds: 
 // The module that a thread loads a handler with `isolation: 'thread'` from.
 const file = fileURLToPath(import.meta.url);
 
-export const demoHandlers: readonly JobDefinition[] = [echo, sleep, fail, tokens, pipeline, compute, httpCall].map(
-  (definition) => ({ ...definition, file }),
-);
+export const demoHandlers: readonly JobDefinition[] = [
+  echo,
+  sleep,
+  fail,
+  tokens,
+  pipeline,
+  compute,
+  approval,
+  httpCall,
+].map((definition) => ({ ...definition, file }));

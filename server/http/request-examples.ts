@@ -49,6 +49,7 @@ export const requestExamples: Record<string, unknown> = {
   createSchedule: schedule,
   updateSchedule: { cron: '30 3 * * *', missed: 'skip' },
   previewSchedules: { cron: '0 8 * * 1-5', timezone: 'Europe/Berlin' },
+  answerQuestion: { action: 'approve', answer: { note: 'after the backup' }, author: 'ann' },
   createKey: tenantKey,
   rotateKey: { overlap_seconds: 3600 },
   createAdminKey: { name: 'operations' },

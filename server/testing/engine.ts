@@ -17,6 +17,8 @@ import type { JobError, Priority } from '../jobs/model/job-values.ts';
 import type { Phase } from '../jobs/model/phase.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
 import type { Waiting } from '../jobs/model/waiting.ts';
+import { answerQuestion } from '../jobs/questions/answer.ts';
+import { listQuestions } from '../jobs/questions/read-questions.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { type Duration, parseDuration } from '../kernel/duration.ts';
@@ -77,6 +79,17 @@ export interface EngineJob {
   phases: Phase[];
 }
 
+export interface EngineQuestion {
+  id: string;
+  step: string;
+  title: string;
+  context: unknown;
+  schema: Record<string, unknown>;
+  actions: { name: string; label?: string | undefined }[];
+  assignees: string[];
+  expiresAt: string;
+}
+
 export interface Engine {
   /** The address of its HTTP API, and a key for it. */
   url: string;
@@ -88,6 +101,10 @@ export interface Engine {
   pause(id: string): Promise<void>;
   resume(id: string): Promise<void>;
   cancel(id: string): Promise<void>;
+  /** Waits until the job asks a person, and returns the open question. */
+  question(jobId: string): Promise<EngineQuestion>;
+  /** Answers it: the fields of the answer, and the `action` if the question has any. */
+  answer(jobId: string, answer: Record<string, unknown>): Promise<void>;
   /** Moves time for jobs that sleep, wait or are scheduled: `advance('3d')`. */
   advance(duration: Duration): Promise<void>;
   stop(): Promise<void>;
@@ -128,6 +145,15 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
       if (found === undefined) throw new Error(`there is no job ${id}`);
       return { ...found, phases: await listPhases(daemon.db, tenant.schema, id) };
     };
+    const question = async (jobId: string) => {
+      const deadline = performance.now() + maxWaitMs;
+      for (;;) {
+        const [open] = await listQuestions(daemon.db, tenant.schema, { jobId, status: 'open' }, { limit: 1 });
+        if (open !== undefined) return open;
+        if (performance.now() > deadline) throw new Error(`job ${jobId} has no open question`);
+        await new Promise((resolve) => setTimeout(resolve, 20));
+      }
+    };
     const act = async (work: Promise<unknown>) => {
       await work;
       daemon.signals.workAvailable(tenant);
@@ -154,6 +180,11 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
       pause: (id) => act(pauseJob(daemon.db, tenant.schema, by(id))),
       resume: (id) => act(resumeJob(daemon.db, tenant.schema, by(id))),
       cancel: (id) => act(cancelJob(daemon.db, tenant.schema, by(id))),
+      question,
+      async answer(jobId, { action, ...answer }) {
+        const request = { questionId: (await question(jobId)).id, answer, action: action as string | undefined };
+        await act(answerQuestion(daemon.db, tenant.schema, { ...request, actor: 'user:test' }));
+      },
       advance: (duration) => act(moveTime(daemon.db, tenant.schema, parseDuration(duration))),
       stop,
     };
@@ -170,6 +201,14 @@ async function moveTime(db: Database, schema: Schema, ms: number): Promise<void>
     await tx.query(`update ${schema}.phases set waits_until = waits_until - ${earlier} where waits_until is not null`, [
       ms,
     ]);
+    await tx.query(
+      `update ${schema}.questions
+          set expires_at = expires_at - ${earlier},
+              escalate_at = escalate_at - ${earlier},
+              remind_at = array(select r - ${earlier} from unnest(remind_at) as u(r))
+        where status = 'open'`,
+      [ms],
+    );
     await tx.query(`update ${schema}.jobs set run_at = run_at - ${earlier} where status in ('PENDING', 'WAITING')`, [
       ms,
     ]);

@@ -1,8 +1,8 @@
 -- $1: entries
 -- $2: jobIds
 -- $3: leaseId
--- $4: endedLeases
--- $5: actor
+-- $4: actor
+-- $5: endedLeases
 -- $6: count
 with
 finished as (
@@ -29,6 +29,29 @@ phases as (
   where p.job_id = f.id
     and p.status in ('pending', 'running')
 ),
+asked as (
+  update "tenant_acme".questions q
+  set status = 'canceled',
+    closed_at = now()
+  from finished s
+  where q.job_id = s.id
+    and q.status = 'open'
+  returning q.*
+),
+unasked as (
+  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
+    data)
+  select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
+    from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
+      'question.canceled', id, target_id, status, status, attempt, lease_id, $4, data
+  from (
+    select j.id, j.target_id, j.status, j.attempt, j.lease_id, jsonb_build_object('question', jsonb_build_object('id',
+      q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
+          'expires_at', q.expires_at)) || '{}'::jsonb as data
+    from asked q
+    join "tenant_acme".jobs j on j.id = q.job_id
+  ) as asked
+),
 ended as (
   update "tenant_acme".leases
   set state = 'RELEASED',
@@ -37,7 +60,7 @@ ended as (
     and id = any(array(
       select l.id
       from "tenant_acme".leases l
-      where l.id = any($4::uuid[])
+      where l.id = any($5::uuid[])
         and l.kind = 'local'
         and l.state = 'ACTIVE'
         and array(
@@ -92,7 +115,7 @@ recorded as (
     data)
   select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
     from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
-      'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $5, $1::jsonb -> id::text -> 'eventData'
+      'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $4, $1::jsonb -> id::text -> 'eventData'
   from finished
 )
 select

@@ -22,7 +22,7 @@ const time = z.iso.datetime({ offset: true });
 
 const answerFields = z.record(z.string(), z.unknown());
 
-export const questionSchema = z
+const questionSchema = z
   .strictObject({
     id: z.string(),
     job_id: z.string(),
@@ -66,7 +66,7 @@ const listQuery = z.strictObject({
   target_id: z.string().max(200).optional(),
 });
 
-export const questionParams = z.strictObject({ id: z.string().max(100) });
+const questionParams = z.strictObject({ id: z.string().max(100) });
 
 export function questionRoutes(deps: QuestionDependencies): RouteGroup {
   const { db, wake } = deps;
@@ -125,11 +125,11 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
   return group;
 }
 
-export function questionId({ id }: { id: string }): string {
+function questionId({ id }: { id: string }): string {
   if (!isUuid(id)) throw problem('NOT_FOUND', 'There is no such question.');
   return id;
 }
 
-export function questionToApi(question: Question): z.input<typeof questionSchema> {
+function questionToApi(question: Question): z.input<typeof questionSchema> {
   return present(questionSchema, question);
 }

@@ -9,7 +9,7 @@ import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { lockTargets } from '../lanes/lane.ts';
 import { isTerminal, type Status } from '../model/states.ts';
 import { checkAnswer } from './answer-schema.ts';
-import { type Question, questionColumns, questionData } from './question.ts';
+import { type Question, questionColumns, recordQuestions } from './question.ts';
 import type { GivenAnswer } from './question-request.ts';
 import { readQuestion } from './read-questions.ts';
 
@@ -68,12 +68,11 @@ const answerStatement = statement(`
      where l.id = :linkId::uuid
   ),
   recorded as (
-    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select 'question.answered', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
-           jsonb_build_object('question', ${questionData()}, 'answered_by', q.answered_by)
-             || case when q.action is null then '{}' else jsonb_build_object('action', q.action) end
-      from q
-      join ${tenant}.jobs j on j.id = q.job_id
+    ${recordQuestions(
+      'question.answered',
+      'q',
+      `jsonb_strip_nulls(jsonb_build_object('answered_by', q.answered_by, 'action', q.action))`,
+    )}
   )
   select id from q`);
 

@@ -8,7 +8,7 @@ import type { StepCall } from '../attempt/steps.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobError } from '../model/job-values.ts';
 import { expireQuestions } from './due-questions.ts';
-import { nextTime, questionData } from './question.ts';
+import { nextTime, recordQuestions } from './question.ts';
 import type { AskedQuestion, GivenAnswer } from './question-request.ts';
 
 /** What the call led to so far. */
@@ -93,10 +93,7 @@ const askStatement = statement(`
     returning *
   ),
   recorded as (
-    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select 'question.asked', g.id, g.target_id, 'RUNNING', 'RUNNING', g.attempt, g.lease_id, :actor,
-           jsonb_build_object('question', ${questionData()})
-      from q, given g
+    ${recordQuestions('question.asked', 'q')}
   )
   select id from q`);
 

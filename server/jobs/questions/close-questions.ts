@@ -3,7 +3,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
-import { questionData } from './question.ts';
+import { recordQuestions } from './question.ts';
 
 /** CTEs: closes the open questions of the jobs in `source` and records it. Needs `:actor`. */
 export function cancelQuestions(source: string): string {
@@ -17,11 +17,7 @@ export function cancelQuestions(source: string): string {
     returning q.*
   ),
   unasked as (
-    insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select 'question.canceled', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
-           jsonb_build_object('question', ${questionData('q')})
-      from asked q
-      join ${tenant}.jobs j on j.id = q.job_id
+    ${recordQuestions('question.canceled', 'asked')}
   )`;
 }
 

@@ -3,16 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { nextTime, type QuestionEvent, questionData } from './question.ts';
-
-/** The events of the questions in `source`, which has `data` beside the columns of a question. */
-function recordQuestions(source: string, type: QuestionEvent): string {
-  return `insert into ${tenant}.events (type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select '${type}', s.job_id, s.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
-           jsonb_build_object('question', ${questionData('s')}) || s.data
-      from ${source} s
-      join ${tenant}.jobs j on j.id = s.job_id`;
-}
+import { nextTime, recordQuestions } from './question.ts';
 
 const expireStatement = statement(`
   with due as (
@@ -49,7 +40,7 @@ const expireStatement = statement(`
        and p.name = d.step
   ),
   recorded as (
-    ${recordQuestions('due', 'question.expired')}
+    ${recordQuestions('question.expired', 'due', 'q.data')}
   )
   select distinct job_id as "jobId" from due`);
 
@@ -82,7 +73,7 @@ const remindStatement = statement(`
       from due d
      where q.id = d.id
   )
-  ${recordQuestions('due', 'question.reminded')}`);
+  ${recordQuestions('question.reminded', 'due', 'q.data')}`);
 
 const escalateStatement = statement(`
   with due as (
@@ -102,7 +93,7 @@ const escalateStatement = statement(`
       from due d
      where q.id = d.id
   )
-  ${recordQuestions('due', 'question.escalated')}`);
+  ${recordQuestions('question.escalated', 'due', 'q.data')}`);
 
 const nextStatement = statement(`
   with given as (

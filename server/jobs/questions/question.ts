@@ -1,6 +1,8 @@
 // A question to a person, as its row says.
 import { columnList, columnsOf, type RowOf } from '../../database/drizzle.ts';
+import { tenant } from '../../database/sql.ts';
 import { questions } from '../../database/tables/tenant-questions.ts';
+import { insertEvents } from '../../events/log/record.ts';
 import type { AnswerSchema, GivenAnswer, QuestionAction } from './question-request.ts';
 
 export const questionStatuses = ['open', 'answered', 'expired', 'canceled'] as const;
@@ -27,10 +29,22 @@ export type QuestionEvent =
   | 'question.reminded'
   | 'question.escalated';
 
-/** SQL: what an event says of the question, over an alias with these columns. */
-export function questionData(alias = 'q'): string {
-  return `jsonb_build_object('id', ${alias}.id, 'title', ${alias}.title, 'step', ${alias}.step,
-             'assignees', to_jsonb(${alias}.assignees), 'expires_at', ${alias}.expires_at)`;
+/** SQL: records an event for each question of `source`, with more `data` over `q`. Needs `:actor`. */
+export function recordQuestions(type: QuestionEvent, source: string, data = `'{}'::jsonb`): string {
+  const about = `jsonb_build_object('id', q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
+                'expires_at', q.expires_at)`;
+  return insertEvents(tenant, {
+    source: `(
+        select j.id, j.target_id, j.status, j.attempt, j.lease_id, jsonb_build_object('question', ${about}) || ${data} as data
+          from ${source} q
+          join ${tenant}.jobs j on j.id = q.job_id
+      ) as asked`,
+    type: `'${type}'`,
+    actor: ':actor',
+    from: 'status',
+    to: 'status',
+    data: 'data',
+  });
 }
 
 /** SQL: the next time at which something happens to an open question. */

@@ -4,7 +4,7 @@ import type { z } from 'zod';
 export type NoFields = z.ZodObject<Record<never, never>>;
 
 /** A button of the form: its name, or also what it sets. */
-export interface AskAction<S extends z.ZodObject = z.ZodObject, A extends string = string> {
+interface AskAction<S extends z.ZodObject = z.ZodObject, A extends string = string> {
   /** Is the answer's `action`. */
   name: A;
   /** On the button; by default the name. */

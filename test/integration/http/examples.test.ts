@@ -74,6 +74,14 @@ it('accepts the example of every operation that takes a body', async () => {
     });
     return { jobId, leaseId: String((lease.lease as Body | undefined)?.lease_id ?? lease.lease_id) };
   };
+  const asked = async () => {
+    const jobId = await idOf('/api/jobs', { type: 'demo.approval' });
+    return eventually(async () => {
+      const { questions } = (await send('GET', `/api/questions?job_id=${jobId}`, key)).body as { questions: Body[] };
+      expect(questions).toHaveLength(1);
+      return String(questions[0]?.id);
+    });
+  };
   const slug = context.tenant.slug;
 
   /** The path of each operation with ids in it, and what the example needs instead of its own ids. */
@@ -117,6 +125,7 @@ it('accepts the example of every operation that takes a body', async () => {
       const named = { ...(requestExamples.createSchedule as Body), name: 'weekly' };
       return { path: path.replace('{id}', await idOf('/api/schedules', named)) };
     },
+    answerQuestion: async (path) => ({ path: path.replace('{id}', await asked()) }),
     signIn: async (path) => ({ path, replace: { key } }),
   };
   const general = async (id: string, path: string) => {

@@ -83,6 +83,33 @@ test('durable sleeps take no time in memory, and as much as the test says in the
   expect(await engine.wait(id)).toMatchObject({ status: 'SUCCESS', attempt: 3 });
 });
 
+const approval = defineJob({
+  type: 'approval',
+  async run({ ask }) {
+    const schema = z.object({ note: z.string().max(5).default('-') });
+    const { action, note } = await ask({ title: 'Go?', schema, actions: ['Yes', 'No'], onTimeout: { action: 'No' } });
+    return `${action} ${note}`;
+  },
+});
+
+test('people answer in memory and in the engine', async () => {
+  const yes = await runHandler(approval, { answers: { 'Go?': { action: 'Yes', note: 'ok' } } });
+  expect(yes).toMatchObject({ result: 'Yes ok', questions: [{ name: 'question#1', title: 'Go?' }] });
+  expect(await runHandler(approval, { answers: { 'question#1': 'timeout' } })).toMatchObject({ result: 'No -' });
+  const refused = await runHandler(approval, { answers: { 'Go?': { action: 'Yes', note: 'too long' } } });
+  expect(refused).toMatchObject({ status: 'failed' });
+  const engine = await startEngine({ jobs: [approval], databaseUrl: context.url });
+  onTestFinished(() => engine.stop());
+  const first = await engine.enqueue('approval');
+  expect(await engine.question(first.id)).toMatchObject({ title: 'Go?', actions: [{ name: 'Yes' }, { name: 'No' }] });
+  await engine.answer(first.id, { action: 'Yes' });
+  expect(await engine.wait(first.id)).toMatchObject({ status: 'SUCCESS', result: 'Yes -' });
+  const second = await engine.enqueue('approval');
+  await engine.wait(second.id, ({ status }) => status === 'WAITING');
+  await engine.advance('8d');
+  expect(await engine.wait(second.id)).toMatchObject({ result: 'No -' });
+});
+
 test('phases run alone or all, and stop when told', async () => {
   expect(await runPhase(steps, 'three', { phaseResults: { two: 4 } })).toMatchObject({ result: 5 });
   const all = await runHandler(steps, { phaseResults: { two: 7 } });

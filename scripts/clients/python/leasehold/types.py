@@ -109,9 +109,11 @@ class JobUsage(TypedDict):
 
 
 class JobWaiting(TypedDict):
-    kind: Literal["sleep"]
+    kind: Literal["sleep", "question"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # The question that a person has to answer.
+    question: str
     # The durable call that waits.
     step: str
     # When the job wakes by itself.
@@ -229,9 +231,11 @@ class JobSummaryUsage(TypedDict):
 
 
 class JobSummaryWaiting(TypedDict):
-    kind: Literal["sleep"]
+    kind: Literal["sleep", "question"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # The question that a person has to answer.
+    question: str
     # The durable call that waits.
     step: str
     # When the job wakes by itself.
