@@ -315,7 +315,7 @@ test.each(['cancel', 'resolve', 'skip'])('%s closes the question', async (action
 test('two questions at once: each answer wakes the job, and the second one completes it', async () => {
   const { job, questions } = await ask('both');
   expect(questions).toHaveLength(2);
-  const [second, first] = questions;
+  const [first, second] = ['first', 'second'].map((step) => questions.find((q: { step: string }) => q.step === step));
   await call('POST', `/api/questions/${first.id}/answer`, { answer: { ok: true } });
   const { questions: left } = await eventually(async () => {
     const now = await waiting(job);
