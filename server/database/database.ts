@@ -7,7 +7,7 @@ import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } fro
 import type { Servers } from './servers/servers.ts';
 import {
   beforeCommit,
-  isConnectionError,
+  isDatabaseLost,
   isStatementGone,
   isWriteError,
   readOnlyState,
@@ -218,8 +218,9 @@ export class Database implements Queryable {
     try {
       return await work(client);
     } catch (error) {
-      broken = timedOut || isConnectionError(error) || isStatementGone(error);
-      if (timedOut || isConnectionError(error)) this.#connections.lost(error);
+      const isLost = timedOut || isDatabaseLost(error);
+      broken = isLost || isStatementGone(error);
+      if (isLost) this.#connections.lost(error);
       if (isWriteError(error)) broken = this.#cannotWrite(error) || broken;
       throw error;
     } finally {

@@ -16,6 +16,19 @@ export function isConnectionError(error: unknown): boolean {
   return /^(08|57P0[1-5]|25P0[34])/.test(state) || /^E[A-Z]+$/.test(state);
 }
 
+/**
+ * A node of the cluster is unavailable, while the server that answered is not: the connection is usable, and so are the
+ * tenants of other nodes. Whether the statement took effect is unknown here too.
+ */
+export function isNodeError(error: unknown): boolean {
+  return /^08/.test(sqlState(error) ?? '') && (error as { severity?: unknown }).severity === 'ERROR';
+}
+
+/** The connection is lost, and with it the database: not an error of one tenant. */
+export function isDatabaseLost(error: unknown): boolean {
+  return isConnectionError(error) && !isNodeError(error);
+}
+
 /** Errors of connections that were lost before a COMMIT was sent. */
 const uncommitted = new WeakSet<Error>();
 

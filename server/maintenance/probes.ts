@@ -1,8 +1,9 @@
 // Probes: cheap SQL expressions about a tenant, sent for many tenants in one statement, so that an idle tenant costs no
 // statement of its own. Each reads the front of a small index.
 
-import type { Queryable } from '../database/database.ts';
-import { isDataError, sqlState } from '../database/sql-errors.ts';
+import pLimit from 'p-limit';
+import type { Database, Queryable } from '../database/database.ts';
+import { isDatabaseLost, isDataError, sqlState } from '../database/sql-errors.ts';
 import { hasLateEvents } from '../events/log/read-new-events.ts';
 import { currentSnapshot } from '../events/log/transaction-ids.ts';
 import { staleFollower } from '../jobs/retention/mark-stale.ts';
@@ -20,41 +21,79 @@ export interface TenantProbeResults {
 
 // Planning time grows with the number of tables in a statement; fifty tenants stay within milliseconds.
 const chunkSize = 50;
+// Of a cluster, or after a failure. Workers and requests need the other connections.
+const probesAtOnce = 4;
 const undefinedTable = '42P01';
 
-/** Tenants that were deleted meanwhile are left out. */
+export interface ProbedTenants {
+  found: TenantProbeResults[];
+  failed: FailedProbe[];
+}
+
+export interface FailedProbe {
+  tenant: Tenant;
+  error: unknown;
+}
+
+/** Tenants that were deleted meanwhile are left out. A tenant that fails does not keep others from being probed. */
 export async function probeTenants(
-  db: Queryable,
+  db: Pick<Database, 'query' | 'sharded'>,
   tenants: readonly Tenant[],
   probes: Probes,
-): Promise<TenantProbeResults[]> {
-  const all: TenantProbeResults[] = [];
-  for (let i = 0; i < tenants.length; i += chunkSize) {
-    all.push(...(await probeChunk(db, tenants.slice(i, i + chunkSize), probes)));
+): Promise<ProbedTenants> {
+  const all: ProbedTenants = { found: [], failed: [] };
+  // A cluster does not plan a statement over tenants of several nodes.
+  if (db.sharded) await probeSingly(db, tenants, probes, all);
+  else {
+    for (let i = 0; i < tenants.length; i += chunkSize) {
+      await probeChunk(db, tenants.slice(i, i + chunkSize), probes, all);
+    }
   }
   return all;
 }
 
-async function probeChunk(db: Queryable, tenants: readonly Tenant[], probes: Probes): Promise<TenantProbeResults[]> {
+async function probeChunk(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  probes: Probes,
+  all: ProbedTenants,
+): Promise<void> {
+  try {
+    all.found.push(...(await probeTogether(db, tenants, probes)));
+  } catch (error) {
+    if (isDatabaseLost(error)) throw error;
+    // One of them was deleted meanwhile, or fails.
+    await probeSingly(db, tenants, probes, all);
+  }
+}
+
+async function probeTogether(db: Queryable, tenants: readonly Tenant[], probes: Probes): Promise<TenantProbeResults[]> {
   const selects = tenants.map((tenant, i) => {
     const columns = Object.entries(probes).map(([name, probe]) => `${probe(tenant.schema, tenant)} as ${name}`);
     return `select ${i}::int as position, ${columns.join(', ')}`;
   });
-  try {
-    const rows = await db.query<ProbeResults>(selects.join('\nunion all\n'));
-    return rows.map(({ position, ...results }) => ({ tenant: tenants[position as number] as Tenant, results }));
-  } catch (error) {
-    // A tenant was deleted meanwhile, or the cluster does not join tenants: probe each alone.
-    if (tenants.length > 1) {
-      const single: TenantProbeResults[] = [];
-      for (const tenant of tenants) single.push(...(await probeChunk(db, [tenant], probes)));
-      return single;
+  const rows = await db.query<ProbeResults>(selects.join('\nunion all\n'));
+  return rows.map(({ position, ...results }) => ({ tenant: tenants[position as number] as Tenant, results }));
+}
+
+async function probeSingly(
+  db: Queryable,
+  tenants: readonly Tenant[],
+  probes: Probes,
+  all: ProbedTenants,
+): Promise<void> {
+  const limit = pLimit(probesAtOnce);
+  const probe = async (tenant: Tenant): Promise<void> => {
+    try {
+      all.found.push(...(await probeTogether(db, [tenant], probes)));
+    } catch (error) {
+      if (isDatabaseLost(error)) throw error;
+      if (sqlState(error) === undefinedTable) return;
+      if (isDataError(error)) all.found.push({ tenant, results: await probeOneByOne(db, tenant, probes) });
+      else all.failed.push({ tenant, error });
     }
-    if (sqlState(error) === undefinedTable) return [];
-    const [tenant] = tenants;
-    if (tenant === undefined || !isDataError(error)) throw error;
-    return [{ tenant, results: await probeOneByOne(db, tenant, probes) }];
-  }
+  };
+  await Promise.all(tenants.map((tenant) => limit(() => probe(tenant))));
 }
 
 /** A row that one probe cannot read must not fail the other probes or tenants: the result of that probe is null. */

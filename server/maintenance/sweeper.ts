@@ -1,7 +1,7 @@
 // The sweeper: recovers expired leases and claims, fails jobs that waited beyond their deadline, resumes targets whose
 // pause has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
 import type { Database } from '../database/database.ts';
-import { isConnectionError } from '../database/sql-errors.ts';
+import { isDatabaseLost } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
 import { expireWaitingJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
 import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
@@ -122,7 +122,7 @@ export class Sweeper {
       this.#options.observe(tenant, kind, count);
       if (count > 0) this.#options.workAvailable(tenant);
     } catch (error) {
-      if (isConnectionError(error)) throw error;
+      if (isDatabaseLost(error)) throw error;
       this.#options.logger.error({ err: error, tenant: tenant.slug, sweep: kind }, 'sweep failed');
     }
   }
@@ -146,7 +146,7 @@ export class Sweeper {
             );
           }
         } catch (error) {
-          if (isConnectionError(error)) throw error;
+          if (isDatabaseLost(error)) throw error;
           // A lease that cannot be recovered must not keep others from being recovered.
           logger.error({ err: error, tenant: tenant.slug, leaseId: lease.id }, 'expired lease could not be recovered');
         }

@@ -2,7 +2,7 @@
 // tenants: those where nothing was written since the last poll and nothing is due soon. An idle tenant is probed about
 // once a minute, so that changes made directly in SQL are noticed too.
 import type { Database } from '../database/database.ts';
-import { isConnectionError } from '../database/sql-errors.ts';
+import { isDatabaseLost } from '../database/sql-errors.ts';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Interval, type Service } from '../kernel/service.ts';
@@ -10,6 +10,7 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { ActivityTracker } from './activity-tracker.ts';
 import { type ProbeResults, type Probes, probeTenants, type TenantProbeResults } from './probes.ts';
+import { TenantFailures } from './tenant-failures.ts';
 
 /** A task that probes every tenant periodically. */
 export interface PolledTask {
@@ -61,11 +62,13 @@ export class TenantPoller implements Service {
   #interval: Interval;
   #everyMs: number;
   #activity = new ActivityTracker();
+  #failures: TenantFailures;
   /** The last poll probed no tenant. */
   #quiet = false;
 
   constructor(options: TenantPollerOptions) {
     this.#options = options;
+    this.#failures = new TenantFailures(options.logger);
     this.#states = options.tasks.map((task) => ({ task, dueAt: 0, running: undefined, idleTenants: new Map() }));
     this.#everyMs = Math.min(...options.tasks.map((task) => task.everyMs));
     const periods = () => (this.#quiet && options.receivesNotifications?.() === true ? periodsBetweenQuietPolls : 1);
@@ -103,10 +106,14 @@ export class TenantPoller implements Service {
     if (due.length === 0) return;
     const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
     await this.#readActivity(tenants);
-    const probed = tenants.filter((tenant) => due.some((state) => this.#mustProbe(state, tenant, now)));
+    this.#failures.forgetAllBut(tenants);
+    const probed = tenants.filter(
+      (tenant) => this.#failures.mayTry(tenant, now) && due.some((state) => this.#mustProbe(state, tenant, now)),
+    );
     this.#quiet = probed.length === 0;
     const probes = Object.assign({}, ...due.map((state) => state.task.probes)) as Probes;
-    const found = await probeTenants(db, probed, probes);
+    const { found, failed } = await probeTenants(db, probed, probes);
+    this.#failures.update(found, failed);
     for (const state of due) {
       state.dueAt = now + state.task.everyMs;
       this.#forgetAllBut(state, tenants);
@@ -123,7 +130,7 @@ export class TenantPoller implements Service {
     try {
       registry.onFingerprint(await this.#activity.read(db, tenants));
     } catch (error) {
-      if (isConnectionError(error)) throw error;
+      if (isDatabaseLost(error)) throw error;
       // A tenant was deleted meanwhile, or the database refuses the statement: every tenant is probed.
       logger.debug({ reason: errorMessage(error) }, 'activity of the tenants could not be read');
       this.#activity.clear();

@@ -5,6 +5,7 @@ import type pg from 'pg';
 import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
 import { createTypeParsers } from '../../database/connections/value-formats.ts';
 import { clientOf, Servers } from '../../database/servers/servers.ts';
+import { isNodeError } from '../../database/sql-errors.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 
@@ -14,6 +15,8 @@ if (port === null) throw new Error('the heartbeat runs in a thread of a daemon')
 
 /** schema → lease ids. */
 const held = new Map<string, Set<string>>();
+/** Schemas whose last renewal failed. */
+const failing = new Set<string>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
@@ -36,7 +39,10 @@ port.on('message', (message: ToThread) => {
     case 'drop': {
       const leases = held.get(message.schema);
       leases?.delete(message.leaseId);
-      if (leases?.size === 0) held.delete(message.schema);
+      if (leases?.size === 0) {
+        held.delete(message.schema);
+        failing.delete(message.schema);
+      }
       break;
     }
     case 'reconnect':
@@ -63,11 +69,17 @@ async function renewAll(): Promise<void> {
   renewing = true;
   try {
     if (mainLoopIsBlocked()) post({ kind: 'stalled' });
-    else for (const [schema, leases] of [...held]) await renew(schema, leases);
+    else for (const schema of healthyFirst()) await renew(schema, held.get(schema) ?? new Set());
   } finally {
     renewing = false;
     schedule();
   }
+}
+
+/** A tenant whose node is down must not delay the renewals of others beyond their leases. */
+function healthyFirst(): string[] {
+  const schemas = [...held.keys()];
+  return [...schemas.filter((schema) => !failing.has(schema)), ...schemas.filter((schema) => failing.has(schema))];
 }
 
 /** A process whose event loop is blocked must lose its leases: its handlers cannot be stopped. */
@@ -89,11 +101,14 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
   try {
     const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
     const rows = await query<LiveRow>(text, values);
+    failing.delete(schema);
     post({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
   } catch (error) {
     // Unknown, not lost: the main thread trusts the lease until the last successful renewal expires.
     post({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
-    await disconnect();
+    failing.add(schema);
+    // The server that answered is not the one that is down.
+    if (!isNodeError(error)) await disconnect();
   }
 }
 

@@ -293,7 +293,7 @@ function poller(where: TenantContext, terms: Partial<Config>) {
   const { polled, tasks } = createTasks(where.db, [where.tenant], { config: { ...loadConfig({}), ...terms } });
   const task = polled.find(({ name }) => name === 'retention')!;
   return async () => {
-    const [found] = await probeTenants(where.db, [where.tenant], task.probes);
+    const [found] = (await probeTenants(where.db, [where.tenant], task.probes)).found;
     if (found === undefined) throw new Error('the tenant was not probed');
     await task.onResults([{ ...found, hasNewEvents: true }]);
     await tasks.retention.runOnce();

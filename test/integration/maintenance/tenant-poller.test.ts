@@ -197,3 +197,15 @@ test('without activity every tenant is probed, and a running task does not keep 
   go();
   await poller.stop();
 });
+
+test('a tenant that fails keeps no other from being polled, and is polled again once it works', async () => {
+  const [broken, healthy] = [await newTenant(), await newTenant()];
+  const poll = pollerOver([broken.tenant, healthy.tenant]);
+  await broken.db.query(`alter table ${broken.schema}.jobs rename column lane_head to gone`);
+  await addJob(healthy);
+  expect((await poll()).woken).toContain(`workers ${healthy.tenant.slug}`);
+  await broken.db.query(`alter table ${broken.schema}.jobs rename column gone to lane_head`);
+  await addJob(broken);
+  // It is left out for about a second, longer if it had failed again.
+  await eventually(async () => expect((await poll()).woken).toContain(`workers ${broken.tenant.slug}`));
+});

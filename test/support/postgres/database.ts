@@ -4,12 +4,14 @@ import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, inject } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
+import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { deleteTenant, requestTenantDeletion } from '../../../server/tenants/delete.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { getTenant, suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { eventually } from '../eventually.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
+import { citusCluster, createOnAllNodes, dropOnAllNodes } from './citus.ts';
 
 export interface DatabaseContext {
   db: Database;
@@ -87,9 +89,20 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
   const serverUrl = inject('serverUrl');
   const logger = createLogger('silent');
   const name = `leasehold_test_${randomBytes(6).toString('hex')}`;
-  await onServer(serverUrl, `create database ${name} template ${template}`);
+  const cluster = citusCluster();
+  if (cluster) await createOnAllNodes(cluster, name);
+  else await onServer(serverUrl, `create database ${name} template ${template}`);
   context.url = databaseUrl(serverUrl, name);
   context.db = new Database({ url: context.url, poolMax: 10, logger });
+  if (cluster) {
+    const templates = inject('templates');
+    if (template !== 'template1') await migrateControl(context.db);
+    if (template === templates.tenant) await provisionForTest(context.db, defaultSlug);
+    return async () => {
+      await context.db.close();
+      await dropOnAllNodes(cluster, name);
+    };
+  }
   return async () => {
     // A test that failed inside a transaction keeps its client: the forced drop below ends that wait.
     const closed = context.db.close();

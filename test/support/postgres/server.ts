@@ -9,6 +9,7 @@ import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../../ser
 import { postmasterPid } from '../../../server/embedded-postgres/postmaster.ts';
 import { findRunner } from '../../../server/embedded-postgres/system-user.ts';
 import { eventually } from '../eventually.ts';
+import { citusCluster } from './citus.ts';
 
 export interface TestServer {
   /** A URL of a role that may create databases. */
@@ -17,7 +18,7 @@ export interface TestServer {
 }
 
 export async function startServer(): Promise<TestServer> {
-  const given = process.env.TEST_DATABASE_URL;
+  const given = citusCluster()?.coordinator ?? process.env.TEST_DATABASE_URL;
   if (given) return { url: given, stop: async () => {} };
   if (await dockerAnswers()) {
     const container = await startContainer().catch(() => undefined);

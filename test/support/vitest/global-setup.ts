@@ -8,6 +8,7 @@ import { Database } from '../../../server/database/database.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { citusCluster } from '../postgres/citus.ts';
 import { startServer } from '../postgres/server.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
 
@@ -29,12 +30,8 @@ export default async function setup(project: TestProject): Promise<() => Promise
   const run = randomBytes(4).toString('hex');
   const templates = { empty: `leasehold_${run}_empty`, tenant: `leasehold_${run}_tenant` };
   try {
-    await admin.query(`create database ${templates.empty}`);
-    const empty = new Database({ url: databaseUrl(server.url, templates.empty), poolMax: 1, logger });
-    await migrateControl(empty, logger).finally(() => empty.close());
-    await admin.query(`create database ${templates.tenant} template ${templates.empty}`);
-    const tenant = new Database({ url: databaseUrl(server.url, templates.tenant), poolMax: 2, logger });
-    await provisionForTest(tenant, defaultSlug).finally(() => tenant.close());
+    // A cluster cannot clone databases: there each file creates its own.
+    if (!citusCluster()) await createTemplates(admin, server.url, templates);
   } catch (error) {
     await admin.close();
     await server.stop();
@@ -53,4 +50,18 @@ export default async function setup(project: TestProject): Promise<() => Promise
     await server.stop();
     await rm(runDirectory, { recursive: true, force: true });
   };
+}
+
+async function createTemplates(
+  admin: Database,
+  url: string,
+  templates: { empty: string; tenant: string },
+): Promise<void> {
+  const logger = createLogger('silent');
+  await admin.query(`create database ${templates.empty}`);
+  const empty = new Database({ url: databaseUrl(url, templates.empty), poolMax: 1, logger });
+  await migrateControl(empty, logger).finally(() => empty.close());
+  await admin.query(`create database ${templates.tenant} template ${templates.empty}`);
+  const tenant = new Database({ url: databaseUrl(url, templates.tenant), poolMax: 2, logger });
+  await provisionForTest(tenant, defaultSlug).finally(() => tenant.close());
 }

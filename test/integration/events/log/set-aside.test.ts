@@ -176,7 +176,7 @@ test('a question that one tenant cannot answer is null there, and answered by al
       `(select pg_snapshot_xmax(snapshot::pg_snapshot)::text from ${s}.followers where name = 'x')`,
     one: () => '1',
   };
-  const results = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
+  const { found: results } = await probeTenants(context.db, [broken.tenant, healthy.tenant], questions);
   expect(results.map(({ results }) => results)).toEqual([
     { reached: null, one: 1 },
     { reached: null, one: 1 },

@@ -1,0 +1,46 @@
+// Databases on a Citus cluster that the environment names. A database made from a template lacks the extension's
+// metadata, so each is created on every node and joined to a cluster of its own.
+import pg from 'pg';
+import { databaseUrl } from '../provision.ts';
+
+export interface CitusCluster {
+  coordinator: string;
+  workers: string[];
+}
+
+/** The cluster of `npm run test:citus`; undefined in other runs. */
+export function citusCluster(): CitusCluster | undefined {
+  const { CITUS_COORDINATOR_URL: coordinator, CITUS_WORKER_URLS: workers = '' } = process.env;
+  return coordinator ? { coordinator, workers: workers.split(',').filter((url) => url !== '') } : undefined;
+}
+
+export async function createOnAllNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
+  await Promise.all(
+    [coordinator, ...workers].map(async (url) => {
+      await run(url, [`create database ${name}`]);
+      await run(databaseUrl(url, name), ['create extension citus']);
+    }),
+  );
+  const { hostname, port } = new URL(coordinator);
+  await run(databaseUrl(coordinator, name), [
+    `select citus_set_coordinator_host('${hostname}', ${port || 5432})`,
+    ...workers.map((url) => `select citus_add_node('${new URL(url).hostname}', ${new URL(url).port || 5432})`),
+  ]);
+}
+
+export async function dropOnAllNodes({ coordinator, workers }: CitusCluster, name: string): Promise<void> {
+  for (const url of [coordinator, ...workers]) await run(url, [`drop database if exists ${name} with (force)`]);
+}
+
+async function run(url: string, statements: string[]): Promise<void> {
+  const client = new pg.Client(url);
+  client.on('error', () => {});
+  await client.connect();
+  try {
+    // Creating a database is a command of each node here.
+    await client.query('set citus.enable_create_database_propagation = off').catch(() => {});
+    for (const statement of statements) await client.query(statement);
+  } finally {
+    await client.end();
+  }
+}
