@@ -6,6 +6,7 @@ const steps = [
   'typecheck',
   'lint',
   'names',
+  'sql',
   'unused',
   'duplicates',
   'layers',

@@ -132,9 +132,11 @@ async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob):
   if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
   // The worker counts the lease from this request, so its time starts again.
   const unused = await db.query(
-    `update ${schema}.leases set expires_at = now() + ttl_seconds * interval '1 second'
-      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at
-      returning id`,
+    `with unused as (
+       select id, now() + ttl_seconds * interval '1 second' as expires_at from ${schema}.leases
+        where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() and last_heartbeat_at = granted_at
+          for update)
+     update ${schema}.leases l set expires_at = u.expires_at from unused u where l.id = u.id returning l.id`,
     [job.leaseId],
   );
   return unused.length > 0 ? findLease(db, schema, job.leaseId) : undefined;

@@ -29,11 +29,11 @@ export interface EventSelect {
   data?: string;
 }
 
-const columns = 'xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
+const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
 
 /** `insert into … select`, for a CTE beside the change. The events of each select are numbered after those before it. */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
-  return `insert into ${schema}.events (${columns})
+  return `insert into ${schema}.events (xid, ${columns})
     ${events.map((select) => selectEvents(schema, select)).join('\n    union all\n    ')}`;
 }
 
@@ -43,7 +43,7 @@ function selectEvents(schema: Schema, e: EventSelect): string {
 }
 
 const insertEvent = statement(`
-  insert into ${tenant}.events (${columns})
+  insert into ${tenant}.events (xid, ${columns})
   select ${currentTransaction(tenant)}, :type::text, :jobId::uuid, :targetId::text, :fromStatus::text, :toStatus::text,
          :attempt::integer, :leaseId::uuid, :actor::text, :data::jsonb`);
 
