@@ -39,9 +39,14 @@ export interface HttpParts {
 export type CreateApi = (access: Access) => Express;
 
 export function createHttp(context: DaemonContext, parts: HttpParts): { http: HttpServer; createApi: CreateApi } {
-  const { config, db, logger, registry, metrics, version, lifecycle } = context;
+  const { config, db, logger, registry, metrics, version, lifecycle, notifications } = context;
   const { keys, workers } = parts;
-  const readiness = () => lifecycle.readiness(workers.runningCount);
+  const readiness = () => {
+    const state = lifecycle.readiness(workers.runningCount);
+    const detail = notifications.problem;
+    // Not a reason to take the daemon out of service: polling finds everything.
+    return { ...state, checks: { ...state.checks, notifications: { ok: true, ...(detail && { detail }) } } };
+  };
   const createApi = (access: Access) =>
     createApp({
       config,

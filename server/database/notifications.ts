@@ -7,6 +7,7 @@ import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { keepAliveAfterMs } from './connections/session-limits.ts';
 import type { Queryable } from './database.ts';
+import { DeliveryCheck, deliveryCheck, notDelivered } from './delivery-check.ts';
 import { clientOf, Servers } from './servers/servers.ts';
 
 export const wakeChannel = 'leasehold_wake';
@@ -51,6 +52,7 @@ export class Notifications implements Service {
   #sendEventsTimer: NodeJS.Timeout | undefined;
   #reconnectTimer: NodeJS.Timeout | undefined;
   #failures = 0;
+  readonly #check: DeliveryCheck;
   #state: 'new' | 'started' | 'stopped' = 'new';
   /** False while this daemon is known to be the only one. */
   #hasPeers = true;
@@ -62,11 +64,25 @@ export class Notifications implements Service {
     this.#Client = clientOf(this.#servers);
     this.#db = options.db;
     this.#logger = options.logger;
+    this.#check = new DeliveryCheck({
+      logger: options.logger,
+      send: async () => {
+        await this.#db.query('select pg_notify($1, $2)', [wakeChannel, `${this.#sender}:${deliveryCheck}`]);
+      },
+      onMissing: () => {
+        for (const listener of this.#lostListeners) listener();
+      },
+    });
   }
 
   /** Wake-ups arrive, so that polls may be less frequent. */
   get connected(): boolean {
-    return this.#client !== undefined;
+    return this.#client !== undefined && !this.#check.failed;
+  }
+
+  /** What is wrong, for the operator; undefined while notifications arrive. */
+  get problem(): string | undefined {
+    return this.#check.failed ? notDelivered : undefined;
   }
 
   /** Whether other daemons are alive: without them nothing is sent. */
@@ -123,6 +139,7 @@ export class Notifications implements Service {
   async stop(): Promise<void> {
     this.#state = 'stopped';
     clearTimeout(this.#reconnectTimer);
+    this.#check.stop();
     // Other daemons run what a drain requeued.
     await this.#send();
     await this.#sendEvents();
@@ -185,6 +202,7 @@ export class Notifications implements Service {
       await client.query(`listen ${wakeChannel}; notify ${wakeChannel}, '${this.#sender}:${daemonJoined}'`);
       if (this.#state === 'stopped') return await client.end();
       this.#client = client;
+      this.#check.start();
       // Notifications sent meanwhile are lost: wake every tenant.
       if (this.#failures > 0) {
         this.#logger.info({ failures: this.#failures }, 'listening for wake-ups again');
@@ -203,6 +221,7 @@ export class Notifications implements Service {
   #lost(client: pg.Client): void {
     if (this.#state === 'stopped' || (this.#client !== undefined && this.#client !== client)) return;
     this.#client = undefined;
+    this.#check.stop();
     this.#servers.suspect();
     if (this.#reconnectTimer !== undefined) return;
     if (this.#failures === 0) for (const listener of this.#lostListeners) listener();
@@ -216,7 +235,10 @@ export class Notifications implements Service {
 
   #receive(payload: string): void {
     const [sender, slugs = ''] = payload.split(':', 2);
-    if (sender === this.#sender) return;
+    if (sender === this.#sender) {
+      if (slugs === deliveryCheck) this.#check.arrived();
+      return;
+    }
     for (const name of slugs.split(',')) {
       if (name === daemonJoined) {
         this.#hasPeers = true;

@@ -9,6 +9,7 @@ import { eventually } from '../../support/eventually.ts';
 import { EventReader } from '../../support/http/sse.ts';
 import { reread } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
+import { startProxy } from '../../support/postgres/proxy.ts';
 
 const context = useTenantPerTest();
 const noPolls = { POLL_INTERVAL_SECONDS: '3600', SWEEP_INTERVAL_SECONDS: '3600', STREAM_POLL_SECONDS: '60' };
@@ -79,4 +80,18 @@ test('the end of a job reaches the readers of streams, here and in another daemo
   await delay(1000);
   gate.open();
   for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:completed'));
+});
+
+test('a daemon whose notifications do not come back says what to set, and polls as often as without them', async () => {
+  const { url } = await startProxy(context.url, { asPooler: true, dropsNotifications: true });
+  const daemon = await startDaemon({ ...context, url });
+  const readiness = async ({ url: origin }: Daemon) => {
+    const { checks } = (await (await fetch(`${origin}/readyz`)).json()) as { checks: Record<string, object> };
+    return checks.notifications;
+  };
+  await eventually(async () =>
+    expect(await readiness(daemon)).toEqual({ ok: true, detail: expect.stringContaining('LISTEN_DATABASE_URL') }),
+  );
+  const direct = await startDaemon({ ...context, url }, { env: { LISTEN_DATABASE_URL: context.url } });
+  expect(await readiness(direct)).toEqual({ ok: true });
 });

@@ -18,9 +18,14 @@ export interface Proxy {
 export interface ProxyOptions {
   /** Greets with a process id of its own. */
   asPooler?: boolean;
+  /** Delivers no notifications, as a pooler in transaction mode. */
+  dropsNotifications?: boolean;
 }
 
-export async function startProxy(databaseUrl: string, { asPooler = false }: ProxyOptions = {}): Promise<Proxy> {
+export async function startProxy(
+  databaseUrl: string,
+  { asPooler = false, dropsNotifications = false }: ProxyOptions = {},
+): Promise<Proxy> {
   const target = new URL(databaseUrl);
   const pairs = new Set<[Socket, Socket]>();
   let dark = false;
@@ -30,7 +35,8 @@ export async function startProxy(databaseUrl: string, { asPooler = false }: Prox
     pairs.add(pair);
     near.on('data', (data) => dark || far.write(data));
     const disguise = asPooler ? disguiseProcess() : (data: Buffer) => data;
-    far.on('data', (data) => dark || near.write(disguise(data)));
+    const filter = dropsNotifications ? withoutNotifications() : (data: Buffer) => data;
+    far.on('data', (data) => dark || near.write(filter(disguise(data))));
     for (const socket of pair) {
       socket.on('error', () => {});
       socket.on('close', () => {
@@ -62,6 +68,23 @@ export async function startProxy(databaseUrl: string, { asPooler = false }: Prox
     },
     cut,
     connections: () => pairs.size,
+  };
+}
+
+const notification = 'A'.charCodeAt(0);
+
+/** Leaves out whole messages; one may come in pieces. */
+function withoutNotifications(): (data: Buffer) => Buffer {
+  let held: Buffer = Buffer.alloc(0);
+  return (data) => {
+    held = Buffer.concat([held, data]);
+    const passed: Buffer[] = [];
+    while (held.length >= 5 && held.length >= 1 + held.readInt32BE(1)) {
+      const length = 1 + held.readInt32BE(1);
+      if (held[0] !== notification) passed.push(held.subarray(0, length));
+      held = held.subarray(length);
+    }
+    return Buffer.concat(passed);
   };
 }
 
