@@ -5,7 +5,7 @@ export interface BulkFilter {
   createdAfter?: string | Date | undefined;
   createdBefore?: string | Date | undefined;
   /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
-  holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | undefined;
+  holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency' | undefined;
   /** Only these jobs. */
   ids?: readonly string[] | undefined;
   /** Only jobs that this job enqueued. */
@@ -65,7 +65,7 @@ export interface JobListOptions {
   /** true: only jobs that wait for a person (PAUSED, ERROR). */
   held?: boolean | undefined;
   /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
-  holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | undefined;
+  holdKind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency' | undefined;
   type?: string | undefined;
   queue?: string | undefined;
   targetId?: string | undefined;

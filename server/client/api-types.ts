@@ -110,7 +110,7 @@ export interface JobFilter {
   created_after?: string;
   created_before?: string;
   /** Only jobs with a hold of this kind; `drain` selects those that a shutdown paused. */
-  hold_kind?: 'user' | 'drain' | 'budget' | 'error' | 'handler';
+  hold_kind?: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
   /** Only these jobs. */
   ids?: string[];
   /** Only jobs that this job enqueued. */
@@ -132,7 +132,7 @@ export interface JobHold {
   /** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
   handler: 'running' | 'terminated' | null;
   /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
-  kind: 'user' | 'drain' | 'budget' | 'error' | 'handler';
+  kind: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
   reason: string | null;
   since: string | null;
 }
@@ -196,15 +196,19 @@ export interface JobSummary {
   };
   /** What a WAITING job waits for. */
   waiting: {
-    kind: 'sleep' | 'question';
+    /** How many children or other jobs it waits for in all. */
+    jobs?: number;
+    kind: 'sleep' | 'question' | 'children' | 'after' | 'turn';
     /** The job has left its lane until it wakes. */
     lane?: 'released';
+    /** Of kind `after`: it is not queued before this time. */
+    not_before?: string;
     /** The question that a person has to answer. */
     question?: string;
-    /** The durable call that waits. */
-    step: string;
-    /** When the job wakes by itself. */
-    until: string;
+    /** The durable call that waits; of kind `turn` that of its parent. */
+    step?: string;
+    /** When the job wakes by itself; without it no time wakes it. */
+    until?: string;
   } | null;
   webhook_sent: boolean;
   webhook_url: string | null;
@@ -306,7 +310,7 @@ export interface Phase {
   error: JobError | null;
   finished_at: string | null;
   /** `phase` of a type with phases; the others are durable calls of `run`, in their order. */
-  kind: 'phase' | 'step' | 'sleep' | 'event' | 'question';
+  kind: 'phase' | 'step' | 'sleep' | 'event' | 'children' | 'question';
   message: string | null;
   name: string;
   progress: number;
@@ -417,7 +421,7 @@ export interface TargetHold {
   detail: string;
   job_id: string | null;
   /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
-  kind: 'user' | 'drain' | 'budget' | 'error' | 'handler';
+  kind: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
   reason: string | null;
   since: string | null;
 }
@@ -444,6 +448,7 @@ export interface Why {
       | 'SCHEDULED'
       | 'BACKOFF'
       | 'WAITING'
+      | 'AFTER_JOB'
       | 'CLAIMED'
       | 'NO_LEASE'
       | 'TARGET_PAUSED'

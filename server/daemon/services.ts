@@ -6,6 +6,7 @@ import { ServerMonitor } from '../database/servers/server-monitor.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';
+import type { DependencyResolver } from '../maintenance/dependency-resolver.ts';
 import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
 import type { PerTenantTasks } from '../maintenance/tasks.ts';
 import type { TenantPoller } from '../maintenance/tenant-poller.ts';
@@ -50,7 +51,7 @@ export function createServices(context: DaemonContext): Services {
       signals.workAvailable(tenant, { enqueued });
     },
   });
-  const { poller, tasks, ...periodic } = createPeriodicTasks({
+  const { poller, tasks, dependencies, ...periodic } = createPeriodicTasks({
     config,
     db,
     registry,
@@ -91,8 +92,8 @@ export function createServices(context: DaemonContext): Services {
   const parts = { workers, enqueuer, streams, keys, waiters, schedules, tasks };
   const { http, createApi } = createHttp(context, parts);
   notifications.onDaemonJoined(() => workers.onDaemonJoined());
-  subscribe(context, { workers, waiters, streams, tasks, poller });
-  receiveNotifications(context, { keys, streams, poller, workers, tasks });
+  subscribe(context, { workers, waiters, streams, tasks, poller, dependencies });
+  receiveNotifications(context, { keys, streams, poller, workers, tasks, dependencies });
   return {
     http,
     createApi,
@@ -115,18 +116,21 @@ interface Subscribers {
   streams: EventStreams;
   tasks: PerTenantTasks;
   poller: TenantPoller;
+  dependencies: DependencyResolver;
 }
 
 /** Subscribes streams, statistics, webhooks, workers and other daemons to the signals after a commit. */
 function subscribe({ signals, notifications, listeners }: DaemonContext, subscribers: Subscribers): void {
-  const { workers, waiters, streams, tasks, poller } = subscribers;
+  const { workers, waiters, streams, tasks, poller, dependencies } = subscribers;
   signals.onEventsWritten(({ slug }, reach) => {
     streams.wake(slug);
     tasks.statistics.wake(slug);
     tasks.webhooks.wake(slug);
     if (listeners.isUsed) tasks.listeners.wake(slug);
+    if (dependencies.isActive(slug)) tasks.dependencies.wake(slug);
     if (reach === 'all') notifications.notifyEvents(slug);
   });
+  signals.onDependenciesWritten(({ slug }) => tasks.dependencies.wake(slug));
   signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs }) => {
     if (reach !== 'daemon') notifications.notify(slug);
     if (reach === 'peers') return;
@@ -141,7 +145,7 @@ function subscribe({ signals, notifications, listeners }: DaemonContext, subscri
 /** Handles notifications of other daemons. Their own statistics and webhooks read the events; here only the streams do. */
 function receiveNotifications(
   { notifications, registry, signals, listeners }: DaemonContext,
-  { keys, streams, poller, workers, tasks }: Omit<Subscribers, 'waiters'> & { keys: KeyVerifier },
+  { keys, streams, poller, workers, tasks, dependencies }: Omit<Subscribers, 'waiters'> & { keys: KeyVerifier },
 ): void {
   notifications.onLost(() => {
     registry.refreshNow();
@@ -150,8 +154,13 @@ function receiveNotifications(
   notifications.onEvents((slug) => {
     streams.wake(slug);
     if (slug !== undefined && listeners.isUsed) tasks.listeners.wake(slug);
+    if (slug !== undefined && dependencies.isActive(slug)) tasks.dependencies.wake(slug);
   });
-  notifications.onDue((slug) => workers.dueIn(slug, 0));
+  // Jobs from a transaction of their caller.
+  notifications.onDue((slug) => {
+    workers.dueIn(slug, 0);
+    tasks.dependencies.wake(slug);
+  });
   // Without a slug any notification may have been missed.
   notifications.onWake((slug) => {
     if (slug === keysChanged || slug === undefined) keys.forget();

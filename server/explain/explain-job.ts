@@ -4,7 +4,8 @@ import type { Queryable } from '../database/database.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
-import { describeWaiting, type Waiting } from '../jobs/model/waiting.ts';
+import { describeWaiting, type Waiting, waitsForJobs } from '../jobs/model/waiting.ts';
+import { dependencyReasons } from './dependency-reasons.ts';
 import { laneReasons } from './lane-reasons.ts';
 import { jobAction, type Reason, type Release } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
@@ -30,7 +31,12 @@ export async function explainJob(db: Queryable, job: Job, view: WorkerView): Pro
     return { reasons, running: true, claimable: false, position };
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
-  const reasons = [...ownReasons(job), ...lane.reasons, ...(await workerReasons(db, job, view))];
+  const reasons = [
+    ...ownReasons(job),
+    ...(await dependencyReasons(db, view.tenant.schema, job)),
+    ...lane.reasons,
+    ...(await workerReasons(db, job, view)),
+  ];
   const claimable = reasons.length === 0 && job.status === 'QUEUED';
   return { reasons, running: false, claimable, position: lane.position };
 }
@@ -47,7 +53,9 @@ function finished(job: Job): Reason {
 function ownReasons(job: Job): Reason[] {
   if (isOnHold(job.status)) return [held(job)];
   if (job.status === 'PENDING') return [scheduled(job)];
-  if (job.status === 'WAITING' && job.waiting !== null) return [waiting(job, job.waiting)];
+  if (job.status === 'WAITING' && job.waiting !== null) {
+    return waitsForJobs(job.waiting) ? [] : [waiting(job, job.waiting)];
+  }
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
 
@@ -109,10 +117,10 @@ function waiting(job: Job, waits: Waiting): Reason {
 
 function releaseOf(job: Job, { kind, until, question }: Waiting): Release {
   const cancel = jobAction(job.id, 'cancel');
-  if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until, actions: [cancel] };
+  if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
   const answer = { action: 'answer', method: 'POST', path: `/api/questions/${question}/answer` } as const;
   const detail = `A person answers the question. Without an answer the wait is over at ${until}: by default QUESTION_TIMEOUT_SECONDS after the question.`;
-  return { detail, at: until, actions: [answer, cancel] };
+  return { detail, at: until ?? null, actions: [answer, cancel] };
 }
 
 function scheduled(job: Job): Reason {

@@ -8,6 +8,7 @@ export const reasonCodes = [
   'SCHEDULED',
   'BACKOFF',
   'WAITING',
+  'AFTER_JOB',
   'CLAIMED',
   'NO_LEASE',
   'TARGET_PAUSED',

@@ -27,6 +27,7 @@ type WorkListener = (tenant: Tenant, work: Work) => void;
 export class CommitSignals {
   readonly #eventsListeners: EventsListener[] = [];
   readonly #workListeners: WorkListener[] = [];
+  readonly #dependencyListeners: ((tenant: Tenant) => void)[] = [];
 
   onEventsWritten(listener: EventsListener): void {
     this.#eventsListeners.push(listener);
@@ -34,6 +35,15 @@ export class CommitSignals {
 
   onWorkAvailable(listener: WorkListener): void {
     this.#workListeners.push(listener);
+  }
+
+  onDependenciesWritten(listener: (tenant: Tenant) => void): void {
+    this.#dependencyListeners.push(listener);
+  }
+
+  /** Jobs of the tenant wait for others, since this commit. */
+  dependenciesWritten(tenant: Tenant): void {
+    for (const listener of this.#dependencyListeners) listener(tenant);
   }
 
   /** Events of the tenant were committed. Cheap enough for every commit. */

@@ -11,6 +11,7 @@ import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import { DependencyResolver } from './dependency-resolver.ts';
 import { createSessionRetention, type RetentionReport } from './retention.ts';
 import { Sweeper } from './sweeper.ts';
 import { createPerTenantTasks, createPolledTasks, type PerTenantTasks, type PolledTaskParts } from './tasks.ts';
@@ -36,12 +37,19 @@ export interface PeriodicTasks {
   services: Service[];
   poller: TenantPoller;
   tasks: PerTenantTasks;
+  dependencies: DependencyResolver;
 }
 
 export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTasks {
   const { config, db, registry, logger, metrics, workers, schedules, workAvailable } = options;
   const underLoad = () => workers.underLoad;
   const onSetAside = reportSetAside(metrics, logger);
+  const dependencies = new DependencyResolver({
+    db,
+    actor: `dependencies:${config.workerId}`,
+    workAvailable,
+    onSetAside,
+  });
   const tasks: PerTenantTasks = createPerTenantTasks({
     config,
     db,
@@ -54,6 +62,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     dispatcher: createDispatcher(options, (slug) => tasks.webhooks.runNow(slug)),
     retentionHooks: options.retentionHooks,
     listeners: options.listeners,
+    dependencies,
     onRetention: (tenant, report) => countRetention(metrics, tenant, report),
   });
   const poller = new TenantPoller({
@@ -63,7 +72,12 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     tasks: createPolledTasks({ config, workers, schedules, tasks, sweeper: createSweeper(options) }),
     receivesNotifications: options.receivesNotifications,
   });
-  return { services: [...Object.values(tasks), createSessionRetention(db, logger), poller], poller, tasks };
+  return {
+    services: [...Object.values(tasks), createSessionRetention(db, logger), poller],
+    poller,
+    tasks,
+    dependencies,
+  };
 }
 
 function createDispatcher(options: PeriodicTasksOptions, onSlotFree: (slug: string) => void): WebhookDispatcher {

@@ -4,7 +4,7 @@
 // for all tenants that are not idle. A probe reads the front of a small index, never a table.
 //
 //   poll        POLL_INTERVAL_SECONDS    claimable jobs, next due job, next schedule    wakes workers, sets timers
-//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals
+//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals, dependencies
 //   operations  SWEEP_INTERVAL_SECONDS   a bulk operation that no daemon runs           wakes operations
 //   sweep       SWEEP_INTERVAL_SECONDS   expired leases, timeouts, deadlines, pauses    sweeps
 //   retention   1 minute                 the age of the oldest row of each kind         wakes retention
@@ -18,6 +18,7 @@ import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { sealEvents } from '../events/seals/seal.ts';
 import { sealsFollower } from '../events/seals/seal-chain.ts';
 import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import { waitsForResolver } from '../jobs/flows/follow-dependencies.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
@@ -29,6 +30,7 @@ import type { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import type { DependencyResolver } from './dependency-resolver.ts';
 import { PerTenantTask, type PerTenantTaskOptions } from './per-tenant-task.ts';
 import {
   hasReadAll,
@@ -60,10 +62,11 @@ export interface PerTenantTaskParts {
   onRetention(tenant: Tenant, report: RetentionReport): void;
   retentionHooks?: RetentionHooks | undefined;
   listeners: EventListeners;
+  dependencies: DependencyResolver;
 }
 
 export type PerTenantTasks = Record<
-  'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention' | 'listeners',
+  'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention' | 'listeners' | 'dependencies',
   PerTenantTask
 >;
 
@@ -96,6 +99,14 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       idleMs: minuteMs,
       concurrency: 4,
       runForTenant: async (tenant) => ((await parts.listeners.deliver(tenant)) ? 'more' : 'idle'),
+    }),
+    // Not paused under load: these jobs are part of it.
+    dependencies: task({
+      name: 'dependencies',
+      busyMs: 40,
+      idleMs: minuteMs,
+      concurrency: 2,
+      runForTenant: (tenant) => parts.dependencies.runForTenant(tenant),
     }),
     // Soon after the commit: verification cannot vouch for events that are not sealed yet.
     seals: task({
@@ -194,10 +205,12 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         has_events: (s) => `${lastEventXid(s)} is not null`,
         up_to_date: (s) => `(select string_agg(f.name, ',') from ${s}.followers f where ${hasReadAll(s)})`,
         delivery_ms: (s) => oldest(s, 'webhook_deliveries', 'next_at', `state = 'pending'`),
+        dependencies_wait: (s) => waitsForResolver(s, hasReadAll(s)),
       },
       isIdle: (results, idleForMs) =>
         results.has_events === false ||
-        (['statistics', 'webhooks', sealsFollower].every((name) => upToDate(results).has(name)) &&
+        (results.dependencies_wait !== true &&
+          ['statistics', 'webhooks', sealsFollower].every((name) => upToDate(results).has(name)) &&
           msOrInfinity(results.delivery_ms) > idleForMs),
       onResults(found) {
         for (const { tenant, results, hasNewEvents } of found) {
@@ -208,6 +221,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
           if (!done.has('webhooks') || msOrInfinity(results.delivery_ms) <= 0) tasks.webhooks.wake(tenant.slug);
           if (!done.has(sealsFollower)) tasks.seals.wake(tenant.slug);
           if (hasNewEvents) tasks.listeners.wake(tenant.slug);
+          if (results.dependencies_wait === true) tasks.dependencies.wake(tenant.slug);
         }
       },
     },

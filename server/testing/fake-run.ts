@@ -3,6 +3,7 @@
 import { v7 as uuidv7 } from 'uuid';
 import type { ResultOf } from '../client/job-reference.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
+import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
 import { checkAnswer } from '../jobs/questions/answer-schema.ts';
@@ -121,6 +122,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
   const { effects, remembered } = remember(
     {
       answers: options.answers ?? {},
+      childResult: options.childResult ?? (() => null),
       tokenLimit: limit,
       resultLimitBytes: config.resultLimitBytes,
       onOverspent: (used) => stop({ kind: 'budgetSpent', used, limit }),
@@ -158,6 +160,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
 
 interface Limits {
   answers: NonNullable<TestOptions['answers']>;
+  childResult(child: { type: string; payload: unknown }, position: number, call: string): unknown;
   tokenLimit: number;
   resultLimitBytes: number;
   onOverspent(used: number): void;
@@ -220,6 +223,18 @@ function remember(
       async openSleep({ name }, end) {
         remembered.sleeps.push({ name, ...end });
         return { until: 'until' in end ? end.until : new Date(Date.now() + end.ms).toISOString(), leftMs: 0 };
+      },
+      async children({ call, open }) {
+        const jobs = open !== undefined && 'jobs' in open ? open.jobs : [];
+        const made = jobs.map(({ type, payload, ...options }) => ({ id: uuidv7(), type, payload, options }));
+        remembered.children.push(...made);
+        const ids = open !== undefined && 'ids' in open ? open.ids : made.map(({ id }) => id);
+        const children = ids.flatMap((id) => remembered.children.find((child) => child.id === id) ?? []);
+        const ends = children.map((child, n): ChildEnd => {
+          const result = limits.childResult(child, n, call.name);
+          return { id: child.id, type: child.type, status: 'SUCCESS', result: result ?? null, error: null };
+        });
+        return { total: ids.length, unfinished: 0, failed: null, bytes: 0, ends };
       },
       suspend: async () => {},
       async openQuestion({ name }, question) {

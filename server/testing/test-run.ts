@@ -17,6 +17,8 @@ export interface TestOptions<J extends JobReference = JobReference> {
   stepResults?: Record<string, unknown>;
   /** What people answer, by the name or the title of the question: `{ approve: true, action: 'Approve' }`; `timeout`: nobody does. */
   answers?: Record<string, Record<string, unknown> | 'timeout'>;
+  /** What a child that the handler waits for results in; null by default. */
+  childResult?(child: { type: string; payload: unknown }, position: number, call: string): unknown;
   tokensUsed?: number;
   tokenLimit?: number;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */

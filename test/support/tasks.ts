@@ -5,6 +5,7 @@ import type { Database } from '../../server/database/database.ts';
 import { EventListeners } from '../../server/events/log/event-listeners.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
+import { DependencyResolver } from '../../server/maintenance/dependency-resolver.ts';
 import type { PerTenantTask } from '../../server/maintenance/per-tenant-task.ts';
 import { Sweeper } from '../../server/maintenance/sweeper.ts';
 import { createPerTenantTasks, createPolledTasks, type PerTenantTasks } from '../../server/maintenance/tasks.ts';
@@ -40,6 +41,7 @@ export function createTasks(
     workAvailable: () => {},
     onRetention: () => {},
     listeners: new EventListeners(db, logger),
+    dependencies: new DependencyResolver({ db, actor: 'test', workAvailable: () => {}, onSetAside }),
     statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
     dispatcher: new WebhookDispatcher({
       db,
@@ -86,6 +88,7 @@ export function createTasks(
       operations: reports('operations', tasks.operations),
       retention: reports('retention', tasks.retention),
       listeners: tasks.listeners,
+      dependencies: reports('dependencies', tasks.dependencies),
     },
   });
   return { polled, tasks };

@@ -194,7 +194,9 @@ export const phases = tenantTemplate.table(
   },
   (t) => [
     primaryKey({ columns: [t.jobId, t.name] }),
-    check('phases_kind', sql`kind in ('phase','step','sleep','event','question')`),
+    check('phases_kind', sql`kind in ('phase','step','sleep','event','children','question')`),
+    // Durable calls that wait for children: a job may still be about to store that it waits.
+    index('phases_children').on(t.jobId).where(sql`kind = 'children' and status = 'pending'`),
     check('phases_status', sql`status in ('pending','running','completed','partial','failed','skipped','cancelled')`),
   ],
 );

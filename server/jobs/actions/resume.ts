@@ -5,9 +5,13 @@ import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
+import { resolveDependencies } from '../flows/resolve-dependencies.ts';
+import { acceptFailures, unfinishedWait } from '../flows/unfinished-dependencies.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
+import { hasCode } from '../model/job-errors.ts';
 import { allows } from '../model/states.ts';
+import { never } from '../model/waiting.ts';
 import { closeQuestions, extendQuestions } from '../questions/close-questions.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
@@ -19,15 +23,23 @@ export interface ResumeRequest extends ActionRequest {
 
 const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
 
-/** What a resume writes beside the status, over `b`: a fresh set of attempts, and deadlines without the time on hold. */
-export const resumeAssignments = `held_since = null,
-              hold = null,
+/** What every resume writes beside the status, over `b`: a fresh set of attempts, and deadlines without the time on hold. */
+const resumed = `hold = null,
               finished_at = null,
               stale_at = null,
               error = null,
               attempt_floor = b.attempt,
-              expires_at = b.expires_later,
+              expires_at = b.expires_later`;
+
+export const resumeAssignments = `${resumed},
+              held_since = null,
               run_at = now()`;
+
+/** It still has to wait for the jobs it runs after. */
+const waitAgain = `${resumed},
+              held_since = now(),
+              waiting = :waiting::jsonb,
+              run_at = timestamptz '${never}'`;
 
 export async function resumeJob(db: Database, schema: Schema, request: ResumeRequest): Promise<ActionResult> {
   return actOnJob(db, schema, request, async (job) => {
@@ -38,19 +50,24 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       throw await refusal(db, schema, job, 'resume');
     }
     const limit = request.tokenLimit;
-    const ids = await db.transaction(async (tx) => {
-      const changed = await applyTransition(tx, schema, {
-        name: 'resume',
+    const waiting = await unfinishedWait(db, schema, job.id);
+    const set = waiting === undefined ? resumeAssignments : waitAgain;
+    return db.transaction(async (tx) => {
+      const ids = await applyTransition(tx, schema, {
+        name: waiting === undefined ? 'resume' : 'resumeWaiting',
         jobs: [job],
-        set: limit === undefined ? resumeAssignments : `${resumeAssignments}, token_limit = :limit::bigint`,
-        values: { limit },
+        set: limit === undefined ? set : `${set}, token_limit = :limit::bigint`,
+        values: { limit, waiting: waiting && JSON.stringify(waiting) },
         actor: request.actor,
         data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
       });
-      if (changed.length > 0) await extendQuestions(tx, schema, job);
-      return changed;
+      if (ids.length === 0) return undefined;
+      await extendQuestions(tx, schema, job);
+      if (hasCode(job.error, 'DEPENDENCY_FAILED')) await acceptFailures(tx, schema, job.id);
+      // What it waits for may have ended since it was read.
+      if (waiting !== undefined) await resolveDependencies(tx, schema, { ended: [], waiting: [job.id] });
+      return 'changed';
     });
-    return ids.length > 0 ? 'changed' : undefined;
   });
 }
 
@@ -91,7 +108,7 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
         data: eventData(request),
       });
       if (ids.length === 0) return undefined;
-      await endOpenPhases(tx, schema, job.id, 'skipped');
+      await endOpenPhases(tx, schema, [job.id], 'skipped');
       await closeQuestions(tx, schema, job.id, request.actor);
       return 'changed';
     });

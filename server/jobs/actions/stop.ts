@@ -82,7 +82,7 @@ async function cancelNow(
       data: eventData(request, skip ? { skipped: true } : {}),
     });
     if (ids.length === 0) return undefined;
-    await endOpenPhases(tx, schema, job.id, 'cancelled');
+    await endOpenPhases(tx, schema, [job.id], 'cancelled');
     await closeQuestions(tx, schema, job.id, request.actor);
     return 'changed';
   });

@@ -185,15 +185,15 @@ const endStatement = statement(`
   update ${tenant}.phases
      set status = :status,
          finished_at = now()
-   where job_id = :jobId
+   where job_id = any(:jobIds::uuid[])
      and status in ('pending', 'running')`);
 
-/** Ends the open phases of a job that a person ended: cancelled with it, or skipped because the result was supplied. */
+/** Ends the open phases of jobs that a person ended: cancelled with them, or skipped because the result was supplied. */
 export async function endOpenPhases(
   tx: Queryable,
   schema: Schema,
-  jobId: string,
+  jobIds: readonly string[],
   status: 'cancelled' | 'skipped',
 ): Promise<void> {
-  await endStatement.query(tx, schema, { jobId, status });
+  await endStatement.query(tx, schema, { jobIds, status });
 }

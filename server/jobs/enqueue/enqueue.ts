@@ -10,10 +10,12 @@ import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
+import { type Dependency, insertDependencies, toWaiting } from '../flows/dependencies.ts';
 import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
 import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
+import type { Waiting } from '../model/waiting.ts';
 import { readJobsByRequestIds } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 
@@ -30,6 +32,10 @@ export interface NewJob extends RequestedColumns {
   expiresInSeconds?: number | undefined;
   /** Names of its phases, when its type is known to have some. */
   phases?: readonly string[] | undefined;
+  /** Jobs that it runs after: existing ones, or others of the same call that have an `id`. */
+  after?: readonly Dependency[] | undefined;
+  /** It is enqueued as WAITING for this. */
+  waiting?: Waiting | undefined;
 }
 
 export type Enqueued =
@@ -63,7 +69,12 @@ export async function enqueue(
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
     const plain = newJobs.every(
-      (job) => job.targetId === undefined && job.runAt === undefined && job.phases === undefined,
+      (job) =>
+        job.targetId === undefined &&
+        job.runAt === undefined &&
+        job.phases === undefined &&
+        job.after === undefined &&
+        job.waiting === undefined,
     );
     if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
       const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
@@ -147,8 +158,8 @@ export async function enqueueInCallersTransaction(
 ): Promise<Enqueued[]> {
   const future = await findFutureJobs(tx, tenant.schema, newJobs);
   const placed = newJobs.map((job, position) => {
-    const waits = future.has(position) || job.targetId !== undefined;
-    return place(job, waits ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
+    const isLater = future.has(position) || job.targetId !== undefined;
+    return place(job, isLater ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
   });
   const enqueued = await insertPlaced(tx, tenant.schema, newJobs, placed, actor, 'outside');
   // Delivered with the commit, and once however often it is sent.
@@ -168,9 +179,13 @@ async function insertPlaced(
   const inserted = new Map(made.map((job) => [job.id, job]));
   await insertPhases(tx, schema, phasesOf(newJobs, placed, inserted));
   const missing = placed.filter((row) => !inserted.has(row.id));
-  if (missing.length === 0) return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
+  if (missing.length === 0) {
+    await insertDependencies(tx, schema, dependenciesOf(newJobs, placed, inserted, new Map()));
+    return placed.map((row) => ({ kind: 'created', job: inserted.get(row.id) as Job }));
+  }
 
   const existing = await findByRequestIds(tx, schema, missing);
+  await insertDependencies(tx, schema, dependenciesOf(newJobs, placed, inserted, existing));
   // A replayed job may have been placed as the head of a lane that it never entered.
   const opened = lanes === 'outside' ? [] : missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
   await promote(tx, schema, [...new Set(opened)].sort());
@@ -201,6 +216,22 @@ function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, 
   });
 }
 
+/** Of those that were inserted. Another job of the call may have been found under its key, with another id. */
+function dependenciesOf(
+  newJobs: NewJob[],
+  placed: PlacedJob[],
+  inserted: Map<string, Job>,
+  existing: Map<string, Job>,
+): (Dependency & { jobId: string })[] {
+  if (newJobs.every(({ after }) => after === undefined)) return [];
+  const known = new Map(placed.map(({ id, clientRequestId }) => [id, existing.get(clientRequestId ?? '')?.id ?? id]));
+  return newJobs.flatMap(({ after = [] }, n) => {
+    const jobId = placed[n]?.id;
+    if (jobId === undefined || !inserted.has(jobId)) return [];
+    return after.map((edge) => ({ ...edge, jobId, id: known.get(edge.id) ?? edge.id }));
+  });
+}
+
 function withoutLane(job: NewJob): PlacedJob {
   return place(job, 'QUEUED', true, null, '0');
 }
@@ -222,10 +253,14 @@ const blankRow = {
 };
 
 function place(job: NewJob, status: Status, head: boolean, rank: number | null, seq: string): PlacedJob {
+  if (status !== 'WAITING' && (job.waiting !== undefined || job.after !== undefined)) {
+    const waiting = toWaiting(job);
+    if (waiting !== undefined) return place({ ...job, waiting, runAt: undefined }, 'WAITING', head, null, seq);
+  }
   const row: Record<string, unknown> = { ...blankRow };
   for (const key in job) {
     const value = job[key as keyof NewJob];
-    if (value !== undefined && value !== null && key !== 'phases') row[key] = value;
+    if (value !== undefined && value !== null && key !== 'phases' && key !== 'after') row[key] = value;
   }
   row.id ??= uuidv7();
   row.payload ??= {};
@@ -271,7 +306,8 @@ async function placeInLanes(
     lanes = await openLanes(tx, schema, counts);
   }
   return jobs.map((job, position) => {
-    const status = future.has(position) ? 'PENDING' : 'QUEUED';
+    const isLater = future.has(position) || toWaiting(job) !== undefined;
+    const status = isLater ? 'PENDING' : 'QUEUED';
     const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
     if (lane === undefined) return place(job, status, true, null, '0');
     lane.seq += 1n;

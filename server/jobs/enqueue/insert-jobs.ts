@@ -17,6 +17,7 @@ import {
 } from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
 import { transitions } from '../model/states.ts';
+import { never, type Waiting } from '../model/waiting.ts';
 import { checkDocument, payloadLimitBytes } from './enqueue-limits.ts';
 
 /** Columns that enqueueing decides: where the job starts in its life and in its lane. */
@@ -37,6 +38,8 @@ export interface PlacedJob extends Omit<Given<RequestColumn>, 'priority'>, Pick<
   /** The rank. */
   priority: number;
   expiresInSeconds?: number | undefined;
+  /** Of a job that is enqueued as WAITING. */
+  waiting?: Waiting | undefined;
 }
 
 /** Slots that a daemon keeps for jobs which are about to be inserted. */
@@ -100,7 +103,8 @@ export async function insertJobs(
   actor: string,
   { reservation, lanes = 'placed' }: InsertOptions = {},
 ): Promise<Job[]> {
-  const variant = { starts: reservation !== undefined, outsideLanes: lanes === 'outside' };
+  const waits = rows.some((row) => row.waiting !== undefined);
+  const variant = { starts: reservation !== undefined, outsideLanes: lanes === 'outside', waits };
   const inserted = await insertStatement(variant).query<CreatedRow>(
     tx,
     schema,
@@ -128,11 +132,11 @@ const input = [
 ].join(', ');
 
 /** @internal Exported for its test. */
-export const insertStatement = statementVariants<{ starts: boolean; outsideLanes: boolean }>(
-  ({ starts, outsideLanes }) => `
+export const insertStatement = statementVariants<{ starts: boolean; outsideLanes: boolean; waits?: boolean }>(
+  ({ starts, outsideLanes, waits }) => `
   with given as (
     select g.*, now() as at ${outsideLanes ? ', clock_timestamp() as called_at' : ''}
-      from jsonb_to_recordset(:jobs::jsonb) as g(${input})
+      from jsonb_to_recordset(:jobs::jsonb) as g(${input}${waits ? ', waiting jsonb' : ''})
   ),
   created as (
     insert into ${tenant}.jobs (
@@ -142,14 +146,16 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
       updated_at,
       expires_at
       ${starts ? ', attempt, started_at, lease_id, lease_owner' : ''}
+      ${waits ? ', waiting, held_since' : ''}
     )
     select
       ${insertedColumns.map((column) => (starts && column === 'status' ? `'${transitions.start.to}'` : `"${column}"`)).join(', ')},
-      coalesce("runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
+      coalesce(${waits ? `case when waiting is not null then timestamptz '${never}' end, ` : ''}"runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
       at,
       at,
       at + "expiresInSeconds" * interval '1 second'
       ${starts ? ', 1, at, :leaseId::uuid, :owner::text' : ''}
+      ${waits ? ', waiting, case when waiting is not null then at end' : ''}
     from given
     on conflict (client_request_id) where client_request_id is not null do nothing
     returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at ${starts ? ', payload' : ''}
@@ -205,6 +211,7 @@ function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   job.createdAt = created.created_at;
   job.updatedAt = created.created_at;
   job.runAt = created.run_at;
+  if (placed.waiting !== undefined) job.heldSince = created.created_at;
   job.expiresAt = created.expires_at;
   return job;
 }

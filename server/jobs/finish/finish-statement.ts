@@ -10,6 +10,7 @@ import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/cla
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
 import { hasCodeSql } from '../model/job-errors.ts';
+import { never } from '../model/waiting.ts';
 import { cancelQuestions } from '../questions/close-questions.ts';
 import { nextTime } from '../questions/question.ts';
 import { transition } from '../transition.ts';
@@ -124,7 +125,7 @@ function dueTimes(dueAt: string): string {
 const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
 // What others end may have ended before the job was locked; reminders come before the end of a wait.
 const atWakeTime = dueTimes(`case
-           when value -> 'awaited' is null then (value -> 'waiting' ->> 'until')::timestamptz
+           when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until', '${never}')::timestamptz
            when exists (
              select 1
                from ${tenant}.phases p
@@ -133,7 +134,7 @@ const atWakeTime = dueTimes(`case
                 and p.status in ('completed', 'failed')
            ) then now()
            else least(
-             (value -> 'awaited' ->> 'until')::timestamptz,
+             coalesce(value -> 'awaited' ->> 'until', '${never}')::timestamptz,
              (select min(${nextTime('q')})
                 from ${tenant}.questions q
                where q.job_id = key::uuid

@@ -5,13 +5,15 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
-import { distinctTargets, isDueOutOfLine, lockTargets, takeLaneNumbers } from '../lanes/lane.ts';
+import { isDependent, queueDependents } from '../flows/due-dependents.ts';
+import { distinctTargets, isDueOutOfLine, lockTargets } from '../lanes/lane.ts';
+import { numberJobs } from '../lanes/number-jobs.ts';
 import type { Job, JobError } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { type Status, statusIn, timedStatuses } from '../model/states.ts';
 import type { WaitKind } from '../model/waiting.ts';
 import { processDueQuestions } from '../questions/due-questions.ts';
-import { applyTransition, type LaneNumber, transition } from '../transition.ts';
+import { applyTransition, transition } from '../transition.ts';
 
 type WaitingJob = Pick<Job, 'id' | 'targetId'>;
 
@@ -30,13 +32,17 @@ const dueStatement = statement(`
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
   const due = await dueStatement.query<DueJob>(db, schema, { limit });
   const pending = due.filter((job) => job.status === 'PENDING');
-  const asleep = due.filter((job) => job.status === 'WAITING');
+  const dependents = due.filter((job) => isDependent(job.waitsFor));
+  const asleep = due.filter((job) => job.status === 'WAITING' && !isDependent(job.waitsFor));
   let queued = 0;
   if (pending.length > 0) {
     queued += await retryConflicts(() => db.transaction((tx) => queueJobs(tx, schema, pending, actor)));
   }
   if (asleep.length > 0) {
     queued += await retryConflicts(() => db.transaction((tx) => wakeDueJobs(tx, schema, asleep, actor)));
+  }
+  if (dependents.length > 0) {
+    queued += await retryConflicts(() => db.transaction((tx) => queueDependents(tx, schema, dependents, actor)));
   }
   return queued;
 }
@@ -125,20 +131,6 @@ async function queueJobs(tx: Queryable, schema: Schema, due: WaitingJob[], actor
     laneNumbers: await numberJobs(tx, schema, due),
   });
   return ids.length;
-}
-
-/** Takes a number in its lane for each job, in the order of `due`; a job without a lane gets 0. */
-async function numberJobs(tx: Queryable, schema: Schema, due: WaitingJob[]): Promise<LaneNumber[]> {
-  const counts = new Map<string, number>();
-  for (const { targetId } of due) if (targetId !== null) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
-  const lanes = await takeLaneNumbers(tx, schema, counts);
-  const last = new Map(lanes.map((lane) => [lane.id, BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0)]));
-  return due.map(({ id, targetId }) => {
-    const before = targetId === null ? undefined : last.get(targetId);
-    if (targetId === null || before === undefined) return { id, lane_seq: '0' };
-    last.set(targetId, before + 1n);
-    return { id, lane_seq: String(before + 1n) };
-  });
 }
 
 const nextDueStatement = statement(`

@@ -42,6 +42,7 @@ export const statusesOfHold: Record<HoldKind, readonly Status[]> = {
   budget: ['ERROR'],
   error: ['ERROR'],
   handler: ['RUNNING'],
+  dependency: ['PAUSED'],
 };
 
 /** The kind as `holdOf` has it, in SQL, over `j`; null for jobs without a hold. */
@@ -67,4 +68,5 @@ const descriptions: Record<HoldKind, string> = {
   budget: 'stopped by its budget',
   error: 'failed',
   handler: 'handler still running',
+  dependency: 'held',
 };

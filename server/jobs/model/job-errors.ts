@@ -20,6 +20,9 @@ export const jobErrors = {
   QUESTION_EXPIRED: 'Nobody answered a question of the job in time, and it has no default answer.',
   ANSWER_REFUSED: 'An answer fits the form, but the schema of the handler refuses it; the next run asks again.',
   INVALID_CHILD: 'The payload of a child job cannot be stored as JSON.',
+  CHILD_FAILED:
+    'A child that `fanOut` or `waitForChildren` waited for did not succeed; `error.details.children` names it.',
+  DEPENDENCY_FAILED: 'A job that this one runs after did not succeed.',
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
   TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',
   TOKEN_LIMIT: 'The job used more tokens than its limit allows.',

@@ -40,7 +40,7 @@ export const stoppedByUser: Record<StopIntent, string> = {
   cancel: 'Job was canceled by user',
 };
 
-export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler'] as const;
+export const holdKinds = ['user', 'drain', 'budget', 'error', 'handler', 'dependency'] as const;
 export type HoldKind = (typeof holdKinds)[number];
 
 /** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */

@@ -3,7 +3,7 @@ import type { JobError } from './job-values.ts';
 
 export type PhaseStatus = 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
 
-export type PhaseKind = 'phase' | 'step' | 'sleep' | 'event' | 'question';
+export type PhaseKind = 'phase' | 'step' | 'sleep' | 'event' | 'children' | 'question';
 
 export interface Phase {
   name: string;

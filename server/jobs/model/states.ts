@@ -54,6 +54,20 @@ interface Transition {
 export const transitions = {
   enqueue: { from: [], to: 'QUEUED', event: 'job.enqueued', lane: 'join', when: 'enqueue, due now' },
   schedule: { from: [], to: 'PENDING', event: 'job.enqueued', lane: 'keep', when: 'enqueue, run_at in the future' },
+  enqueueWaiting: {
+    from: [],
+    to: 'WAITING',
+    event: 'job.enqueued',
+    lane: 'keep',
+    when: 'enqueue after other jobs, or as a child that has to wait for its turn',
+  },
+  becomeReady: {
+    from: ['WAITING'],
+    to: 'QUEUED',
+    event: 'job.ready',
+    lane: 'join',
+    when: 'the jobs it runs after have ended, or a child has its turn',
+  },
   becomeDue: {
     from: ['PENDING'],
     to: 'QUEUED',
@@ -198,6 +212,13 @@ export const transitions = {
     when: 'pause, when no handler runs',
   },
   resume: { from: heldStatuses, to: 'QUEUED', event: 'job.resumed', lane: 'front', when: 'resume' },
+  resumeWaiting: {
+    from: heldStatuses,
+    to: 'WAITING',
+    event: 'job.resumed',
+    lane: 'leave',
+    when: 'resume, while jobs it runs after have not ended',
+  },
   resolve: {
     from: heldStatuses,
     to: 'SUCCESS',

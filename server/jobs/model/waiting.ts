@@ -1,30 +1,58 @@
 // What a WAITING job waits for: the column `waiting`. It has no slot, lease or connection meanwhile.
 
-export const waitKinds = ['sleep', 'question'] as const;
+export const waitKinds = ['sleep', 'question', 'children', 'after', 'turn'] as const;
 export type WaitKind = (typeof waitKinds)[number];
 
+/** The `run_at` of a job that no time wakes. Not infinity, which older servers cannot subtract from. */
+export const never = '9999-12-31T00:00:00.000Z';
+/** How long that is for a timer. */
+export const foreverMs = Number.MAX_SAFE_INTEGER;
+
 export interface Waiting {
+  /** `after`: for the jobs it runs after. `turn`: a child that its parent's call lets run later. */
   kind: WaitKind;
-  /** The durable call that waits. */
-  step: string;
-  /** When the job wakes by itself. */
-  until: string;
+  /** The durable call that waits; of kind `turn` that of the parent. */
+  step?: string | undefined;
+  /** When the job wakes by itself; without it no time wakes the job. */
+  until?: string | undefined;
   /** The question that a person has to answer. */
   question?: string | undefined;
   /** The job left its lane until it wakes. */
   lane?: 'released' | undefined;
+  /** How many children or jobs it waits for in all. */
+  jobs?: number | undefined;
+  /** Of kind `after`: it is not queued before this time. */
+  not_before?: string | undefined;
 }
 
 /** Durable calls that others end, with an answer for example. If one has ended before the job waits, the job wakes at once. */
 export interface AwaitedCalls {
   steps: readonly string[];
   /** The end of the first wait of the run, whatever it waits for. */
-  until: string;
+  until?: string | undefined;
+}
+
+/** It waits for other jobs, not for a time or a person. */
+export function waitsForJobs({ kind }: Waiting): boolean {
+  return kind === 'children' || kind === 'after' || kind === 'turn';
 }
 
 /** `sleeps until 2026-01-02T03:04:05Z`, for people. */
-export function describeWaiting({ kind, step, until, question }: Waiting): string {
-  if (kind === 'question')
-    return `waits for a person to answer question ${question}, asked in "${step}", until ${until}`;
-  return `sleeps in "${step}" until ${until}`;
+export function describeWaiting({ kind, step, until, question, jobs = 0 }: Waiting): string {
+  switch (kind) {
+    case 'children':
+      return `waits in "${step}" for its ${count(jobs, 'child', 'children')}`;
+    case 'after':
+      return `runs after ${count(jobs, 'other job', 'other jobs')}`;
+    case 'turn':
+      return `waits for its turn: the call "${step}" of its parent limits how many children are unfinished`;
+    case 'question':
+      return `waits for a person to answer question ${question}, asked in "${step}", until ${until}`;
+    default:
+      return `sleeps in "${step}" until ${until}`;
+  }
+}
+
+function count(number: number, one: string, many: string): string {
+  return number === 1 ? `one ${one}` : `${number.toLocaleString('en')} ${many}`;
 }

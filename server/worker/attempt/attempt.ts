@@ -182,10 +182,14 @@ export class Attempt implements HandlerRun {
     return queueLimit.admit(registry.bySlug(this.tenant.slug) ?? this.tenant, children);
   }
 
-  onEnqueued(enqueued: Enqueued): void {
+  onEnqueued(enqueued: readonly Enqueued[]): void {
     const { signals } = this.#context;
     signals.eventsWritten(this.tenant);
-    signals.workAvailable(this.tenant, { enqueued: [enqueued] });
+    signals.workAvailable(this.tenant, { enqueued });
+  }
+
+  onDependencies(): void {
+    this.#context.signals.dependenciesWritten(this.tenant);
   }
 
   async #run(): Promise<HandlerEnd> {

@@ -24,13 +24,13 @@ export interface ChildRequest {
 // With the parent's id it has to fit into an index.
 const maxKeyLength = 300;
 
-class LeaseLost extends Error {}
+export class LeaseLost extends Error {}
 
 /** Undefined: the parent's lease is lost, and nothing was enqueued. */
 export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);
-  await admit(run, child);
+  await admitChildren(run, [child]);
   try {
     const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
@@ -44,7 +44,7 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
         return enqueued;
       }),
     );
-    run.onEnqueued?.(enqueued);
+    run.onEnqueued?.([enqueued]);
     return { id: enqueued.job.id };
   } catch (error) {
     if (error instanceof LeaseLost) return undefined;
@@ -53,16 +53,16 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
 }
 
 /** A full queue is not the parent's error: it is retried, unless its handler catches the error and waits. */
-async function admit(run: HandlerRun, child: NewJob): Promise<void> {
+export async function admitChildren(run: HandlerRun, children: NewJob[]): Promise<void> {
   try {
-    await run.admit([child]);
+    await run.admit(children);
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== 'QUEUE_FULL') throw error;
     throw new Recoverable(error.message, { code: 'QUEUE_FULL' satisfies JobErrorCode, details: error.extra });
   }
 }
 
-async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
+export async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
   const { db, tenant, jobTypes, job } = run;
   const { type, payload, options } = request;
   if (request.key.length > maxKeyLength)

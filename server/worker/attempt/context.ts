@@ -5,7 +5,10 @@ import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type Duration, parseDuration } from '../../kernel/duration.ts';
 import type { AskOptions } from '../handlers/ask-options.ts';
 import type {
+  ChildJob,
   ChildOptions,
+  ChildrenOptions,
+  FanOutOptions,
   JobContext,
   JobDefinition,
   JobInfo,
@@ -18,6 +21,7 @@ import type {
 import { Fatal } from '../handlers/handler-errors.ts';
 import { askPerson } from './asking.ts';
 import { DurableCalls } from './durable-calls.ts';
+import { fanOut, waitForChildren } from './fan-out.ts';
 import type { Effects, PhaseScope } from './handler-run.ts';
 import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
 
@@ -50,6 +54,9 @@ class Context implements JobContext {
   #log: LogFunction | undefined;
   #lease: Lease | undefined;
   #children = 0;
+  /** Enqueued by this run, and not waited for. */
+  readonly #notAwaited: string[] = [];
+  #childrenWaits = 0;
 
   constructor(parts: ContextParts) {
     this.#parts = parts;
@@ -149,9 +156,30 @@ class Context implements JobContext {
       const { phase } = this.#parts;
       this.#children += 1;
       const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
-      return this.#parts
+      const child = await this.#parts
         .effects()
         .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+      if (phase === undefined) this.#notAwaited.push(child.id);
+      return child;
+    };
+  }
+
+  get fanOut() {
+    return async <T>(
+      name: string,
+      items: readonly T[],
+      toJob: (item: T, index: number) => ChildJob,
+      options: FanOutOptions = {},
+      // biome-ignore lint/suspicious/noExplicitAny: the caller names the type of the results.
+    ): Promise<any[]> => fanOut(this.#durableCalls, name, items, toJob, options);
+  }
+
+  get waitForChildren() {
+    // biome-ignore lint/suspicious/noExplicitAny: as above.
+    return async (options: ChildrenOptions = {}): Promise<any[]> => {
+      this.#childrenWaits += 1;
+      const ids = [...new Set(this.#notAwaited.splice(0))];
+      return waitForChildren(this.#durableCalls, options.name ?? `children#${this.#childrenWaits}`, ids, options);
     };
   }
 

@@ -16,7 +16,8 @@ import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
 import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
-import type { HandlerRun, StepStore } from './handler-run.ts';
+import { waitForChildrenIn } from './database-children.ts';
+import type { ChildrenAnswer, ChildrenRequest, HandlerRun, StepStore } from './handler-run.ts';
 import { JobStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 
@@ -35,6 +36,10 @@ export class DatabaseSteps implements StepStore {
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait> {
     const { db, tenant } = this.#run;
     return this.#fenced(() => openSleep(db, tenant.schema, this.#held, call, end));
+  }
+
+  children(request: ChildrenRequest): Promise<ChildrenAnswer> {
+    return this.#fenced(() => waitForChildrenIn(this.#run, request, this.#actor));
   }
 
   async save(ends: readonly StepEnd[]): Promise<void> {

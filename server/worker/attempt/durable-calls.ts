@@ -77,7 +77,7 @@ export class DurableCalls {
   step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions): Promise<T> {
     return this.call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
       if (stored?.status === 'completed') return stored.result as T;
-      if (stored?.status === 'failed' && stored.error !== null) throw this.remember(rebuild(stored.error), call);
+      this.throwIfFailed(call, stored);
       const startedAt = performance.now();
       const end = (tries: number) => ({ ...call, tries, ms: performance.now() - startedAt });
       try {
@@ -89,12 +89,7 @@ export class DurableCalls {
         return copy.value as T;
       } catch (error) {
         throwIfStopped(this.#parts.stopping.signal);
-        this.#failed.push({
-          ...end(1),
-          status: 'failed',
-          error: { ...toJobError(error), disposition: dispositionOf(error) },
-        });
-        throw this.remember(error, call);
+        throw this.failed(call, startedAt, error);
       }
     });
   }
@@ -126,6 +121,19 @@ export class DurableCalls {
     const number = (this.#unnamed.get(kind) ?? 0) + 1;
     this.#unnamed.set(kind, number);
     return `${kind}#${number}`;
+  }
+
+  /** Throws what the call ended with in an earlier run, if that caught it. */
+  throwIfFailed(call: StepCall, stored: StoredStep | undefined): void {
+    if (stored?.status === 'failed' && stored.error !== null) throw this.remember(rebuild(stored.error), call);
+  }
+
+  /** Remembers that the call ended with this error, and returns it. It is stored if the handler catches it. */
+  failed(call: StepCall, startedAt: number, error: unknown): unknown {
+    const ms = performance.now() - startedAt;
+    const stored = { ...toJobError(error), disposition: dispositionOf(error) };
+    this.#failed.push({ ...call, tries: 1, ms, status: 'failed', error: stored });
+    return this.remember(error, call);
   }
 
   /** The handler has caught these failures, so later runs must take the same path. */
@@ -222,7 +230,7 @@ export class DurableCalls {
       const shown = open[0] ?? first;
       const waiting: Waiting = { ...shown.waiting, ...(this.#parts.releasesLane && { lane: 'released' }) };
       const wakeMs = Math.min(...this.#waits.map((wait) => wait.wakeMs));
-      const awaited = { steps: open.map((wait) => wait.waiting.step), until: first.waiting.until };
+      const awaited = { steps: open.flatMap((wait) => wait.waiting.step ?? []), until: first.waiting.until };
       this.#storeFailures()
         .then(() => this.store.suspend(waiting, wakeMs, open.length > 0 ? awaited : undefined))
         .catch((error: unknown) => {

@@ -4,6 +4,7 @@ import type { Database } from '../../database/database.ts';
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import type { ChildEnd, ChildPolicy, ChildrenState } from '../../jobs/flows/fenced-children.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
@@ -11,7 +12,7 @@ import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import type { ChildOptions } from '../handlers/define-job.ts';
+import type { ChildJob, ChildOptions } from '../handlers/define-job.ts';
 import type { StopReason } from './stop-reason.ts';
 
 export type HandlerEnd =
@@ -35,7 +36,9 @@ export interface HandlerRun {
   /** Refuses children beyond the tenant's queue limit. */
   admit(children: NewJob[]): Promise<void>;
   /** Children were enqueued: wakes the workers. */
-  onEnqueued?(enqueued: Enqueued): void;
+  onEnqueued?(enqueued: readonly Enqueued[]): void;
+  /** The job waits for others from now on. */
+  onDependencies?(): void;
   /** Aborts the signal now if the lease has expired, e.g. while the process was suspended. */
   check?(): void;
   /** Stops this attempt. */
@@ -56,12 +59,26 @@ export interface LeaseAssertion {
   validUntilMs: number;
 }
 
+export interface ChildrenRequest {
+  call: StepCall;
+  /** What the call waits for, if no earlier run has stored it: new children, or those that the run has enqueued. */
+  open?: { jobs: ChildJob[] } | { ids: readonly string[] } | undefined;
+  onFailure: ChildPolicy;
+  concurrency?: number | undefined;
+}
+
+export interface ChildrenAnswer extends ChildrenState {
+  /** In the order of the call, once it can end. */
+  ends?: ChildEnd[] | undefined;
+}
+
 /** Where the durable calls of a handler are kept. Every method rejects if the lease is lost. */
 export interface StepStore {
   /** Those of earlier runs. */
   load(): Promise<StoredStep[]>;
   save(ends: readonly StepEnd[]): Promise<void>;
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
+  children(request: ChildrenRequest): Promise<ChildrenAnswer>;
   /** Stops the run; its job becomes WAITING. */
   suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
   /** Stores the question, or reads what became of it. */

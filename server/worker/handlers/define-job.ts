@@ -43,6 +43,32 @@ export interface ChildOptions {
   key?: string;
 }
 
+/** A child as `fanOut` enqueues it. */
+export interface ChildJob extends ChildOptions {
+  type: string;
+  payload?: unknown;
+}
+
+export interface ChildrenOptions {
+  /** `first` (default): the call rejects with the first child that fails. `all settled`: it returns how each ended. */
+  onFailure?: 'first' | 'all settled';
+  /** Identifies the call among the durable calls of the job; by default its number in the order of such calls. */
+  name?: string;
+}
+
+export interface FanOutOptions extends Pick<ChildrenOptions, 'onFailure'> {
+  /** How many children may be unfinished at once; by default all. */
+  concurrency?: number;
+}
+
+/** How a child ended, for `onFailure: 'all settled'`. */
+export interface ChildOutcome<R = unknown> {
+  id: string;
+  status: 'succeeded' | 'failed' | 'canceled';
+  result?: R;
+  error?: { code: string; message: string };
+}
+
 export interface StepOptions {
   /** Tries within one attempt of the job. */
   retry?: RetryOptions;
@@ -106,6 +132,25 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   ): Promise<AnswerOf<S, A>>;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
+  /**
+   * Enqueues one child per item, once, and waits for all of them: the job needs no slot and no lease meanwhile. Returns
+   * their results in the order of the items.
+   */
+  fanOut<T, R = unknown>(
+    name: string,
+    items: readonly T[],
+    toJob: (item: T, index: number) => ChildJob,
+    options: FanOutOptions & { onFailure: 'all settled' },
+  ): Promise<ChildOutcome<R>[]>;
+  fanOut<T, R = unknown>(
+    name: string,
+    items: readonly T[],
+    toJob: (item: T, index: number) => ChildJob,
+    options?: FanOutOptions,
+  ): Promise<R[]>;
+  /** Waits in the same way for the children that this run has enqueued since the last such call, in their order. */
+  waitForChildren<R = unknown>(options: ChildrenOptions & { onFailure: 'all settled' }): Promise<ChildOutcome<R>[]>;
+  waitForChildren<R = unknown>(options?: ChildrenOptions): Promise<R[]>;
   /** Stores a state that the next attempt finds in `lastCheckpoint`. */
   checkpoint(state: C): Promise<void>;
   /** Marks the result as incomplete: the phase ends as partial, and the job as PARTIAL. */

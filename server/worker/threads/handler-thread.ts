@@ -5,7 +5,7 @@ import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
-import type { Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
+import type { ChildrenAnswer, ChildrenRequest, Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
 import { toStorable } from '../attempt/storable.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { loadDefinitions } from '../handlers/load-module.ts';
@@ -92,6 +92,8 @@ class HandlerThread {
       await this.#call({ effect: 'timeOutStep', name, seconds });
     },
     openSleep: async (step, end) => (await this.#call({ effect: 'openSleep', step, end })) as OpenWait,
+    children: async (request) =>
+      (await this.#call({ effect: 'children', children: plainChildren(request) })) as ChildrenAnswer,
     suspend: async (waiting, leftMs, awaited) => {
       await this.#call({ effect: 'suspend', waiting, leftMs, awaited });
     },
@@ -144,6 +146,12 @@ class HandlerThread {
 function plain<T>(value: T): T {
   const stored = toStorable(value, Number.POSITIVE_INFINITY, 'data');
   return (stored.ok ? stored.value : { not_stored: stored.error.message }) as T;
+}
+
+function plainChildren(request: ChildrenRequest): ChildrenRequest {
+  const { open } = request;
+  if (open === undefined || !('jobs' in open)) return request;
+  return { ...request, open: { jobs: open.jobs.map((job) => ({ ...job, payload: plain(job.payload) })) } };
 }
 
 function health(): ThreadHealth {

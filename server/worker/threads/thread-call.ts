@@ -103,6 +103,8 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.steps.timeOut(request.name, request.seconds);
     case 'openSleep':
       return effects.steps.openSleep(request.step, request.end);
+    case 'children':
+      return effects.steps.children(request.children);
     case 'suspend':
       return effects.steps.suspend(request.waiting, request.leftMs, request.awaited);
     case 'openQuestion':

@@ -3,7 +3,7 @@ import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
-import type { LogLevel, PhaseScope } from '../attempt/handler-run.ts';
+import type { ChildrenRequest, LogLevel, PhaseScope } from '../attempt/handler-run.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
 import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
 
@@ -42,6 +42,7 @@ export type HandlerCall =
   | { effect: 'saveSteps'; ends: readonly StepEnd[] }
   | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
+  | { effect: 'children'; children: ChildrenRequest }
   | { effect: 'suspend'; waiting: Waiting; leftMs: number; awaited: AwaitedCalls | undefined }
   | { effect: 'openQuestion'; step: StepCall; question: AskedQuestion }
   | { effect: 'closeQuestions' };

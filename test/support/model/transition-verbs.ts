@@ -19,7 +19,7 @@ const long = 3600;
 const waiting = { kind: 'sleep', step: 'sleep#1', until: '2199-01-01T00:00:00.000Z' } as const;
 
 /** The transitions of jobs that exist. */
-export type Change = Exclude<TransitionName, 'enqueue' | 'schedule'>;
+export type Change = Exclude<TransitionName, 'enqueue' | 'schedule' | 'enqueueWaiting'>;
 
 export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
   /** A job of its own lane in the given status, by the real verbs. */
@@ -95,6 +95,17 @@ export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
   const verbs: Record<Change, Verb> = {
     becomeDue: (job) => makeDue(job, 'PENDING'),
     wake: (job) => makeDue(job, 'WAITING'),
+    becomeReady: async (job) => {
+      const turn = `update ${context.schema}.jobs set waiting = '{"kind": "turn"}' where id = $1 and status = 'WAITING'`;
+      await context.db.query(turn, [job.id]);
+      return makeDue(job, 'WAITING');
+    },
+    resumeWaiting: async (job) => {
+      const before = await addJob(context, { type: crypto.randomUUID() });
+      const edge = `insert into ${context.schema}.dependencies (job_id, after_id) values ($1, $2)`;
+      await context.db.query(edge, [job.id, before.id]);
+      return resumeJob(context.db, context.schema, by(job.id));
+    },
     suspend: settles({ kind: 'suspend', waiting, leftMs: long * 1000 }),
     suspendAside: settles({ kind: 'suspendAside', waiting: { ...waiting, lane: 'released' }, leftMs: long * 1000 }),
     start: (job) => start(job),

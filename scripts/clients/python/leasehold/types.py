@@ -109,14 +109,18 @@ class JobUsage(TypedDict):
 
 
 class JobWaiting(TypedDict):
-    kind: Literal["sleep", "question"]
+    # How many children or other jobs it waits for in all.
+    jobs: int
+    kind: Literal["sleep", "question", "children", "after", "turn"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # Of kind `after`: it is not queued before this time.
+    not_before: str
     # The question that a person has to answer.
     question: str
-    # The durable call that waits.
+    # The durable call that waits; of kind `turn` that of its parent.
     step: str
-    # When the job wakes by itself.
+    # When the job wakes by itself; without it no time wakes it.
     until: str
 
 
@@ -198,7 +202,7 @@ class JobFilter(TypedDict):
     created_after: str
     created_before: str
     # Only jobs with a hold of this kind; `drain` selects those that a shutdown paused.
-    hold_kind: Literal["user", "drain", "budget", "error", "handler"]
+    hold_kind: Literal["user", "drain", "budget", "error", "handler", "dependency"]
     # Only these jobs.
     ids: List[str]
     # Only jobs that this job enqueued.
@@ -220,7 +224,7 @@ class JobHold(TypedDict):
     # `running`: the handler had not stopped when this was written. `terminated`: its thread was ended.
     handler: Optional[Literal["running", "terminated"]]
     # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs.
-    kind: Literal["user", "drain", "budget", "error", "handler"]
+    kind: Literal["user", "drain", "budget", "error", "handler", "dependency"]
     reason: Optional[str]
     since: Optional[str]
 
@@ -231,14 +235,18 @@ class JobSummaryUsage(TypedDict):
 
 
 class JobSummaryWaiting(TypedDict):
-    kind: Literal["sleep", "question"]
+    # How many children or other jobs it waits for in all.
+    jobs: int
+    kind: Literal["sleep", "question", "children", "after", "turn"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # Of kind `after`: it is not queued before this time.
+    not_before: str
     # The question that a person has to answer.
     question: str
-    # The durable call that waits.
+    # The durable call that waits; of kind `turn` that of its parent.
     step: str
-    # When the job wakes by itself.
+    # When the job wakes by itself; without it no time wakes it.
     until: str
 
 
@@ -402,7 +410,7 @@ class Phase(TypedDict):
     error: Optional[JobError]
     finished_at: Optional[str]
     # `phase` of a type with phases; the others are durable calls of `run`, in their order.
-    kind: Literal["phase", "step", "sleep", "event", "question"]
+    kind: Literal["phase", "step", "sleep", "event", "children", "question"]
     message: Optional[str]
     name: str
     progress: float
@@ -507,7 +515,7 @@ class TargetHold(TypedDict):
     detail: str
     job_id: Optional[str]
     # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs.
-    kind: Literal["user", "drain", "budget", "error", "handler"]
+    kind: Literal["user", "drain", "budget", "error", "handler", "dependency"]
     reason: Optional[str]
     since: Optional[str]
 
@@ -549,7 +557,7 @@ class WhyReasonRelease(TypedDict):
 
 
 class WhyReason(TypedDict):
-    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "WAITING", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY"]
+    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "WAITING", "AFTER_JOB", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY"]
     detail: str
     # What holds the job or its lane.
     hold: JobHold

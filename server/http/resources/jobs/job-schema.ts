@@ -25,7 +25,7 @@ const phaseSchema = z
   .strictObject({
     name: z.string(),
     kind: z
-      .enum(['phase', 'step', 'sleep', 'event', 'question'])
+      .enum(['phase', 'step', 'sleep', 'event', 'children', 'question'])
       .describe('`phase` of a type with phases; the others are durable calls of `run`, in their order.'),
     status: z.enum(['pending', 'running', 'completed', 'partial', 'failed', 'skipped', 'cancelled']),
     progress: z.number(),
@@ -60,10 +60,12 @@ export const jobHoldSchema = z
 const waitingSchema = z
   .strictObject({
     kind: z.enum(waitKinds),
-    step: z.string().describe('The durable call that waits.'),
-    until: time.describe('When the job wakes by itself.'),
+    step: z.string().optional().describe('The durable call that waits; of kind `turn` that of its parent.'),
+    until: time.optional().describe('When the job wakes by itself; without it no time wakes it.'),
     question: z.string().optional().describe('The question that a person has to answer.'),
     lane: z.enum(['released']).optional().describe('The job has left its lane until it wakes.'),
+    jobs: z.int().optional().describe('How many children or other jobs it waits for in all.'),
+    not_before: time.optional().describe('Of kind `after`: it is not queued before this time.'),
   })
   .meta({ id: 'JobWaiting' });
 

@@ -1,0 +1,74 @@
+// Cancels the unfinished children of canceled parents, in batches. Which they are is stored with the edges, so a daemon
+// that dies in between leaves the rest to another.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
+import { Problem } from '../../kernel/errors.ts';
+import { cancelJob } from '../actions/stop.ts';
+import { endOpenPhases } from '../attempt/phases.ts';
+import type { Job } from '../model/job.ts';
+import { allows } from '../model/states.ts';
+import { applyTransition } from '../transition.ts';
+
+const batch = 200;
+
+type Child = Pick<Job, 'id' | 'targetId' | 'status'> & { parentId: string };
+
+const findStatement = statement(`
+  select j.id, j.target_id as "targetId", j.status, d.job_id as "parentId"
+    from (
+      select job_id, after_id
+        from ${tenant}.dependencies
+       where state = 'canceling'
+       limit :limit
+    ) d
+    left join ${tenant}.jobs j on j.id = d.after_id`);
+
+const doneStatement = statement(`
+  update ${tenant}.dependencies d
+     set state = 'canceled'
+   where d.after_id = any(:ids::uuid[])
+     and d.state = 'canceling'`);
+
+/** True if there may be more. */
+export async function cancelChildren(db: Database, schema: Schema, actor: string): Promise<boolean> {
+  const found = await findStatement.query<Child>(db, schema, { limit: batch });
+  if (found.length === 0) return false;
+  const idle = found.filter(({ status }) => allows('cancel', status));
+  const canceled = await retryConflicts(() => db.transaction((tx) => cancelIdle(tx, schema, idle, actor)));
+  for (const child of found) {
+    // One that runs is asked to stop, or has started since.
+    if (!canceled.has(child.id)) await cancelOne(db, schema, child, actor);
+  }
+  await doneStatement.query(db, schema, { ids: found.map(({ id }) => id) });
+  return found.length === batch;
+}
+
+async function cancelIdle(tx: Queryable, schema: Schema, jobs: readonly Child[], actor: string): Promise<Set<string>> {
+  if (jobs.length === 0) return new Set();
+  const ids = await applyTransition(tx, schema, {
+    name: 'cancel',
+    jobs,
+    set: `finished_at = now(),
+              held_since = null,
+              waiting = null,
+              hold = null,
+              lease_owner = null`,
+    actor,
+    data: { reason: parentCanceled },
+  });
+  await endOpenPhases(tx, schema, ids, 'cancelled');
+  return new Set(ids);
+}
+
+const parentCanceled = 'its parent was canceled';
+
+async function cancelOne(db: Database, schema: Schema, { id }: Child, actor: string): Promise<void> {
+  try {
+    await cancelJob(db, schema, { jobId: id, actor, reason: parentCanceled });
+  } catch (error) {
+    // It has ended, or was deleted.
+    if (!(error instanceof Problem) || error.httpStatus >= 500) throw error;
+  }
+}

@@ -1,0 +1,179 @@
+// The follower that lets jobs go on when those they wait for have ended. It reads two kinds of events: ends of jobs, and
+// jobs that begin to wait. With the later of the two both are committed, so none is missed, whichever comes first, and
+// nothing is locked for it. A tenant without unfinished edges costs one probe, and its log is not read.
+import type { Database, Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { type FollowResult, followSelection, runFollowerStep } from '../../events/log/follower.ts';
+import { currentSnapshot } from '../../events/log/transaction-ids.ts';
+import { type Status, transitions } from '../model/states.ts';
+import { isUnfinished, noStep } from './dependencies.ts';
+import { resolveDependencies } from './resolve-dependencies.ts';
+
+const dependenciesFollower = 'dependencies';
+
+const eventsPerStep = 2000;
+/** Jobs that are checked at once when the follower begins. */
+const slice = 1000;
+
+const wantedStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'WAITING'];
+const wantedEvents = [
+  ...new Set(
+    Object.values(transitions)
+      .filter(({ to }) => wantedStatuses.includes(to))
+      .map(({ event }) => event),
+  ),
+];
+
+/** A call may still be about to wait when its last child has ended. */
+const isOpenCall = `p.kind = 'children' and p.status = 'pending'`;
+
+/** SQL: whether jobs wait for others, or may be about to. Reads the front of small indexes. */
+function hasWaiting(schema: string): string {
+  return `(exists (select 1 from ${schema}.dependencies d where ${isUnfinished()})
+    or exists (select 1 from ${schema}.phases p where ${isOpenCall}))`;
+}
+
+/** SQL: children are to be canceled. */
+function hasCanceling(schema: string): string {
+  return `exists (select 1 from ${schema}.dependencies d where d.state = 'canceling')`;
+}
+
+/** SQL: there is something for the follower to do. `hasReadAll` says over followers `f` whether one has read the log. */
+export function waitsForResolver(schema: string, hasReadAll: string): string {
+  return `(${hasCanceling(schema)}
+    or (${hasWaiting(schema)}
+      and not exists (
+        select 1 from ${schema}.followers f
+         where f.name = '${dependenciesFollower}' and (f.state ->> 'active')::boolean and ${hasReadAll})))`;
+}
+
+const stateStatement = statement(`
+  select ${hasWaiting(tenant)} or ${hasCanceling(tenant)} as open,
+         coalesce((select (f.state ->> 'active')::boolean from ${tenant}.followers f where f.name = :name), false) as active`);
+
+interface FollowerState {
+  /** It has read the log without a gap since all edges were last checked. */
+  active?: boolean;
+}
+
+/** One step. Undefined: the tenant has no unfinished edges. */
+export async function followDependencies(db: Database, schema: Schema): Promise<FollowResult | undefined> {
+  const [found] = await stateStatement.query<{ open: boolean; active: boolean }>(db, schema, {
+    name: dependenciesFollower,
+  });
+  if (found?.open !== true) {
+    if (found?.active === true) await deactivate(db, schema);
+    return undefined;
+  }
+  return found.active ? follow(db, schema) : activate(db, schema);
+}
+
+const deactivateStatement = statement(`
+  update ${tenant}.followers
+     set state = '{}'::jsonb
+   where name = :name
+  returning name`);
+
+/** From now on its position says nothing. An edge that is inserted at this moment is found by the next activation. */
+async function deactivate(db: Database, schema: Schema): Promise<void> {
+  await deactivateStatement.query(db, schema, { name: dependenciesFollower });
+}
+
+/** Checks all edges that exist now, and follows the log from now on. */
+async function activate(db: Database, schema: Schema): Promise<FollowResult> {
+  return runFollowerStep<FollowerState>(db, schema, dependenciesFollower, { startAt: 'now' }, async (tx) => {
+    // Before the edges are read: what commits meanwhile is both checked and read.
+    const [now] = await tx.query<{ seen: string }>(`select ${currentSnapshot(schema)}::text as seen`);
+    if (now === undefined) throw new Error('the database returned no snapshot');
+    const handled = await checkAll(tx, schema);
+    return { position: now, state: { active: true }, handled, complete: true, moved: true, ahead: false };
+  });
+}
+
+const waitingStatement = statement(`
+  select id
+    from (
+      (select distinct d.job_id as id
+         from ${tenant}.dependencies d
+        where d.job_id > :after
+          and ${isUnfinished()}
+        order by d.job_id
+        limit :limit)
+      union
+      (select distinct p.job_id
+         from ${tenant}.phases p
+        where p.job_id > :after
+          and ${isOpenCall}
+        order by p.job_id
+        limit :limit)
+    ) w
+   order by id
+   limit :limit`);
+
+async function checkAll(tx: Queryable, schema: Schema): Promise<number> {
+  let after = '00000000-0000-0000-0000-000000000000';
+  let due = 0;
+  for (;;) {
+    const rows = await waitingStatement.query<{ id: string }>(tx, schema, { after, limit: slice });
+    const waiting = rows.map((row) => row.id);
+    due += await resolveDependencies(tx, schema, { ended: [], waiting });
+    await cancelChildrenOf(tx, schema, waiting);
+    if (waiting.length < slice) return due;
+    after = waiting.at(-1) as string;
+  }
+}
+
+interface TouchedRow {
+  job_id: string;
+  to_status: Status;
+}
+
+async function follow(db: Database, schema: Schema): Promise<FollowResult> {
+  const selection = {
+    name: dependenciesFollower,
+    limit: eventsPerStep,
+    types: wantedEvents,
+    ctes: `changes as (
+       select distinct job_id, to_status from log where until is null and job_id is not null and to_status = any($9::text[])),
+     touched as (
+       select c.job_id, c.to_status from changes c
+        where (c.to_status <> 'WAITING' and exists (
+                 select 1 from ${schema}.dependencies d where d.after_id = c.job_id and ${isUnfinished()}))
+           or (c.to_status in ('WAITING', 'CANCELED') and exists (
+                 select 1 from ${schema}.dependencies d where d.job_id = c.job_id)))`,
+    from: 'touched',
+    values: [wantedStatuses],
+  };
+  return followSelection<TouchedRow>(db, schema, selection, {
+    async handle(tx, rows) {
+      const idsOf = (wanted: (status: Status) => boolean) => [
+        ...new Set(rows.filter((row) => wanted(row.to_status)).map((row) => row.job_id)),
+      ];
+      await resolveDependencies(tx, schema, {
+        ended: idsOf((status) => status !== 'WAITING'),
+        waiting: idsOf((status) => status === 'WAITING'),
+      });
+      await cancelChildrenOf(
+        tx,
+        schema,
+        idsOf((status) => status === 'CANCELED'),
+      );
+    },
+  });
+}
+
+const markChildrenStatement = statement(`
+  update ${tenant}.dependencies d
+     set state = 'canceling'
+    from ${tenant}.jobs j
+   where d.job_id = any(:jobIds::uuid[])
+     and d.step <> '${noStep}'
+     and ${isUnfinished()}
+     and j.id = d.job_id
+     and j.status = 'CANCELED'`);
+
+/** Of canceled parents. The children are canceled in batches, after this transaction; see cancel-children.ts. */
+async function cancelChildrenOf(tx: Queryable, schema: Schema, jobIds: readonly string[]): Promise<void> {
+  if (jobIds.length > 0) await markChildrenStatement.query(tx, schema, { jobIds });
+}

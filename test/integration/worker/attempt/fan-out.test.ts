@@ -1,0 +1,285 @@
+// Waiting for children: they are enqueued once however often the handler runs, the parent has no slot and no lease
+// meanwhile, and pause, cancel, resume, crash and drain do what a person expects.
+import { beforeEach, expect, test, vi } from 'vitest';
+import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import type { Job } from '../../../../server/jobs/model/job.ts';
+import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
+import { useDaemon } from '../../../support/daemon/daemon.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { eventTypes, reread } from '../../../support/jobs.ts';
+import { checkInvariants } from '../../../support/model/invariants.ts';
+import { useTenant } from '../../../support/postgres/database.ts';
+
+const context = useTenant();
+const patient = { timeoutMs: 60_000 };
+vi.setConfig({ testTimeout: 120_000 });
+const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
+
+let parentRuns = 0;
+let childRuns = 0;
+let maxUnfinished = 0;
+let isBroken = true;
+let crashes = 0;
+beforeEach(() => {
+  parentRuns = 0;
+  childRuns = 0;
+  maxUnfinished = 0;
+  isBroken = true;
+});
+
+interface Fan {
+  count: number;
+  concurrency?: number;
+  child?: string;
+  targets?: boolean;
+}
+
+const handlers = [
+  defineJob({
+    type: 'fan',
+    async run({ payload, fanOut }) {
+      parentRuns += 1;
+      const { count, concurrency, child = 'double', targets } = payload as Fan;
+      const items = Array.from({ length: count }, (_, n) => n);
+      const toJob = (n: number) => ({ type: child, payload: { n }, ...(targets && { targetId: `fan-${n % 3}` }) });
+      return { results: await fanOut('all', items, toJob, concurrency === undefined ? {} : { concurrency }) };
+    },
+  }),
+  defineJob({
+    type: 'settle',
+    async run({ fanOut }) {
+      return fanOut('all', [1, 2, 3], (n) => ({ type: n === 2 ? 'fails' : 'double', payload: { n } }), {
+        onFailure: 'all settled',
+      });
+    },
+  }),
+  defineJob({
+    type: 'catches',
+    async run({ fanOut, sleepFor, step }) {
+      const first = await fanOut('all', [1], () => ({ type: 'fails' })).catch((error: { code: string }) => error.code);
+      await step('after', () => 1);
+      await sleepFor('3d');
+      return first;
+    },
+  }),
+  defineJob({
+    type: 'waits',
+    async run({ enqueue, waitForChildren }) {
+      parentRuns += 1;
+      await enqueue('double', { n: 4 });
+      await enqueue('double', { n: 5 });
+      const first = await waitForChildren<number>();
+      await enqueue('double', { n: first[0] });
+      return [...first, ...(await waitForChildren<number>())];
+    },
+  }),
+  defineJob({
+    type: 'crashes',
+    async run({ job, fanOut }) {
+      parentRuns += 1;
+      const result = fanOut('all', [1, 2], (n) => ({ type: 'double', payload: { n } }));
+      if (crashes > 0) {
+        result.catch(() => {});
+        crashes -= 1;
+        await eventually(async () => expect(await childrenOf({ id: job.id })).toHaveLength(2), patient);
+        throw Object.assign(new Error('lost'), { code: 'LOST' });
+      }
+      return result;
+    },
+    retry: { on: 'any' },
+  }),
+  defineJob({ type: 'none', run: ({ fanOut }) => fanOut('none', [], () => ({ type: 'double' })) }),
+  defineJob({
+    type: 'changes',
+    async run({ fanOut }) {
+      parentRuns += 1;
+      return fanOut('all', Array.from({ length: parentRuns }), () => ({ type: 'double', payload: { n: 1 } }));
+    },
+  }),
+  defineJob({ type: 'large', run: ({ fanOut }) => fanOut('all', [1, 2], () => ({ type: 'much' })) }),
+  defineJob({ type: 'much', run: () => crypto.randomUUID().repeat(20_000) }),
+  defineJob({
+    type: 'double',
+    async run({ payload, job }) {
+      childRuns += 1;
+      const siblings = await childrenOf({ id: job.parentId as string });
+      maxUnfinished = Math.max(
+        maxUnfinished,
+        siblings.filter(({ status }) => status !== 'SUCCESS' && status !== 'WAITING').length,
+      );
+      return (payload as { n: number }).n * 2;
+    },
+  }),
+  defineJob({ type: 'quick', run: ({ payload }) => (payload as { n: number }).n }),
+  defineJob({
+    type: 'fails',
+    run() {
+      if (isBroken) throw new Error('broken');
+      return 'repaired';
+    },
+  }),
+  defineJob({
+    type: 'hangs',
+    run: ({ signal }) => new Promise((_, reject) => signal.addEventListener('abort', () => reject(signal.reason))),
+  }),
+];
+const running = useDaemon(context, {
+  handlers,
+  env: { WORKER_CONCURRENCY: '4', TENANT_CONCURRENCY: '4', RESULT_LIMIT_BYTES: '1000000' },
+});
+
+async function enqueue(type: string, payload: unknown = {}, more: Record<string, unknown> = {}): Promise<Job> {
+  const [enqueued] = await running.daemon.enqueue(context.tenant, [{ type, payload, ...more }], 'test');
+  return enqueued!.job;
+}
+
+async function becomes(job: Pick<Job, 'id'>, status: Job['status']): Promise<Job> {
+  await eventually(async () => expect((await reread(context, job)).status).toBe(status), patient);
+  return reread(context, job);
+}
+
+async function childrenOf(parent: Pick<Job, 'id'>): Promise<Pick<Job, 'id' | 'status'>[]> {
+  return context.db.query(`select id, status from ${context.schema}.jobs where parent_id = $1 order by id`, [
+    parent.id,
+  ]);
+}
+
+async function openEdges(): Promise<number> {
+  const [row] = await context.db.query<{ n: number }>(
+    `select count(*)::int as n from ${context.schema}.dependencies where state in ('open', 'gated', 'canceling')`,
+  );
+  return row!.n;
+}
+
+const allAre = (parent: Job, wanted: string) =>
+  eventually(
+    async () => expect(new Set((await childrenOf(parent)).map(({ status }) => status))).toEqual(new Set([wanted])),
+    patient,
+  );
+
+test('children run once, at most so many unfinished at a time, and their results come in order', async () => {
+  const job = await enqueue('fan', { count: 12, concurrency: 3, targets: true });
+  const done = await becomes(job, 'SUCCESS');
+  expect(done.result).toEqual({ results: Array.from({ length: 12 }, (_, n) => n * 2) });
+  expect(done).toMatchObject({ attempt: 2, attemptFloor: 1 });
+  expect(childRuns).toBe(12);
+  expect(parentRuns).toBe(2);
+  expect(maxUnfinished).toBeLessThanOrEqual(3);
+  expect(await childrenOf(job)).toHaveLength(12);
+  expect(await eventTypes(context, job)).toEqual([
+    'job.enqueued',
+    'job.started',
+    'job.waiting',
+    'job.woken',
+    'job.started',
+    'job.step_completed',
+    'job.completed',
+  ]);
+  expect(await openEdges()).toBe(0);
+  await checkInvariants(context);
+});
+
+test('a thousand children', async () => {
+  const job = await enqueue('fan', { count: 1000, concurrency: 100, child: 'quick' });
+  const done = await becomes(job, 'SUCCESS');
+  expect(done.result).toEqual({ results: Array.from({ length: 1000 }, (_, n) => n) });
+  expect(await childrenOf(job)).toHaveLength(1000);
+  await checkInvariants(context);
+});
+
+test('the first failure ends the call; after a person has repaired the child the parent can be resumed', async () => {
+  const job = await enqueue('fan', { count: 2, child: 'fails' });
+  const failed = await becomes(job, 'ERROR');
+  expect(failed.error).toMatchObject({ code: 'CHILD_FAILED', message: expect.stringContaining('failed: broken') });
+  isBroken = false;
+  const children = await childrenOf(job);
+  for (const child of children) await resumeJob(context.db, context.schema, by(child));
+  await resumeJob(context.db, context.schema, by(job));
+  running.daemon.signals.eventsWritten(context.tenant);
+  running.daemon.signals.workAvailable(context.tenant);
+  expect((await becomes(job, 'SUCCESS')).result).toEqual({ results: ['repaired', 'repaired'] });
+  expect(await childrenOf(job)).toHaveLength(2);
+  await checkInvariants(context);
+});
+
+test('all settled: the call returns how each child ended', async () => {
+  const done = await becomes(await enqueue('settle'), 'SUCCESS');
+  expect(done.result).toMatchObject([
+    { status: 'succeeded', result: 2 },
+    { status: 'failed', error: { code: 'HANDLER_ERROR', message: 'broken' } },
+    { status: 'succeeded', result: 6 },
+  ]);
+});
+
+test('a failure that the handler caught is the same in later runs', async () => {
+  const job = await becomes(await enqueue('catches'), 'WAITING');
+  await eventually(async () => expect((await reread(context, job)).waiting?.kind).toBe('sleep'), patient);
+  isBroken = false;
+  await context.db.query(
+    `update ${context.schema}.phases set waits_until = now() where job_id = $1 and kind = 'sleep'`,
+    [job.id],
+  );
+  await context.db.query(`update ${context.schema}.jobs set run_at = now() where id = $1`, [job.id]);
+  running.daemon.workers.dueIn(context.tenant.slug, 0);
+  expect((await becomes(job, 'SUCCESS')).result).toBe('CHILD_FAILED');
+});
+
+test('waitForChildren waits for those that were enqueued since the last such call', async () => {
+  const done = await becomes(await enqueue('waits'), 'SUCCESS');
+  expect(done.result).toEqual([8, 10, 16]);
+  expect(childRuns).toBe(3);
+  expect(await openEdges()).toBe(0);
+});
+
+test('a run that ends after it has enqueued its children: the next one finds them', async () => {
+  crashes = 1;
+  const retry = { kind: 'fixed', delaySeconds: 0, maxDelaySeconds: 0, jitter: 0 };
+  const job = await enqueue('crashes', {}, { maxAttempts: 2, retry });
+  expect((await becomes(job, 'SUCCESS')).result).toEqual([2, 4]);
+  expect(childRuns).toBe(2);
+  expect(await childrenOf(job)).toHaveLength(2);
+});
+
+test('cancel of a waiting parent cancels its children: those that wait, are queued, or run', async () => {
+  const job = await becomes(
+    await enqueue('fan', { count: 6, concurrency: 3, child: 'hangs', targets: true }),
+    'WAITING',
+  );
+  await eventually(async () => {
+    const counts = (await childrenOf(job)).map(({ status }) => status).sort();
+    expect(counts).toEqual(['RUNNING', 'RUNNING', 'RUNNING', 'WAITING', 'WAITING', 'WAITING']);
+  }, patient);
+  await cancelJob(context.db, context.schema, by(job));
+  running.daemon.signals.eventsWritten(context.tenant);
+  await allAre(job, 'CANCELED');
+  await eventually(async () => expect(await openEdges()).toBe(0), patient);
+  await checkInvariants(context);
+});
+
+test('pause and resume of a waiting parent; a pause of a child that waits for its turn', async () => {
+  const job = await becomes(await enqueue('fan', { count: 3, concurrency: 1, child: 'hangs' }), 'WAITING');
+  const gated = (await childrenOf(job)).filter(({ status }) => status === 'WAITING');
+  expect(gated).toHaveLength(2);
+  await pauseJob(context.db, context.schema, by(job));
+  await pauseJob(context.db, context.schema, by(gated[0]!));
+  await resumeJob(context.db, context.schema, by(gated[0]!));
+  expect(await reread(context, gated[0]!)).toMatchObject({ status: 'WAITING', waiting: { kind: 'turn' } });
+  await resumeJob(context.db, context.schema, by(job));
+  running.daemon.signals.workAvailable(context.tenant);
+  expect(await becomes(job, 'WAITING')).toMatchObject({ waiting: { kind: 'children', step: 'all', jobs: 3 } });
+  await eventually(async () => expect(parentRuns).toBe(2), patient);
+  await becomes(job, 'WAITING');
+  await cancelJob(context.db, context.schema, by(job));
+  running.daemon.signals.eventsWritten(context.tenant);
+  await allAre(job, 'CANCELED');
+});
+
+test('no items, another number of items in the next run, and results that are too large', async () => {
+  expect((await becomes(await enqueue('none'), 'SUCCESS')).result).toEqual([]);
+  const changed = await becomes(await enqueue('changes'), 'ERROR');
+  expect(changed.error).toMatchObject({ code: 'STEP_ORDER_CHANGED', message: expect.stringContaining('1 children') });
+  const large = await becomes(await enqueue('large'), 'ERROR');
+  expect(large.error?.code).toBe('RESULT_TOO_LARGE');
+  expect(await openEdges()).toBe(0);
+});
