@@ -1,6 +1,4 @@
 // Time within the process: a clock that never jumps, a moving rate, and yielding during long synchronous work.
-import { setImmediate } from 'node:timers/promises';
-
 // `performance.now()` counts from the start of its thread.
 const threadStartMs = Number(process.hrtime.bigint() / 1000n) / 1000 - performance.now();
 
@@ -36,6 +34,25 @@ export class Rate {
   }
 }
 
+const waitingForTurn: (() => void)[] = [];
+
+/**
+ * Resolves in a later turn of the event loop, and for one caller per turn: large steps of several requests and
+ * attempts that are ready at once do not add up to one long turn.
+ */
+export function ownTurn(): Promise<void> {
+  return new Promise((resolve) => {
+    waitingForTurn.push(resolve);
+    if (waitingForTurn.length === 1) setImmediate(giveTurn);
+  });
+}
+
+function giveTurn(): void {
+  waitingForTurn.shift()?.();
+  // What is scheduled here runs after the next poll for input.
+  if (waitingForTurn.length > 0) setImmediate(giveTurn);
+}
+
 // Well below a noticeable 50 ms: one more step may follow before the clock is read again.
 const maxTurnMs = 10;
 
@@ -46,7 +63,7 @@ export class Pace {
   /** Call between two steps. Resolves at once unless this turn has lasted long enough. */
   async pause(): Promise<void> {
     if (performance.now() - this.#since < maxTurnMs) return;
-    await setImmediate();
+    await ownTurn();
     this.#since = performance.now();
   }
 }
@@ -55,5 +72,5 @@ export class Pace {
 export const largeBytes = 65_536;
 
 export async function nextTurnIfLarge(bytes: number): Promise<void> {
-  if (bytes >= largeBytes) await setImmediate();
+  if (bytes >= largeBytes) await ownTurn();
 }

@@ -10,7 +10,7 @@ import { DatabaseEffects } from './database-effects.ts';
 import type { Effects, HandlerEnd, HandlerRun } from './handler-run.ts';
 import type { Invoke } from './run-phase.ts';
 import { databasePhaseStore, type PhaseStore, runPhases } from './run-phases.ts';
-import { toStorable } from './storable.ts';
+import { isLarge, type Storable, toStorable, toStorableInTurns } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
 
@@ -33,17 +33,17 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
     const { isolate, phases } = definition;
     const invoke: Invoke =
       isolate === undefined ? (given) => invokeHere(definition, given) : (given, killer) => isolate(given, killer.kill);
-    end =
-      phases === undefined
-        ? endOf(await invoke(parts, run), parts, run)
-        : await runPhases({
-            phases,
-            run,
-            parts,
-            isolated: isolate !== undefined,
-            invoke,
-            store: reports?.phases ?? databasePhaseStore(run),
-          });
+    if (phases === undefined) {
+      const result = await invoke(parts, run);
+      const limit = run.config.resultLimitBytes;
+      const stored = isLarge(result)
+        ? await toStorableInTurns(result, limit, 'The result')
+        : toStorable(result, limit, 'The result');
+      end = endOf(stored, parts);
+    } else {
+      const store = reports?.phases ?? databasePhaseStore(run);
+      end = await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke, store });
+    }
     if (parts.durable !== undefined && end.kind !== 'failed') await parts.durable.assertComplete();
   } catch (error) {
     if (parts?.durable !== undefined) await parts.durable.reopen(error).catch(() => {});
@@ -53,8 +53,7 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
   return end;
 }
 
-function endOf(result: unknown, parts: Parts, run: HandlerRun): HandlerEnd {
-  const stored = toStorable(result, run.config.resultLimitBytes, 'The result');
+function endOf(stored: Storable, parts: Parts): HandlerEnd {
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
   if (parts.partial === undefined) return { kind: 'completed', result: stored.value };
   return { kind: 'partial', result: stored.value, error: jobError('PARTIAL', parts.partial) };

@@ -2,7 +2,8 @@
 
 import type { JobError } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
+import { largeBytes, ownTurn } from '../../kernel/clock.ts';
+import { findJsonViolation, maxJsonDepth } from '../../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
 const maxTextLength = 4000;
@@ -13,11 +14,50 @@ export function storableText(text: string, maxLength = maxTextLength): string {
   return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
 }
 
+/** Whether storing the value takes a noticeable time, by an estimate of its size that stops at the limit. */
+export function isLarge(value: unknown): boolean {
+  try {
+    return remainingBytes(value, largeBytes) < 0;
+  } catch {
+    // A property that cannot be read: `toStorable` says so.
+    return false;
+  }
+}
+
+function remainingBytes(value: unknown, limit: number, depth = 0): number {
+  if (typeof value === 'string') return limit - value.length;
+  if (typeof value !== 'object' || value === null) return limit - 8;
+  // Too deep to be stored: `toStorable` says so.
+  if (depth > maxJsonDepth) return limit;
+  let rest = limit;
+  for (const key in value) {
+    rest = remainingBytes((value as Record<string, unknown>)[key], rest - key.length - 8, depth + 1);
+    if (rest < 0) return rest;
+  }
+  return rest - 8;
+}
+
 export type Storable = { ok: true; value: unknown } | { ok: false; error: JobError };
 
 /** `what` names the value in the error: `The result`, `The checkpoint`. Undefined counts as null. */
 export function toStorable(value: unknown, limitBytes: number, what: string): Storable {
   if (value === undefined || value === null || typeof value === 'boolean') return { ok: true, value: value ?? null };
+  const encoded = encode(value, limitBytes, what);
+  return typeof encoded === 'string' ? check(JSON.parse(encoded), what) : encoded;
+}
+
+/** The same for a large value, in several turns of the event loop. */
+export async function toStorableInTurns(value: unknown, limitBytes: number, what: string): Promise<Storable> {
+  await ownTurn();
+  const encoded = encode(value, limitBytes, what);
+  if (typeof encoded !== 'string') return encoded;
+  await ownTurn();
+  const copy: unknown = JSON.parse(encoded);
+  await ownTurn();
+  return check(copy, what);
+}
+
+function encode(value: unknown, limitBytes: number, what: string): string | Storable {
   let text: string | undefined;
   try {
     text = isPlain(value) ? JSON.stringify(value) : JSON.stringify(value, refuse);
@@ -26,11 +66,12 @@ export function toStorable(value: unknown, limitBytes: number, what: string): St
   }
   if (text === undefined) return notJson(what, `is ${typeof value === 'function' ? 'a function' : 'no JSON value'}`);
   const bytes = Buffer.byteLength(text);
-  if (bytes > limitBytes) {
-    const message = `${what} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
-    return { ok: false, error: jobError('RESULT_TOO_LARGE', message, { bytes, limit: limitBytes }) };
-  }
-  const copy: unknown = JSON.parse(text);
+  if (bytes <= limitBytes) return text;
+  const message = `${what} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
+  return { ok: false, error: jobError('RESULT_TOO_LARGE', message, { bytes, limit: limitBytes }) };
+}
+
+function check(copy: unknown, what: string): Storable {
   const reason = findJsonViolation(copy);
   if (reason) return notJson(what, `${reason.field === '' ? '' : `at ${reason.field} `}${reason.message}`);
   return { ok: true, value: copy };

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { toStorable } from '../../../../server/worker/attempt/storable.ts';
+import { isLarge, toStorable, toStorableInTurns } from '../../../../server/worker/attempt/storable.ts';
 
 const store = (value: unknown) => toStorable(value, 1_000_000, 'The result');
 const circular: Record<string, unknown> = {};
@@ -41,3 +41,24 @@ test.each([
     error: { code: 'RESULT_NOT_JSON', message: expect.stringContaining(reason) },
   });
 });
+
+test('what is large is found by its size, without reading all of it, and also where reading fails', () => {
+  expect(isLarge({ text: 'x'.repeat(100) })).toBe(false);
+  expect(isLarge({ text: 'x'.repeat(100_000) })).toBe(true);
+  expect(isLarge(Array.from({ length: 10_000 }, () => 1))).toBe(true);
+  expect(isLarge(circular)).toBe(false);
+  const unreadable = Object.defineProperty({}, 'a', {
+    enumerable: true,
+    get() {
+      throw new Error('no');
+    },
+  });
+  expect(isLarge(unreadable)).toBe(false);
+});
+
+test.each([[{ list: [1, 'two', null] }], ['x'.repeat(2_000_000)], ['\u0000'], [{ a: 1n }]])(
+  'a value is stored or refused alike in one turn and in several',
+  async (value) => {
+    expect(await toStorableInTurns(value, 1_000_000, 'The result')).toEqual(store(value));
+  },
+);
