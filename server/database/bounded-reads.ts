@@ -2,10 +2,13 @@
 import type { Queryable } from './database.ts';
 
 /**
- * Maximum bytes of documents in one page or claim. The first row is always returned, however large. Rows that arrive
- * together are parsed in one turn of the event loop: half a megabyte of small objects takes about 35 ms.
+ * Maximum bytes of documents in one page. The first row is always returned, however large. Rows that arrive together are
+ * parsed in one turn of the event loop: half a megabyte of small objects takes about 35 ms.
  */
-export const answerBytes = 524_288;
+const answerBytes = 524_288;
+
+/** The same for one claim, which may be answered in the turn in which other attempts end. */
+export const claimBytes = 262_144;
 
 /** SQL for the approximate text size of a jsonb column. Reads the value only if it is stored compressed. */
 export function jsonBytes(column: string): string {

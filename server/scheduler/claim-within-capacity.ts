@@ -2,7 +2,7 @@
 // Strictly in claim order: the first job that does not fit reserves its units, so that smaller jobs after it cannot
 // starve it.
 
-import { answerBytes, jsonBytes } from '../database/bounded-reads.ts';
+import { claimBytes, jsonBytes } from '../database/bounded-reads.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
@@ -29,7 +29,7 @@ async function choose(tx: Queryable, schema: Schema, ledger: CapacityLedger, req
     const candidates = await findCandidates(tx, schema, ledger, request, chosen, full);
     for (const { id, queue, priority, cost_units, payload_bytes } of candidates) {
       if (full.includes(queue)) continue;
-      if (bytes >= answerBytes) return chosen;
+      if (bytes >= claimBytes) return chosen;
       const demand = { jobId: id, queue, priorityRank: priority, costUnits: cost_units };
       const shortage = ledger.shortage(demand);
       if (shortage === undefined) {

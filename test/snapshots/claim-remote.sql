@@ -36,7 +36,7 @@ picked as (
     select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
     from found
   ) as sized
-  where total - bytes < 524288
+  where total - bytes < 262144
 ),
 leased as (
   insert into "tenant_acme".leases (id, kind, owner, job_ids, ttl_seconds, expires_at)

@@ -2,7 +2,7 @@
 // under a lease) and for remote ones (→ CLAIMED, with a lease to request). It reads only the partial index of heads,
 // however many jobs wait behind held lanes.
 import { v7 as uuidv7 } from 'uuid';
-import { answerBytes, jsonBytes } from '../../database/bounded-reads.ts';
+import { claimBytes, jsonBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
@@ -182,7 +182,7 @@ export function pickWithinBytes(source: string): string {
         select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
           from ${source}
       ) as sized
-     where total - bytes < ${answerBytes}`;
+     where total - bytes < ${claimBytes}`;
 }
 
 /** Assignments to a job `j` that gets a new holder, beside its status. */

@@ -60,7 +60,7 @@ export interface InsertPart {
 }
 
 // A larger statement would be made, sent and answered in steps that block others. A larger payload goes alone.
-const partChars = 524_288;
+const partChars = 262_144;
 
 /** Almost always one part. Several belong into one transaction. */
 export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
