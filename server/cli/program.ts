@@ -17,6 +17,7 @@ import { addInitCommand } from './commands/init.ts';
 import { addJobActions } from './commands/job-actions.ts';
 import { addJobReads } from './commands/job-reads.ts';
 import { addKeyCommands } from './commands/keys.ts';
+import { addLimitCommands } from './commands/limits.ts';
 import { addScheduleCommands } from './commands/schedules.ts';
 import { addTargetCommands } from './commands/targets.ts';
 import { addTenantCommands } from './commands/tenants.ts';
@@ -44,6 +45,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addJobActions(jobs, session);
   addTargetCommands(program, session);
   addScheduleCommands(program, session);
+  addLimitCommands(program, session);
   addEventCommands(program, session);
   addWorkerCommands(program, session);
   addTopCommand(program, session);

@@ -102,6 +102,23 @@ export interface NewSchedule {
   timezone?: string | undefined;
 }
 
+export interface NewLimit {
+  /** Starts that may come at once after a pause; by default those of one second, at least 1. */
+  burst?: number | undefined;
+  /** Jobs that may run at once; 0 starts none. */
+  concurrency?: number | undefined;
+  /** What is counted separately: `payload.account`, `target_id` or `author`. Without it all jobs share. */
+  key?: string | undefined;
+  /** The time of `rate`; by default a second. */
+  per?: 'second' | 'minute' | 'hour' | 'day' | undefined;
+  /** Only jobs of this queue. */
+  queue?: string | undefined;
+  /** Starts per `per`. */
+  rate?: number | undefined;
+  /** Only jobs of this type. */
+  type?: string | undefined;
+}
+
 export interface RetryOptions {
   /** Error codes that count as recoverable. */
   codes?: readonly string[] | undefined;

@@ -265,6 +265,33 @@ export interface LaneJob {
   type: string;
 }
 
+export interface Limit {
+  burst: number | null;
+  concurrency: number | null;
+  key: string | null;
+  /** The 20 with the most waiting jobs. */
+  keys: {
+    /** When the next token comes, if there is none. */
+    next_at: string | null;
+    running: number;
+    /** Starts that are possible at once; null without a rate. */
+    tokens: number | null;
+    /** The counted value; empty for a limit without a key. */
+    value: string;
+    waiting: number;
+  }[];
+  name: string;
+  per: 'second' | 'minute' | 'hour' | 'day' | null;
+  queue: string | null;
+  rate: number | null;
+  running: number;
+  /** `code`: declared with the handler of its type. */
+  source: 'settings' | 'code';
+  type: string | null;
+  /** Jobs that could start but for a limit; not counted beyond 20,000. */
+  waiting: number;
+}
+
 export interface LogLine {
   at: string;
   attempt: number;
@@ -463,7 +490,8 @@ export interface Why {
       | 'NO_HANDLER'
       | 'DAEMONS_BUSY'
       | 'NO_WORKER'
-      | 'CAPACITY';
+      | 'CAPACITY'
+      | 'LIMITED';
     detail: string;
     /** What holds the job or its lane. */
     hold?: JobHold;
@@ -473,7 +501,7 @@ export interface Why {
       /** What a person can do; one of them is enough. */
       actions: {
         action: string;
-        method: 'POST' | 'PATCH';
+        method: 'POST' | 'PATCH' | 'PUT';
         path: string;
       }[];
       /** When it ends without an action, if known. */

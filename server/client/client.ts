@@ -10,6 +10,7 @@ import {
   type SingleOptions,
 } from './enqueue-requests.ts';
 import { Events } from './events.ts';
+import { Limits } from './job-limits.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import { Jobs } from './jobs.ts';
 import { Operations } from './operations.ts';
@@ -21,6 +22,7 @@ export class LeaseholdClient {
   readonly jobs: Jobs;
   readonly targets: Targets;
   readonly schedules: Schedules;
+  readonly limits: Limits;
   readonly operations: Operations;
   readonly events: Events;
   readonly #transport: Transport;
@@ -31,6 +33,7 @@ export class LeaseholdClient {
     this.jobs = new Jobs(this.#transport, this.events);
     this.targets = new Targets(this.#transport);
     this.schedules = new Schedules(this.#transport);
+    this.limits = new Limits(this.#transport);
     this.operations = new Operations(this.#transport);
   }
 

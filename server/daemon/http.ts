@@ -9,6 +9,7 @@ import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
 import { laneRoutes } from '../http/resources/jobs/lanes.ts';
+import { limitRoutes } from '../http/resources/limits.ts';
 import { questionRoutes } from '../http/resources/questions.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
@@ -86,6 +87,7 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     attentionRoutes({ db }),
     laneRoutes({ db }),
     questionRoutes({ db, wake }),
+    limitRoutes({ db, registry }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
     statsRoutes({ db }),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),

@@ -97,7 +97,19 @@ export interface TenantOptions {
   webhook?: { url?: string | undefined; events?: string[] | undefined } | undefined;
   remote_job_types?: string[] | undefined;
   on_drain?: 'pause' | 'requeue' | undefined;
+  limits?: Record<string, LimitOptions> | undefined;
   max_queued?: number | undefined;
+}
+
+/** Rate and concurrency of the jobs that it counts; see docs/limits.md. */
+interface LimitOptions {
+  rate?: number | undefined;
+  per?: 'second' | 'minute' | 'hour' | 'day' | undefined;
+  burst?: number | undefined;
+  concurrency?: number | undefined;
+  key?: string | undefined;
+  type?: string | undefined;
+  queue?: string | undefined;
 }
 
 export interface StopOptions {

@@ -7,6 +7,7 @@ import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
 import { describeWaiting, type Waiting, waitsForJobs } from '../jobs/model/waiting.ts';
 import { dependencyReasons } from './dependency-reasons.ts';
 import { laneReasons } from './lane-reasons.ts';
+import { limitReasons } from './limit-reasons.ts';
 import { jobAction, type Reason, type Release } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
 
@@ -35,6 +36,7 @@ export async function explainJob(db: Queryable, job: Job, view: WorkerView): Pro
     ...ownReasons(job),
     ...(await dependencyReasons(db, view.tenant.schema, job)),
     ...lane.reasons,
+    ...(await limitReasons(db, job, view.tenant)),
     ...(await workerReasons(db, job, view)),
   ];
   const claimable = reasons.length === 0 && job.status === 'QUEUED';

@@ -24,12 +24,13 @@ export const reasonCodes = [
   'DAEMONS_BUSY',
   'NO_WORKER',
   'CAPACITY',
+  'LIMITED',
 ] as const;
 type ReasonCode = (typeof reasonCodes)[number];
 
 export interface ReleaseAction {
   action: string;
-  method: 'POST' | 'PATCH';
+  method: 'POST' | 'PATCH' | 'PUT';
   path: string;
 }
 

@@ -46,6 +46,7 @@ export const requestExamples: Record<string, unknown> = {
   resumeTarget: why,
   canaryTarget: why,
   createOperation: { action: 'retry', filter: { type: 'demo.fail', status: ['ERROR'] }, canary: true, ...why },
+  replaceLimit: { type: 'mail.send', rate: 100, per: 'minute', key: 'payload.account' },
   createSchedule: schedule,
   updateSchedule: { cron: '30 3 * * *', missed: 'skip' },
   previewSchedules: { cron: '0 8 * * 1-5', timezone: 'Europe/Berlin' },

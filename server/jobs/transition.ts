@@ -54,6 +54,7 @@ function render(name: TransitionName): JobTransition {
       if (writesStatus.test(set)) throw new Error(`${name}: only the table of transitions sets a status`);
       return `update ${schema}.jobs j
           set status = '${to}',
+              ${to === 'QUEUED' ? 'gated = j.limit_keys is not null,' : ''}
               ${set}
          ${tables === undefined ? '' : `from ${tables}`}
         where ${where}

@@ -166,7 +166,7 @@ interface DueTimer {
 
 export interface PolledTaskParts {
   config: Config;
-  workers: Wakeable & DueTimer;
+  workers: Wakeable & DueTimer & { wakeGate(slug: string): void };
   schedules: DueTimer;
   sweeper: { sweep(found: PollResult[]): Promise<void> };
   tasks: Record<keyof PerTenantTasks, Wakeable>;
@@ -182,15 +182,18 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       everyMs: pollMs,
       includesSuspended: false,
       probes: {
-        claimable: (s) => `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote)`,
+        claimable: (s) =>
+          `exists (select 1 from ${s}.jobs where status = 'QUEUED' and lane_head and not remote and not gated)`,
+        gated: (s) => `exists (select 1 from ${s}.jobs where gated and lane_head and status = 'QUEUED')`,
         due_ms: (s) => oldest(s, 'jobs', 'run_at', statusIn(timedStatuses)),
         fires_ms: (s) => oldest(s, 'schedules', 'next_at', 'paused_at is null and next_at is not null'),
       },
-      isIdle: ({ claimable, due_ms, fires_ms }, idleForMs) =>
-        claimable !== true && msOrInfinity(due_ms) > idleForMs && msOrInfinity(fires_ms) > idleForMs,
+      isIdle: ({ claimable, gated, due_ms, fires_ms }, idleForMs) =>
+        claimable !== true && gated !== true && msOrInfinity(due_ms) > idleForMs && msOrInfinity(fires_ms) > idleForMs,
       onResults(found) {
         for (const { tenant, results } of found) {
           if (results.claimable === true) workers.wake(tenant.slug);
+          if (results.gated === true) workers.wakeGate(tenant.slug);
           if (typeof results.due_ms === 'number') workers.dueIn(tenant.slug, Math.max(0, results.due_ms));
           if (typeof results.fires_ms === 'number') schedules.dueIn(tenant.slug, Math.max(0, results.fires_ms));
         }

@@ -216,9 +216,9 @@ export async function readQueueUnits(db: Queryable, schema: Schema): Promise<Que
   const used = await readUsedUnits(db, schema);
   const requests = await db.query<{ queue: string; units: number; waiting: number }>(
     `select queue, sum(cost_units)::float8 as units, count(*)::int as waiting from (
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote limit $1)
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated limit $1)
        union all
-       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote limit $1)
+       (select queue, cost_units from ${schema}.jobs where status = 'QUEUED' and lane_head and remote and not gated limit $1)
        union all
        (select j.queue, j.cost_units from ${schema}.leases l cross join lateral unnest(l.job_ids) as held(job_id)
           join ${schema}.jobs j on j.id = held.job_id and j.lease_id = l.id

@@ -1,9 +1,13 @@
 // Claims of remote workers that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
 // notification) or one shared slow poll tries the waiting claims of a queue in turn. Of claims with the same criteria only
 // the first is tried: if it finds nothing, neither will the others.
+import { EarliestTimer } from '../kernel/earliest-timer.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
 import { Interval, type Service } from '../kernel/service.ts';
+
+// Tokens of a fast limit are given out together.
+const minLimitPauseMs = 20;
 
 export interface WaitingClaim<T> {
   /** Tenant schema. */
@@ -41,6 +45,8 @@ export class ClaimWaiters implements Service {
   #interval: Interval;
   #pollMs: number;
   #groups = new Map<string, Group>();
+  /** For tokens of limits that waiting claims need. */
+  #timers = new Map<string, EarliestTimer>();
   /** Wake-ups per tenant: a claim that found nothing tries again if there was one in between. */
   #wakes = new Map<string, number>();
   #stopped = false;
@@ -62,6 +68,8 @@ export class ClaimWaiters implements Service {
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#interval.stop();
+    for (const timer of this.#timers.values()) timer.stop();
+    this.#timers.clear();
     for (const group of this.#groups.values()) for (const waiter of group.waiters) waiter.timeOut();
   }
 
@@ -75,6 +83,20 @@ export class ClaimWaiters implements Service {
     for (const [key, group] of this.#groups) {
       if (queue === undefined ? group.schema === schema : key === keyOf(schema, queue)) void this.#tryAll(group);
     }
+  }
+
+  /** A limited job may be claimed in `ms`. */
+  wakeIn(schema: string, queue: string, ms: number): void {
+    if (this.#stopped) return;
+    const key = keyOf(schema, queue);
+    const onTime = () => {
+      this.#timers.delete(key);
+      const group = this.#groups.get(key);
+      if (group !== undefined) void this.#tryAll(group);
+    };
+    const timer = this.#timers.get(key) ?? new EarliestTimer(onTime);
+    this.#timers.set(key, timer);
+    timer.in(Math.max(minLimitPauseMs, ms));
   }
 
   /** The result of the first successful attempt; undefined after `waitMs`. */

@@ -65,7 +65,7 @@ async function findCandidates(
   const totals = ledger.totals;
   return tx.query<Candidate>(
     `select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes from ${schema}.jobs j
-      where status = 'QUEUED' and lane_head and not remote and ($2::text[] is null or type = any($2::text[]))
+      where status = 'QUEUED' and lane_head and not remote and not gated and ($2::text[] is null or type = any($2::text[]))
         and id <> all($3::uuid[]) and queue <> all($4::text[])
         and not exists (select 1 from unnest($5::text[], $6::int[]) as c(queue, total)
                          where (c.queue = '' or c.queue = j.queue) and j.cost_units > c.total)

@@ -5,6 +5,8 @@ import { isConnectionError } from '../database/sql-errors.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
 import { releaseClaim } from '../jobs/claim/release-claim.ts';
 import { requeueClaims } from '../jobs/finish/recover.ts';
+import { openGate } from '../jobs/limits/gate.ts';
+import { claimantOf } from '../jobs/limits/limit-keys.ts';
 import { monotonicMs } from '../kernel/clock.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
@@ -33,7 +35,7 @@ export interface WorkerClaim {
 export async function claimForWorker(
   db: Database,
   waiters: ClaimWaiters,
-  tenant: Pick<Tenant, 'schema'>,
+  tenant: Pick<Tenant, 'schema' | 'limits'>,
   claim: WorkerClaim,
 ): Promise<SchedulerJob[]> {
   const met = metConstraints(claim.capabilities);
@@ -45,9 +47,26 @@ export async function claimForWorker(
     criteria: JSON.stringify([jobTypes, claim.maxCostUnits, Object.keys(met).sort()]),
     waitMs: claim.waitMs,
     signal: claim.signal,
-    attempt: () => claim.withTurn(() => attempt(db, tenant, claim, met)),
+    attempt: () =>
+      claim.withTurn(async () => {
+        await openForWorker(db, waiters, tenant, claim);
+        return attempt(db, tenant, claim, met);
+      }),
   });
   return jobs ?? [];
+}
+
+/** Opens jobs under limits that have room. When a token is due, the claims that wait are tried again. */
+async function openForWorker(
+  db: Database,
+  waiters: ClaimWaiters,
+  { schema, limits }: Pick<Tenant, 'schema' | 'limits'>,
+  { queue, limit, signal }: WorkerClaim,
+): Promise<void> {
+  if (limits.length === 0 || signal.aborted) return;
+  const claimants = [claimantOf({ remote: true, type: '', queue })];
+  const { nextMs } = await openGate(db, schema, { limits, claimants, room: limit });
+  if (nextMs !== undefined) waiters.wakeIn(schema, queue, nextMs);
 }
 
 async function attempt(

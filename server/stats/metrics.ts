@@ -57,6 +57,7 @@ export class Metrics implements Service {
   readonly renewals: LabelledCounter<RenewalResult>;
   readonly lostLeases: LabelledCounter<never>;
   /** Passes of periodic tasks, and the jobs or rows that they changed. */
+  readonly limitedOpened: LabelledCounter<never>;
   readonly sweeps: LabelledCounter<SweepKind>;
   readonly swept: LabelledCounter<SweepKind>;
   /** Jobs whose lease expired. */
@@ -109,6 +110,11 @@ export class Metrics implements Service {
       'result',
     );
     this.lostLeases = new LabelledCounter(at, 'leases_lost_total', 'Attempts stopped because their lease was lost.');
+    this.limitedOpened = new LabelledCounter(
+      at,
+      'limited_jobs_opened_total',
+      'Jobs that passed their limits for this daemon.',
+    );
     this.sweeps = new LabelledCounter(at, 'sweeps_total', 'Passes of periodic tasks, by kind.', 'kind');
     this.swept = new LabelledCounter(at, 'swept_total', 'Jobs or rows changed by periodic tasks, by kind.', 'kind');
     this.zombies = new LabelledCounter(at, 'zombies_total', 'Jobs recovered from an expired lease.');

@@ -81,7 +81,7 @@ export async function readOldestSeconds(db: Queryable, schema: Schema, queue = a
 /** SQL: since when the oldest job that could be taken waits; null if none. $1: the name for all queues, $2: the queue. */
 export function oldestRunAt(schema: Schema): string {
   const first = (condition: string) =>
-    `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and ${condition} and priority = p.priority
+    `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and not gated and ${condition} and priority = p.priority
         order by created_at, id limit 1)`;
   return `with queues as (
        select queue from ${schema}.stat_minutes
@@ -90,7 +90,7 @@ export function oldestRunAt(schema: Schema): string {
      oldest as (
        select ${first('not remote and $2 = $1')} as run_at from generate_series(0, 3) as p(priority)
        union all
-       select min(run_at) from (select run_at, queue from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and $2 <> $1
+       select min(run_at) from (select run_at, queue from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated and $2 <> $1
                                  order by priority, created_at, id limit 10000) as f where f.queue = $2
        union all
        select ${first('remote and queue = q.queue')} from queues q cross join generate_series(0, 3) as p(priority))

@@ -45,6 +45,7 @@ const fallbacks: Record<string, Fallback> = {
   webhook: none,
   remote_job_types: { setting: null, value: () => [] },
   on_drain: { setting: null, value: () => 'pause' },
+  limits: none,
   max_queued: none,
 };
 

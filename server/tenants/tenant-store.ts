@@ -10,6 +10,7 @@ import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json.ts';
+import type { DeclaredLimits } from './limit.ts';
 import type { TenantSettings } from './tenant.ts';
 import {
   type Tenant,
@@ -52,29 +53,35 @@ export async function lockTenant(tx: Queryable, slug: string): Promise<Tenant> {
 }
 
 export async function readAllTenants(db: Queryable): Promise<Tenant[]> {
-  return (await inOrder(db, controlSchema, {})).map(toTenant);
+  return (await inOrder(db, controlSchema, {})).map((row) => toTenant(row));
 }
 
 /** Tenants behind `afterSlug`, in the order of their slugs. */
 export async function readTenantPage(db: Queryable, limit: number, afterSlug = ''): Promise<Tenant[]> {
-  return (await pageAfter(db, controlSchema, { after: afterSlug, limit })).map(toTenant);
+  return (await pageAfter(db, controlSchema, { after: afterSlug, limit })).map((row) => toTenant(row));
 }
 
-/** SQL. Changes whenever a tenant is added, changed or removed, whatever the order of their commits. */
+/** SQL. Changes with every change of a tenant or of the limits that job types declare, whatever the order of their commits. */
 export const tenantsFingerprint = `select count(*)::text || ':' ||
-    coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text as fingerprint
+    coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text || ':' ||
+    (select coalesce(sum(hashtextextended(type || limits::text, 0)), 0)::text
+       from ${controlSchema}.job_types where limits is not null) as fingerprint
   from ${controlSchema}.tenants`;
 
 /** All tenants and their fingerprint, as of one moment. */
 export async function readTenantsAndFingerprint(db: Queryable): Promise<{ tenants: Tenant[]; fingerprint: string }> {
-  const rows = await db.query<TenantRow & { fingerprint: string }>(
-    `select f.fingerprint, t.*
+  const rows = await db.query<TenantRow & { fingerprint: string; declared: DeclaredLimits | null }>(
+    `select f.fingerprint, d.declared, t.*
        from (${tenantsFingerprint}) f
+      cross join (select jsonb_object_agg(type, limits) as declared
+                    from ${controlSchema}.job_types where limits is not null) d
        left join (select ${tenantColumns} from ${controlSchema}.tenants) t on true
       order by t.slug`,
   );
   return {
-    tenants: rows.filter((row) => row.id !== null).map(({ fingerprint: _, ...row }) => toTenant(row)),
+    tenants: rows
+      .filter((row) => row.id !== null)
+      .map(({ fingerprint: _, declared, ...row }) => toTenant(row, declared ?? {})),
     fingerprint: rows[0]?.fingerprint ?? '',
   };
 }

@@ -6,6 +6,7 @@ import { quoteSchema, type Schema } from '../database/identifiers.ts';
 import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
 import { maxInt4, maxSeconds } from '../kernel/limits.ts';
+import { type DeclaredLimits, type Limit, limitSettings, limitsOf } from './limit.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
 export type TenantStatus = (typeof tenantStatuses)[number];
@@ -49,6 +50,7 @@ export const tenantSettings = z.strictObject({
     .optional()
     .describe("Job types without an in-process handler that remote workers may take; '*' means any."),
   on_drain: z.enum(['pause', 'requeue']).optional().describe('What a drain does with jobs that outlast its grace.'),
+  limits: limitSettings.optional().describe('Rate and concurrency limits by name.'),
   max_queued: z.int().min(0).max(maxInt4).optional().describe('Most jobs that may wait at once.'),
 });
 export type TenantSettings = z.output<typeof tenantSettings>;
@@ -67,14 +69,18 @@ export interface Tenant extends TenantRow {
   schema: Schema;
   status: TenantStatus;
   settings: TenantSettings;
+  /** Those of its settings, and those that job types declare. */
+  limits: readonly Limit[];
 }
 
-export function toTenant(row: TenantRow): Tenant {
+export function toTenant(row: TenantRow, declared: DeclaredLimits = {}): Tenant {
+  const settings = readSettings(row.settings);
   return {
     ...row,
     schema: quoteSchema(row.schemaName),
     status: row.status as TenantStatus,
-    settings: readSettings(row.settings),
+    settings,
+    limits: limitsOf(settings.limits ?? {}, declared),
   };
 }
 

@@ -8,7 +8,7 @@
 with found as materialized (
   select id, priority, created_at, 0 as bytes
   from "tenant_acme".jobs j
-  where j.status in ('QUEUED') and j.lane_head
+  where j.status in ('QUEUED') and j.lane_head and not j.gated
     and not remote and id = any($1::uuid[])
     and case
     when ($2::text[] is null or type = any($2::text[]))

@@ -53,7 +53,7 @@ next as (
   from finished f
   cross join lateral (
     (
-      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
         coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
           else octet_length(j.payload::text) end, 0) as bytes
       from "tenant_acme".jobs j
@@ -65,7 +65,7 @@ next as (
     )
     union all
     (
-      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
         coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
           else octet_length(j.payload::text) end, 0) as bytes
       from "tenant_acme".jobs j
@@ -84,6 +84,7 @@ startable as (
   from next n
   where n.status in ('QUEUED')
     and not n.remote
+    and not n.gated
     and ($4::text[] is null or n.type = any($4::text[]))
   order by n.priority, n.created_at, n.id
   limit $5

@@ -58,7 +58,7 @@ next as (
   from finished f
   cross join lateral (
     (
-      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
         coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
           else octet_length(j.payload::text) end, 0) as bytes
       from "tenant_acme".jobs j
@@ -70,7 +70,7 @@ next as (
     )
     union all
     (
-      select j.id, j.status, j.type, j.remote, j.priority, j.created_at,
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
         coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
           else octet_length(j.payload::text) end, 0) as bytes
       from "tenant_acme".jobs j

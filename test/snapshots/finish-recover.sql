@@ -8,6 +8,7 @@ with
 finished as (
   update "tenant_acme".jobs j
   set status = 'QUEUED',
+    gated = j.limit_keys is not null,
     hold = null,
     error = ($1::jsonb -> j.id::text) -> 'error',
     lease_owner = null,

@@ -75,6 +75,7 @@ export function createTasks(
       task?.wake(slug);
     },
     dueIn: (slug: string) => onWake?.(`${name} ${slug} later`),
+    wakeGate: (slug: string) => onWake?.(`${name} ${slug} gate`),
   });
   const polled = createPolledTasks({
     config,

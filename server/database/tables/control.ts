@@ -74,6 +74,8 @@ export const jobTypes = control.table('job_types', {
   timeoutSeconds: real('timeout_seconds'),
   onError: text('on_error'),
   phases: text('phases').array(),
+  /** Limits of the type, by name, as in the settings of a tenant. */
+  limits: jsonb('limits'),
   updatedAt: at('updated_at').notNull().defaultNow(),
 });
 

@@ -66,6 +66,8 @@ export const jobs = tenantTemplate.table(
     laneHead: boolean('lane_head').notNull(),
     /** Only remote workers may claim it: no daemon had a handler for its type, or it came by the scheduler API. */
     remote: boolean('remote').notNull().default(false),
+    /** QUEUED under a limit that has no room yet: in no claim index until the gate opens it; see jobs/limits/gate.ts. */
+    gated: boolean('gated').notNull().default(false),
     cancelRequested: boolean('cancel_requested').notNull().default(false),
     webhookSent: boolean('webhook_sent').notNull().default(false),
     status: text('status').notNull(),
@@ -109,6 +111,8 @@ export const jobs = tenantTemplate.table(
     author: text('author'),
     parentId: uuid('parent_id'),
     scheduleId: uuid('schedule_id'),
+    /** Null: no limit applies. Who may claim it, then the keys of its limits; see jobs/limits/limit-keys.ts. */
+    limitKeys: text('limit_keys').array(),
   },
   (t) => [
     // What each status means for the lease, the times and the lane. One expression, the usual first: it is
@@ -142,10 +146,19 @@ export const jobs = tenantTemplate.table(
     // The whole claim path of the daemons' own workers, and of remote ones.
     index('jobs_claim_priority_created_at_id')
       .on(t.priority, t.createdAt, t.id)
-      .where(sql`status = 'QUEUED' and lane_head and not remote`),
+      .where(sql`status = 'QUEUED' and lane_head and not remote and not gated`),
     index('jobs_claim_queue_priority_created_at_id')
       .on(t.queue, t.priority, t.createdAt, t.id)
-      .where(sql`status = 'QUEUED' and lane_head and remote`),
+      .where(sql`status = 'QUEUED' and lane_head and remote and not gated`),
+    // The gate of limits: heads that wait, by their limits; and what counts as in use. Plain jobs are in neither.
+    index('jobs_gated_limit_keys_priority_created_at_id')
+      .on(t.limitKeys, t.priority, t.createdAt, t.id)
+      .where(sql`gated and lane_head and status = 'QUEUED'`),
+    index('jobs_limit_keys_status')
+      .on(t.limitKeys, t.status)
+      .where(
+        sql`limit_keys is not null and not gated and status in ('QUEUED','CLAIMED','PREPARING','LEASE_PENDING','RUNNING')`,
+      ),
     // Two heads of one lane cannot be represented.
     uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
     // Promotion: who is next in the lane.

@@ -78,6 +78,17 @@ export const capacities = tenantTemplate.table(
   () => [check('capacities_total', sql`total_units > 0`)],
 );
 
+/** Token buckets of rate limits, by key. A full bucket needs no row. The row '' is the lock of the gate. */
+export const limitBuckets = tenantTemplate.table(
+  'limit_buckets',
+  {
+    key: text('key').primaryKey(),
+    /** When all its tokens are back. */
+    fullAt: at('full_at').notNull(),
+  },
+  (t) => [index('limit_buckets_full_at').on(t.fullAt)],
+);
+
 /**
  * One row per queue and minute, filled by the statistics follower; histograms are counts per bound.
  * Queue '' is the whole tenant; minute '-infinity' holds the present counts instead of changes.

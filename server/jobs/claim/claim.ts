@@ -171,7 +171,7 @@ export const claimStatement = statementVariants<ClaimVariant>((variant) => {
 
 /** Predicate over `j`: the job may be claimed. The partial indexes of heads have the same one. */
 function claimableHead(name: Start): string {
-  return `${transition(name).guard()} and j.lane_head`;
+  return `${transition(name).guard()} and j.lane_head and not j.gated`;
 }
 
 /** Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. */

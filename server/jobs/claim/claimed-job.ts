@@ -13,7 +13,14 @@ import { type Job, priorities } from '../model/job.ts';
 
 const always = ['id', 'type', 'targetId', 'priority', 'createdAt', 'runAt', 'startedAt', 'attempt', 'payload'] as const;
 // For readers of the API; a worker has no use for them.
-const notForWorkers: readonly JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId'];
+const notForWorkers: readonly JobColumn[] = [
+  'remote',
+  'webhookUrl',
+  'clientRequestId',
+  'requestHash',
+  'scheduleId',
+  'limitKeys',
+];
 
 /** Columns that a row has under `non_defaults`, if one of them is not as by default. @internal */
 export const defaultedColumns: readonly JobColumn[] = [

@@ -80,7 +80,8 @@ export async function enqueue(
       const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
       if (part === undefined) return [];
       if (more.length === 0) {
-        const reservation = reserve?.(newJobs);
+        const isLimited = newJobs.some((job) => job.limitKeys !== undefined);
+        const reservation = isLimited ? undefined : reserve?.(newJobs);
         if (reservation !== undefined) return enqueueStarted(db, schema, part, actor, reservation);
         const inserted = await insertJobs(db, schema, part, actor);
         return inserted.map((job) => ({ kind: 'created', job }));

@@ -144,7 +144,8 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
       run_at,
       created_at,
       updated_at,
-      expires_at
+      expires_at,
+      gated
       ${starts ? ', attempt, started_at, lease_id, lease_owner' : ''}
       ${waits ? ', waiting, held_since' : ''}
     )
@@ -153,7 +154,8 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
       coalesce(${waits ? `case when waiting is not null then timestamptz '${never}' end, ` : ''}"runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
       at,
       at,
-      at + "expiresInSeconds" * interval '1 second'
+      at + "expiresInSeconds" * interval '1 second',
+      "limitKeys" is not null
       ${starts ? ', 1, at, :leaseId::uuid, :owner::text' : ''}
       ${waits ? ', waiting, case when waiting is not null then at end' : ''}
     from given

@@ -10,6 +10,7 @@ import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, ti
 import { canonicalJson } from '../../kernel/json.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { limitKeysOf } from '../limits/limit-keys.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
 import type { NewJob } from './enqueue.ts';
@@ -61,7 +62,7 @@ export const jobRequest = z
 export type JobRequest = z.output<typeof jobRequest>;
 
 export interface RequestContext {
-  tenant: Pick<Tenant, 'settings'>;
+  tenant: Pick<Tenant, 'settings' | 'limits'>;
   jobTypes: JobTypes;
   /** Called only for types that this process does not run. */
   liveDaemons(): Promise<LiveDaemon[]>;
@@ -91,6 +92,7 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.requestHash = request.client_request_id === undefined ? undefined : requestHash(request);
   job.traceparent = context.traceparent;
   job.phases = defaults.phases;
+  job.limitKeys = limitKeysOf(context.tenant.limits, job);
   return job;
 }
 

@@ -2,6 +2,8 @@
 // remote workers only is empty. API, schedules and handlers check payloads and take defaults from it.
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import type { LimitSetting } from '../../tenants/limit.ts';
+import { announceTenants } from '../../tenants/tenant-store.ts';
 import type { RetryPolicy } from '../model/job.ts';
 
 export interface TypeDefaults {
@@ -10,6 +12,8 @@ export interface TypeDefaults {
   timeoutSeconds?: number;
   onError?: 'block' | 'continue';
   phases?: string[];
+  /** By name. */
+  limits?: Record<string, LimitSetting>;
 }
 
 export type CheckedPayload = { ok: true; payload: unknown } | { ok: false; field: string; message: string };
@@ -28,11 +32,11 @@ export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promis
   const definitions = [...jobTypes.types()].map((type) => ({ type, ...jobTypes.defaults(type) }));
   if (definitions.length === 0) return;
   // In one order, so that daemons which start together do not lock each other out.
-  await db.query(
-    `insert into ${controlSchema}.job_types as t (type, max_attempts, retry, timeout_seconds, on_error, phases)
-     select type, "maxAttempts", retry, "timeoutSeconds", "onError", phases
+  const changed = await db.query<{ type: string }>(
+    `insert into ${controlSchema}.job_types as t (type, max_attempts, retry, timeout_seconds, on_error, phases, limits)
+     select type, "maxAttempts", retry, "timeoutSeconds", "onError", phases, limits
        from jsonb_to_recordset($1::jsonb) as d(
-              type text, "maxAttempts" int, retry jsonb, "timeoutSeconds" real, "onError" text, phases text[])
+              type text, "maxAttempts" int, retry jsonb, "timeoutSeconds" real, "onError" text, phases text[], limits jsonb)
       order by type
      on conflict (type) do update set
        max_attempts = excluded.max_attempts,
@@ -40,9 +44,13 @@ export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promis
        timeout_seconds = excluded.timeout_seconds,
        on_error = excluded.on_error,
        phases = excluded.phases,
+       limits = excluded.limits,
        updated_at = excluded.updated_at
-     where (t.max_attempts, t.retry, t.timeout_seconds, t.on_error, t.phases)
-        is distinct from (excluded.max_attempts, excluded.retry, excluded.timeout_seconds, excluded.on_error, excluded.phases)`,
+     where (t.max_attempts, t.retry, t.timeout_seconds, t.on_error, t.phases, t.limits)
+        is distinct from (excluded.max_attempts, excluded.retry, excluded.timeout_seconds, excluded.on_error, excluded.phases, excluded.limits)
+     returning t.type`,
     [JSON.stringify(definitions)],
   );
+  // Daemons read declared limits with the tenants.
+  if (changed.length > 0) await announceTenants(db);
 }

@@ -261,7 +261,7 @@ const nextInLane = `next as (
 /** The next job mostly has one of the next numbers, so the first of the two selects finds it without reading a long line. */
 function firstInLine(close: string): string {
   return `(
-         select j.id, j.status, j.type, j.remote, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes
+         select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes
            from ${tenant}.jobs j
           where j.target_id = f.target_id
             and j.lane_rank is not null
@@ -278,6 +278,7 @@ const startNext = `startable as (
       from next n
      where ${transition('start').guard('n')}
        and not n.remote
+       and not n.gated
        and (:nextTypes::text[] is null or n.type = any(:nextTypes::text[]))
      order by n.priority, n.created_at, n.id
      limit :nextLimit

@@ -160,7 +160,8 @@ export async function promote(tx: Queryable, schema: Schema, targetIds: readonly
 const demoteStatement = statement(`
   update ${tenant}.jobs j
      set lane_head = false,
-         lane_rank = 1
+         lane_rank = 1,
+         gated = j.limit_keys is not null
     from ${tenant}.targets t
    where t.id = any(:targetIds::text[])
      and t.paused_at is not null

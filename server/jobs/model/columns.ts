@@ -17,6 +17,7 @@ export const engineColumns = [
   'expiresAt',
   'staleAt',
   'laneHead',
+  'gated',
   'laneRank',
   'laneSeq',
   'attempt',

@@ -83,8 +83,9 @@ export function unfinishedIds(statuses: readonly Status[]): string {
   const from = (where: string) => `(select id from ${tenant}.jobs where ${where} limit :max)`;
   const parts: string[] = [];
   if (statuses.includes('QUEUED')) {
-    parts.push(from(`status = 'QUEUED' and lane_head and not remote`));
-    parts.push(from(`status = 'QUEUED' and lane_head and remote`));
+    parts.push(from(`status = 'QUEUED' and lane_head and not remote and not gated`));
+    parts.push(from(`status = 'QUEUED' and lane_head and remote and not gated`));
+    parts.push(from(`gated and lane_head and status = 'QUEUED'`));
     parts.push(from(`lane_rank is not null and status = 'QUEUED'`));
   }
   if (statuses.includes('PENDING')) parts.push(from(`status = 'PENDING'`));

@@ -5,6 +5,7 @@ import type { Priority } from '../../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
 import type { Duration } from '../../kernel/duration.ts';
 import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
+import { findLimitError, type JobLimit } from './job-limit.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {
   /** Attempts in all, the first included. */
@@ -186,6 +187,8 @@ export interface JobOptions<P = unknown, C = unknown, I = unknown, T extends str
   onError?: 'block' | 'continue';
   /** What a durable wait does to the lane: `keep` (default) holds it in order, `release` lets the next job run. */
   whileWaiting?: 'keep' | 'release';
+  /** How often jobs of this type may start, and how many may run at once, for each tenant. */
+  limits?: readonly JobLimit[];
 }
 
 /** The types of a job, for clients: what is enqueued, what the handler gets, what the job results in. */
@@ -294,6 +297,8 @@ export function findDefinitionError(d: JobDefinition): string | undefined {
   if (seconds !== undefined && !(seconds >= 0)) return `${at}: timeoutSeconds must be 0 or more`;
   if (d.whileWaiting !== undefined && d.whileWaiting !== 'keep' && d.whileWaiting !== 'release')
     return `${at}: whileWaiting must be keep or release`;
+  const limitError = findLimitError(d);
+  if (limitError !== undefined) return `${at}: ${limitError}`;
   const attempts = d.retry?.attempts;
   if (attempts !== undefined && !(Number.isInteger(attempts) && attempts > 0)) {
     return `${at}: retry.attempts must be a whole number above 0`;

@@ -2,8 +2,10 @@
 import type { CheckedPayload, JobTypes, TypeDefaults } from '../../jobs/enqueue/job-types.ts';
 import { defaultBackoff } from '../../kernel/backoff.ts';
 import { formatPath } from '../../kernel/json.ts';
+import type { LimitSetting } from '../../tenants/limit.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
 import type { JobDefinition } from './define-job.ts';
+import type { JobLimit } from './job-limit.ts';
 
 export class HandlerRegistry implements JobTypes {
   #definitions = new Map<string, JobDefinition>();
@@ -59,8 +61,15 @@ function isolated(definition: JobDefinition, threads: ThreadPool | undefined): J
   return { ...definition, isolate: (parts, kill) => threads.run({ file, type }, parts, kill) };
 }
 
+/** A limit without a name has that of the type; a second one gets a number. */
+function namedLimits(type: string, limits: readonly JobLimit[]): Record<string, LimitSetting> {
+  return Object.fromEntries(
+    limits.map(({ name, ...limit }, n) => [name ?? (n === 0 ? type : `${type}-${n + 1}`), limit as LimitSetting]),
+  );
+}
+
 function defaultsOf(definition: JobDefinition): TypeDefaults {
-  const { retry, timeoutSeconds, onError, phases } = definition;
+  const { retry, timeoutSeconds, onError, phases, limits } = definition;
   const { attempts, on, ...backoff } = retry ?? {};
   return {
     ...(attempts !== undefined && { maxAttempts: attempts }),
@@ -70,5 +79,6 @@ function defaultsOf(definition: JobDefinition): TypeDefaults {
     ...(timeoutSeconds !== undefined && { timeoutSeconds }),
     ...(onError !== undefined && { onError }),
     ...(phases !== undefined && { phases: phases.map((phase) => phase.name) }),
+    ...(limits !== undefined && limits.length > 0 && { limits: namedLimits(definition.type, limits) }),
   };
 }

@@ -1,7 +1,7 @@
 // Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
 import type { Database } from '../../database/database.ts';
 import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
-import { maxTimerMs } from '../../kernel/limits.ts';
+import { EarliestTimer } from '../../kernel/earliest-timer.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
@@ -18,10 +18,8 @@ const retryMs = 250;
 
 export class DueTimer {
   readonly #options: DueTimerOptions;
-  #timer: NodeJS.Timeout | undefined;
-  #at = Number.POSITIVE_INFINITY;
+  readonly #timer = new EarliestTimer(() => this.#fire());
   #queueing: Promise<void> | undefined;
-  #stopped = false;
 
   constructor(options: DueTimerOptions) {
     this.#options = options;
@@ -29,22 +27,16 @@ export class DueTimer {
 
   /** A PENDING job is due in `ms`. */
   dueIn(ms: number): void {
-    const at = performance.now() + ms;
-    if (this.#stopped || at >= this.#at) return;
-    this.#at = at;
-    clearTimeout(this.#timer);
-    this.#timer = setTimeout(() => this.#fire(), Math.min(Math.max(1, ms), maxTimerMs));
+    this.#timer.in(ms);
   }
 
   async stop(): Promise<void> {
-    this.#stopped = true;
-    clearTimeout(this.#timer);
+    this.#timer.stop();
     await this.#queueing;
   }
 
   #fire(): void {
     const { logger, tenant } = this.#options;
-    this.#at = Number.POSITIVE_INFINITY;
     this.#queueing = this.#queueDue().catch((error: unknown) =>
       logger.warn({ err: error, tenant: tenant.slug }, 'due jobs could not be queued'),
     );

@@ -8,6 +8,7 @@ import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { Rate } from '../../kernel/clock.ts';
+import { EarliestTimer } from '../../kernel/earliest-timer.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
 import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
@@ -16,6 +17,7 @@ import type { LoopContext } from '../worker-context.ts';
 import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
+import { LimitGate } from './limit-gate.ts';
 import { LoopObserver } from './observe.ts';
 import { type OutcomeQueue, Outcomes, type PendingOutcome } from './outcomes.ts';
 import { RunningAttempts } from './running-attempts.ts';
@@ -34,11 +36,11 @@ export class TenantLoop implements SlotWaiter {
   readonly #outcomes: Outcomes;
   readonly #room: ClaimRoom;
   readonly #due: DueTimer;
+  readonly gate: LimitGate;
   readonly #claimRate = new Rate();
   /** Claims and reservations in flight: a drain waits until it is known what they took. */
   readonly #inFlight = new Set<Promise<void>>();
-  #wakeTimer: NodeJS.Timeout | undefined;
-  #wakeAt = Number.POSITIVE_INFINITY;
+  readonly #wakeTimer = new EarliestTimer(() => this.wake());
   #scheduled = false;
   #stopped = false;
 
@@ -57,20 +59,33 @@ export class TenantLoop implements SlotWaiter {
     this.#room = new ClaimRoom(parts);
     const actor = `worker:${workerId}`;
     this.#due = new DueTimer({ db, tenant, actor, logger, onQueued: () => this.#workAvailable(false) });
+    const room = () => this.#room.available(this.tenant);
+    this.gate = new LimitGate(tenant, context, { room, onOpened: () => this.#wakeClaims() });
+  }
+
+  wake(): void {
+    this.gate.wake();
+    this.#wakeClaims();
   }
 
   /** There may be something to claim. Many calls in one turn of the event loop make one claim. */
-  wake(): void {
+  #wakeClaims(): void {
     if (this.#context.handlers.types().length === 0) return;
     this.#claimer.wake();
     this.#schedule();
+  }
+
+  /** Its row has changed, or limits that job types declare. */
+  update(tenant: Tenant): void {
+    this.tenant = tenant;
+    this.gate.update(tenant);
   }
 
   /** A wake-up of another daemon reaches all, and few find work: one that found none waits longer for the next. */
   wakeByPeer(): void {
     const waitMs = this.#claimer.peerWakeUpInMs();
     if (waitMs <= 0) this.wake();
-    else this.#wakeIn(waitMs);
+    else this.#wakeTimer.in(waitMs);
   }
 
   /** Whether these new jobs can be claimed here now. */
@@ -79,13 +94,12 @@ export class TenantLoop implements SlotWaiter {
   }
 
   onSlotFree(): void {
+    this.gate.wake();
     this.#schedule();
   }
 
   /** A PENDING job of this tenant is due in `ms`. */
-  dueIn(ms: number): void {
-    this.#due.dueIn(ms);
-  }
+  readonly dueIn = (ms: number): void => this.#due.dueIn(ms);
 
   /** Jobs claimed in the last second or so. */
   get claimsPerSecond(): number {
@@ -141,7 +155,7 @@ export class TenantLoop implements SlotWaiter {
 
   /** Work waits that other daemons can start sooner. The limit is computed again soon, if no attempt ends before. */
   #leaveToPeers(): void {
-    this.#wakeIn(recheckMs);
+    this.#wakeTimer.in(recheckMs);
     if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
   }
 
@@ -149,7 +163,7 @@ export class TenantLoop implements SlotWaiter {
     const answer = await this.#claimer.next(this.tenant, room);
     if (answer.kind === 'failed') {
       this.#observe.claimFailed(this.tenant, answer.error, answer.retryInMs);
-      this.#wakeIn(answer.retryInMs);
+      this.#wakeTimer.in(answer.retryInMs);
     } else this.#start(answer.claimed, answer.sentAt);
     // In the next turn: how many of these jobs have ended by then decides how many are claimed next.
     this.#schedule();
@@ -211,8 +225,9 @@ export class TenantLoop implements SlotWaiter {
       // A job that was offered to this claim and not taken is for another daemon.
       const offered = claimNext !== undefined && lostClaims.length === 0;
       if (runnable) this.#workAvailable(offered || this.#stopped || this.#room.available(this.tenant) <= 0);
-      // What ended freed capacity for jobs that did not fit.
+      // What ended freed capacity for jobs that did not fit, or a slot of a limit for a job of another daemon.
       else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
+      else if (this.gate.countsRunning) this.#workAvailable(true);
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
       if (this.#claimer.mayHaveWork) this.#schedule();
     }
@@ -227,18 +242,6 @@ export class TenantLoop implements SlotWaiter {
   #workAvailable(elsewhere: boolean): void {
     this.#context.signals.workAvailable(this.tenant, { reach: elsewhere ? 'all' : 'daemon' });
     this.wake();
-  }
-
-  /** One timer, for the earliest. */
-  #wakeIn(ms: number): void {
-    const at = performance.now() + ms;
-    if (this.#stopped || at >= this.#wakeAt) return;
-    clearTimeout(this.#wakeTimer);
-    this.#wakeAt = at;
-    this.#wakeTimer = setTimeout(() => {
-      this.#wakeAt = Number.POSITIVE_INFINITY;
-      this.wake();
-    }, ms);
   }
 
   #track(work: Promise<void>): void {
@@ -264,11 +267,11 @@ export class TenantLoop implements SlotWaiter {
   /** Stops claiming at once; running attempts continue. */
   async stopClaiming(): Promise<void> {
     this.#stopped = true;
-    clearTimeout(this.#wakeTimer);
+    this.#wakeTimer.stop();
     this.#context.slots.forget(this.key);
     this.#attempts.ready.requeueAll('drained');
     await Promise.all(this.#inFlight);
-    await this.#due.stop();
+    await Promise.all([this.#due.stop(), this.gate.stop()]);
   }
 
   stopRunning(reasonFor: (job: Job) => StopReason): void {
@@ -285,8 +288,7 @@ export class TenantLoop implements SlotWaiter {
 
   /** Resolves when all outcomes known so far are written and lost claims are released. */
   async flushed(): Promise<void> {
-    // Outcomes of handlers that were just released arrive within this turn of the event loop.
-    await immediate();
+    await immediate(); // for outcomes of handlers that were just released
     this.#takeEnded();
     this.#writeOutcomes();
     await this.#outcomes.idle();

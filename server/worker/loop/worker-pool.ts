@@ -111,6 +111,11 @@ export class WorkerPool implements Service {
     return this.#loops.get(slug)?.reserve(jobs);
   }
 
+  /** Jobs of the tenant wait at the gate of its limits. */
+  wakeGate(slug: string): void {
+    this.#loops.get(slug)?.gate.wakeNow();
+  }
+
   dueIn(slug: string, ms: number): void {
     this.#loops.get(slug)?.dueIn(ms);
   }
@@ -178,7 +183,7 @@ export class WorkerPool implements Service {
     const active = new Map(tenants.filter((t) => t.status === 'ACTIVE').map((t) => [t.slug, t]));
     for (const [slug, loop] of this.#loops) {
       const tenant = active.get(slug);
-      if (tenant?.id === loop.tenant.id) loop.tenant = tenant;
+      if (tenant?.id === loop.tenant.id) loop.update(tenant);
       else this.#leave(slug, loop);
     }
     for (const [slug, tenant] of active) {

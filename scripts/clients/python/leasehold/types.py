@@ -363,6 +363,35 @@ class LaneJob(TypedDict):
     type: str
 
 
+class LimitKey(TypedDict):
+    # When the next token comes, if there is none.
+    next_at: Optional[str]
+    running: int
+    # Starts that are possible at once; null without a rate.
+    tokens: Optional[int]
+    # The counted value; empty for a limit without a key.
+    value: str
+    waiting: int
+
+
+class Limit(TypedDict):
+    burst: Optional[int]
+    concurrency: Optional[int]
+    key: Optional[str]
+    # The 20 with the most waiting jobs.
+    keys: List[LimitKey]
+    name: str
+    per: Optional[Literal["second", "minute", "hour", "day"]]
+    queue: Optional[str]
+    rate: Optional[float]
+    running: int
+    # `code`: declared with the handler of its type.
+    source: Literal["settings", "code"]
+    type: Optional[str]
+    # Jobs that could start but for a limit; not counted beyond 20,000.
+    waiting: int
+
+
 class LogLine(TypedDict):
     at: str
     attempt: int
@@ -544,7 +573,7 @@ class TargetLane(TypedDict):
 
 class WhyReasonReleaseAction(TypedDict):
     action: str
-    method: Literal["POST", "PATCH"]
+    method: Literal["POST", "PATCH", "PUT"]
     path: str
 
 
@@ -557,7 +586,7 @@ class WhyReasonRelease(TypedDict):
 
 
 class WhyReason(TypedDict):
-    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "WAITING", "AFTER_JOB", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY"]
+    code: Literal["FINISHED", "HELD", "HANDLER_RUNNING", "SCHEDULED", "BACKOFF", "WAITING", "AFTER_JOB", "CLAIMED", "NO_LEASE", "TARGET_PAUSED", "CANARY", "TARGET_HELD", "BEHIND_JOB", "BEHIND_MORE", "TENANT_SUSPENDED", "TENANT_AT_LIMIT", "NO_DAEMON", "DRAINING", "NO_HANDLER", "DAEMONS_BUSY", "NO_WORKER", "CAPACITY", "LIMITED"]
     detail: str
     # What holds the job or its lane.
     hold: JobHold

@@ -30,7 +30,7 @@ const reasonSchema = z.strictObject({
     detail: z.string(),
     at: time.nullable().describe('When it ends without an action, if known.'),
     actions: z
-      .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH']), path: z.string() }))
+      .array(z.strictObject({ action: z.string(), method: z.enum(['POST', 'PATCH', 'PUT']), path: z.string() }))
       .describe('What a person can do; one of them is enough.'),
   }),
 });

@@ -5,6 +5,7 @@ import { cancelJob } from '../../../jobs/actions/stop.ts';
 import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
+import { limitKeysOf } from '../../../jobs/limits/limit-keys.ts';
 import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import type { Config } from '../../../kernel/config.ts';
 import { isUuid } from '../../../kernel/fields.ts';
@@ -67,6 +68,7 @@ function addSubmit(group: RouteGroup, { db, waiters, wake, queueLimit }: Schedul
     problems: ['IDEMPOTENCY_CONFLICT', 'QUEUE_FULL'],
     handle: async ({ body, tenant, actor, request }) => {
       const newJob = toNewJob(body);
+      newJob.limitKeys = limitKeysOf(tenant.limits, { ...newJob, remote: true });
       await queueLimit.admit(tenant, [newJob]);
       const about = { tenant: tenant.slug, type: body.job_type, count: 1, traceparent: request.get('traceparent') };
       const { job, created } = await withEnqueueSpan(about, (traceparent) =>

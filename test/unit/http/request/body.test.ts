@@ -28,7 +28,7 @@ test('a large body is parsed in another turn than its request is served', async 
 test('a large payload is hashed in another turn than it is checked', async () => {
   const jobTypes = { has: () => true, checkPayload: (_: string, payload: unknown) => ({ ok: true, payload }) };
   const context = {
-    tenant: { settings: {} },
+    tenant: { settings: {}, limits: [] },
     jobTypes: { ...jobTypes, defaults: () => ({}) },
     liveDaemons: async () => [],
   };

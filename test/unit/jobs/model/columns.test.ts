@@ -38,7 +38,7 @@ test('the insert stores each column once', () => {
 });
 
 test('a claim brings every column that requests set, except those of readers alone', () => {
-  const readers: JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId'];
+  const readers: JobColumn[] = ['remote', 'webhookUrl', 'clientRequestId', 'requestHash', 'scheduleId', 'limitKeys'];
   const brought = words(returningClaimed);
   for (const column of requestColumns)
     expect([column, brought.has(sqlName(column))]).toEqual([column, !readers.includes(column)]);

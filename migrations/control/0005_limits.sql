@@ -1,0 +1,1 @@
+ALTER TABLE "leasehold"."job_types" ADD COLUMN "limits" jsonb;

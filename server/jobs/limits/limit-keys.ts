@@ -1,0 +1,86 @@
+// The keys under which limits count a job. `limit_keys` of a job has, first, who may claim it (`type:mail.send` for daemons,
+// `queue:gpu` for remote workers), then one key per limit: its name, or name and value (`per-account:42`). Jobs with equal
+// keys wait for the same limits, so if the first of them has to wait, all of them do.
+import { createHash } from 'node:crypto';
+import type { Limit } from '../../tenants/limit.ts';
+
+// Longer values are hashed, so that the keys of a job fit into an index.
+const maxKeyBytes = 64;
+
+export interface KeyedJob {
+  type: string;
+  queue?: string | undefined;
+  remote?: boolean | undefined;
+  targetId?: string | null | undefined;
+  author?: string | null | undefined;
+  payload: unknown;
+}
+
+/** Undefined: no limit counts the job. */
+export function limitKeysOf(limits: readonly Limit[], job: KeyedJob): string[] | undefined {
+  if (limits.length === 0) return undefined;
+  const queue = job.queue ?? 'default';
+  const keys = limits
+    .filter((limit) => (limit.type ?? job.type) === job.type && (limit.queue ?? queue) === queue)
+    .map(({ name, key }) => (key === undefined ? name : `${name}:${bounded(countedValue(key, job))}`));
+  return keys.length === 0 ? undefined : [claimantOf(job), ...keys];
+}
+
+/** Who may claim jobs of this type, or of this queue if it is for remote workers. */
+export function claimantOf({ remote = false, type, queue }: Pick<KeyedJob, 'remote' | 'type' | 'queue'>): string {
+  return remote ? `queue:${bounded(queue ?? 'default')}` : `type:${bounded(type)}`;
+}
+
+export function limitNameOf(key: string): string {
+  const end = key.indexOf(':');
+  return end === -1 ? key : key.slice(0, end);
+}
+
+/** What is missing, null, an object or a list is the empty text. */
+function countedValue(key: string, job: KeyedJob): string {
+  if (key === 'target_id') return job.targetId ?? '';
+  if (key === 'author') return job.author ?? '';
+  let value = job.payload;
+  for (const field of key.split('.').slice(1)) {
+    value = typeof value === 'object' && value !== null ? (value as Record<string, unknown>)[field] : undefined;
+  }
+  return value === undefined || value === null || typeof value === 'object' ? '' : String(value);
+}
+
+function bounded(text: string): string {
+  return Buffer.byteLength(text) <= maxKeyBytes ? text : createHash('md5').update(text).digest('hex');
+}
+
+const boundedSql = (text: string) =>
+  `case when octet_length(${text}) > ${maxKeyBytes} then md5(${text}) else ${text} end`;
+
+/** SQL over `j`: the same keys, of the limits in `:limits` (see `limitsForSql`); null if none applies. */
+export const limitKeysSql = `(
+        select array[case when j.remote then 'queue:' || ${boundedSql('j.queue')} else 'type:' || ${boundedSql('j.type')} end]
+               || array_agg(k.key order by k.name collate "C")
+          from (
+            select l.name,
+                   case
+                     when l.path is null then l.name
+                     when l.path = '{target_id}' then l.name || ':' || ${boundedSql(`coalesce(j.target_id, '')`)}
+                     when l.path = '{author}' then l.name || ':' || ${boundedSql(`coalesce(j.author, '')`)}
+                     when jsonb_typeof(j.payload #> l.path[2:]) in ('object', 'array') then l.name || ':'
+                     else l.name || ':' || ${boundedSql(`coalesce(j.payload #>> l.path[2:], '')`)}
+                   end as key
+              from jsonb_to_recordset(:limits::jsonb) as l(name text, type text, queue text, path text[])
+             where coalesce(l.type, j.type) = j.type
+               and coalesce(l.queue, j.queue) = j.queue
+          ) as k
+        having count(*) > 0
+      )`;
+
+export function limitsForSql(limits: readonly Limit[]): string {
+  return JSON.stringify(
+    limits.map(({ name, type, queue, key }) => ({
+      name,
+      type,
+      queue,
+      path: key === undefined ? null : key.split('.'),
+    })),
+  );
+}
