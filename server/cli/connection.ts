@@ -2,13 +2,9 @@
 import type { Command } from 'commander';
 import { LeaseholdClient } from '../client/client.ts';
 import { problem } from '../kernel/errors.ts';
-import type { Session } from './session.ts';
+import type { ConnectionOptions, Session } from './session.ts';
 
-export interface ConnectionOptions {
-  url?: string;
-  key?: string;
-  tenant?: string;
-}
+export type { ConnectionOptions };
 
 // A person waits: a daemon that restarts is back by then.
 const retryForMs = 10_000;

@@ -7,8 +7,7 @@ import { LeaseholdClient } from '../client/client.ts';
 import { createLeasehold } from '../embed/leasehold.ts';
 import { problem } from '../kernel/errors.ts';
 import { readTenantPage } from '../tenants/tenant-store.ts';
-import type { ConnectionOptions } from './connection.ts';
-import type { Session } from './session.ts';
+import type { ConnectionOptions, Session } from './session.ts';
 
 export async function connectToDatabase(
   session: Session,

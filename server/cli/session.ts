@@ -24,6 +24,13 @@ export interface Screen {
   colours: boolean;
 }
 
+/** How a command finds its daemon or its tenant. */
+export interface ConnectionOptions {
+  url?: string;
+  key?: string;
+  tenant?: string;
+}
+
 export class Session {
   readonly terminal: Terminal;
   readonly logger: Logger;
