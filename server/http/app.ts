@@ -1,5 +1,5 @@
 // The Express app: middleware for every request, the routes, then the responses for requests without a route.
-import express, { type Express, type Request, type RequestHandler, type Router } from 'express';
+import express, { type Express, type Request, type RequestHandler, type Response, type Router } from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
@@ -9,7 +9,7 @@ import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import { answerNotFound, answerProblem } from './error-responses.ts';
-import { mountRoutes } from './mount.ts';
+import { dispatch, refuseCaching } from './mount.ts';
 import { buildOpenApi } from './openapi.ts';
 import { createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
@@ -45,10 +45,8 @@ export function createApp(deps: AppDependencies): Express {
   app.disable('x-powered-by');
   app.disable('etag');
   app.set('case sensitive routing', true);
-  app.use(logRequests(deps.logger));
-  app.use(helmet(headers));
-  for (const page of deps.pages ?? []) app.use(page);
-  app.use(refuseCaching);
+  app.use(logRequests(app, deps.logger));
+  app.use(setHeaders(headersOf(helmet(security))));
   const sessions = new Sessions(deps.db, deps.keys);
   const host = deps.access?.authorize && authenticateByHost(deps.access.authorize, deps.registry);
   const hostKey = host && (async (request: Request) => (await host.identify(request))?.key);
@@ -63,14 +61,18 @@ export function createApp(deps: AppDependencies): Express {
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
   const { config, registry } = deps;
   const authenticate = host?.authenticate ?? createAuthenticate({ ...deps, sessions });
-  mountRoutes(app, groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
-    budget: new ByteBudget(config.requestMemoryBytes),
-    turns: new Turns({
-      connections: config.databasePoolMax,
-      tenantShare: config.databaseTenantShare,
-      tenants: () => registry.list().length,
+  app.use(
+    dispatch(groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
+      budget: new ByteBudget(config.requestMemoryBytes),
+      turns: new Turns({
+        connections: config.databasePoolMax,
+        tenantShare: config.databaseTenantShare,
+        tenants: () => registry.list().length,
+      }),
     }),
-  });
+  );
+  for (const page of deps.pages ?? []) app.use(page);
+  app.use(setHeaders([refuseCaching]));
   app.use(answerNotFound);
   app.use(answerProblem(deps.registry));
   return app;
@@ -93,14 +95,25 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
   return group;
 }
 
-// Responses contain data and keys of tenants: no cache on the way may store them.
-const refuseCaching: RequestHandler = (_request, response, next) => {
-  response.set('Cache-Control', 'no-store');
-  next();
-};
+type Header = readonly [name: string, value: string];
+
+function setHeaders(headers: readonly Header[]): RequestHandler {
+  return (_request, response, next) => {
+    for (const [name, value] of headers) response.setHeader(name, value);
+    next();
+  };
+}
+
+/** The headers that a middleware sets. They are the same for every request, so it need not run for each. */
+function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
+  const headers: Header[] = [];
+  const response = { setHeader: (...header: Header) => headers.push(header), removeHeader: () => {} };
+  middleware({} as Request, response as unknown as Response, () => {});
+  return headers;
+}
 
 // TLS is terminated in front of the daemon, if at all, so browsers must not be made to require it.
-const headers: Parameters<typeof helmet>[0] = {
+const security: Parameters<typeof helmet>[0] = {
   strictTransportSecurity: false,
   contentSecurityPolicy: {
     useDefaults: false,

@@ -1,7 +1,8 @@
-// Turns route definitions into Express handlers: authenticate, authorize, read the body, validate, call, answer. In this
+// Turns route definitions into one Express handler: find the route, authenticate, authorize, read the body, validate, call, answer. In this
 // order, so that the body of an unauthenticated request is never read.
-import type { Express, IRoute, NextFunction, Request, RequestHandler, Response } from 'express';
+import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import { problem } from '../kernel/errors.ts';
+import { type Match, PathTable } from './path-table.ts';
 import { type Authenticate, authorize, callerOf } from './request/authenticate.ts';
 import { type ByteBudget, readJsonBody } from './request/body.ts';
 import { validateInput } from './request/input.ts';
@@ -13,24 +14,78 @@ export interface RequestLimits {
   turns: Turns;
 }
 
-export function mountRoutes(
-  app: Express,
+// Responses contain data and keys of tenants: no cache on the way may store them.
+export const refuseCaching = ['Cache-Control', 'no-store'] as const;
+
+interface Resource {
+  handlers: Map<string, RequestHandler[]>;
+  /** For the header Allow. */
+  allowed: string;
+}
+
+/** One handler for all routes. A request for another path goes to the next handler. */
+export function dispatch(
   groups: readonly RouteGroup[],
   authenticate: Authenticate,
-  { budget, turns }: RequestLimits,
-): void {
-  const definitions = groups.flatMap((group) => group.definitions).sort(bySpecificity);
-  // One Express route per path: the path is compiled once for all its methods.
-  const paths = new Map<string, { route: IRoute; methods: Set<string> }>();
-  for (const definition of definitions) {
-    const path = expressPath(definition.path);
-    const { route, methods } = paths.get(path) ?? { route: app.route(path), methods: new Set<string>() };
-    paths.set(path, { route, methods });
-    if (methods.has(definition.method)) throw new Error(`two routes for ${definition.method} ${definition.path}`);
-    methods.add(definition.method);
-    route[definition.method](...handlersOf(definition, authenticate, { budget, turns }));
+  limits: RequestLimits,
+): RequestHandler {
+  const paths = resourcesOf(groups, authenticate, limits);
+  return (request, response, next) => {
+    const found = find(paths, request.path);
+    if (found === undefined) return next();
+    response.setHeader(...refuseCaching);
+    const { handlers, allowed } = found.value;
+    const method = request.method === 'HEAD' ? 'GET' : request.method;
+    const chosen = handlers.get(method);
+    if (chosen === undefined) return refuseMethod(request, response, allowed);
+    request.params = found.params;
+    runInOrder(chosen, request, response, next);
+  };
+}
+
+function find(paths: PathTable<Resource>, path: string): Match<Resource> | undefined {
+  try {
+    return paths.find(path);
+  } catch {
+    throw problem('BAD_REQUEST', 'The address of the request is not valid.');
   }
-  for (const { route, methods } of paths.values()) route.all(refuseMethod(methods));
+}
+
+function resourcesOf(
+  groups: readonly RouteGroup[],
+  authenticate: Authenticate,
+  limits: RequestLimits,
+): PathTable<Resource> {
+  const byPath = new Map<string, RouteDefinition[]>();
+  for (const definition of groups.flatMap((group) => group.definitions)) {
+    const others = byPath.get(definition.path) ?? [];
+    if (others.some(({ method }) => method === definition.method)) {
+      throw new Error(`two routes for ${definition.method} ${definition.path}`);
+    }
+    byPath.set(definition.path, [...others, definition]);
+  }
+  const paths = new PathTable<Resource>();
+  for (const [path, definitions] of byPath) {
+    const handlers = new Map(
+      definitions.map((one) => [one.method.toUpperCase(), handlersOf(one, authenticate, limits)]),
+    );
+    const allowed = [...handlers.keys(), ...(handlers.has('GET') ? ['HEAD'] : []), 'OPTIONS'].join(', ');
+    paths.add(path, { handlers, allowed });
+  }
+  return paths;
+}
+
+function runInOrder(handlers: RequestHandler[], request: Request, response: Response, next: NextFunction): void {
+  let at = 0;
+  const step = (error?: unknown) => {
+    if (error !== undefined) return next(error);
+    try {
+      void handlers[at++]?.(request, response, step as NextFunction);
+    } catch (thrown) {
+      next(thrown);
+    }
+  };
+  step();
 }
 
 function handlersOf(
@@ -69,17 +124,29 @@ async function answer(
     leave?.();
     if (value === handled) return;
     const reply = value instanceof Reply ? value : new Reply(firstStatus(definition), value, {});
-    response.status(reply.status).set(reply.headers);
-    if (reply.headers.Location !== undefined) response.set('Location', request.baseUrl + reply.headers.Location);
-    if (reply.body === undefined) response.end();
-    else if (typeof reply.body === 'string' && definition.contentType)
-      response.type(definition.contentType).send(reply.body);
-    else response.json(reply.body);
+    send(definition, reply, request, response);
   } catch (error) {
     next(error);
   } finally {
     leave?.();
   }
+}
+
+function send(
+  { contentType }: RouteDefinition,
+  { status, headers, body }: Reply,
+  request: Request,
+  response: Response,
+) {
+  response.statusCode = status;
+  for (const name in headers) response.setHeader(name, headers[name] as string);
+  if (headers.Location !== undefined) response.setHeader('Location', request.baseUrl + headers.Location);
+  if (body === undefined) return void response.end();
+  if (typeof body === 'string' && contentType) return void response.type(contentType).send(body);
+  const text = JSON.stringify(body);
+  response.setHeader('Content-Type', 'application/json; charset=utf-8');
+  response.setHeader('Content-Length', Buffer.byteLength(text));
+  response.end(text);
 }
 
 /** The id under which requests of operators share turns. */
@@ -93,7 +160,6 @@ function contextOf(definition: RouteDefinition, turns: Turns, request: Request, 
     key: caller?.key as RouteContext['key'],
     actor: caller ? (caller.actor ?? `key:${caller.key.id}`) : 'public',
     withTurn: (work) => turns.within(caller?.tenant?.id ?? operator, work),
-    logger: request.log,
     request,
     response,
   };
@@ -103,32 +169,9 @@ function firstStatus(definition: RouteDefinition): number {
   return Number(Object.keys(definition.answers)[0] ?? 200);
 }
 
-function refuseMethod(allowed: Set<string>): RequestHandler {
-  const names = [...allowed, ...(allowed.has('get') ? ['head'] : []), 'options'].map((m) => m.toUpperCase()).join(', ');
-  return (request, response) => {
-    response.set('Allow', names);
-    if (request.method === 'OPTIONS') {
-      response.status(204).end();
-      return;
-    }
-    throw problem('METHOD_NOT_ALLOWED', `${request.method} is not allowed here; allowed: ${names}.`);
-  };
-}
-
-/** Literal segments come before parameters: `/jobs/bulk` must not be read as a job's id. */
-function bySpecificity(a: RouteDefinition, b: RouteDefinition): number {
-  const [first, second] = [specificity(a.path), specificity(b.path)];
-  if (first === second) return 0;
-  return first < second ? -1 : 1;
-}
-
-function specificity(path: string): string {
-  return path
-    .split('/')
-    .map((segment) => (segment.startsWith('{') ? '1' : '0'))
-    .join('');
-}
-
-function expressPath(path: string): string {
-  return path.replace(/\{(\w+)\}/g, ':$1');
+function refuseMethod({ method }: Request, response: Response, allowed: string): void {
+  response.setHeader('Allow', allowed);
+  if (method !== 'OPTIONS') throw problem('METHOD_NOT_ALLOWED', `${method} is not allowed here; allowed: ${allowed}.`);
+  response.statusCode = 204;
+  response.end();
 }

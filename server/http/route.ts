@@ -31,7 +31,6 @@
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
 import type { ProblemCode } from '../kernel/errors.ts';
-import type { Logger } from '../kernel/logger.ts';
 import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { checkInputRules } from './request/input.ts';
@@ -52,8 +51,6 @@ export interface RouteContext<A extends Access = Access, P = unknown, Q = unknow
   actor: string;
   /** Runs `work` in one of the tenant's turns at the database; for routes with `turns: 'own'`. */
   withTurn<T>(work: () => Promise<T>): Promise<T>;
-  /** Carries the request id. */
-  logger: Logger;
   request: Request;
   response: Response;
 }

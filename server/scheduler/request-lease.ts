@@ -1,5 +1,5 @@
 // Turns a claim into a lease: checks the capacity and starts the job under a lease of its own, in one transaction.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
@@ -8,6 +8,7 @@ import { allows } from '../jobs/model/states.ts';
 import { applyTransition } from '../jobs/transition.ts';
 import { monotonicMs } from '../kernel/clock.ts';
 import { Problem, problem } from '../kernel/errors.ts';
+import { newId } from '../kernel/ids.ts';
 import { CapacityLedger, describeShortage, retryAfterSeconds, type Shortage } from './capacity.ts';
 import { type Lease, type SchedulerJob, toState } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
@@ -78,7 +79,7 @@ async function grant(
   costUnits: number,
   ttlSeconds: number,
 ): Promise<Lease> {
-  const leaseId = uuidv7();
+  const leaseId = newId();
   const granted = await applyTransition(tx, schema, {
     name: 'grantLease',
     jobs: [job],

@@ -1,5 +1,5 @@
 // Claims of remote workers: which jobs a worker may claim, and the wait for them.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database } from '../database/database.ts';
 import { isConnectionError } from '../database/sql-errors.ts';
 import { claimRemoteJobs } from '../jobs/claim/claim.ts';
@@ -8,6 +8,7 @@ import { requeueClaims } from '../jobs/finish/recover.ts';
 import { openGate } from '../jobs/limits/gate.ts';
 import { claimantOf } from '../jobs/limits/limit-keys.ts';
 import { monotonicMs } from '../kernel/clock.ts';
+import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { ClaimWaiters } from './claim-waiters.ts';
 import type { SchedulerJob } from './dialect.ts';
@@ -77,7 +78,7 @@ async function attempt(
 ): Promise<SchedulerJob[] | undefined> {
   // A client that disconnected claims nothing.
   if (claim.signal.aborted) return undefined;
-  const leaseId = uuidv7();
+  const leaseId = newId();
   const sentAt = monotonicMs();
   const { jobs } = await claimRemoteJobs(db, schema, {
     leaseId,

@@ -1,11 +1,12 @@
 // Creates, changes, pauses, resumes and deletes schedules. Each change records its event in the same transaction.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/fields.ts';
+import { newId } from '../kernel/ids.ts';
 import { findCronError, nextTime } from './cron.ts';
 import {
   databaseNow,
@@ -33,7 +34,7 @@ export async function createSchedule(
   given: NewSchedule,
   actor: string,
 ): Promise<Schedule> {
-  const id = uuidv7();
+  const id = newId();
   return withUniqueName(given.name, () =>
     db.transaction(async (tx) => {
       const nextAt = nextOf(given, await databaseNow(tx));

@@ -1,6 +1,6 @@
 // Fires due schedules: one transaction locks a schedule, enqueues its jobs and sets its next time, so that every time is
 // fired once, however many daemons run.
-import { v7 as uuidv7 } from 'uuid';
+
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -11,6 +11,7 @@ import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../jobs/enqueue/job-types.ts';
 import { Problem } from '../kernel/errors.ts';
+import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dueTimes } from './cron.ts';
 import { actorOf, getSchedule, lockSchedule, type Schedule, scheduleColumns } from './schedule.ts';
@@ -142,7 +143,7 @@ export async function runScheduleNow(
   const result = await firing.db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, tenant.schema, id);
     const newJob = await toScheduledJob(tx, firing, tenant, schedule);
-    const clientRequestId = `schedule:${id}:now:${uuidv7()}`;
+    const clientRequestId = `schedule:${id}:now:${newId()}`;
     await firing.queueLimit.admit(tenant, [newJob], tx);
     const [enqueued] = await enqueueIn(tx, tenant.schema, [{ ...newJob, clientRequestId }], actor);
     if (enqueued === undefined) throw new Error('nothing was enqueued');

@@ -1,13 +1,14 @@
 // Creates a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations, capacities, then ACTIVE
 // together with its first key. Calling it again finishes an interrupted creation; of several concurrent callers, the one
 // that changes the row's status created the tenant.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
 import { MigrationError, migrateTenant } from '../database/migrations/migrate.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
+import { newId } from '../kernel/ids.ts';
 import { type NewApiKey, scopes } from './api-keys/key.ts';
 import { createApiKey } from './api-keys/key-store.ts';
 import { type Tenant, type TenantRow, type TenantSettings, tenantColumns, tenantSettings, toTenant } from './tenant.ts';
@@ -52,7 +53,7 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
     const [row] = await db.query<TenantRow>(
       `insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)
        values ($1, $2, $3, 'PROVISIONING', $4, array[$5]) returning ${tenantColumns}`,
-      [uuidv7(), slug, schemaName, JSON.stringify(settings), newWebhookSecret()],
+      [newId(), slug, schemaName, JSON.stringify(settings), newWebhookSecret()],
     );
     return toTenant(row as TenantRow);
   } catch (error) {

@@ -1,6 +1,6 @@
 // Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. What the
 // handler reports is kept in memory.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { ResultOf } from '../client/job-reference.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
@@ -10,6 +10,7 @@ import { checkAnswer } from '../jobs/questions/answer-schema.ts';
 import type { QuestionState } from '../jobs/questions/ask.ts';
 import type { AskedQuestion, GivenAnswer } from '../jobs/questions/question-request.ts';
 import { loadConfig } from '../kernel/config.ts';
+import { newId } from '../kernel/ids.ts';
 import { createLogger } from '../kernel/logger.ts';
 import { invokeHere } from '../worker/attempt/context.ts';
 import type { HandlerRun } from '../worker/attempt/handler-run.ts';
@@ -132,7 +133,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     options.stepResults ?? {},
   );
   const job = {
-    id: uuidv7(),
+    id: newId(),
     type: definition.type,
     targetId: options.targetId ?? null,
     attempt: options.attempt ?? 1,
@@ -152,7 +153,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
     kill: new AbortController().signal,
     stop,
     jobTypes: new HandlerRegistry([definition]),
-    leaseId: uuidv7(),
+    leaseId: newId(),
     tenant: { slug: 'test', settings: {} },
   } as unknown as HandlerRun;
   return { run, effects, remembered };
@@ -258,7 +259,7 @@ function remember(
     async enqueue(key, type, payload, options) {
       const known = children.get(key);
       if (known !== undefined) return known;
-      const child = { id: uuidv7() };
+      const child = { id: newId() };
       children.set(key, child);
       remembered.children.push({ ...child, type, payload, options });
       return child;

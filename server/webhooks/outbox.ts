@@ -1,11 +1,12 @@
 // The webhooks follower: creates a delivery for every event that a job or its tenant has a webhook for. The event log is
 // the outbox; deliveries are inserted in the transaction that advances the follower.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../database/database.ts';
 import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
 import { normalizeUrl } from '../kernel/fields.ts';
+import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
 /** The ends and holds of jobs, and what concerns the people who are asked. */
@@ -93,7 +94,7 @@ async function insertDeliveries(
        select id, job_id, xid, seq, type, url, body, case when closed then 'disabled' else 'pending' end,
               case when closed then 'the receiver answered 410 before' end, case when closed then at end
          from made on conflict (event_xid, event_seq, url) do nothing`,
-    [wanted.map(() => uuidv7()), wanted.map((w) => w.xid), wanted.map((w) => w.seq), wanted.map((w) => w.url), slug],
+    [wanted.map(() => newId()), wanted.map((w) => w.xid), wanted.map((w) => w.seq), wanted.map((w) => w.url), slug],
   );
 }
 

@@ -35,7 +35,7 @@ export class JsonPart {
 
 export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestHandler {
   const limit = options.limitBytes ?? defaultBodyLimitBytes;
-  const readBytes = express.raw({ limit, type: () => true });
+  const readAny = express.raw({ limit, type: () => true });
   return (request, response, next) => {
     if (!hasBody(request.headers)) return next();
     if (request.readableEnded) return void parseBody(request, response, next, options);
@@ -46,7 +46,10 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
       );
     }
     if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
+    // The client disconnected during authentication: no event would end the reading or free the budget.
+    if (request.destroyed) return next(incomplete());
     budget.reserve(response, callerOf(response)?.tenant?.id ?? '', announcedBytes(request, limit));
+    if (isPlain(request.headers)) return void parseBody(request, response, next, options);
     let isAnswered = false;
     const finish = (error?: unknown) => {
       if (isAnswered) return;
@@ -60,17 +63,40 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
       bytes += chunk.length;
       if (bytes > limit) finish(tooLarge(limit));
     });
-    readBytes(request, response, finish);
+    readAny(request, response, finish);
   };
+}
+
+/** A body of a known length, as it was sent. Others are inflated and measured by Express. */
+function isPlain(headers: Request['headers']): boolean {
+  return headers['content-length'] !== undefined && (headers['content-encoding'] ?? 'identity') === 'identity';
+}
+
+/** The parser of HTTP ends the request after the announced length. */
+function readBytes(request: Request): Promise<Buffer> {
+  return new Promise((resolve, reject) => {
+    const chunks: Buffer[] = [];
+    request.on('data', (chunk: Buffer) => chunks.push(chunk));
+    request.on('end', () => resolve(chunks.length === 1 ? (chunks[0] as Buffer) : Buffer.concat(chunks)));
+    const fail = () => {
+      if (!request.readableEnded) reject(incomplete());
+    };
+    request.on('error', fail);
+    request.on('close', fail);
+  });
 }
 
 function tooLarge(limitBytes: number): Problem {
   return problem('PAYLOAD_TOO_LARGE', `The body is larger than ${limitBytes} bytes.`);
 }
 
+function incomplete(): Problem {
+  return problem('BAD_REQUEST', 'The request is incomplete or malformed.');
+}
+
 async function parseBody(request: Request, _response: Response, next: NextFunction, options: BodyOptions) {
   try {
-    const body: unknown = request.body;
+    const body: unknown = request.readableEnded ? request.body : await readBytes(request);
     if (body === undefined || Buffer.isBuffer(body) || typeof body === 'string') {
       const bytes = Buffer.isBuffer(body) ? body : Buffer.from(body ?? '');
       request.body = bytes.length === 0 ? undefined : await parseBytes(bytes, options);

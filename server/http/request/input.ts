@@ -27,7 +27,7 @@ export function validateInput(definition: RouteInput, request: Request) {
 }
 
 function parseQuery(definition: RouteInput, request: Request): unknown {
-  const query = { ...request.query };
+  const query = request.url.includes('?') ? { ...request.query } : {};
   if (definition.query) return parseSafe(definition.query, query, 'query');
   const unknown = Object.keys(query);
   // A route without query fields refuses a misspelt or misplaced one too.

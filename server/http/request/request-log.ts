@@ -1,8 +1,6 @@
 // Request ids, the access log and the audit lines. Headers, query strings and bodies are not logged: they may hold keys.
-import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { RequestHandler, Response } from 'express';
-import { pinoHttp } from 'pino-http';
-import { v7 as uuidv7 } from 'uuid';
+import { randomUUID } from 'node:crypto';
+import type { Express, Request, RequestHandler, Response } from 'express';
 import type { Logger } from '../../kernel/logger.ts';
 import type { RouteContext } from '../route.ts';
 
@@ -11,34 +9,67 @@ const maxPathLength = 500;
 // Log lines per second about requests without a valid key. Further ones are counted and reported in one line.
 const maxUnauthenticatedPerSecond = 10;
 
-export function logRequests(logger: Logger): RequestHandler {
-  return pinoHttp({
-    logger,
-    genReqId: (request, response) => {
-      const id = acceptedId(request.headers['x-request-id']) ?? uuidv7();
-      response.setHeader('X-Request-Id', id);
-      return id;
+declare module 'http' {
+  interface IncomingMessage {
+    /** Of the caller, or a new one. */
+    id: string;
+    /** Carries the request id. */
+    log: Logger;
+  }
+}
+
+/** Gives each request its id and its logger, and logs it when its response is closed. */
+export function logRequests(app: Express, logger: Logger): RequestHandler {
+  // Most requests log nothing: their logger is created when it is used. A host that embeds the API may have set its own.
+  Object.defineProperty(app.request, 'log', {
+    get(this: Request) {
+      return logger.child({ requestId: this.id });
     },
-    customLogLevel: levels(logger),
-    quietReqLogger: true,
-    customAttributeKeys: { reqId: 'requestId' },
-    serializers: {
-      req: (request: { method: string; url: string }) => ({
-        method: request.method,
-        path: request.url.split('?', 1)[0]?.slice(0, maxPathLength),
-      }),
-      res: (response: { statusCode: number }) => ({ status: response.statusCode }),
+    set(this: Request, value: Logger) {
+      Object.defineProperty(this, 'log', { value, writable: true, configurable: true, enumerable: true });
     },
-  }) as unknown as RequestHandler;
+  });
+  const levelOf = levels(logger);
+  return (request, response, next) => {
+    if (request.id === undefined) {
+      request.id = acceptedId(request.headers['x-request-id']) ?? randomUUID();
+      response.setHeader('X-Request-Id', request.id);
+    }
+    const startedAt = performance.now();
+    // Without the query string, and before a router changes it.
+    const path = request.url;
+    let failure: Error | undefined;
+    // Without a listener, an error of the response would end the process.
+    response.on('error', (error) => {
+      failure ??= error;
+    });
+    response.on('close', () => {
+      const level = levelOf(response, failure);
+      if (level === 'silent' || !logger.isLevelEnabled(level)) return;
+      const fields = {
+        req: { method: request.method, path: path.split('?', 1)[0]?.slice(0, maxPathLength) },
+        res: { status: response.statusCode },
+        responseTime: Math.round(performance.now() - startedAt),
+      };
+      if (failure === undefined && response.statusCode < 500) {
+        const isComplete = !request.readableAborted && response.writableEnded;
+        request.log[level](fields, isComplete ? 'request completed' : 'request aborted');
+      } else {
+        const err = failure ?? new Error(`failed with status code ${response.statusCode}`);
+        request.log[level]({ ...fields, err }, 'request errored');
+      }
+    });
+    next();
+  };
 }
 
 /** Logs a change of tenants, keys or webhooks: who, what, in which request. */
 export function audit(
-  context: Pick<RouteContext, 'actor' | 'logger'>,
+  context: Pick<RouteContext, 'actor' | 'request'>,
   action: string,
   fields: Record<string, unknown>,
 ): void {
-  context.logger.info({ audit: action, actor: context.actor, ...fields }, 'audit');
+  context.request.log.info({ audit: action, actor: context.actor, ...fields }, 'audit');
 }
 
 /** A caller's own request id is kept if it is harmless in logs and headers. */
@@ -51,9 +82,9 @@ function levels(logger: Logger) {
   let second = 0;
   let written = 0;
   let omitted = 0;
-  return (request: IncomingMessage, response: ServerResponse, error?: Error) => {
-    const wanted = level(request, response, error);
-    const isKnown = (response as Partial<Response>).locals?.caller !== undefined;
+  return (response: Response, error: Error | undefined) => {
+    const wanted = level(response, error);
+    const isKnown = response.locals?.caller !== undefined;
     if (isKnown || wanted === 'debug' || wanted === 'error') return wanted;
     const now = Math.floor(performance.now() / 1000);
     if (now !== second) {
@@ -72,7 +103,7 @@ function levels(logger: Logger) {
 }
 
 // Successes are counted by the metrics; at thousands of requests a second they would fill the log.
-function level(_request: IncomingMessage, response: ServerResponse, error?: Error) {
+function level(response: Response, error: Error | undefined) {
   // 503 is the state of the database or of a drain, logged once elsewhere; probes and clients repeat it every second.
   if (response.statusCode === 503) return 'debug';
   if (error || response.statusCode >= 500) return 'error';

@@ -1,12 +1,12 @@
 // Bulk actions by filter: counting the jobs one would change, creating one, reading its progress.
 // run-bulk-operations.ts runs them.
 import { desc, eq, lt } from 'drizzle-orm';
-import { v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { Statement, statement, tenant } from '../../database/sql.ts';
 import { operations } from '../../database/tables/tenant.ts';
+import { newId } from '../../kernel/ids.ts';
 import { maxInt4 } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { type Status, statuses, transitions } from '../model/states.ts';
@@ -124,7 +124,7 @@ const insertOperation = statement(`
 export async function createOperation(db: Queryable, schema: Schema, given: NewOperation): Promise<Operation> {
   const matched = await countJobs(db, schema, eligible(given.action, given.filter));
   const [operation] = await insertOperation.query<Operation>(db, schema, {
-    id: uuidv7(),
+    id: newId(),
     action: given.action,
     filter: JSON.stringify(given.filter),
     author: given.author ?? null,

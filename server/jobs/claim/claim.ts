@@ -1,12 +1,12 @@
 // The claim: takes the next runnable jobs of a tenant, atomically. One path for the daemon's own workers (→ RUNNING
 // under a lease) and for remote ones (→ CLAIMED, with a lease to request). It reads only the partial index of heads,
 // however many jobs wait behind held lanes.
-import { v7 as uuidv7 } from 'uuid';
 import { claimBytes, jsonBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Parameters, statementVariants, tenant } from '../../database/sql.ts';
 import { type EventSelect, insertEvents } from '../../events/log/record.ts';
+import { newId } from '../../kernel/ids.ts';
 import { maxInt4 } from '../../kernel/limits.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { transition } from '../transition.ts';
@@ -84,7 +84,7 @@ async function claim(
   variant: ClaimVariant,
   parameters: Parameters = {},
 ): Promise<Claimed> {
-  const leaseId = request.leaseId ?? uuidv7();
+  const leaseId = request.leaseId ?? newId();
   const rows = await claimStatement(variant).query<ClaimedRow>(
     db,
     schema,

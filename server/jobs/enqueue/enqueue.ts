@@ -1,12 +1,13 @@
 // Enqueues jobs: one or many, in one transaction, idempotent by `clientRequestId`. Jobs without a target need one
 // statement; with targets, the lanes are locked, numbered and read before the jobs are inserted.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { dueMessage, wakeChannel } from '../../database/notifications.ts';
 import { statement } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
+import { newId } from '../../kernel/ids.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
@@ -263,7 +264,7 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | null, 
     const value = job[key as keyof NewJob];
     if (value !== undefined && value !== null && key !== 'phases' && key !== 'after') row[key] = value;
   }
-  row.id ??= uuidv7();
+  row.id ??= newId();
   row.payload ??= {};
   if (job.priority) row.priority = priorityRank(job.priority);
   row.status = status;

@@ -1,5 +1,5 @@
 // What an API key is: `lh_<id>_<secret>`, 256 random bits, of which only the SHA-256 is stored.
-import { createHash, randomBytes, timingSafeEqual } from 'node:crypto';
+import { createHash, hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { columnsOf, type RowOf } from '../../database/drizzle.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 
@@ -34,7 +34,7 @@ export function keyIdOf(text: string): string | undefined {
 
 // A fast hash is right here: 256 random bits cannot be guessed, however cheap each try.
 export function hashKey(text: string): Buffer {
-  return createHash('sha256').update(text).digest();
+  return hash('sha256', text, 'buffer');
 }
 
 export function sameHash(a: Buffer, b: Buffer): boolean {

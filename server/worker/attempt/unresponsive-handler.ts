@@ -1,7 +1,6 @@
 // One handler that was asked to stop and still runs. Its job is fenced off and held under a lease of its own until the
 // handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
 
-import { v7 as uuidv7 } from 'uuid';
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { fenceOff } from '../../jobs/finish/fence-off.ts';
@@ -10,6 +9,7 @@ import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJob } from '../../jobs/read/read-jobs.ts';
+import { newId } from '../../kernel/ids.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
@@ -100,7 +100,7 @@ export class UnresponsiveHandler implements HeldLease {
     const { db, heartbeat, config, logger } = this.#context;
     const { workerId: owner, leaseSeconds } = config;
     const old = { jobId: this.job.id, leaseId: this.leaseId };
-    const leaseId = uuidv7();
+    const leaseId = newId();
     for (;;) {
       const sentAt = process.hrtime.bigint();
       try {

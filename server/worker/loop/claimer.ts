@@ -1,10 +1,11 @@
 // The claims of one tenant: whether there may be work, and the claims in flight. One at a time, or a second beside it
 // while more is known to wait, so that the database works while the answer of the first is turned into attempts.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database } from '../../database/database.ts';
 import { isConnectionError } from '../../database/sql-errors.ts';
 import { type Claimed, claimJobs, type NamedClaim } from '../../jobs/claim/claim.ts';
 import { releaseClaim } from '../../jobs/claim/release-claim.ts';
+import { newId } from '../../kernel/ids.ts';
 import { claimWithinCapacity } from '../../scheduler/claim-within-capacity.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
@@ -94,7 +95,7 @@ export class Claimer {
 
   request(limit: number): NamedClaim {
     const { workerId, leaseSeconds, types } = this.#options;
-    return { leaseId: uuidv7(), owner: workerId, limit, leaseSeconds, types: types() };
+    return { leaseId: newId(), owner: workerId, limit, leaseSeconds, types: types() };
   }
 
   /** Claims up to `room` jobs. Never rejects. */

@@ -1,7 +1,6 @@
 // Writes a batch of outcomes in one transaction. Retries while the database is unavailable and the lease can be
 // trusted; returns which outcomes were accepted, and the next jobs of the lanes that advanced.
 
-import { v7 as uuidv7 } from 'uuid';
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
@@ -11,6 +10,7 @@ import { jobError } from '../../jobs/model/job-errors.ts';
 import { transitions } from '../../jobs/model/states.ts';
 import { findJob } from '../../jobs/read/read-jobs.ts';
 import { errorMessage } from '../../kernel/errors.ts';
+import { newId } from '../../kernel/ids.ts';
 import type { Logger } from '../../kernel/logger.ts';
 
 export interface OutcomeWriterOptions {
@@ -74,7 +74,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
         if (claim !== undefined) {
           lostClaims.push({ leaseId: claim.leaseId, error });
           // Under another lease: the first try may have taken effect. Then no lane advances again, and nothing is claimed.
-          claim = { ...claim, leaseId: uuidv7() };
+          claim = { ...claim, leaseId: newId() };
         }
         if (!isConnectionError(error) && !isTransient(error)) {
           return { ...(await this.#writeSingly(batch, error)), lostClaims };

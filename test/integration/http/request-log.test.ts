@@ -42,3 +42,18 @@ it('holds every refused request of a caller with a valid key', async () => {
     await stop();
   }
 });
+
+it('holds method, path, status and id of a request, and no query string', async () => {
+  const lines: Record<string, unknown>[] = [];
+  const logger = pino({ level: 'debug' }, { write: (line) => void lines.push(JSON.parse(line)) });
+  const { app, stop } = await startApp(context, () => ({ logger }));
+  try {
+    await app.request('GET', '/livez?secret=1', { headers: { 'x-request-id': 'mine' } });
+    const expected = { requestId: 'mine', req: { method: 'GET', path: '/livez' }, msg: 'request completed' };
+    await eventually(() => expect(lines).toContainEqual(expect.objectContaining(expected)));
+    expect(lines.find((line) => line.requestId === 'mine')).toMatchObject({ res: { status: 200 }, level: 20 });
+    expect(JSON.stringify(lines)).not.toContain('secret');
+  } finally {
+    await stop();
+  }
+});
