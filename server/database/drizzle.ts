@@ -57,8 +57,9 @@ export interface Read<A, R extends object> {
 /**
  * Defines a read. Its values are placeholders while it is built:
  * `defineRead<{ id: string }>()(({ id }) => build.select(columnsOf(schedules)).from(schedules).where(eq(schedules.id, id)))`.
+ * `often`: prepared once per connection.
  */
-export function defineRead<A extends object>() {
+export function defineRead<A extends object>(often?: 'often') {
   return <R extends object>(make: (given: Placeholders<A>) => Built<R[]>): Read<A, R> => {
     // At the first call: a process that never reads the table does not pay for it.
     let built: Query | undefined;
@@ -69,7 +70,7 @@ export function defineRead<A extends object>() {
     };
     const read = (db: Queryable, schema: Schema, given: A) => {
       const { text, values } = bind(schema, given);
-      return db.query<R>(text, values);
+      return db.query<R>(text, values, often);
     };
     return Object.assign(read, { bind });
   };

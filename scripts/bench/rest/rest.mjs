@@ -7,7 +7,7 @@ import { fileURLToPath } from 'node:url';
 import pg from 'pg';
 import { Pool } from 'undici';
 import { byTurns, cpuMs, median, postgresCpuMs, postmasterOf, quantile, round } from './load.mjs';
-import { startBareRoutes, startDaemon } from './servers.mjs';
+import { emptyDatabase, startBareRoutes, startDaemon } from './servers.mjs';
 
 const pathOf = (name) => fileURLToPath(new URL(name, import.meta.url));
 const handlers = { HANDLERS: pathOf('./handlers.mjs') };
@@ -29,6 +29,7 @@ export const W8 = {
   options: { cases: Object.keys(requests), rounds: 5, ms: 700 },
   async run({ url, options }) {
     const postmaster = await postmasterOf(url);
+    await emptyDatabase(url);
     const [daemon, bare] = [await startDaemon(url, { env: handlers }), await startBareRoutes(url)];
     try {
       const cases = {};
@@ -84,6 +85,7 @@ export const W9 = {
   better: 'lower',
   options: { seconds: 10, perSecond: 50 },
   async run({ url, options }) {
+    await emptyDatabase(url);
     const [daemon, bare] = [await startDaemon(url, { env: handlers }), await startBareRoutes(url)];
     try {
       const sides = await sidesOf('now', daemon, bare);
@@ -147,6 +149,7 @@ export const W12 = {
   options: { slots: 10, seconds: 6, jobs: 6000, warmUpJobs: 500 },
   async run({ url, options }) {
     const postmaster = await postmasterOf(url);
+    await emptyDatabase(url);
     const daemon = await startDaemon(url, { env: handlers, settings: { remote_job_types: ['remote.noop'] } });
     try {
       const pool = new Pool(daemon.url);

@@ -25,10 +25,10 @@ export async function listPhases(db: Queryable, schema: Schema, jobId: string): 
 export async function readPhases(
   db: Queryable,
   schema: Schema,
-  job: Pick<Job, 'id' | 'type' | 'attempt' | 'finishedAt'>,
+  job: Pick<Job, 'id' | 'type' | 'attempt' | 'finishedAt' | 'hasPhases'>,
   jobTypes?: Pick<JobTypes, 'defaults'>,
 ): Promise<Phase[]> {
-  const phases = await listPhases(db, schema, job.id);
+  const phases = job.hasPhases === false ? [] : await listPhases(db, schema, job.id);
   if (phases.length > 0 || job.attempt > 0 || job.finishedAt !== null) return phases;
   return jobTypes === undefined ? [] : pendingPhases(job, jobTypes);
 }

@@ -39,6 +39,8 @@ export interface Job extends Omit<typeof jobs.$inferSelect, keyof RefinedColumns
   leaseExpiresAt: string | null;
   /** When that lease was last renewed; the time of the claim before its first renewal. */
   heartbeatAt: string | null;
+  /** Whether it has rows of phases. Undefined where the read did not ask. */
+  hasPhases?: boolean;
 }
 
 /** A row of `jobs` as a read selects it: some or all columns, under their names in the code. */
@@ -46,6 +48,7 @@ export type JobRow = Partial<typeof jobs.$inferSelect> & {
   id: string;
   leaseExpiresAt?: string | null;
   heartbeatAt?: string | null;
+  hasPhases?: boolean;
 };
 
 /** Only what the table stores in another form is converted. */

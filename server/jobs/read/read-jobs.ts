@@ -6,7 +6,7 @@ import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { tenant } from '../../database/sql.ts';
-import { jobs, leases } from '../../database/tables/tenant.ts';
+import { jobs, leases, phases } from '../../database/tables/tenant.ts';
 import { type Job, toJob } from '../model/job.ts';
 import type { JobFilter } from './filter.ts';
 import { type IdPageRequest, pageOfIds } from './page-of-ids.ts';
@@ -16,7 +16,7 @@ const all = columnsOf(jobs);
 const { payload, result, checkpoint: _, requestHash, ...summary } = all;
 
 /** Jobs with the times of their active lease. */
-const selectJobs = <S extends Partial<typeof all>>(columns: S) =>
+const selectJobs = <S extends Partial<typeof all> & { hasPhases?: SQL.Aliased<boolean> }>(columns: S) =>
   build
     .select({
       ...columns,
@@ -26,7 +26,9 @@ const selectJobs = <S extends Partial<typeof all>>(columns: S) =>
     .from(jobs)
     .leftJoin(leases, and(eq(leases.id, jobs.leaseId), sql`${leases.state} = 'ACTIVE'`, isNotNull(jobs.leaseOwner)));
 
-const byId = defineRead<{ id: string }>()(({ id }) => selectJobs(all).where(eq(jobs.id, id)));
+// Few jobs have phases: the others need no second statement.
+const hasPhases = sql<boolean>`exists (select from ${phases} where ${phases.jobId} = ${jobs.id})`.as('hasPhases');
+const byId = defineRead<{ id: string }>('often')(({ id }) => selectJobs({ ...all, hasPhases }).where(eq(jobs.id, id)));
 
 export async function findJob(db: Queryable, schema: Schema, id: string): Promise<Job | undefined> {
   const [row] = await byId(db, schema, { id });
