@@ -227,7 +227,7 @@ function remember(
       },
       async children({ call, open }) {
         const jobs = open !== undefined && 'jobs' in open ? open.jobs : [];
-        const made = jobs.map(({ type, payload, ...options }) => ({ id: uuidv7(), type, payload, options }));
+        const made = jobs.map(({ type, payload, ...options }) => ({ id: newId(), type, payload, options }));
         remembered.children.push(...made);
         const ids = open !== undefined && 'ids' in open ? open.ids : made.map(({ id }) => id);
         const children = ids.flatMap((id) => remembered.children.find((child) => child.id === id) ?? []);

@@ -1,9 +1,10 @@
 // The durable call `ask` in the database: one open question per call, stored fenced by the lease of the attempt. A run
 // after a crash, a resume or a wait finds the same question, or what it led to.
-import { v7 as uuidv7 } from 'uuid';
+
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { newId } from '../../kernel/ids.ts';
 import type { StepCall } from '../attempt/steps.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobError } from '../model/job-values.ts';
@@ -145,7 +146,7 @@ async function insertQuestion(
   await askStatement.query(tx, schema, {
     ...held,
     ...call,
-    id: uuidv7(),
+    id: newId(),
     title: question.title,
     context: JSON.stringify(question.context ?? null),
     schema: JSON.stringify(question.schema),
