@@ -5,6 +5,7 @@ import { hostname } from 'node:os';
 import { v4 as uuidv4 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { statement } from '../database/sql.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { Interval } from '../kernel/service.ts';
@@ -28,6 +29,39 @@ export interface RegistrationOptions {
 // left out.
 const beatMs = 5_000;
 const quietBeatMs = 9_000;
+
+/** Writes the row of this daemon, deletes those that are long gone, and counts the others. */
+const writeBeat = statement(`
+  with registered as (
+    insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types, drain_ends_at)
+    values (:id, :incarnation, :host, :pid, :version, :draining, :running, :types,
+            now() + :drainEndsInMs::float8 * interval '1 millisecond')
+    on conflict (id) do update set
+      incarnation = excluded.incarnation,
+      host = excluded.host,
+      pid = excluded.pid,
+      version = excluded.version,
+      draining = excluded.draining,
+      drain_ends_at = excluded.drain_ends_at,
+      running = excluded.running,
+      job_types = excluded.job_types,
+      last_beat_at = excluded.last_beat_at,
+      started_at = case
+        when daemons.incarnation = excluded.incarnation then daemons.started_at
+        else excluded.started_at
+      end
+    where :takeOver::boolean
+       or daemons.incarnation = excluded.incarnation
+       or daemons.last_beat_at < now() - :liveSeconds::float8 * interval '1 second'),
+  gone as (
+    delete from ${controlSchema}.daemons
+     where id <> :id
+       and last_beat_at < now() - interval '1 day')
+  select count(*)::int as live,
+         count(*) filter (where not draining and job_types && :types)::int as able
+    from ${controlSchema}.daemons
+   where id <> :id
+     and last_beat_at > now() - :liveSeconds::float8 * interval '1 second'`);
 
 export class DaemonRegistration implements Service {
   readonly name = 'registration';
@@ -72,50 +106,19 @@ export class DaemonRegistration implements Service {
   async #write(mode: 'takeOver' | 'keep'): Promise<void> {
     const { db, workerId, version } = this.#options;
     const state = this.#state();
-    const [row] = await db.query<{ live: number; able: number }>(
-      `with registered as (
-         insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types, drain_ends_at)
-         values ($1, $2, $3, $4, $5, $6, $7, $8, now() + $11::float8 * interval '1 millisecond')
-         on conflict (id) do update set
-           incarnation = excluded.incarnation,
-           host = excluded.host,
-           pid = excluded.pid,
-           version = excluded.version,
-           draining = excluded.draining,
-           drain_ends_at = excluded.drain_ends_at,
-           running = excluded.running,
-           job_types = excluded.job_types,
-           last_beat_at = excluded.last_beat_at,
-           started_at = case
-             when daemons.incarnation = excluded.incarnation then daemons.started_at
-             else excluded.started_at
-           end
-         where $9::boolean
-            or daemons.incarnation = excluded.incarnation
-            or daemons.last_beat_at < now() - $10::float8 * interval '1 second'),
-       gone as (
-         delete from ${controlSchema}.daemons
-          where id <> $1
-            and last_beat_at < now() - interval '1 day')
-       select count(*)::int as live,
-              count(*) filter (where not draining and job_types && $8)::int as able
-         from ${controlSchema}.daemons
-        where id <> $1
-          and last_beat_at > now() - $10::float8 * interval '1 second'`,
-      [
-        workerId,
-        this.#incarnation,
-        hostname(),
-        process.pid,
-        version,
-        state.draining,
-        state.running,
-        state.types,
-        mode === 'takeOver',
-        liveSeconds,
-        this.#options.graceLeftMs?.() ?? null,
-      ],
-    );
+    const [row] = await writeBeat.query<{ live: number; able: number }>(db, controlSchema, {
+      id: workerId,
+      incarnation: this.#incarnation,
+      host: hostname(),
+      pid: process.pid,
+      version,
+      draining: state.draining,
+      running: state.running,
+      types: state.types,
+      drainEndsInMs: this.#options.graceLeftMs?.() ?? null,
+      takeOver: mode === 'takeOver',
+      liveSeconds,
+    });
     this.#options.onPeers?.(row?.live ?? 1, row?.able ?? 1);
     this.#lastReported = JSON.stringify(state);
     this.#lastReportedAt = performance.now();

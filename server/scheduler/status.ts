@@ -2,6 +2,7 @@
 // Every report is fenced by the claim and extends it.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statementVariants, tenant } from '../database/sql.ts';
 import { insertEvents } from '../events/log/record.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
 import { isHeld } from '../jobs/claim/lease.ts';
@@ -86,6 +87,28 @@ async function saveClaimReport(
 }
 
 /** A report of the state that the job has: no transition, but its note and progress are saved and recorded. */
+const repeatedReport = statementVariants<{ event: string }>(
+  ({ event }) => `
+  with saved as (
+    update ${tenant}.jobs j
+       set progress_message = coalesce(:note, j.progress_message),
+           progress = coalesce(:percent::real, j.progress),
+           updated_at = now()
+     where j.id = :jobId
+       and j.lease_id = :leaseId
+       and j.status = :status
+    returning j.id, j.target_id, j.attempt, j.lease_id, j.status),
+  recorded as (${insertEvents(tenant, {
+    source: 'saved',
+    type: `'${event}'`,
+    actor: ':actor',
+    from: 'status',
+    to: 'status',
+    data: ':data::jsonb',
+  })})
+  select id from saved`,
+);
+
 async function repeatReport(
   tx: Queryable,
   schema: Schema,
@@ -95,35 +118,15 @@ async function repeatReport(
 ): Promise<boolean> {
   const { to, event } = transition(name);
   const { note, percent } = contentOf(report);
-  const rows = await tx.query(
-    `with saved as (
-       update ${schema}.jobs j
-          set progress_message = coalesce($4, j.progress_message),
-              progress = coalesce($5::real, j.progress),
-              updated_at = now()
-        where j.id = $1
-          and j.lease_id = $2
-          and j.status = $3
-       returning j.id, j.target_id, j.attempt, j.lease_id, j.status),
-     recorded as (${insertEvents(schema, {
-       source: 'saved',
-       type: `'${event}'`,
-       actor: '$6',
-       from: 'status',
-       to: 'status',
-       data: '$7::jsonb',
-     })})
-     select id from saved`,
-    [
-      job.id,
-      job.leaseId,
-      to,
-      note ?? null,
-      percent ?? null,
-      `worker:${job.leaseOwner}`,
-      JSON.stringify({ note, progress: percent }),
-    ],
-  );
+  const rows = await repeatedReport({ event }).query(tx, schema, {
+    jobId: job.id,
+    leaseId: job.leaseId,
+    status: to,
+    note: note ?? null,
+    percent: percent ?? null,
+    actor: `worker:${job.leaseOwner}`,
+    data: JSON.stringify({ note, progress: percent }),
+  });
   return rows.length > 0;
 }
 
