@@ -49,6 +49,7 @@ const ofClients = [
   ...[
     'Attention',
     'Event',
+    'EventReceipt',
     'Job',
     'JobError',
     'JobFilter',

@@ -81,6 +81,13 @@ export interface Event {
   type: string;
 }
 
+export interface EventReceipt {
+  /** The given id, else a generated one. */
+  id: string;
+  name: string;
+  received_at: string;
+}
+
 export interface HoldCount {
   /** Jobs in ERROR, counted the same way. */
   error: number;
@@ -196,11 +203,15 @@ export interface JobSummary {
   };
   /** What a WAITING job waits for. */
   waiting: {
+    /** The event from outside that it waits for. */
+    event?: string;
     /** How many children or other jobs it waits for in all. */
     jobs?: number;
-    kind: 'sleep' | 'question' | 'children' | 'after' | 'turn';
+    kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
     /** The job has left its lane until it wakes. */
     lane?: 'released';
+    /** What the data of the event must contain. */
+    match?: Record<string, unknown>;
     /** Of kind `after`: it is not queued before this time. */
     not_before?: string;
     /** The question that a person has to answer. */
@@ -344,7 +355,7 @@ export interface Phase {
   result?: unknown;
   started_at: string | null;
   status: 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
-  /** Until when a sleep lasts. */
+  /** Until when a sleep lasts, or a wait at most. */
   waits_until: string | null;
 }
 

@@ -5,7 +5,7 @@ import { ProblemError } from './client-errors.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import type { JobHandle } from './jobs.ts';
 import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { randomKey, toBody } from './wire.ts';
 
 export interface SingleOptions extends EnqueueOptions, CallOptions {
   /** The same key and request make one job, also across calls and processes. Default: a new one for each call. */
@@ -133,11 +133,4 @@ function toResult({ status, job, error }: BatchAnswer['results'][number]): Enque
 function headersOf(idempotencyKey: string, traceparent: string | undefined): Record<string, string> {
   const headers = { 'idempotency-key': idempotencyKey };
   return traceparent === undefined ? headers : { ...headers, traceparent };
-}
-
-function randomKey(): string {
-  // Missing on pages that were loaded without TLS.
-  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();
-  const bytes = crypto.getRandomValues(new Uint8Array(16));
-  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

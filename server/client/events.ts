@@ -1,14 +1,14 @@
 // The event log as a list, and the live stream: reconnects by itself and continues behind the last message, on any
 // daemon, so that every event arrives once.
 import type { EventListOptions } from './api-options.ts';
-import type { Event, JobSummary } from './api-types.ts';
+import type { Event, EventReceipt, JobSummary } from './api-types.ts';
 import { ConnectionError, ProblemError } from './client-errors.ts';
 import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
 import { backoffMs, sleep } from './retry-delay.ts';
 import { readMessages, type SseMessage } from './sse.ts';
 import { type CallOptions, isTransient, type Transport } from './transport.ts';
-import { toQuery } from './wire.ts';
+import { randomKey, toQuery } from './wire.ts';
 
 /** `position` is where the stream stands: store it and give it as `after` to continue behind this message. */
 export type StreamMessage =
@@ -34,6 +34,11 @@ export interface StreamOptions {
   retryForMs?: number | undefined;
 }
 
+export interface SendOptions extends CallOptions {
+  /** Your name for this event. */
+  id?: string | undefined;
+}
+
 export class Events {
   readonly #transport: Transport;
 
@@ -45,6 +50,17 @@ export class Events {
   list(options: EventListOptions & CallOptions = {}): List<Event> {
     const { signal, timeoutMs, retryForMs, ...filter } = options;
     return listAt(this.#transport, '/api/events', 'events', filter, { signal, timeoutMs, retryForMs });
+  }
+
+  /**
+   * Sends an event to the jobs that wait for it. With the same `id` it is received once; without one the client makes an
+   * id, so that the request can be repeated.
+   */
+  async send(name: string, data?: unknown, options: SendOptions = {}): Promise<EventReceipt> {
+    const { id = randomKey(), ...call } = options;
+    const path = `/api/events/${encodeURIComponent(name)}`;
+    const body = { id, ...(data !== undefined && { data }) };
+    return (await this.#transport.request<EventReceipt>('POST', path, { ...call, body, repeatable: true })).body;
   }
 
   /** Ends with the reason of `signal`, or with a problem that repeating does not solve, such as a revoked key. */

@@ -19,7 +19,7 @@ export {
   type ManyOptions,
   type SingleOptions,
 } from './enqueue-requests.ts';
-export type { StreamMessage, StreamOptions } from './events.ts';
+export type { SendOptions, StreamMessage, StreamOptions } from './events.ts';
 export type { InputOf, JobId, JobReference, ResultOf } from './job-reference.ts';
 export type { ActionOptions, JobHandle, JobWithResult, WaitOptions } from './jobs.ts';
 export type { List, Page } from './pages.ts';

@@ -36,3 +36,11 @@ function snakeCase(name: string): string {
   }
   return known;
 }
+
+/** For requests that may be repeated. */
+export function randomKey(): string {
+  // Missing on pages that were loaded without TLS.
+  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
+}

@@ -23,6 +23,7 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { createContext, type DaemonContext, type DaemonOptions, type Lifecycle } from './daemon-context.ts';
+import { onEventReceived } from './received-events.ts';
 import { createServices, type Services } from './services.ts';
 
 // How long a stop waits for services that are still starting.
@@ -94,6 +95,11 @@ export class Daemon {
 
   enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
     return this.#services.enqueuer.enqueue(tenant, jobs, actor);
+  }
+
+  /** An event from outside was committed: delivers it. */
+  onEventReceived(tenant: Tenant): void {
+    onEventReceived(this.context, this.#services.tasks, tenant);
   }
 
   /** The API and the dashboard, for a server of the program that embeds the daemon. */

@@ -11,6 +11,7 @@ import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
 import { laneRoutes } from '../http/resources/jobs/lanes.ts';
 import { limitRoutes } from '../http/resources/limits.ts';
 import { questionRoutes } from '../http/resources/questions.ts';
+import { receivedEventRoutes } from '../http/resources/received-events.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
@@ -26,6 +27,7 @@ import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import type { Enqueuer } from './enqueuer.ts';
+import { onEventReceived } from './received-events.ts';
 
 export interface HttpParts {
   workers: WorkerPool;
@@ -77,9 +79,11 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     signals.eventsWritten(tenant);
     signals.workAvailable(tenant, { enqueued });
   };
+  const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   return [
     eventRoutes({ db }),
+    receivedEventRoutes({ db, onReceived }),
     eventStreamRoutes({ db, streams, registry }),
     ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
     ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),

@@ -161,6 +161,7 @@ function receiveNotifications(
     workers.dueIn(slug, 0);
     tasks.dependencies.wake(slug);
   });
+  notifications.onReceived((slug) => tasks.received.runNow(slug));
   // Without a slug any notification may have been missed.
   notifications.onWake((slug) => {
     if (slug === keysChanged || slug === undefined) keys.forget();

@@ -25,12 +25,19 @@ const coalesceEventsMs = 200;
 const eventsMark = '~';
 /** Before the slug, if PENDING jobs may be due. */
 const dueMark = '+';
+/** Before the slug, if an event from outside was received. */
+const receivedMark = '@';
 // Postgres refuses payloads of 8000 bytes and more.
 const maxPayloadBytes = 7500;
 
 /** For a NOTIFY within the transaction that enqueues. No daemon has sent it, so that all of them act on it. */
 export function dueMessage(slug: string): string {
   return `-:${dueMark}${slug}`;
+}
+
+/** For a NOTIFY within the transaction that stores an event from outside. */
+export function receivedMessage(slug: string): string {
+  return `-:${receivedMark}${slug}`;
 }
 
 type Listener = (tenant: string | undefined) => void;
@@ -46,6 +53,7 @@ export class Notifications implements Service {
   #client: pg.Client | undefined;
   #eventListeners = new Set<Listener>();
   #dueListeners = new Set<(slug: string) => void>();
+  #receivedListeners = new Set<(slug: string) => void>();
   #pending = new Set<string>();
   #pendingEvents = new Set<string>();
   #sendTimer: NodeJS.Timeout | undefined;
@@ -116,6 +124,11 @@ export class Notifications implements Service {
   /** Called with the slug of a tenant whose PENDING jobs may be due; `onWake` is called as well. */
   onDue(listener: (slug: string) => void): void {
     this.#dueListeners.add(listener);
+  }
+
+  /** Called with the slug of a tenant that has received an event from outside in a transaction of another program. */
+  onReceived(listener: (slug: string) => void): void {
+    this.#receivedListeners.add(listener);
   }
 
   /** Called like `onWake`, when there are new events of the tenant and nothing to claim. */
@@ -243,6 +256,10 @@ export class Notifications implements Service {
       if (name === daemonJoined) {
         this.#hasPeers = true;
         for (const listener of this.#joinListeners) listener();
+        continue;
+      }
+      if (name.startsWith(receivedMark)) {
+        for (const listener of this.#receivedListeners) listener(name.slice(1));
         continue;
       }
       const isEvents = name.startsWith(eventsMark);

@@ -54,6 +54,11 @@ export interface Leasehold {
     jobs: { readonly [K in keyof J]: JobItem<J[K]> },
     options?: Pick<EnqueueOptions, 'tx'>,
   ): Promise<JobHandle[]>;
+  /**
+   * An event for the jobs that wait for it with `waitForEvent`. With `tx` it is sent if and when that transaction
+   * commits. With the same `id` it is received once, and the first receipt is returned.
+   */
+  sendEvent(tenant: string, name: string, data?: unknown, options?: SendEventOptions): Promise<EventReceipt>;
   /** The API and the dashboard, to be mounted below a path: `app.use('/leasehold', leasehold.router())`. */
   router(options?: RouterOptions): HostHandler;
   /**
@@ -148,6 +153,22 @@ export interface EnqueueOptions {
   idempotencyKey?: string | undefined;
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
+}
+
+export interface SendEventOptions {
+  /** A transaction of yours, as for `enqueue`. */
+  tx?: CallerTransaction | undefined;
+  /** Your name for this event. */
+  id?: string | undefined;
+}
+
+export interface EventReceipt {
+  /** The given id, else a generated one. */
+  id: string;
+  name: string;
+  receivedAt: string;
+  /** An event of this name and id was received before. */
+  replayed: boolean;
 }
 
 /** One of several jobs for `enqueueMany`. */

@@ -1,5 +1,6 @@
-// What a program passes to `enqueue`, and how it becomes the request that clients send over HTTP.
+// What a program passes to `enqueue` and `sendEvent`, and how it becomes the request that clients send over HTTP.
 import { type JobRequest, jobRequest } from '../jobs/enqueue/job-request.ts';
+import { eventName, type SentEvent, sentEvent } from '../jobs/received/receive-event.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
 import { findJsonViolation } from '../kernel/json.ts';
 import type { EnqueueOptions, JobRef } from './api.ts';
@@ -34,16 +35,20 @@ function toRetryRequest(retry: EnqueueOptions['retry']): JobRequest['retry'] {
   return { kind, delay_seconds: delaySeconds, max_delay_seconds: maxDelaySeconds, jitter, codes };
 }
 
-/** The payload as the handler will get it: dates as text, undefined left out. */
-function toJson(payload: unknown): unknown {
-  if (payload === undefined) return undefined;
+/** The value as the handler will get it: dates as text, undefined left out. */
+function toJson(value: unknown, field = 'payload'): unknown {
+  if (value === undefined) return undefined;
   let json: unknown;
   try {
-    json = JSON.parse(JSON.stringify(payload) ?? 'null');
+    json = JSON.parse(JSON.stringify(value) ?? 'null');
   } catch (error) {
-    throw invalidFields([{ field: 'payload', message: `is not JSON: ${(error as Error).message}` }]);
+    throw invalidFields([{ field, message: `is not JSON: ${(error as Error).message}` }]);
   }
   const violation = findJsonViolation(json);
-  if (violation) throw invalidFields([{ ...violation, field: ['payload', violation.field].filter(Boolean).join('.') }]);
+  if (violation) throw invalidFields([{ ...violation, field: [field, violation.field].filter(Boolean).join('.') }]);
   return json;
+}
+
+export function toSentEvent(name: string, data: unknown, id: string | undefined): SentEvent {
+  return { name: parseFields(eventName, name, 'name'), ...parseFields(sentEvent, { data: toJson(data, 'data'), id }) };
 }

@@ -5,6 +5,7 @@ export type { FinishedJob, RetentionHook } from '../jobs/model/job-values.ts';
 export type {
   CallerTransaction,
   EnqueueOptions,
+  EventReceipt,
   HostCaller,
   HostHandler,
   HostLogger,
@@ -16,6 +17,7 @@ export type {
   LeaseholdProblem,
   RouterOptions,
   Scope,
+  SendEventOptions,
   StopOptions,
   TenantInfo,
   TenantOptions,

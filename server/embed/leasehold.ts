@@ -13,12 +13,14 @@ import {
 } from '../jobs/enqueue/enqueue.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
+import { notifyReceived, receiveEvent } from '../jobs/received/receive-event.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type {
   CallerTransaction,
   EnqueueOptions,
+  EventReceipt,
   HostHandler,
   InputOf,
   JobHandle,
@@ -28,11 +30,12 @@ import type {
   LeaseholdOptions,
   LeaseholdProblem,
   RouterOptions,
+  SendEventOptions,
   StopOptions,
   Tenants,
 } from './api.ts';
 import { queryableOf } from './caller-transaction.ts';
-import { toJobRequest } from './enqueue-request.ts';
+import { toJobRequest, toSentEvent } from './enqueue-request.ts';
 import { toDaemonOptions } from './options.ts';
 import { HostTenants } from './tenants.ts';
 
@@ -99,6 +102,21 @@ class EmbeddedLeasehold implements Leasehold {
     const items = jobs as readonly JobItem<JobRef>[];
     const requests = items.map(({ job, payload, ...own }) => toJobRequest(job, payload, own));
     return this.#enqueue(tenant, requests, options.tx);
+  }
+
+  async sendEvent(
+    slug: string,
+    name: string,
+    data?: unknown,
+    { tx, id }: SendEventOptions = {},
+  ): Promise<EventReceipt> {
+    const tenant = await this.#tenant(slug);
+    const event = toSentEvent(name, data, id);
+    const db = tx === undefined ? this.#daemon.db : queryableOf(tx);
+    const received = await receiveEvent(db, tenant.schema, event, actor);
+    if (tx === undefined) this.#daemon.onEventReceived(tenant);
+    else await notifyReceived(db, tenant);
+    return received;
   }
 
   router(options: RouterOptions = {}): HostHandler {

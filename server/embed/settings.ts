@@ -42,6 +42,7 @@ export interface LeaseholdSettings {
   retentionStaleAfterSeconds?: number | undefined;
   retentionDeleteAfterSeconds?: number | undefined;
   retentionEventDays?: number | undefined;
+  retentionReceivedEventDays?: number | undefined;
   streamReadersMax?: number | undefined;
   streamReadersPerTenant?: number | undefined;
   streamReadersPerKey?: number | undefined;

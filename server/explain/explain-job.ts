@@ -117,8 +117,14 @@ function waiting(job: Job, waits: Waiting): Reason {
   };
 }
 
-function releaseOf(job: Job, { kind, until, question }: Waiting): Release {
+function releaseOf(job: Job, { kind, until, event, question }: Waiting): Release {
   const cancel = jobAction(job.id, 'cancel');
+  if (kind === 'event' && event !== undefined) {
+    const send = { action: 'send', method: 'POST', path: `/api/events/${encodeURIComponent(event)}` } as const;
+    const atLatest = until === undefined ? '' : `, or at ${until}`;
+    const detail = `It wakes when the event "${event}" comes${atLatest}.`;
+    return { detail, at: until ?? null, actions: [send, cancel] };
+  }
   if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
   const answer = { action: 'answer', method: 'POST', path: `/api/questions/${question}/answer` } as const;
   const detail = `A person answers the question. Without an answer the wait is over at ${until}: by default QUESTION_TIMEOUT_SECONDS after the question.`;

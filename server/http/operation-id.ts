@@ -22,6 +22,7 @@ const collections = new Set([
 const exceptions: Record<string, string> = {
   'post /api/scheduler/jobs/{job_id}/status': 'reportSchedulerJobStatus',
   'post /api/scheduler/lease/{lease_id}/heartbeat': 'renewSchedulerLease',
+  'post /api/events/{name}': 'sendEvent',
   'post /api/session': 'signIn',
   'delete /api/session': 'signOut',
   'get /openapi.json': 'getOpenApi',

@@ -47,6 +47,7 @@ export const requestExamples: Record<string, unknown> = {
   canaryTarget: why,
   createOperation: { action: 'retry', filter: { type: 'demo.fail', status: ['ERROR'] }, canary: true, ...why },
   replaceLimit: { type: 'mail.send', rate: 100, per: 'minute', key: 'payload.account' },
+  sendEvent: { data: { invoice: 7, amount: 1250 }, id: 'payment-981' },
   createSchedule: schedule,
   updateSchedule: { cron: '30 3 * * *', missed: 'skip' },
   previewSchedules: { cron: '0 8 * * 1-5', timezone: 'Europe/Berlin' },

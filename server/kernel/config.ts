@@ -147,6 +147,12 @@ const settings = {
     365_000,
     'Days that events, webhook deliveries, ended leases and statistics are kept; events at least until jobs become stale. The tenant may set its own.',
   ),
+  RETENTION_RECEIVED_EVENT_DAYS: integer(
+    7,
+    1,
+    365_000,
+    'Days that an event from outside is kept for jobs that begin to wait for it after it has come.',
+  ),
   STREAM_READERS_MAX: integer(10_000, 0, 1_000_000, 'Live streams of events that one daemon serves at once.'),
   STREAM_READERS_PER_TENANT: integer(5000, 1, 1_000_000, 'Live streams that one daemon serves at once for one tenant.'),
   STREAM_READERS_PER_KEY: integer(2500, 1, 1_000_000, 'Live streams that one daemon serves at once for one API key.'),

@@ -19,9 +19,13 @@ export function nameField(maxLength = 200) {
   );
 }
 
-/** A target's id is a path segment, in which `.` and `..` have a meaning. */
-export function targetIdField() {
+/** A name that is a path segment, in which `.` and `..` have a meaning. */
+export function pathNameField() {
   return nameField().refine((text) => text !== '.' && text !== '..', 'must not be . or ..');
+}
+
+export function targetIdField() {
+  return pathNameField();
 }
 
 export function isTargetId(text: string): boolean {

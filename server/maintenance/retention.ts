@@ -20,7 +20,10 @@ import type { Tenant } from '../tenants/tenant.ts';
 import { msOrInfinity, type ProbeResults } from './probes.ts';
 
 export interface RetentionOptions {
-  config: Pick<Config, 'retentionStaleAfterSeconds' | 'retentionDeleteAfterSeconds' | 'retentionEventDays'>;
+  config: Pick<
+    Config,
+    'retentionStaleAfterSeconds' | 'retentionDeleteAfterSeconds' | 'retentionEventDays' | 'retentionReceivedEventDays'
+  >;
   actor: string;
   logger: Logger;
   hooks?: RetentionHooks | undefined;
@@ -37,6 +40,7 @@ export interface RetentionReport {
   deliveries: number;
   leases: number;
   operations: number;
+  received: number;
   setAside: number;
   minutes: number;
   /** False: the run reached its limit and there is more. */
@@ -93,6 +97,8 @@ export async function runRetentionOnce(
   await run('deliveries', () => deleteOld(db, schema, 'webhook_deliveries', 'finished_at', eventDays, limit));
   await run('leases', () => deleteOld(db, schema, 'leases', 'released_at', Math.max(eventDays, minLeaseDays), limit));
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
+  const { retentionReceivedEventDays: receivedDays } = options.config;
+  await run('received', () => deleteOld(db, schema, 'received_events', 'received_at', receivedDays, limit));
   await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
   if (!options.signal?.aborted && readTo !== undefined) {
@@ -159,6 +165,7 @@ const nothing: RetentionReport = {
   deliveries: 0,
   leases: 0,
   operations: 0,
+  received: 0,
   setAside: 0,
   minutes: 0,
   complete: true,
@@ -195,6 +202,7 @@ export function msUntilRetention(results: ProbeResults, tenant: Tenant, config: 
     due('delivered_ms', eventSeconds),
     due('released_ms', eventSeconds),
     due('operated_ms', eventSeconds),
+    due('received_ms', config.retentionReceivedEventDays * secondsPerDay),
   );
 }
 
@@ -218,8 +226,8 @@ async function repeat(
 async function deleteOld(
   db: Queryable,
   schema: Schema,
-  table: 'webhook_deliveries' | 'leases' | 'operations',
-  column: 'finished_at' | 'released_at',
+  table: 'webhook_deliveries' | 'leases' | 'operations' | 'received_events',
+  column: 'finished_at' | 'released_at' | 'received_at',
   days: number,
   limit: number,
 ): Promise<number> {

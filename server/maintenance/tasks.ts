@@ -6,6 +6,7 @@
 //   poll        POLL_INTERVAL_SECONDS    claimable jobs, next due job, next schedule    wakes workers, sets timers
 //   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals, dependencies
 //   operations  SWEEP_INTERVAL_SECONDS   a bulk operation that no daemon runs           wakes operations
+//   received    SWEEP_INTERVAL_SECONDS   an event from outside that was not delivered   wakes its delivery
 //   sweep       SWEEP_INTERVAL_SECONDS   expired leases, timeouts, deadlines, pauses    sweeps
 //   retention   1 minute                 the age of the oldest row of each kind         wakes retention
 //
@@ -22,6 +23,7 @@ import { waitsForResolver } from '../jobs/flows/follow-dependencies.ts';
 import { canaryOverdueSql } from '../jobs/lanes/conclude-canaries.ts';
 import { defaultTimeout, isTimedOutSql } from '../jobs/model/job.ts';
 import { statusIn, timedStatuses, unstartedStatuses } from '../jobs/model/states.ts';
+import { deliverEvents } from '../jobs/received/deliver-events.ts';
 import { isFinishedSql } from '../jobs/retention/delete-stale.ts';
 import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
 import type { Config } from '../kernel/config.ts';
@@ -66,7 +68,7 @@ export interface PerTenantTaskParts {
 }
 
 export type PerTenantTasks = Record<
-  'statistics' | 'webhooks' | 'seals' | 'operations' | 'retention' | 'listeners' | 'dependencies',
+  'statistics' | 'webhooks' | 'seals' | 'operations' | 'received' | 'retention' | 'listeners' | 'dependencies',
   PerTenantTask
 >;
 
@@ -132,6 +134,18 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
         const { handled, more, waits } = await runOperationsOnce(db, tenant, { signal });
         if (handled > 0) parts.workAvailable(tenant);
         return more ? 'more' : waits ? 'some' : 'idle';
+      },
+    }),
+    // Events from outside, to the jobs that wait for them.
+    received: task({
+      name: 'received-events',
+      busyMs: 100,
+      idleMs: minuteMs,
+      concurrency: 4,
+      async runForTenant(tenant, { signal }) {
+        const { woken, more } = await deliverEvents(db, tenant.schema, `worker:${config.workerId}`, { signal });
+        if (woken > 0) parts.workAvailable(tenant);
+        return more ? 'more' : 'idle';
       },
     }),
     retention: task({
@@ -247,6 +261,19 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       },
     },
     {
+      // A new event is delivered at once by the daemon that received it; this finds those of a daemon that died.
+      name: 'received',
+      everyMs: sweepMs,
+      includesSuspended: false,
+      probes: {
+        undelivered: (s) => `exists (select 1 from ${s}.received_events where delivered_at is null)`,
+      },
+      isIdle: ({ undelivered }) => undelivered !== true,
+      onResults(found) {
+        for (const { tenant, results } of found) if (results.undelivered === true) tasks.received.wake(tenant.slug);
+      },
+    },
+    {
       name: 'sweep',
       everyMs: sweepMs,
       includesSuspended: true,
@@ -285,6 +312,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         delivered_ms: (s) => oldest(s, 'webhook_deliveries', 'finished_at', 'finished_at is not null'),
         released_ms: (s) => oldest(s, 'leases', 'released_at', 'released_at is not null'),
         operated_ms: (s) => oldest(s, 'operations', 'finished_at', 'finished_at is not null'),
+        received_ms: (s) => oldest(s, 'received_events', 'received_at', 'true'),
         minute_ms: (s) => oldest(s, 'stat_minutes', 'minute', `queue = '' and minute > '-infinity'`),
         sealed_ms: (s) => oldest(s, 'event_seals', 'sealed_at', `pruned_at is null and kind = 'events'`, 'number'),
       },

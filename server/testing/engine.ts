@@ -20,6 +20,8 @@ import type { Waiting } from '../jobs/model/waiting.ts';
 import { answerQuestion } from '../jobs/questions/answer.ts';
 import { listQuestions } from '../jobs/questions/read-questions.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
+import { deliverEvents } from '../jobs/received/deliver-events.ts';
+import { receiveEvent, type SentEvent } from '../jobs/received/receive-event.ts';
 import { loadConfig } from '../kernel/config.ts';
 import { type Duration, parseDuration } from '../kernel/duration.ts';
 import { createLogger } from '../kernel/logger.ts';
@@ -105,6 +107,8 @@ export interface Engine {
   question(jobId: string): Promise<EngineQuestion>;
   /** Answers it: the fields of the answer, and the `action` if the question has any. */
   answer(jobId: string, answer: Record<string, unknown>): Promise<void>;
+  /** Sends an event to the jobs that wait for it, and returns when they were woken. `id` makes it idempotent. */
+  sendEvent(name: string, data?: unknown, options?: { id?: string }): Promise<void>;
   /** Moves time for jobs that sleep, wait or are scheduled: `advance('3d')`. */
   advance(duration: Duration): Promise<void>;
   stop(): Promise<void>;
@@ -185,6 +189,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
         const request = { questionId: (await question(jobId)).id, answer, action: action as string | undefined };
         await act(answerQuestion(daemon.db, tenant.schema, { ...request, actor: 'user:test' }));
       },
+      sendEvent: (name, data, { id } = {}) => act(sendEvent(daemon.db, tenant.schema, { name, data, id })),
       advance: (duration) => act(moveTime(daemon.db, tenant.schema, parseDuration(duration))),
       stop,
     };
@@ -192,6 +197,11 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     await stop();
     throw error;
   }
+}
+
+async function sendEvent(db: Database, schema: Schema, event: SentEvent): Promise<void> {
+  await receiveEvent(db, schema, event, 'test');
+  while ((await deliverEvents(db, schema, 'test')).more);
 }
 
 /** The due times of all jobs come closer by so much, and so do the ends of their waits. */

@@ -2,10 +2,12 @@
 // handler reports is kept in memory.
 
 import type { ResultOf } from '../client/job-reference.ts';
+import type { StoredEvent } from '../jobs/attempt/event-waits.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
+import { foreverMs, type Waiting } from '../jobs/model/waiting.ts';
 import { checkAnswer } from '../jobs/questions/answer-schema.ts';
 import type { QuestionState } from '../jobs/questions/ask.ts';
 import type { AskedQuestion, GivenAnswer } from '../jobs/questions/question-request.ts';
@@ -128,9 +130,11 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
       resultLimitBytes: config.resultLimitBytes,
       onOverspent: (used) => stop({ kind: 'budgetSpent', used, limit }),
       onTimeout: (phase, afterSeconds) => stop({ kind: 'timedOut', afterSeconds, phase }),
+      onSuspend: (waiting, leftMs) => stop({ kind: 'suspended', waiting, leftMs }),
     },
     options.tokensUsed ?? 0,
     options.stepResults ?? {},
+    options.events ?? {},
   );
   const job = {
     id: newId(),
@@ -166,6 +170,7 @@ interface Limits {
   resultLimitBytes: number;
   onOverspent(used: number): void;
   onTimeout(name: string, seconds: number): void;
+  onSuspend(waiting: Waiting, leftMs: number): void;
 }
 
 /** The answer of the test, checked as one that a person gives. */
@@ -190,8 +195,10 @@ function remember(
   limits: Limits,
   tokensUsed: number,
   given: Record<string, unknown>,
+  givenEvents: Record<string, readonly unknown[]>,
 ): { effects: Effects; remembered: Remembered } {
   const children = new Map<string, { id: string }>();
+  const events = new Map(Object.entries(givenEvents).map(([name, data]) => [name, [...data]]));
   const remembered: Remembered = {
     progress: [],
     logs: [],
@@ -201,6 +208,7 @@ function remember(
     leaseAsserts: 0,
     sleeps: [],
     questions: [],
+    eventWaits: [],
     steps: { ...given },
   };
   const effects: Effects = {
@@ -237,12 +245,18 @@ function remember(
         });
         return { total: ids.length, unfinished: 0, failed: null, bytes: 0, ends };
       },
-      suspend: async () => {},
       async openQuestion({ name }, question) {
         remembered.questions.push({ name, ...question });
         return answerFor(name, question, limits.answers);
       },
       closeQuestions: async () => {},
+      async openEventWait({ name }, { event, match, ms }) {
+        remembered.eventWaits.push({ name, event, match, timeoutSeconds: ms === null ? null : ms / 1000 });
+        const data = events.get(event)?.shift();
+        if (data !== undefined) return { kind: 'received', event: toReceived(event, data) };
+        return ms === null ? { kind: 'open', until: undefined, leftMs: foreverMs } : { kind: 'timedOut' };
+      },
+      suspend: async (waiting, leftMs) => limits.onSuspend(waiting, leftMs),
     },
     progress(percent: number, message: string | undefined, phase: PhaseScope | undefined) {
       remembered.progress.push({ percent, overall: overallProgress(percent, phase), message, phase: phase?.name });
@@ -272,4 +286,8 @@ function remember(
     async flush() {},
   };
   return { effects, remembered };
+}
+
+function toReceived(name: string, data: unknown): StoredEvent {
+  return { id: uuidv7(), name, data, receivedAt: new Date().toISOString() };
 }

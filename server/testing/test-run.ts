@@ -19,6 +19,11 @@ export interface TestOptions<J extends JobReference = JobReference> {
   answers?: Record<string, Record<string, unknown> | 'timeout'>;
   /** What a child that the handler waits for results in; null by default. */
   childResult?(child: { type: string; payload: unknown }, position: number, call: string): unknown;
+  /**
+   * Data of events from outside, by name, in the order in which they come. A wait for one that is not given times out if it
+   * has a time limit; otherwise the handler is stopped as `suspended`.
+   */
+  events?: Record<string, readonly unknown[]>;
   tokensUsed?: number;
   tokenLimit?: number;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
@@ -51,6 +56,8 @@ export interface Remembered {
   steps: Record<string, unknown>;
   /** Questions that the handler asked. */
   questions: { name: string; title: string; assignees: string[]; schema: Record<string, unknown> }[];
+  /** Events that the handler waited for; `match` is not compared here. */
+  eventWaits: { name: string; event: string; match: object | null; timeoutSeconds: number | null }[];
   /** Durable sleeps. They return at once: time is not waited for here. */
   sleeps: { name: string; ms?: number; until?: string }[];
 }

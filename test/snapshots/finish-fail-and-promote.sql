@@ -31,6 +31,7 @@ phases as (
   from finished f
   where p.job_id = f.id
     and p.status in ('running')
+    and p.kind = 'phase'
 ),
 ended as (
   update "tenant_acme".leases

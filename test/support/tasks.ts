@@ -87,6 +87,7 @@ export function createTasks(
       webhooks: reports('webhooks', tasks.webhooks),
       seals: reports('seals', tasks.seals),
       operations: reports('operations', tasks.operations),
+      received: reports('received', tasks.received),
       retention: reports('retention', tasks.retention),
       listeners: tasks.listeners,
       dependencies: reports('dependencies', tasks.dependencies),

@@ -1,9 +1,9 @@
-// leasehold events tail, leasehold workers: what happens, and the daemons it happens on.
+// leasehold events, leasehold workers: what happens, events from outside, and the daemons.
 import type { Command } from 'commander';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { age, fitTable } from '../output.ts';
 import type { Session } from '../session.ts';
-import { countOf, eventText } from './job-reads.ts';
+import { countOf, eventText, readJson } from './job-reads.ts';
 
 interface TailOptions extends ConnectionOptions {
   job?: string;
@@ -14,7 +14,8 @@ interface TailOptions extends ConnectionOptions {
 }
 
 export function addEventCommands(program: Command, session: Session): void {
-  const events = program.command('events').description('follow the event log');
+  const events = program.command('events').description('follow the event log, send events to jobs that wait for them');
+  addSendCommand(events, session);
   withConnection(events.command('tail'))
     .description('print the last events, then each new one until Ctrl-C')
     .option('--job <id>', 'only events of this job')
@@ -49,6 +50,17 @@ export function addEventCommands(program: Command, session: Session): void {
       } finally {
         await stream.return(undefined as never);
       }
+    });
+}
+
+function addSendCommand(events: Command, session: Session): void {
+  withConnection(events.command('send <name> [data]'))
+    .description('send an event to the jobs that wait for it; the data is JSON, or @file')
+    .option('--id <id>', 'your name for the event: with the same id it is received once')
+    .action(async (name: string, data: string | undefined, { id, ...options }: ConnectionOptions & { id?: string }) => {
+      const client = await connect(session, options);
+      const receipt = await client.events.send(name, data === undefined ? undefined : readJson(data, 'data'), { id });
+      session.print(receipt, `received ${receipt.id}`);
     });
 }
 

@@ -1,5 +1,4 @@
 // leasehold jobs enqueue, pause, resume, resolve, skip, cancel, retry, bulk: what people do to jobs.
-import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { BulkFilter } from '../../client/api-options.ts';
 import type { Priority, Status } from '../../client/api-types.ts';
@@ -9,7 +8,7 @@ import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { ProgressBar } from '../output.ts';
 import { facts, type Session } from '../session.ts';
-import { countOf, jobIdOf, watchJob } from './job-reads.ts';
+import { countOf, jobIdOf, readJson, watchJob } from './job-reads.ts';
 
 interface AuditOptions {
   reason?: string;
@@ -161,16 +160,4 @@ function withAudit(command: Command): Command {
 
 function auditOf({ reason, author }: AuditOptions): AuditOptions {
   return { ...(reason !== undefined && { reason }), ...(author !== undefined && { author }) };
-}
-
-/** JSON, or with `@` the JSON in a file. */
-function readJson(text: string, field: string): unknown {
-  try {
-    return JSON.parse(text.startsWith('@') ? readFileSync(text.slice(1), 'utf8') : text);
-  } catch (error) {
-    throw problem(
-      'INVALID_FIELD',
-      `${field} must be JSON, or @ and the name of a file with JSON: ${(error as Error).message}`,
-    );
-  }
 }

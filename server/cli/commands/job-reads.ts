@@ -1,4 +1,5 @@
 // leasehold jobs list, show, why, logs, watch: reading jobs, over HTTP or on the database.
+import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
 import type { Job, JobSummary, Status } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
@@ -219,4 +220,16 @@ export function countOf(text: string, field: string): number {
   const count = Number(text);
   if (Number.isInteger(count) && count > 0) return count;
   throw problem('INVALID_FIELD', `${field} must be a number above 0, not ${text}`);
+}
+
+/** JSON, or with `@` the JSON in a file. */
+export function readJson(text: string, field: string): unknown {
+  try {
+    return JSON.parse(text.startsWith('@') ? readFileSync(text.slice(1), 'utf8') : text);
+  } catch (error) {
+    throw problem(
+      'INVALID_FIELD',
+      `${field} must be JSON, or @ and the name of a file with JSON: ${(error as Error).message}`,
+    );
+  }
 }

@@ -204,9 +204,19 @@ export const phases = tenantTemplate.table(
     finishedAt: at('finished_at'),
     /** Until when a sleep lasts, or a wait at most. */
     waitsUntil: at('waits_until'),
+    /** Of a wait for an event from outside: its name, what its data must contain, and one key of that for the index. */
+    eventName: text('event_name'),
+    match: jsonb('match'),
+    matchKey: text('match_key'),
+    /** The row of `received_events` that ended the wait. */
+    receivedId: uuid('received_id'),
   },
   (t) => [
     primaryKey({ columns: [t.jobId, t.name] }),
+    // Who waits for an event that has come.
+    index('phases_event_name_match_key')
+      .on(t.eventName, t.matchKey)
+      .where(sql`event_name is not null and status in ('pending','running')`),
     check('phases_kind', sql`kind in ('phase','step','sleep','event','children','question')`),
     // Durable calls that wait for children: a job may still be about to store that it waits.
     index('phases_children').on(t.jobId).where(sql`kind = 'children' and status = 'pending'`),

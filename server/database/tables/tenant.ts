@@ -36,6 +36,31 @@ export const schedules = tenantTemplate.table(
   ],
 );
 
+/** Events from outside, for jobs that wait for them now or will soon; not the log of events. */
+export const receivedEvents = tenantTemplate.table(
+  'received_events',
+  {
+    id: uuid('id').primaryKey(),
+    name: text('name').notNull(),
+    /** What the sender calls it: repeated, the event is received once. */
+    eventId: text('event_id'),
+    data: jsonb('data').notNull(),
+    receivedAt: at('received_at').notNull(),
+    /** Every job that was waiting for it has got it. */
+    deliveredAt: at('delivered_at'),
+  },
+  (t) => [
+    uniqueIndex('received_events_name_event_id').on(t.name, t.eventId).where(sql`event_id is not null`),
+    // A wait that begins after its event: those of one name, or those with the wanted data.
+    index('received_events_name_received_at').on(t.name, t.receivedAt),
+    index('received_events_data').using('gin', t.data.op('jsonb_path_ops')),
+    // To be delivered, oldest first.
+    index('received_events_undelivered').on(t.receivedAt).where(sql`delivered_at is null`),
+    // Retention.
+    index('received_events_received_at').on(t.receivedAt),
+  ],
+);
+
 /** Bulk actions by filter. */
 export const operations = tenantTemplate.table(
   'operations',

@@ -226,9 +226,11 @@ const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
   recoverLater: interruptPhases,
   stopPaused: interruptPhases,
   requeue: interruptPhases,
+  // A wait stays open: the handler may reach it again after a resume.
   fail: updatePhases(
     `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
-    `('running')`,
+    `('running')
+       and p.kind = 'phase'`,
   ),
   stopCanceled: `${updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`)}
   ${cancelQuestions('finished')},`,

@@ -19,6 +19,7 @@ export const jobErrors = {
   STEP_MISSING: 'The handler completed without a durable call that an earlier run of the job had made.',
   QUESTION_EXPIRED: 'Nobody answered a question of the job in time, and it has no default answer.',
   ANSWER_REFUSED: 'An answer fits the form, but the schema of the handler refuses it; the next run asks again.',
+  INVALID_EVENT: 'The data of an event does not match the schema of the handler that waited for it.',
   INVALID_CHILD: 'The payload of a child job cannot be stored as JSON.',
   CHILD_FAILED:
     'A child that `fanOut` or `waitForChildren` waited for did not succeed; `error.details.children` names it.',

@@ -1,6 +1,6 @@
 // What a WAITING job waits for: the column `waiting`. It has no slot, lease or connection meanwhile.
 
-export const waitKinds = ['sleep', 'question', 'children', 'after', 'turn'] as const;
+export const waitKinds = ['sleep', 'event', 'question', 'children', 'after', 'turn'] as const;
 export type WaitKind = (typeof waitKinds)[number];
 
 /** The `run_at` of a job that no time wakes. Not infinity, which older servers cannot subtract from. */
@@ -15,6 +15,9 @@ export interface Waiting {
   step?: string | undefined;
   /** When the job wakes by itself; without it no time wakes the job. */
   until?: string | undefined;
+  /** The event from outside that ends the wait, and what its data must contain. */
+  event?: string | undefined;
+  match?: Record<string, unknown> | undefined;
   /** The question that a person has to answer. */
   question?: string | undefined;
   /** The job left its lane until it wakes. */
@@ -25,7 +28,7 @@ export interface Waiting {
   not_before?: string | undefined;
 }
 
-/** Durable calls that others end, with an answer for example. If one has ended before the job waits, the job wakes at once. */
+/** Durable calls that others end, with an answer or an event. If one has ended before the job waits, the job wakes at once. */
 export interface AwaitedCalls {
   steps: readonly string[];
   /** The end of the first wait of the run, whatever it waits for. */
@@ -38,7 +41,7 @@ export function waitsForJobs({ kind }: Waiting): boolean {
 }
 
 /** `sleeps until 2026-01-02T03:04:05Z`, for people. */
-export function describeWaiting({ kind, step, until, question, jobs = 0 }: Waiting): string {
+export function describeWaiting({ kind, step, until, event, match, question, jobs = 0 }: Waiting): string {
   switch (kind) {
     case 'children':
       return `waits in "${step}" for its ${count(jobs, 'child', 'children')}`;
@@ -48,6 +51,11 @@ export function describeWaiting({ kind, step, until, question, jobs = 0 }: Waiti
       return `waits for its turn: the call "${step}" of its parent limits how many children are unfinished`;
     case 'question':
       return `waits for a person to answer question ${question}, asked in "${step}", until ${until}`;
+    case 'event': {
+      const wanted = match === undefined ? '' : ` with ${JSON.stringify(match)}`;
+      const end = until === undefined ? 'without a time limit' : `until ${until}`;
+      return `waits in "${step}" for the event "${event}"${wanted} ${end}`;
+    }
     default:
       return `sleeps in "${step}" until ${until}`;
   }

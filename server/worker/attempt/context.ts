@@ -8,15 +8,18 @@ import type {
   ChildJob,
   ChildOptions,
   ChildrenOptions,
+  EventWaitOptions,
   FanOutOptions,
   JobContext,
   JobDefinition,
   JobInfo,
   Lease,
   LogFunction,
+  ReceivedEvent,
   SleepOptions,
   StepContext,
   StepOptions,
+  WaitForEvent,
 } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import { askPerson } from './asking.ts';
@@ -24,6 +27,7 @@ import { DurableCalls } from './durable-calls.ts';
 import { fanOut, waitForChildren } from './fan-out.ts';
 import type { Effects, PhaseScope } from './handler-run.ts';
 import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
+import { waitForEvent } from './wait-for-event.ts';
 
 export interface ContextParts {
   job: JobInfo;
@@ -143,6 +147,12 @@ class Context implements JobContext {
   get ask() {
     // biome-ignore lint/suspicious/noExplicitAny: the types are those of the options, which only the caller knows.
     return async (options: AskOptions): Promise<any> => askPerson(this.#durableCalls, options);
+  }
+
+  get waitForEvent(): WaitForEvent {
+    const wait = async (name: string, options: EventWaitOptions = {}): Promise<ReceivedEvent | undefined> =>
+      waitForEvent(this.#durableCalls, name, options);
+    return wait as WaitForEvent;
   }
 
   get #durableCalls(): DurableCalls {

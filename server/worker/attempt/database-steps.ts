@@ -1,5 +1,6 @@
 // The durable calls of an attempt in its tenant's schema. Every write is fenced; a refused one ends the attempt with
 // `leaseLost`.
+import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
   type OpenWait,
@@ -40,6 +41,11 @@ export class DatabaseSteps implements StepStore {
 
   children(request: ChildrenRequest): Promise<ChildrenAnswer> {
     return this.#fenced(() => waitForChildrenIn(this.#run, request, this.#actor));
+  }
+
+  openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait> {
+    const { db, tenant } = this.#run;
+    return this.#fenced(() => openEventWait(db, tenant.schema, this.#held, call, wanted, this.#actor));
   }
 
   async save(ends: readonly StepEnd[]): Promise<void> {

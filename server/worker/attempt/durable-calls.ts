@@ -45,7 +45,7 @@ export class DurableCalls {
   #open = 0;
   #calls = 0;
   /** How many calls of each kind have no name of their own. */
-  readonly #unnamed = new Map<PhaseKind, number>();
+  readonly #unnamed = new Map<string, number>();
   /** The order of calls is not checked in a run, or after a run, that made several at a time. */
   #parallel = false;
   /** Questions of this run without an answer. */
@@ -117,10 +117,10 @@ export class DurableCalls {
   }
 
   /** The name of a call without one: `sleep#1`. */
-  numbered(kind: PhaseKind): string {
-    const number = (this.#unnamed.get(kind) ?? 0) + 1;
-    this.#unnamed.set(kind, number);
-    return `${kind}#${number}`;
+  numbered(what: string): string {
+    const number = (this.#unnamed.get(what) ?? 0) + 1;
+    this.#unnamed.set(what, number);
+    return `${what}#${number}`;
   }
 
   /** Throws what the call ended with in an earlier run, if that caught it. */
@@ -205,11 +205,16 @@ export class DurableCalls {
 
   /** Returns when a short wait is over. A long one suspends the run, and rejects with `JobStopped`. */
   async wait(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<void> {
+    if (leftMs <= maxInProcessMs) return sleep(leftMs, this.#parts.stopping);
+    await this.suspend(waiting, leftMs, wakeMs);
+  }
+
+  /** For a wait that an event may end, however short: this process would not notice. */
+  suspend(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<never> {
     const { stopping } = this.#parts;
-    if (leftMs <= maxInProcessMs) return sleep(leftMs, stopping);
     this.#waits.push({ waiting, leftMs, wakeMs });
     this.#suspendIfIdle();
-    await new Promise<never>((_, reject) => {
+    return new Promise<never>((_, reject) => {
       this.#rejects.push(reject);
       const stop = () => reject(stopped(stopping.signal));
       if (stopping.signal.aborted) stop();
@@ -223,7 +228,7 @@ export class DurableCalls {
     if (!isIdle()) return;
     // Calls that are made in the same turn of the event loop belong together.
     setImmediate(() => {
-      const [first] = this.#waits.sort((a, b) => a.leftMs - b.leftMs);
+      const [first] = this.#waits.sort((a, b) => (a.leftMs < b.leftMs ? -1 : 1));
       if (first === undefined || !isIdle() || this.#suspended || this.#ended) return;
       this.#suspended = true;
       const open = this.#waits.filter((wait) => wait.waiting.kind !== 'sleep');
@@ -251,7 +256,7 @@ export function rebuild({ message, code, disposition, details }: JobError): Erro
   return disposition === 'fatal' ? new Fatal(message, options) : Object.assign(new Error(message), options);
 }
 
-function stepError(code: JobErrorCode & `STEP_${string}`, message: string): Fatal {
+export function stepError(code: JobErrorCode & `STEP_${string}`, message: string): Fatal {
   return new Fatal(message, { code });
 }
 

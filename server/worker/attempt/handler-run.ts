@@ -1,6 +1,7 @@
 // The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
 // its context while it runs, and how it ends.
 import type { Database } from '../../database/database.ts';
+import type { EventWait, WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
@@ -81,6 +82,8 @@ export interface StepStore {
   children(request: ChildrenRequest): Promise<ChildrenAnswer>;
   /** Stops the run; its job becomes WAITING. */
   suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
+  /** Stores that the call waits for the event, unless it has come. */
+  openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait>;
   /** Stores the question, or reads what became of it. */
   openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState>;
   /** Closes the questions that the run has left open. */

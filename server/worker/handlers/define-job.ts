@@ -89,6 +89,38 @@ export interface SleepOptions {
   name?: string;
 }
 
+export interface EventWaitOptions<D = unknown> {
+  /** Only an event whose data contains this, as Postgres's `@>` compares: `{ invoice: 7 }`. */
+  match?: Record<string, unknown> | undefined;
+  /** How long to wait at most. Without it the job waits without limit. */
+  timeoutSeconds?: number | undefined;
+  /** Checks and types the data. Data that it refuses fails the job with INVALID_EVENT. */
+  schema?: z.ZodType<D> | undefined;
+  /** Identifies this wait among the durable calls of the job; by default `event:invoice.paid#1`. */
+  name?: string | undefined;
+}
+
+/** An event from outside. */
+export interface ReceivedEvent<D = unknown> {
+  /** As its sender gave it, else as it was generated. */
+  id: string;
+  name: string;
+  data: D;
+  receivedAt: string;
+}
+
+/** With a time limit it returns undefined when no event came in time. */
+export interface WaitForEvent {
+  <D = unknown>(
+    name: string,
+    options: EventWaitOptions<D> & { timeoutSeconds: number },
+  ): Promise<ReceivedEvent<D> | undefined>;
+  <D = unknown>(
+    name: string,
+    options?: EventWaitOptions<D> & { timeoutSeconds?: undefined },
+  ): Promise<ReceivedEvent<D>>;
+}
+
 export interface LogFunction {
   (message: string, data?: Record<string, unknown>): void;
   warn(message: string, data?: Record<string, unknown>): void;
@@ -131,6 +163,11 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   ask<S extends z.ZodObject = NoFields, const A extends string = never>(
     options: AskOptions<S, A>,
   ): Promise<AnswerOf<S, A>>;
+  /**
+   * Waits for an event that `POST /api/events/{name}` delivers, without a slot or lease: for one that comes, or has come
+   * since the job was enqueued and was not returned by another call of this job.
+   */
+  readonly waitForEvent: WaitForEvent;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
   /**

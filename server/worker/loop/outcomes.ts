@@ -98,7 +98,10 @@ export class Outcomes {
       // Until its outcome is written the job's lease must be renewed.
       if (endedLease !== undefined) heartbeat.drop(endedLease);
       if (outcome.kind === 'retry' || outcome.kind === 'recoverLater') dueInMs.push(outcome.delayMs);
-      else if (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') dueInMs.push(outcome.leftMs);
+      else if (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') {
+        // What it waits for may have come before it was suspended: then it is due.
+        dueInMs.push(outcome.awaited === undefined ? outcome.leftMs : 0);
+      }
     }
     let { runnable } = next;
     for (const item of refused) {

@@ -1,6 +1,7 @@
 // Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
+import type { EventWait } from '../../jobs/attempt/event-waits.ts';
 import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
@@ -94,6 +95,7 @@ class HandlerThread {
     openSleep: async (step, end) => (await this.#call({ effect: 'openSleep', step, end })) as OpenWait,
     children: async (request) =>
       (await this.#call({ effect: 'children', children: plainChildren(request) })) as ChildrenAnswer,
+    openEventWait: async (step, wanted) => (await this.#call({ effect: 'openEventWait', step, wanted })) as EventWait,
     suspend: async (waiting, leftMs, awaited) => {
       await this.#call({ effect: 'suspend', waiting, leftMs, awaited });
     },

@@ -105,6 +105,8 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.steps.openSleep(request.step, request.end);
     case 'children':
       return effects.steps.children(request.children);
+    case 'openEventWait':
+      return effects.steps.openEventWait(request.step, request.wanted);
     case 'suspend':
       return effects.steps.suspend(request.waiting, request.leftMs, request.awaited);
     case 'openQuestion':

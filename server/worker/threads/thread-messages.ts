@@ -1,4 +1,5 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
+import type { WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
@@ -43,6 +44,7 @@ export type HandlerCall =
   | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
   | { effect: 'children'; children: ChildrenRequest }
+  | { effect: 'openEventWait'; step: StepCall; wanted: WantedEvent }
   | { effect: 'suspend'; waiting: Waiting; leftMs: number; awaited: AwaitedCalls | undefined }
   | { effect: 'openQuestion'; step: StepCall; question: AskedQuestion }
   | { effect: 'closeQuestions' };

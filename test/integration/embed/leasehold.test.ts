@@ -181,7 +181,12 @@ test('a copy of a job can be kept before it is deleted, and none is deleted with
   const [created] = await enqueue(context.db, schema, [{ type: 'greet', payload: { a: 1 } }], 'test');
   const id = created?.job.id ?? '';
   await cancelJob(context.db, schema, { jobId: id, actor: 'test' });
-  const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 0, retentionEventDays: 90 };
+  const config = {
+    retentionStaleAfterSeconds: 0,
+    retentionDeleteAfterSeconds: 0,
+    retentionEventDays: 90,
+    retentionReceivedEventDays: 7,
+  };
   const run = () =>
     runRetentionOnce(context.db, kept, { config, actor: 'test', logger: createLogger('silent'), hooks });
   await eventually(async () => {

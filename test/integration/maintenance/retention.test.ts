@@ -14,7 +14,12 @@ import { addTenant, type TenantContext, useTenant } from '../../support/postgres
 import { createTasks } from '../../support/tasks.ts';
 
 const context = useTenant();
-const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 3600, retentionEventDays: 90 };
+const config = {
+  retentionStaleAfterSeconds: 0,
+  retentionDeleteAfterSeconds: 3600,
+  retentionEventDays: 90,
+  retentionReceivedEventDays: 7,
+};
 const failed = { kind: 'fail', error: { code: 'HANDLER_ERROR', message: 'no' } } as const;
 
 let number = 0;
@@ -205,7 +210,12 @@ test('events of a transaction in progress are not skipped', async () => {
 
 test('events are kept until they have been read, however short their own time is', async () => {
   const where = await newTenant();
-  const terms = { retentionStaleAfterSeconds: 3 * 86_400, retentionDeleteAfterSeconds: 9e6, retentionEventDays: 1 };
+  const terms = {
+    retentionStaleAfterSeconds: 3 * 86_400,
+    retentionDeleteAfterSeconds: 9e6,
+    retentionEventDays: 1,
+    retentionReceivedEventDays: 7,
+  };
   await retain(where, { config: terms });
   const job = await finishOne(where);
   await sealAll(where, '2 days');
@@ -317,7 +327,12 @@ test('only rows that reached their age are removed, and the tenant is idle until
 test('a tenant is idle while its old events wait for their jobs to become stale', async () => {
   const where = await newTenant();
   const day = 86_400;
-  const terms = { retentionStaleAfterSeconds: 60 * day, retentionDeleteAfterSeconds: 90 * day, retentionEventDays: 30 };
+  const terms = {
+    retentionStaleAfterSeconds: 60 * day,
+    retentionDeleteAfterSeconds: 90 * day,
+    retentionEventDays: 30,
+    retentionReceivedEventDays: 7,
+  };
   const poll = poller(where, terms);
   await finishOne(where);
   await sealAll(where, '40 days');

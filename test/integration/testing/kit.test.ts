@@ -110,6 +110,38 @@ test('people answer in memory and in the engine', async () => {
   expect(await engine.wait(second.id)).toMatchObject({ result: 'No -' });
 });
 
+const signature = defineJob({
+  type: 'signature',
+  async run({ waitForEvent }) {
+    const first = await waitForEvent('approved', { match: { by: 'ann' }, timeoutSeconds: 60 });
+    const second = await waitForEvent('approved');
+    return [first?.data ?? null, second.data];
+  },
+});
+
+test('events are given in memory, and sent in the engine', async () => {
+  const given = await runHandler(signature, { events: { approved: [{ by: 'ann' }, 2] } });
+  expect(given).toMatchObject({ status: 'completed', result: [{ by: 'ann' }, 2] });
+  expect(given.eventWaits[0]).toEqual({
+    ...{ name: 'event:approved#1', event: 'approved', match: { by: 'ann' } },
+    timeoutSeconds: 60,
+  });
+  expect(await runHandler(signature)).toMatchObject({
+    status: 'stopped',
+    stoppedBy: { kind: 'suspended', waiting: { event: 'approved', step: 'event:approved#2' } },
+  });
+  const engine = await startEngine({ jobs: [signature], databaseUrl: context.url });
+  onTestFinished(() => engine.stop());
+  const { id } = await engine.enqueue('signature');
+  const waitsFor = (step: string) => engine.wait(id, ({ waiting }) => waiting?.step === step);
+  await waitsFor('event:approved#1');
+  await engine.advance('2m');
+  await waitsFor('event:approved#2');
+  await engine.sendEvent('approved', 'yes', { id: 'a' });
+  await engine.sendEvent('approved', 'yes', { id: 'a' });
+  expect(await engine.wait(id)).toMatchObject({ status: 'SUCCESS', result: [null, 'yes'] });
+});
+
 test('phases run alone or all, and stop when told', async () => {
   expect(await runPhase(steps, 'three', { phaseResults: { two: 4 } })).toMatchObject({ result: 5 });
   const all = await runHandler(steps, { phaseResults: { two: 7 } });

@@ -2,13 +2,14 @@
 from __future__ import annotations
 
 import time
+import uuid
 from typing import Any, Dict, Iterator, Mapping, Optional, Sequence, Union, cast
 
 from .errors import Problem
 from .jobs import JobId, id_of, pages
 from .stream import EventStream
 from .transport import Transport, quote, without_none
-from .types import Event, Job, Lane, Operation, OperationPreview, Schedule, Target, TargetLane
+from .types import Event, EventReceipt, Job, Lane, Operation, OperationPreview, Schedule, Target, TargetLane
 
 
 class Targets:
@@ -142,6 +143,12 @@ class Events:
         filters = {"type": type, "job_id": None if job is None else id_of(job), "target_id": target_id,
                    "actor": actor, "since": since, "until": until, "limit": limit}
         return cast(Iterator[Event], pages(self._transport, "/api/events", "events", filters))
+
+    def send(self, name: str, data: Any = None, *, id: Optional[str] = None) -> EventReceipt:
+        """Sends an event to the jobs that wait for it. With the same `id` it is received once."""
+        body = {"id": id or str(uuid.uuid4()), "data": {} if data is None else data}
+        answer = self._transport.request("POST", "/api/events/" + quote(name), body, repeatable=True)
+        return cast(EventReceipt, answer.body)
 
     def stream(self, *, job: Optional[JobId] = None, target_id: Optional[str] = None, snapshot: Optional[bool] = None,
                after: Optional[str] = None, idle_timeout: float = 60.0,

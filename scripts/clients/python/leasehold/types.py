@@ -96,6 +96,13 @@ Event = TypedDict("Event", {
 })
 
 
+class EventReceipt(TypedDict):
+    # The given id, else a generated one.
+    id: str
+    name: str
+    received_at: str
+
+
 class HoldCount(TypedDict):
     # Jobs in ERROR, counted the same way.
     error: int
@@ -109,11 +116,15 @@ class JobUsage(TypedDict):
 
 
 class JobWaiting(TypedDict):
+    # The event from outside that it waits for.
+    event: str
     # How many children or other jobs it waits for in all.
     jobs: int
-    kind: Literal["sleep", "question", "children", "after", "turn"]
+    kind: Literal["sleep", "event", "question", "children", "after", "turn"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # What the data of the event must contain.
+    match: Dict[str, Any]
     # Of kind `after`: it is not queued before this time.
     not_before: str
     # The question that a person has to answer.
@@ -235,11 +246,15 @@ class JobSummaryUsage(TypedDict):
 
 
 class JobSummaryWaiting(TypedDict):
+    # The event from outside that it waits for.
+    event: str
     # How many children or other jobs it waits for in all.
     jobs: int
-    kind: Literal["sleep", "question", "children", "after", "turn"]
+    kind: Literal["sleep", "event", "question", "children", "after", "turn"]
     # The job has left its lane until it wakes.
     lane: Literal["released"]
+    # What the data of the event must contain.
+    match: Dict[str, Any]
     # Of kind `after`: it is not queued before this time.
     not_before: str
     # The question that a person has to answer.
@@ -446,7 +461,7 @@ class Phase(TypedDict):
     result: Any
     started_at: Optional[str]
     status: Literal["pending", "running", "completed", "partial", "failed", "skipped", "cancelled"]
-    # Until when a sleep lasts.
+    # Until when a sleep lasts, or a wait at most.
     waits_until: Optional[str]
 
 

@@ -35,7 +35,7 @@ const phaseSchema = z
     attempt: z.int(),
     started_at: time.nullable(),
     finished_at: time.nullable(),
-    waits_until: time.nullable().describe('Until when a sleep lasts.'),
+    waits_until: time.nullable().describe('Until when a sleep lasts, or a wait at most.'),
   })
   .meta({ id: 'Phase' });
 
@@ -62,6 +62,8 @@ const waitingSchema = z
     kind: z.enum(waitKinds),
     step: z.string().optional().describe('The durable call that waits; of kind `turn` that of its parent.'),
     until: time.optional().describe('When the job wakes by itself; without it no time wakes it.'),
+    event: z.string().optional().describe('The event from outside that it waits for.'),
+    match: z.record(z.string(), z.unknown()).optional().describe('What the data of the event must contain.'),
     question: z.string().optional().describe('The question that a person has to answer.'),
     lane: z.enum(['released']).optional().describe('The job has left its lane until it wakes.'),
     jobs: z.int().optional().describe('How many children or other jobs it waits for in all.'),

@@ -184,6 +184,11 @@ test('a question that one tenant cannot answer is null there, and answered by al
 });
 
 function retain(where: TenantContext) {
-  const config = { retentionStaleAfterSeconds: 0, retentionDeleteAfterSeconds: 3600, retentionEventDays: 90 };
+  const config = {
+    retentionStaleAfterSeconds: 0,
+    retentionDeleteAfterSeconds: 3600,
+    retentionEventDays: 90,
+    retentionReceivedEventDays: 7,
+  };
   return runRetentionOnce(where.db, where.tenant, { config, actor: 'sweeper:t', logger: createLogger('silent') });
 }

@@ -1,6 +1,7 @@
 import { fileURLToPath } from 'node:url';
 import { expect, test } from 'vitest';
 import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
 import { loadHandlers } from '../../../../server/worker/handlers/load-handlers.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
@@ -64,7 +65,7 @@ test('a pipeline reports its phases and ends with their results', async () => {
   );
 });
 
-test('a durable sleep in a thread suspends the job, and the thread takes another', async () => {
+test('a durable sleep or wait in a thread suspends the job, and the thread takes another', async () => {
   const daemon = await startDaemon(context, { handlers: await loadHandlers(fixtures), env: { HANDLER_THREADS: '1' } });
   const [job] = await daemon.enqueue(context.tenant, [{ type: 'isolated.napper', payload: {} }], 'test');
   await eventually(async () =>
@@ -73,6 +74,11 @@ test('a durable sleep in a thread suspends the job, and the thread takes another
   await context.db.query(`update ${context.schema}.phases set waits_until = now() where job_id = $1`, [job!.job.id]);
   await context.db.query(`update ${context.schema}.jobs set run_at = now() where id = $1`, [job!.job.id]);
   await eventually(async () =>
-    expect(await reread(context, job!.job)).toMatchObject({ status: 'SUCCESS', result: 'awake', attempt: 2 }),
+    expect(await reread(context, job!.job)).toMatchObject({ status: 'WAITING', waiting: { event: 'bell' } }),
+  );
+  await receiveEvent(context.db, context.schema, { name: 'bell', data: { at: '2027-05-01' } }, 'test');
+  daemon.onEventReceived(context.tenant);
+  await eventually(async () =>
+    expect(await reread(context, job!.job)).toMatchObject({ status: 'SUCCESS', result: 'awake', attempt: 3 }),
   );
 });

@@ -1,0 +1,92 @@
+// Stores an event from outside, once for each id that its sender gives. Jobs that wait for it get it afterwards; see
+// deliver-events.ts.
+import { v7 as uuidv7 } from 'uuid';
+import { z } from 'zod';
+import type { Queryable } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { receivedMessage, wakeChannel } from '../../database/notifications.ts';
+import { statement, tenant } from '../../database/sql.ts';
+import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { problem } from '../../kernel/errors.ts';
+import { nameField, pathNameField } from '../../kernel/fields.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { checkDocument } from '../enqueue/enqueue-limits.ts';
+
+// Each job that waits for the event stores a copy.
+const dataLimitBytes = 65_536;
+
+export const eventName = pathNameField();
+export const eventId = nameField();
+export const sentEvent = z.strictObject({
+  data: z.unknown().optional().describe('Any JSON value of up to 64 KB; nothing counts as {}.'),
+  id: eventId.optional().describe('Your name for this event: with the same id it is received once.'),
+});
+
+export interface SentEvent {
+  name: string;
+  data?: unknown;
+  id?: string | undefined;
+}
+
+/** Equal for every repetition. */
+export interface Receipt {
+  id: string;
+  name: string;
+  receivedAt: string;
+}
+
+export interface Received extends Receipt {
+  /** An event of this name and id was received before. */
+  replayed: boolean;
+}
+
+const insertStatement = statement(`
+  with given as (
+    select :id::uuid as id, :name::text as name, :eventId::text as event_id, :data::jsonb as data, clock_timestamp() as at
+  ),
+  created as (
+    insert into ${tenant}.received_events (id, name, event_id, data, received_at)
+    select id, name, event_id, data, at
+      from given
+    on conflict (name, event_id) where event_id is not null do nothing
+    returning id, name, event_id, received_at
+  ),
+  recorded as (
+    insert into ${tenant}.events (xid, type, actor, data)
+    select ${currentTransaction(tenant)}, 'event.received', :actor, jsonb_build_object('name', name, 'id', coalesce(event_id, id::text))
+      from created
+  )
+  select coalesce(event_id, id::text) as id, name, received_at as "receivedAt" from created`);
+
+const knownStatement = statement(`
+  select event_id as id, name, received_at as "receivedAt", data = :data::jsonb as same
+    from ${tenant}.received_events
+   where name = :name
+     and event_id = :eventId`);
+
+/** Its job is done with the commit: the daemons are woken by their own signals, or by `notifyReceived`. */
+export async function receiveEvent(db: Queryable, schema: Schema, event: SentEvent, actor: string): Promise<Received> {
+  const { name } = event;
+  const given = event.data ?? {};
+  checkDocument(given, 'data', dataLimitBytes);
+  const data = JSON.stringify(given);
+  const values = { id: uuidv7(), name, eventId: event.id ?? null, data, actor };
+  const [created] = await insertStatement.query<Receipt>(db, schema, values);
+  if (created !== undefined) return { ...created, replayed: false };
+  const [known] = await knownStatement.query<Receipt & { same: boolean }>(db, schema, {
+    name,
+    eventId: event.id,
+    data,
+  });
+  if (known === undefined) throw problem('CONFLICT', 'The event of this id was just deleted; send it again.');
+  const { same, ...receipt } = known;
+  if (same) return { ...receipt, replayed: true };
+  throw problem('IDEMPOTENCY_CONFLICT', 'This id was used for an event with other data; use a new id.', {
+    field: 'id',
+  });
+}
+
+/** For an event that a transaction of the caller stores: sent with its commit. */
+export async function notifyReceived(tx: Queryable, { slug }: Pick<Tenant, 'slug'>): Promise<void> {
+  await tx.query('select pg_notify($1, $2)', [wakeChannel, receivedMessage(slug)]);
+}
