@@ -60,7 +60,7 @@ export async function deliverEvents(
 }
 
 /** The name, what the data must contain, and the time of the event, over a wait `p` of job `j`; with `e` as the event. */
-export const isWantedSql = (event: { name: string; data: string; id: string; receivedAt: string }) => `
+const isWantedSql = (event: { name: string; data: string; id: string; receivedAt: string }) => `
        p.event_name = ${event.name}
        and p.status in ('pending', 'running')
        and (p.match is null or ${event.data} @> p.match)

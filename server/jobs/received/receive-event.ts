@@ -16,10 +16,9 @@ import { checkDocument } from '../enqueue/enqueue-limits.ts';
 const dataLimitBytes = 65_536;
 
 export const eventName = pathNameField();
-export const eventId = nameField();
 export const sentEvent = z.strictObject({
   data: z.unknown().optional().describe('Any JSON value of up to 64 KB; nothing counts as {}.'),
-  id: eventId.optional().describe('Your name for this event: with the same id it is received once.'),
+  id: nameField().optional().describe('Your name for this event: with the same id it is received once.'),
 });
 
 export interface SentEvent {
