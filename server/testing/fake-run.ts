@@ -289,5 +289,5 @@ function remember(
 }
 
 function toReceived(name: string, data: unknown): StoredEvent {
-  return { id: uuidv7(), name, data, receivedAt: new Date().toISOString() };
+  return { id: newId(), name, data, receivedAt: new Date().toISOString() };
 }

@@ -1,6 +1,5 @@
 // Stores an event from outside, once for each id that its sender gives. Jobs that wait for it get it afterwards; see
 // deliver-events.ts.
-import { v7 as uuidv7 } from 'uuid';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -9,6 +8,7 @@ import { statement, tenant } from '../../database/sql.ts';
 import { currentTransaction } from '../../events/log/transaction-ids.ts';
 import { problem } from '../../kernel/errors.ts';
 import { nameField, pathNameField } from '../../kernel/fields.ts';
+import { newId } from '../../kernel/ids.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { checkDocument } from '../enqueue/enqueue-limits.ts';
 
@@ -69,7 +69,7 @@ export async function receiveEvent(db: Queryable, schema: Schema, event: SentEve
   const given = event.data ?? {};
   checkDocument(given, 'data', dataLimitBytes);
   const data = JSON.stringify(given);
-  const values = { id: uuidv7(), name, eventId: event.id ?? null, data, actor };
+  const values = { id: newId(), name, eventId: event.id ?? null, data, actor };
   const [created] = await insertStatement.query<Receipt>(db, schema, values);
   if (created !== undefined) return { ...created, replayed: false };
   const [known] = await knownStatement.query<Receipt & { same: boolean }>(db, schema, {
