@@ -1,5 +1,5 @@
 // `npm run test:faults -- --minutes N --seed S --scenario X`: the random tests for N minutes (1 by default), or one named
-// scenario. `--check DIRECTORY` checks the logs of an earlier run once more.
+// scenario; `--scenario recovery --rounds N` measures recovery times. `--check DIRECTORY` checks the logs of an earlier run once more.
 import { spawnSync } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
 import { parseArgs } from 'node:util';
@@ -10,6 +10,7 @@ const { values, positionals } = parseArgs({
     minutes: { type: 'string' },
     seed: { type: 'string' },
     scenario: { type: 'string' },
+    rounds: { type: 'string' },
     check: { type: 'string' },
     /** Where the logs of the run are kept, also if it passes. */
     logs: { type: 'string' },
@@ -19,6 +20,7 @@ const { values, positionals } = parseArgs({
 const path = (name) => fileURLToPath(new URL(name, import.meta.url));
 const env = { ...process.env };
 if (values.seed !== undefined) env.LEASEHOLD_TEST_SEED = values.seed;
+if (values.rounds !== undefined) env.LEASEHOLD_FAULTS_ROUNDS = values.rounds;
 if (values.logs !== undefined) env.LEASEHOLD_FAULTS_DIRECTORY = values.logs;
 
 if (values.check !== undefined) run(['--import', 'tsx', path('check-faults.ts'), values.check]);
@@ -32,6 +34,7 @@ function tests() {
     return ['test/faults', 'test/integration/jobs/engine-model.test.ts', 'test/unit/jobs/claim/lease-protocol.test.ts'];
   }
   env.LEASEHOLD_TEST_SCENARIO = values.scenario;
+  if (values.scenario === 'recovery') return ['test/faults/recovery.test.ts'];
   return ['test/faults/scenarios.test.ts', '-t', values.scenario === 'all' ? '' : `^${values.scenario}:`];
 }
 

@@ -1,0 +1,277 @@
+// The guards that keep the promises of docs/guarantees.md, each with a patch that takes it out and the tests that must
+// fail then. `npm run test:guards` applies them one by one in a copy.
+
+export interface Guard {
+  name: string;
+  /** What it prevents. */
+  prevents: string;
+  file: string;
+  /** Each `search` occurs exactly once. */
+  edits: readonly { search: string; replace: string }[];
+  /** Arguments for vitest: test files, or `-t` and a name. */
+  tests: readonly string[];
+  /** The scenario of the fault harness that fails without it. */
+  scenario?: string;
+}
+
+export const guards: readonly Guard[] = [
+  {
+    name: 'status guard',
+    prevents: 'a late outcome or sweep overwrites a job that has ended',
+    file: 'server/jobs/transition.ts',
+    edits: [{ search: `        where \${where}\n          and \${guard()}\n`, replace: `        where \${where}\n` }],
+    tests: ['test/integration/jobs/finish/races.test.ts'],
+  },
+  {
+    name: 'lease fence of outcomes',
+    prevents: 'a stale worker ends the attempt of its successor',
+    file: 'server/jobs/finish/finish-statement.ts',
+    edits: [
+      {
+        search: `       and j.lease_id = \${oneLease ? ':leaseId::uuid' : \`(\${entry} ->> 'lease')::uuid\`}\n`,
+        replace: `       and (\${oneLease ? ':leaseId::uuid' : \`(\${entry} ->> 'lease')::uuid\`}) is not null\n`,
+      },
+    ],
+    tests: ['test/integration/jobs/finish/races.test.ts'],
+  },
+  {
+    name: 'lease fence of other writes',
+    prevents: 'a stale worker writes progress, usage or checkpoints',
+    file: 'server/jobs/claim/lease.ts',
+    edits: [{ search: '       and j.lease_id = :leaseId\n', replace: '       and :leaseId::uuid is not null\n' }],
+    tests: ['test/integration/worker/attempt/context.test.ts'],
+  },
+  {
+    name: 'lane lock',
+    prevents: 'two changes of one lane miss each other, and it gets no head or two',
+    file: 'server/jobs/lanes/lane.ts',
+    edits: [
+      {
+        search: '       for no key update\n  )\n  select count(*) from locked',
+        replace: '  )\n  select count(*) from locked',
+      },
+    ],
+    tests: ['test/integration/jobs/lanes/lane.test.ts', 'test/integration/jobs/lanes/advance.test.ts'],
+  },
+  {
+    name: 'only heads are claimed',
+    prevents: 'jobs of one target run at the same time, or out of order',
+    file: 'server/jobs/claim/claim.ts',
+    edits: [{ search: ' and j.lane_head`', replace: '`' }],
+    tests: ['test/integration/jobs/lanes/lane.test.ts'],
+  },
+  {
+    name: 'unique index of heads',
+    prevents: 'a lane gets a second head',
+    file: 'migrations/tenant/0000_initial.sql',
+    edits: [{ search: 'CREATE UNIQUE INDEX "jobs_target_id_head"', replace: 'CREATE INDEX "jobs_target_id_head"' }],
+    tests: ['test/integration/jobs/lanes/lane.test.ts'],
+  },
+  {
+    name: 'expiry is checked again under the lock',
+    prevents: 'the sweeper ends a lease that was renewed after it had been read',
+    file: 'server/jobs/finish/recover.ts',
+    edits: [
+      {
+        search: `(:overdueSeconds::float8 is null or expires_at < now() - :overdueSeconds::float8 * interval '1 second')`,
+        replace: '(:overdueSeconds::float8 is null or true)',
+      },
+    ],
+    tests: ['test/integration/jobs/finish/races.test.ts'],
+  },
+  {
+    name: 'a lease ends only without RUNNING jobs',
+    prevents: 'a job stays RUNNING without a lease after its outcome was given up or lost',
+    file: 'server/jobs/claim/lease.ts',
+    edits: [{ search: `            ) = '{}'`, replace: `            ) is not null` }],
+    tests: ['test/integration/worker/loop/unwritten-outcomes.test.ts'],
+    scenario: 'a1',
+  },
+  {
+    name: 'limit for idle transactions',
+    prevents: 'a frozen daemon keeps the locks of its lanes',
+    file: 'server/database/connections/session-limits.ts',
+    edits: [{ search: 'idleInTransactionMs = 3_000', replace: 'idleInTransactionMs = 300_000' }],
+    tests: ['test/acceptance/frozen-daemon.test.ts'],
+    scenario: 'a2',
+  },
+  {
+    name: 'trust before start',
+    prevents: 'a handler starts under a lease that is over',
+    file: 'server/worker/loop/running-attempts.ts',
+    edits: [{ search: 'if (heartbeat.isTrusted(attempt.leaseId)) {', replace: 'if (heartbeat !== undefined) {' }],
+    tests: ['test/integration/worker/loop/late-claims.test.ts'],
+    scenario: 'a3',
+  },
+  {
+    name: 'a claim that was given up is released for ever',
+    prevents: 'a claim that arrives late takes jobs that nobody runs',
+    file: 'server/jobs/claim/release-claim.ts',
+    edits: [{ search: '  if (await reserveLeaseId(db, schema, leaseId, kind, actor)) return 0;\n', replace: '' }],
+    tests: ['test/integration/worker/loop/late-claims.test.ts'],
+    scenario: 'a4',
+  },
+  {
+    name: 'lost claims are released',
+    prevents: 'jobs of a claim whose answer was lost wait for their lease to run out, and pay an attempt',
+    file: 'server/worker/loop/claimer.ts',
+    edits: [{ search: '    if (isConnectionError(error)) this.#lostLeaseIds.push(leaseId);\n', replace: '' }],
+    tests: ['test/integration/worker/loop/lost-claims.test.ts'],
+  },
+  {
+    name: 'clock after the answer of assert',
+    prevents: 'a handler acts on an answer that lay in the socket during a freeze',
+    file: 'server/worker/attempt/database-effects.ts',
+    edits: [
+      {
+        search: '      this.#throwIfRunOut();\n      if (leftMs === undefined) {',
+        replace: '      if (leftMs === undefined) {',
+      },
+      { search: 'if (monotonicMs() < sentAt + leftMs) return {', replace: 'return {' },
+    ],
+    tests: ['test/integration/worker/attempt/context.test.ts'],
+    scenario: 'a5',
+  },
+  {
+    name: 'time of webhooks',
+    prevents: 'receivers refuse webhooks of a daemon whose clock is wrong',
+    file: 'server/webhooks/dispatcher.ts',
+    edits: [{ search: 'const at = new Date(claimed_at);', replace: 'const at = new Date(claimed_at && Date.now());' }],
+    tests: ['test/integration/webhooks/dispatcher.test.ts'],
+    scenario: 'a6',
+  },
+  {
+    name: 'a restarted daemon takes its row over',
+    prevents: 'a daemon that is restarted under its name counts as lost',
+    file: 'server/daemons/registration.ts',
+    edits: [{ search: '         where $9::boolean\n', replace: '         where ($9::boolean and false)\n' }],
+    tests: ['test/integration/daemons'],
+    scenario: 'a7',
+  },
+  {
+    name: 'attempts wait for a handler that still runs',
+    prevents: 'the next attempt runs beside a handler that ignores its signal',
+    file: 'server/worker/loop/running-attempts.ts',
+    edits: [{ search: 'this.ready.add(this.#unresponsive.admit(attempts));', replace: 'this.ready.add(attempts);' }],
+    tests: ['test/integration/worker/attempt/unresponsive-handler.test.ts'],
+  },
+  {
+    name: 'older timelines are refused',
+    prevents: 'a daemon writes to a primary that was replaced',
+    file: 'server/database/servers/servers.ts',
+    edits: [{ search: 'writable.filter((server) => !this.#isOutdated(server))', replace: 'writable' }],
+    tests: ['test/acceptance/failover.test.ts', '-t', 'of two servers'],
+  },
+  {
+    name: 'stop requests win over retries',
+    prevents: 'a job that was canceled or paused starts again',
+    file: 'server/jobs/finish/finish-statement.ts',
+    edits: [{ search: `const noStopRequest = 'j.cancel_intent is null';`, replace: `const noStopRequest = 'true';` }],
+    tests: ['test/integration/jobs/finish/stop-requests.test.ts'],
+  },
+  {
+    name: 'maximum of attempts',
+    prevents: 'a job whose workers die starts for ever',
+    file: 'server/jobs/finish/recover.ts',
+    edits: [{ search: `  if (!attemptsLeft(job)) return { kind: 'fail', error };\n`, replace: '' }],
+    tests: ['test/integration/jobs/engine-model.test.ts'],
+  },
+  {
+    name: 'only active leases are renewed',
+    prevents: 'a worker keeps a lease that the sweeper has ended',
+    file: 'server/jobs/claim/lease.ts',
+    edits: [
+      {
+        search: `       and state = 'ACTIVE'\n    returning id, job_ids`,
+        replace: '    returning id, job_ids',
+      },
+    ],
+    tests: ['test/integration/worker/heartbeat/heartbeat.test.ts'],
+  },
+  {
+    name: 'blocked event loops lose their leases',
+    prevents: 'a process that cannot stop its handlers keeps their leases for ever',
+    file: 'server/worker/heartbeat/heartbeat-thread.ts',
+    edits: [{ search: 'if (mainLoopIsBlocked()) post(', replace: 'if (mainLoopIsBlocked() && held.size < 0) post(' }],
+    tests: ['test/integration/worker/heartbeat/heartbeat.test.ts'],
+  },
+  {
+    name: 'idempotency keys',
+    prevents: 'a repeated request makes a second job',
+    file: 'server/jobs/enqueue/enqueue.ts',
+    edits: [
+      { search: '  row.id ??= uuidv7();\n', replace: '  row.id ??= uuidv7();\n  row.clientRequestId = undefined;\n' },
+    ],
+    tests: ['test/integration/http/resources/job-creation.test.ts'],
+  },
+  {
+    name: 'idempotency conflicts',
+    prevents: 'another request with the same key is answered with a job that it did not ask for',
+    file: 'server/jobs/enqueue/enqueue.ts',
+    edits: [
+      { search: `job.requestHash === (row.requestHash ?? null) ? 'replayed' : 'conflict'`, replace: `'replayed'` },
+    ],
+    tests: ['test/integration/http/resources/job-creation.test.ts'],
+  },
+  {
+    name: 'events of transactions that commit late',
+    prevents: 'a reader of events misses some',
+    file: 'server/events/log/read-new-events.ts',
+    edits: [
+      {
+        search: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid',
+        replace: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and false and (e.xid',
+      },
+    ],
+    tests: ['test/integration/events/log/read-new-events.test.ts'],
+  },
+  {
+    name: 'seals cover the content of events',
+    prevents: 'an event is changed, and nobody notices',
+    file: 'server/events/seals/seal.ts',
+    edits: [{ search: 'e.lease_id, e.actor, e.data)::text', replace: 'e.lease_id, e.actor)::text' }],
+    tests: ['test/integration/verify/attacks.test.ts', 'test/integration/verify/verify-tenant.test.ts'],
+  },
+  {
+    name: 'seals are chained',
+    prevents: 'a block of events is replaced, and nobody notices',
+    file: 'server/events/seals/seal-chain.ts',
+    edits: [
+      {
+        search: `    .update(JSON.stringify(['leasehold seal 2', number, record]))\n    .update(previousHash)\n`,
+        replace: `    .update(JSON.stringify(['leasehold seal 2', number, record, typeof previousHash]))\n`,
+      },
+    ],
+    tests: ['test/integration/verify/attacks.test.ts', 'test/integration/verify/verify-tenant.test.ts'],
+  },
+  {
+    name: 'stored steps are returned',
+    prevents: 'a durable step runs again after it was stored',
+    file: 'server/worker/attempt/durable-calls.ts',
+    edits: [{ search: `      if (stored?.status === 'completed') return stored.result as T;\n`, replace: '' }],
+    tests: ['test/integration/worker/attempt/durable-steps.test.ts'],
+  },
+  {
+    name: 'keys belong to their owner',
+    prevents: 'a tenant reads or revokes the key of another',
+    file: 'server/tenants/api-keys/key-store.ts',
+    edits: [
+      {
+        search: `.where(and(eq(apiKeys.id, id), sql\`\${apiKeys.tenantId} is not distinct from \${tenantId}::uuid\`)),`,
+        replace: `.where(and(eq(apiKeys.id, id), sql\`\${tenantId}::uuid is not distinct from \${tenantId}::uuid\`)),`,
+      },
+    ],
+    tests: ['test/integration/tenants/api-keys', 'test/integration/http/resources/keys.test.ts'],
+  },
+];
+
+/** The source without the guard. Throws if it no longer has it as the patch expects. */
+export function withoutGuard({ name, file, edits }: Guard, source: string): string {
+  let text = source;
+  for (const { search, replace } of edits) {
+    const count = text.split(search).length - 1;
+    if (count !== 1) throw new Error(`guard "${name}": ${file} contains ${count} times: ${search}`);
+    text = text.replace(search, () => replace);
+  }
+  return text;
+}
