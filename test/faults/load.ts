@@ -1,5 +1,6 @@
 // What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
 // release what is held.
+import { remoteType } from './remote-worker.ts';
 import type { TestTenant, World } from './world.ts';
 
 /** Lanes of the first tenant; jobs without a target are enqueued as well. */
@@ -14,7 +15,9 @@ export async function enqueueLoad(world: World, isOn: () => boolean): Promise<vo
     const target = targets[n % targets.length];
     // A tenth waits in durable sleeps: short ones in the process, long ones without a slot.
     const durable = n % 10 === 3 && { type: 'durable', payload: { ms: choices.pick([100, 2_500]) } };
-    const request = enqueueUntilKnown(world, { target, ...work, ...durable }, tenant);
+    // Another tenth is for the remote worker.
+    const remote = n % 10 === 6 && { type: remoteType, queue: remoteType };
+    const request = enqueueUntilKnown(world, { target, ...work, ...durable, ...remote }, tenant);
     sent.push(request);
     // A daemon that is frozen answers later, or never: the others have work meanwhile.
     await Promise.race([request, world.pause(500)]);

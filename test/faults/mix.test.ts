@@ -3,6 +3,7 @@
 import { test } from 'vitest';
 import { useTenant } from '../support/postgres/database.ts';
 import { createPrivateWorld, createSharedWorld } from './create-world.ts';
+import { startRemoteWorker } from './remote-worker.ts';
 import { finishRun, runMix, runOptions } from './run.ts';
 
 const context = useTenant();
@@ -17,8 +18,13 @@ test(
     const world = await (minutes > 0 ? createPrivateWorld(seed) : createSharedWorld(context, seed));
     await Promise.all(names.map((name) => world.addDaemon(name)));
     await world.follow();
-    await runMix(world, runMs);
-    await finishRun(world);
+    const worker = await startRemoteWorker(world);
+    try {
+      await runMix(world, runMs);
+      await finishRun(world);
+    } finally {
+      await worker.stop();
+    }
   },
   runMs + 300_000,
 );

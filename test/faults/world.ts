@@ -48,6 +48,8 @@ export interface JobRequest {
   maxAttempts?: number;
   key?: string;
   webhookUrl?: string;
+  /** Of remote workers. */
+  queue?: string;
 }
 
 /** Short leases, so that a run sees many of them end. */
@@ -125,7 +127,7 @@ export class World {
   }
 
   async enqueue(job: JobRequest, { tenant = this.first, daemon = this.anyDaemon() } = {}): Promise<Operation> {
-    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl } = job;
+    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl, queue } = job;
     const operation = await operate(this.log, {
       name: 'enqueue',
       daemon,
@@ -139,6 +141,7 @@ export class World {
         max_attempts: maxAttempts,
         ...(key !== undefined && { client_request_id: key }),
         ...(webhookUrl !== undefined && { webhook_url: webhookUrl }),
+        ...(queue !== undefined && { queue }),
       },
       ...(target !== undefined && { target }),
       ...(key !== undefined && { key }),

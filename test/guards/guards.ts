@@ -20,7 +20,7 @@ export const guards: readonly Guard[] = [
     prevents: 'a late outcome or sweep overwrites a job that has ended',
     file: 'server/jobs/transition.ts',
     edits: [{ search: `        where \${where}\n          and \${guard()}\n`, replace: `        where \${where}\n` }],
-    tests: ['test/integration/jobs/finish/races.test.ts'],
+    tests: ['test/integration/jobs/model/transitions.test.ts'],
   },
   {
     name: 'lease fence of outcomes',

@@ -25,11 +25,13 @@ function* countedUnrun({ effects, events, daemons }: AttemptsInput): Generator<V
     if (event.type === 'job.started') starts.set(attempt, event);
     if (event.type !== 'job.failed' || event.data?.error?.code !== 'LEASE_EXPIRED' || begun.has(attempt)) continue;
     const start = starts.get(attempt);
-    const owner = start?.actor.replace(/^worker:/, '');
+    // A remote worker that was granted a lease and does not use it is as good as dead.
+    if (start === undefined) continue;
+    const owner = start.actor.replace(/^worker:/, '');
     // Events are ordered by job: the next one tells whether somebody has repaired or released it.
     if (events[index + 1]?.job_id === event.job_id) continue;
     const died = daemons.some(
-      (record) => record.event === 'exited' && record.name === owner && record.time >= (start?.time ?? 0),
+      (record) => record.event === 'exited' && record.name === owner && record.time >= start.time,
     );
     if (died) continue;
     const text = `job ${event.job_id} failed with LEASE_EXPIRED under ${event.lease_id} of ${owner}, which lives and never began it`;

@@ -4,6 +4,7 @@ import type { Effect } from '../../support/model/effects.ts';
 import { brokenHistories } from '../../support/model/histories.ts';
 import type { DaemonRecord } from '../daemons.ts';
 import type { Operation } from '../operations.ts';
+import type { ReleaseRecord } from '../remote-worker.ts';
 import { RunLog } from '../run-log.ts';
 import type { EventRecord, FoundByVerify, JobRecord, MetricsRecord } from '../snapshot.ts';
 import type { StreamRecord } from '../stream.ts';
@@ -19,6 +20,7 @@ export function checkRun(directory: string): Violation[] {
   const effects = log.read<Effect>('effects.jsonl');
   const daemons = log.read<DaemonRecord>('daemons.jsonl');
   const operations = log.read<Operation>('operations.jsonl');
+  const releases = log.read<ReleaseRecord>('releases.jsonl');
   const tenants = log.read<{ slug: string; followed: boolean }>('tenants.jsonl');
   const violations: Violation[] = [];
   for (const [index, { slug, followed }] of tenants.entries()) {
@@ -31,6 +33,7 @@ export function checkRun(directory: string): Violation[] {
       daemons,
       effects: effects.filter(({ job }) => ours.has(job)),
       operations: operations.filter(({ tenant }) => tenant === slug),
+      releases: releases.filter(({ tenant }) => tenant === slug),
     };
     violations.push(
       ...checkEffectsLog(own),

@@ -37,7 +37,7 @@ function* completedWithoutEnd({ effects, events, jobs }: EffectsInput): Generato
   }
 }
 
-const logsItsEnd = ['work', 'durable', 'asserting'];
+const logsItsEnd = ['work', 'durable', 'asserting', 'remote'];
 
 function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation> {
   const completed = new Map<string, number>();

@@ -2,6 +2,7 @@
 // another's (I9), and after the faults everything has ended (I10).
 import { heldStatuses, isTerminal, type Status } from '../../../server/jobs/model/states.ts';
 import type { Operation } from '../operations.ts';
+import type { ReleaseRecord } from '../remote-worker.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
 import type { Violation } from './violation.ts';
@@ -10,10 +11,17 @@ export interface OperationsInput {
   operations: Logged<Operation>[];
   events: Logged<EventRecord>[];
   jobs: Logged<JobRecord>[];
+  releases: Logged<ReleaseRecord>[];
 }
 
 export function checkOperations(input: OperationsInput): Violation[] {
-  return [...missingJobs(input), ...repeatedKeys(input), ...foreignReads(input), ...ignoredActions(input)];
+  return [
+    ...missingJobs(input),
+    ...repeatedKeys(input),
+    ...repeatedReleases(input),
+    ...foreignReads(input),
+    ...ignoredActions(input),
+  ];
 }
 
 function* missingJobs({ operations, jobs }: OperationsInput): Generator<Violation> {
@@ -46,6 +54,17 @@ function* repeatedKeys({ operations, jobs }: OperationsInput): Generator<Violati
     if (first === undefined || first.job === operation.job) continue;
     const text = `key ${operation.key} was answered with job ${operation.job}, before with ${first.job} (${first.place})`;
     yield { invariant: 'I8', text, place: operation.place };
+  }
+}
+
+function* repeatedReleases({ releases }: OperationsInput): Generator<Violation> {
+  const answers = new Map<string, Logged<ReleaseRecord>>();
+  for (const release of releases) {
+    const first = answers.get(release.lease);
+    answers.set(release.lease, first ?? release);
+    if (first === undefined || (first.status === release.status && first.answer === release.answer)) continue;
+    const text = `the release of ${release.lease} was answered with ${release.status} ${release.answer}, before with ${first.status} ${first.answer} (${first.place})`;
+    yield { invariant: 'I8', text, place: release.place };
   }
 }
 

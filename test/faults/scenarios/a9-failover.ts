@@ -2,7 +2,8 @@
 // writes fail is not ready.
 import { expect } from 'vitest';
 import { eventually } from '../../support/eventually.ts';
-import { actLikePeople, enqueueLoad } from '../load.ts';
+import { actLikePeople, enqueueLoad, releaseHolds } from '../load.ts';
+import { startRemoteWorker } from '../remote-worker.ts';
 import type { Scenario } from './scenario.ts';
 
 const writes = /\b(insert into|update|delete from)\b/i;
@@ -14,6 +15,7 @@ export const failover: Scenario = {
   async run(world) {
     const [one] = await Promise.all(['one', 'two'].map((name) => world.addDaemon(name)));
     await world.follow();
+    const worker = await startRemoteWorker(world);
     let on = true;
     const load = Promise.all([enqueueLoad(world, () => on), actLikePeople(world, () => on)]);
     await eventually(() => expect(world.first.acknowledged.length).toBeGreaterThan(10));
@@ -22,6 +24,12 @@ export const failover: Scenario = {
     await eventually(() => expect(world.first.acknowledged.length).toBeGreaterThan(before + 10));
     on = false;
     await load;
+    await eventually(async () => {
+      const waiting = `select id from ${world.first.schema}.jobs where remote and status not in ('SUCCESS', 'CANCELED')`;
+      await releaseHolds(world);
+      expect(await world.context.db.query(waiting)).toEqual([]);
+    });
+    await worker.stop();
     for (const proxy of one?.proxies ?? []) proxy.treat(writes, 'diskFull', Number.POSITIVE_INFINITY);
     await eventually(async () => expect(await one?.process.isReady()).toBe(false));
     for (const proxy of one?.proxies ?? []) await proxy.deliver();

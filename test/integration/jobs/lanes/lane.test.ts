@@ -143,3 +143,14 @@ test('jobs of several leases, with and without results, are settled in one call'
   await finish(context, a.jobs[0]!);
   await finish(context, b.jobs[0]!);
 });
+
+test('the database refuses a second head of a lane, and an owned job without a lease', async () => {
+  const { db, schema } = context;
+  const targetId = newTarget();
+  const [head, next] = await addJobs(context, [{ targetId }, { targetId }]);
+  const toHead = db.query(`update ${schema}.jobs set lane_head = true, lane_rank = null where id = $1`, [next!.id]);
+  await expect(toHead).rejects.toThrow('jobs_target_id_head');
+  const run = db.query(`update ${schema}.jobs set status = 'RUNNING' where id = $1`, [head!.id]);
+  await expect(run).rejects.toThrow('jobs_shape');
+  for (const _ of [head, next]) await finish(context, (await claim(context)).jobs[0]!);
+});
