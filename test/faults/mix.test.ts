@@ -5,6 +5,7 @@ import { useTenant } from '../support/postgres/database.ts';
 import { createPrivateWorld, createSharedWorld } from './create-world.ts';
 import { startRemoteWorker } from './remote-worker.ts';
 import { finishRun, runMix, runOptions } from './run.ts';
+import { describeRun } from './summary.ts';
 
 const context = useTenant();
 const { minutes, seed } = runOptions();
@@ -22,6 +23,7 @@ test(
     try {
       await runMix(world, runMs);
       await finishRun(world);
+      console.log(describeRun(world.log, seed));
     } finally {
       await worker.stop();
     }

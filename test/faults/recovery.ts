@@ -79,14 +79,17 @@ export async function measurePartition(world: World, rounds: number): Promise<Re
 
 /** The standby is promoted as soon as the primary has stopped: what a tool needs to notice is not part of it. */
 export async function measureFailover(world: World): Promise<[acknowledged: number, begun: number]> {
+  const moved = { promoted: Promise.resolve(false) };
+  await new Promise<void>((resolve) => {
+    moved.promoted = world.failOver({ onHalted: resolve });
+  });
   const at = machineMs();
-  const moved = world.failOver();
   const acknowledged = await eventually(async () => {
     const operation = await world.enqueue({ target: 'after' });
     expect(operation.outcome).toBe('ok');
     return operation;
   });
-  await moved;
+  await moved.promoted;
   await eventually(() => expect(world.effects('begin').map(({ job }) => job)).toContain(acknowledged.job));
   const begun = world.effects('begin').find(({ job }) => job === acknowledged.job);
   return [acknowledged.endedAt - at, (begun?.at ?? Number.NaN) - at];

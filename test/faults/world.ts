@@ -211,10 +211,11 @@ export class World {
   }
 
   /** The old primary is gone, the standby accepts writes. Once in a run. */
-  async failOver(): Promise<boolean> {
+  async failOver({ onHalted = () => {} } = {}): Promise<boolean> {
     if (this.server === undefined || this.standby === undefined || this.#isPromoted) return false;
     this.#isPromoted = true;
     await this.server.halt();
+    onHalted();
     await this.standby.promote();
     return true;
   }

@@ -186,7 +186,7 @@ export const guards: readonly Guard[] = [
         replace: '    returning id, job_ids',
       },
     ],
-    tests: ['test/integration/worker/heartbeat/heartbeat.test.ts'],
+    tests: ['test/integration/jobs/finish/races.test.ts'],
   },
   {
     name: 'blocked event loops lose their leases',

@@ -2,6 +2,7 @@
 import { afterEach, expect, test } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
+import { renewStatement } from '../../../../server/jobs/claim/lease.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
@@ -55,6 +56,21 @@ test('a zombie does not complete the attempt of its successor, not even under th
   expect((await finish(context, zombie.jobs[0]!, { kind: 'requeue', reason: 'x' })).accepted.size).toBe(0);
   await finish(context, successor.jobs[0]!, { kind: 'complete', result: 'successor' });
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 'successor' });
+});
+
+test('a renewal that arrives after the sweep does not bring the lease back', async () => {
+  const { db, schema } = context;
+  await addJob(context, { maxAttempts: 2 });
+  const { leaseId } = await claim(context);
+  await expireLease(context, leaseId);
+  for (const lease of await findExpiredLeases(db, schema, 0, firstId, 10)) await recoverLease(db, schema, lease, sweep);
+  const read = () =>
+    db.query(`select state, expires_at < now() as over from ${schema}.leases where id = $1`, [leaseId]);
+  expect(await read()).toEqual([{ state: 'EXPIRED', over: true }]);
+  const { text, values } = renewStatement(schema, [leaseId], 60);
+  expect(await db.query(text, values)).toEqual([]);
+  expect(await read()).toEqual([{ state: 'EXPIRED', over: true }]);
+  await finish(context, (await claim(context)).jobs[0]!);
 });
 
 test('a restart with the same worker id hides nothing: the old leases expire and are recovered', async () => {
