@@ -57,7 +57,7 @@ export const guards: readonly Guard[] = [
     name: 'only heads are claimed',
     prevents: 'jobs of one target run at the same time, or out of order',
     file: 'server/jobs/claim/claim.ts',
-    edits: [{ search: ' and j.lane_head`', replace: '`' }],
+    edits: [{ search: ' and j.lane_head and not j.gated`', replace: ' and not j.gated`' }],
     tests: ['test/integration/jobs/lanes/lane.test.ts'],
   },
   {
@@ -144,7 +144,7 @@ export const guards: readonly Guard[] = [
     name: 'a restarted daemon takes its row over',
     prevents: 'a daemon that is restarted under its name counts as lost',
     file: 'server/daemons/registration.ts',
-    edits: [{ search: '         where $9::boolean\n', replace: '         where ($9::boolean and false)\n' }],
+    edits: [{ search: 'where :takeOver::boolean\n', replace: 'where (:takeOver::boolean and false)\n' }],
     tests: ['test/integration/daemons'],
     scenario: 'a7',
   },
@@ -200,7 +200,7 @@ export const guards: readonly Guard[] = [
     prevents: 'a repeated request makes a second job',
     file: 'server/jobs/enqueue/enqueue.ts',
     edits: [
-      { search: '  row.id ??= uuidv7();\n', replace: '  row.id ??= uuidv7();\n  row.clientRequestId = undefined;\n' },
+      { search: '  row.id ??= newId();\n', replace: '  row.id ??= newId();\n  row.clientRequestId = undefined;\n' },
     ],
     tests: ['test/integration/http/resources/job-creation.test.ts'],
   },
