@@ -3,6 +3,7 @@
 import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections/connections.ts';
+import { keepPlans, type Reuse } from './connections/prepared-statements.ts';
 import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
 import type { Servers } from './servers/servers.ts';
 import {
@@ -17,8 +18,7 @@ import {
 } from './sql-errors.ts';
 
 export interface Queryable {
-  /** `often`: a frequent statement, prepared once per connection. */
-  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], often?: 'often'): Promise<R[]>;
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
 }
 
 export interface DatabaseOptions {
@@ -38,11 +38,6 @@ export interface TransactionOptions {
   /** Maximum milliseconds between two of its statements. Longer than usual only where it holds no lock that others need. */
   idleTimeoutMs?: number;
 }
-
-// Planning a pipelined statement takes as long as a dozen of its rows, so its plan is kept. It must fit a table of any
-// size: a plan made for a small table would read all of it. Citus needs the values to choose the node.
-const keepPlansQuery = `select set_config('plan_cache_mode', 'force_generic_plan', true), set_config('enable_seqscan', 'off', true),
-  set_config('enable_bitmapscan', 'off', true)`;
 
 export class Database implements Queryable {
   readonly url: string;
@@ -92,9 +87,9 @@ export class Database implements Queryable {
   async query<R extends object = Record<string, unknown>>(
     text: string,
     values: unknown[] = [],
-    often?: 'often',
+    reuse?: Reuse,
   ): Promise<R[]> {
-    return this.#withClient(this.#statementTimeoutMs, (client) => this.#run<R>(client, text, values, often));
+    return this.#withClient(this.#statementTimeoutMs, (client) => this.#run<R>(client, text, values, reuse));
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
@@ -105,8 +100,8 @@ export class Database implements Queryable {
         const result = await beforeCommit(async () => {
           await client.query(this.#beginOf(client, options));
           return work({
-            query: <R extends object>(text: string, values: unknown[] = [], often?: 'often') =>
-              track(this.#run<R>(client, text, values, often)),
+            query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
+              track(this.#run<R>(client, text, values, reuse && 'often')),
           });
         });
         await client.query('COMMIT');
@@ -127,13 +122,13 @@ export class Database implements Queryable {
         // Awaited: without BEGIN each of the others would be a transaction of its own.
         await Promise.all([
           client.query(this.#beginOf(client, {})),
-          this.#keepsPlans(client) ? client.query(keepPlansQuery) : undefined,
+          this.#connections.statementsOf(client)?.mayKeepPlans ? client.query(keepPlans('transaction')) : undefined,
         ]);
         let sent = false;
         const answers = send({
-          query: async <R extends object>(text: string, values: unknown[] = [], often?: 'often') => {
+          query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return (await track(this.#send<R>(client, text, values, often))).rows;
+            return (await track(this.#send<R>(client, text, values, reuse && 'often'))).rows;
           },
         });
         sent = true;
@@ -141,10 +136,6 @@ export class Database implements Queryable {
         return result;
       }),
     );
-  }
-
-  #keepsPlans(client: pg.PoolClient): boolean {
-    return this.#connections.statementsOf(client)?.direct === true && !this.sharded;
   }
 
   /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
@@ -173,26 +164,28 @@ export class Database implements Queryable {
   /** A direct connection already has the default limits. */
   #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
     const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
+    const statements = this.#connections.statementsOf(client);
+    // Before the BEGIN: a rollback would undo it.
+    statements?.planAnew();
     const own = {
       ...(timeoutMs !== undefined && { statementMs: serverTimeoutMs(timeoutMs) }),
       ...(lockMs !== undefined && { lockMs }),
       ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
     };
-    return beginWith(this.#connections.statementsOf(client)?.direct ? own : { ...this.#limits, ...own });
+    return beginWith(statements?.direct ? own : { ...this.#limits, ...own });
   }
 
   async #run<R extends object>(
     client: pg.PoolClient,
     text: string,
     values: unknown[],
-    often: 'often' | undefined,
+    reuse: Reuse | undefined,
   ): Promise<R[]> {
-    return (await this.#send<R>(client, text, values, often)).rows;
+    return (await this.#send<R>(client, text, values, reuse)).rows;
   }
 
-  #send<R extends object>(client: pg.PoolClient, text: string, values: unknown[], often: 'often' | undefined) {
-    const named = often && this.#connections.statementsOf(client)?.query<R>(text, values);
-    return named ?? client.query<R>(text, values);
+  #send<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse: Reuse | undefined) {
+    return this.#connections.statementsOf(client)?.query<R>(text, values, reuse) ?? client.query<R>(text, values);
   }
 
   /** Whether to drop the connection: its server may have become a standby. */

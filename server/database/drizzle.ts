@@ -13,6 +13,7 @@ import {
   type Table,
 } from 'drizzle-orm';
 import { QueryBuilder } from 'drizzle-orm/pg-core';
+import type { Reuse } from './connections/prepared-statements.ts';
 import type { Queryable } from './database.ts';
 import type { Schema } from './identifiers.ts';
 import { tenantTemplate } from './tables/columns.ts';
@@ -57,9 +58,8 @@ export interface Read<A, R extends object> {
 /**
  * Defines a read. Its values are placeholders while it is built:
  * `defineRead<{ id: string }>()(({ id }) => build.select(columnsOf(schedules)).from(schedules).where(eq(schedules.id, id)))`.
- * `often`: prepared once per connection.
  */
-export function defineRead<A extends object>(often?: 'often') {
+export function defineRead<A extends object>(reuse?: Reuse) {
   return <R extends object>(make: (given: Placeholders<A>) => Built<R[]>): Read<A, R> => {
     // At the first call: a process that never reads the table does not pay for it.
     let built: Query | undefined;
@@ -70,7 +70,7 @@ export function defineRead<A extends object>(often?: 'often') {
     };
     const read = (db: Queryable, schema: Schema, given: A) => {
       const { text, values } = bind(schema, given);
-      return db.query<R>(text, values, often);
+      return db.query<R>(text, values, reuse);
     };
     return Object.assign(read, { bind });
   };

@@ -1,6 +1,7 @@
 // Statements with named parameters. A statement is written once, over the placeholder schema, with `:leaseId` where a
 // value goes. It is compiled to `$n` when it is made; a call only inserts the tenant's schema and lines up the values,
 // so nothing is kept per tenant.
+import type { Reuse } from './connections/prepared-statements.ts';
 import type { Queryable } from './database.ts';
 import { quoteSchema, type Schema } from './identifiers.ts';
 
@@ -55,9 +56,9 @@ export class Statement {
     db: Queryable,
     schema: Schema,
     parameters: Parameters,
-    often?: 'often',
+    reuse?: Reuse,
   ): Promise<R[]> {
-    return db.query<R>(this.text(schema), this.values(parameters), often);
+    return db.query<R>(this.text(schema), this.values(parameters), reuse);
   }
 }
 

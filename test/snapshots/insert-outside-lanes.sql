@@ -23,7 +23,9 @@ created as (
   select
     "id", "maxAttempts", "costUnits", "priority", "remote", "type", "queue", "onError", "targetId", "tokenLimit",
       "payload", "retry", "timeoutSeconds", "constraints", "onDrain", "webhookUrl", "clientRequestId", "requestHash",
-      "traceparent", "author", "parentId", "scheduleId", "limitKeys", "status", "laneHead", "laneRank", "laneSeq",
+      "traceparent", "author", "parentId", "scheduleId", "limitKeys",
+      case when "status" = 'QUEUED' and "runAt" > at then 'PENDING' else "status" end, "laneHead", "laneRank",
+      "laneSeq",
     coalesce("runAt", case when "status" = 'PENDING' then called_at end, at),
     at,
     at,

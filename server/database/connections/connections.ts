@@ -93,7 +93,7 @@ export class Connections {
     this.#generations.set(client, this.servers.generation);
     const { direct, sharded, ...clock } = await openSession(client, this.#limits);
     this.sharded = sharded;
-    this.#statements.set(client, new Statements(client, direct));
+    this.#statements.set(client, new Statements(client, { direct, sharded }));
     this.#clock = clock;
     this.#availability.connected();
   }

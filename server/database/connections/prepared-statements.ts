@@ -8,23 +8,68 @@ const maxNamed = 50;
 const maxSeen = 200;
 const usesBeforeNaming = 3;
 
+/**
+ * What is kept of a statement on its connection. `often`: it is parsed once. `keepPlan`: it is also planned once, which
+ * takes longer than to run it, if it finds its rows by a key; within a transaction it is as `often`.
+ */
+export type Reuse = 'often' | 'keepPlan';
+
+/** A kept plan must fit a table of any size: one that was made for a small table would read all of it. */
+export function keepPlans(during: 'session' | 'transaction'): string {
+  return setConfig({ plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_bitmapscan: 'off' }, during);
+}
+
+/** As the session was opened, see session-limits.ts. */
+const planAnewQuery = setConfig(
+  { plan_cache_mode: 'force_custom_plan', enable_seqscan: 'on', enable_bitmapscan: 'on' },
+  'session',
+);
+
+function setConfig(settings: Record<string, string>, during: 'session' | 'transaction'): string {
+  const calls = Object.entries(settings).map(
+    ([name, value]) => `set_config('${name}', '${value}', ${during === 'transaction'})`,
+  );
+  return `select ${calls.join(', ')}`;
+}
+
 export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
   /** Whether the server process stays the same, so that it keeps the names. */
   readonly direct: boolean;
+  /** Citus needs the values to choose the node. */
+  readonly mayKeepPlans: boolean;
   #count = 0;
+  #keepsPlans = false;
 
-  constructor(client: pg.PoolClient, direct: boolean) {
+  constructor(client: pg.PoolClient, { direct, sharded }: { direct: boolean; sharded: boolean }) {
     this.#client = client;
     this.direct = direct;
+    this.mayKeepPlans = direct && !sharded;
   }
 
   /** Sends it at once, prepared if it is frequent. */
-  query<R extends object>(text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
-    const name = this.direct ? this.#nameOf(text) : undefined;
+  query<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
+    const name = this.direct && reuse !== undefined ? this.#nameOf(text) : undefined;
+    if (name === undefined || reuse !== 'keepPlan' || !this.mayKeepPlans) this.planAnew();
+    else if (!this.#keepsPlans) {
+      this.#keepsPlans = true;
+      this.#set(keepPlans('session'));
+    }
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
+  }
+
+  /** The statements that follow are planned for their values. */
+  planAnew(): void {
+    if (!this.#keepsPlans) return;
+    this.#keepsPlans = false;
+    this.#set(planAnewQuery);
+  }
+
+  /** Sent before the statement that needs it. If it fails, the connection is broken and that statement fails too. */
+  #set(text: string): void {
+    this.#client.query(text).catch(() => {});
   }
 
   #nameOf(text: string): string | undefined {

@@ -69,20 +69,13 @@ export async function enqueue(
 ): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
-    const plain = newJobs.every(
-      (job) =>
-        job.targetId === undefined &&
-        job.runAt === undefined &&
-        job.phases === undefined &&
-        job.after === undefined &&
-        job.waiting === undefined,
-    );
-    if (plain && newJobs.every((job) => job.clientRequestId === undefined)) {
+    // No earlier request can have made them, and no other row is read or written: one statement does it.
+    if (newJobs.every((job) => isFree(job) && job.phases === undefined && job.clientRequestId === undefined)) {
       const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
       if (part === undefined) return [];
       if (more.length === 0) {
-        const isLimited = newJobs.some((job) => job.limitKeys !== undefined);
-        const reservation = isLimited ? undefined : reserve?.(newJobs);
+        const mayStart = newJobs.every((job) => job.limitKeys === undefined && job.runAt === undefined);
+        const reservation = mayStart ? reserve?.(newJobs) : undefined;
         if (reservation !== undefined) return enqueueStarted(db, schema, part, actor, reservation);
         const inserted = await insertJobs(db, schema, part, actor);
         return inserted.map((job) => ({ kind: 'created', job }));
@@ -92,6 +85,11 @@ export async function enqueue(
     }
     return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
   });
+}
+
+/** It joins no lane and waits for no other job. */
+function isFree({ targetId, after, waiting }: NewJob): boolean {
+  return targetId === undefined && after === undefined && waiting === undefined;
 }
 
 /** Every job or none: a key that was used for another request undoes the whole batch. */
@@ -279,9 +277,11 @@ const futureStatement = statement(`
     from unnest(:positions::int[], :times::timestamptz[]) as t(position, run_at)
    where run_at > now()`);
 
-/** The positions of jobs that are not due yet by the database's clock. */
+/** The positions of jobs that are not due yet by the database's clock. For free jobs the insert itself decides. */
 async function findFutureJobs(tx: Queryable, schema: Schema, jobs: NewJob[]): Promise<Set<number>> {
-  const timed = jobs.flatMap((job, position) => (job.runAt === undefined ? [] : [{ position, runAt: job.runAt }]));
+  const timed = jobs.flatMap((job, position) =>
+    job.runAt === undefined || isFree(job) ? [] : [{ position, runAt: job.runAt }],
+  );
   if (timed.length === 0) return new Set();
   const positions = timed.map((t) => t.position);
   const rows = await futureStatement.query<{ position: number }>(tx, schema, {

@@ -16,7 +16,7 @@ import {
   sqlType,
 } from '../model/columns.ts';
 import { type Job, priorities } from '../model/job.ts';
-import { transitions } from '../model/states.ts';
+import { type Status, transitions } from '../model/states.ts';
 import { never, type Waiting } from '../model/waiting.ts';
 import { checkDocument, payloadLimitBytes } from './enqueue-limits.ts';
 
@@ -115,7 +115,7 @@ export async function insertJobs(
       owner: reservation?.owner,
       leaseSeconds: reservation?.leaseSeconds,
     },
-    'often',
+    'keepPlan',
   );
   const created = new Map(inserted.map((row) => [row.id, row]));
   return rows.flatMap((row) => {
@@ -150,7 +150,7 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
       ${waits ? ', waiting, held_since' : ''}
     )
     select
-      ${insertedColumns.map((column) => (starts && column === 'status' ? `'${transitions.start.to}'` : `"${column}"`)).join(', ')},
+      ${insertedColumns.map((column) => (column === 'status' ? statusOf(starts) : `"${column}"`)).join(', ')},
       coalesce(${waits ? `case when waiting is not null then timestamptz '${never}' end, ` : ''}"runAt", ${outsideLanes ? `case when "status" = 'PENDING' then called_at end, ` : ''}at),
       at,
       at,
@@ -174,6 +174,13 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
   select * from created`,
 );
 
+/** A free job that was placed as QUEUED may not be due yet: the database's clock decides. */
+function statusOf(starts: boolean): string {
+  if (starts) return `'${transitions.start.to}'`;
+  const { enqueue, schedule } = transitions;
+  return `case when "status" = '${enqueue.to}' and "runAt" > at then '${schedule.to}' else "status" end`;
+}
+
 const lease = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
 const enqueued = {
   source: 'created',
@@ -195,6 +202,7 @@ const started = {
 /** What only the database knows of a new job; everything else is as it was given. */
 interface CreatedRow {
   id: string;
+  status: Status;
   created_at: string;
   run_at: string;
   expires_at: string | null;
@@ -208,6 +216,7 @@ function toInsertedJob(placed: PlacedJob, created: CreatedRow): Job {
   for (const column in placed) {
     if (column !== 'expiresInSeconds') columns[column] = placed[column as keyof PlacedJob] ?? null;
   }
+  if (created.status === transitions.schedule.to) job.status = created.status;
   job.priority = priorities[placed.priority] as Job['priority'];
   job.payload = created.payload ?? placed.payload;
   job.createdAt = created.created_at;

@@ -140,7 +140,7 @@ async function write(
   const locked = lockTargets(tx, schema, targets);
   const awaiting = lockAwaiting(tx, schema, items);
   const written = statements.map(async ({ text, values, read }) =>
-    read(await tx.query<FinishRow>(text, values, 'often')),
+    read(await tx.query<FinishRow>(text, values, 'keepPlan')),
   );
   const demoted = items.some(isRequeued) ? demotePaused(tx, schema, targets) : undefined;
   const [parts] = await Promise.all([Promise.all(written), locked, awaiting, demoted]);

@@ -28,7 +28,9 @@ const selectJobs = <S extends Partial<typeof all> & { hasPhases?: SQL.Aliased<bo
 
 // Few jobs have phases: the others need no second statement.
 const hasPhases = sql<boolean>`exists (select from ${phases} where ${phases.jobId} = ${jobs.id})`.as('hasPhases');
-const byId = defineRead<{ id: string }>('often')(({ id }) => selectJobs({ ...all, hasPhases }).where(eq(jobs.id, id)));
+const byId = defineRead<{ id: string }>('keepPlan')(({ id }) =>
+  selectJobs({ ...all, hasPhases }).where(eq(jobs.id, id)),
+);
 
 export async function findJob(db: Queryable, schema: Schema, id: string): Promise<Job | undefined> {
   const [row] = await byId(db, schema, { id });

@@ -145,3 +145,26 @@ test('behind a pooler nothing is named', async () => {
   await use(direct, numbered(1), 10);
   expect(await named(direct)).toEqual([numbered(1)]);
 });
+
+test('the plan of a statement is kept if asked for, and those of others are not', async () => {
+  const db = await openOne();
+  for (let n = 0; n < 8; n++) expect(await db.query(numbered(1), [n], 'keepPlan')).toEqual([{ n }]);
+  await use(db, numbered(2), 8);
+  const generic = 'select statement, generic_plans::int as kept from pg_prepared_statements order by statement';
+  expect(await db.query(generic)).toEqual([
+    { statement: numbered(1), kept: 6 },
+    { statement: numbered(2), kept: 0 },
+  ]);
+  const settings = `select current_setting('plan_cache_mode') as mode, current_setting('enable_seqscan') as scan`;
+  await db.query(numbered(1), [1], 'keepPlan');
+  expect(await db.query(settings)).toEqual([{ mode: 'force_custom_plan', scan: 'on' }]);
+  // A rollback does not bring the settings of kept plans back.
+  await db.query(numbered(1), [1], 'keepPlan');
+  const failing = db.transaction(async (tx) => {
+    await tx.query(numbered(1), [1], 'keepPlan');
+    expect(await tx.query(settings)).toEqual([{ mode: 'force_custom_plan', scan: 'on' }]);
+    throw new Error('no');
+  });
+  await expect(failing).rejects.toThrow('no');
+  expect(await db.query(settings)).toEqual([{ mode: 'force_custom_plan', scan: 'on' }]);
+});
