@@ -9,7 +9,7 @@ import { describeRun } from './summary.ts';
 
 const context = useTenant();
 const { minutes, seed } = runOptions();
-const runMs = minutes > 0 ? minutes * 60_000 : 6_000;
+const runMs = minutes > 0 ? minutes * 60_000 : 5_000;
 const names = minutes > 0 ? ['one', 'two', 'three'] : ['one', 'two'];
 
 test(

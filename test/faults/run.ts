@@ -48,11 +48,11 @@ const drainTimeoutMs = 90_000;
  */
 export async function finishRun(world: World, { people = true } = {}): Promise<void> {
   await world.heal();
+  const healedAt = machineMs();
   for (const daemon of world.daemons) {
     if (daemon.process.child.exitCode !== null || daemon.process.child.signalCode !== null) await daemon.launch();
     await daemon.process.ready();
   }
-  const healedAt = machineMs();
   const final = [...terminalStatuses, ...(people ? [] : heldStatuses)].map((status) => `'${status}'`).join(', ');
   await eventually(
     async () => {

@@ -1,4 +1,4 @@
-// A proxy between one daemon and one database server that reads the wire protocol. It can cut, swallow, slow down or
+// A proxy between a daemon and a database server that reads the wire protocol. It can cut, swallow, slow down or
 // refuse connections, and treat single requests: keep them until their client has given them up, keep or drop their
 // answers, or answer with an error itself.
 import { connect, createServer, type Server, type Socket } from 'node:net';
@@ -14,7 +14,7 @@ import { errorAnswer, MessageReader, RequestReader, simpleQuery, type WireMessag
 export type Treatment = 'holdRequest' | 'holdAnswer' | 'dropAnswer' | 'diskFull';
 
 interface Rule {
-  matches: RegExp;
+  matches: RegExp | string;
   treatment: Treatment;
   /** For so many requests; then the rule is gone. */
   times: number;
@@ -67,8 +67,8 @@ export class FaultProxy {
     return typeof address === 'object' && address !== null ? address.port : 0;
   }
 
-  /** The next `times` requests whose SQL matches are treated like this. */
-  treat(matches: RegExp, treatment: Treatment, times = 1): void {
+  /** The next `times` requests whose SQL matches, or that contain the text, also in a value, are treated like this. */
+  treat(matches: RegExp | string, treatment: Treatment, times = 1): void {
     this.#rules.push({ matches, treatment, times });
   }
 
@@ -188,7 +188,7 @@ export class FaultProxy {
 
   #onStatement(link: Link, request: WireRequest): void {
     const { text } = request;
-    const treatment = this.#treatmentOf(text);
+    const treatment = this.#treatmentOf(request);
     if (treatment === 'holdRequest') link.heldRequests ??= [];
     if (treatment === 'diskFull' || (link.failed && !endsTransaction.test(text))) {
       link.failed = link.inTransaction;
@@ -206,8 +206,10 @@ export class FaultProxy {
     this.#toServer(link, bytes);
   }
 
-  #treatmentOf(text: string): Treatment | undefined {
-    const rule = this.#rules.find(({ matches }) => matches.test(text));
+  #treatmentOf({ text, bytes }: WireRequest): Treatment | undefined {
+    const rule = this.#rules.find(({ matches }) =>
+      typeof matches === 'string' ? bytes.includes(matches) : matches.test(text),
+    );
     if (rule === undefined) return undefined;
     rule.times -= 1;
     if (rule.times <= 0) this.#rules = this.#rules.filter((one) => one !== rule);
