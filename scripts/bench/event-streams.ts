@@ -41,7 +41,7 @@ const options = {
   pingMs: 15_000,
   now: () => db.now(),
 };
-const streams = new EventStreams(counted, options, logger);
+const streams = new EventStreams({ forTenant: () => counted as Database }, options, logger);
 const registry = new TenantRegistry(db, logger);
 const keys = new KeyVerifier(db, config, logger);
 for (const service of [streams, registry, keys]) await service.start();

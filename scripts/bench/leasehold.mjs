@@ -14,7 +14,10 @@ export const meta = {
 };
 
 /** `default` has no settings: what a user gets. */
-export const variants = { default: { settings: {} } };
+export const variants = {
+  default: { settings: {} },
+  'without-tenant-roles': { settings: { tenantRoles: false } },
+};
 
 const logger = process.env.BENCH_LOG === undefined ? false : console;
 // What enqueues before a worker is started, or without one.

@@ -36,20 +36,19 @@ export async function startApi(db: Database): Promise<BenchApi> {
   const jobTypes = new HandlerRegistry([]);
   const queueLimit = new QueueLimit(db);
   const routes = [
-    eventRoutes({ db }),
+    eventRoutes(),
     ...controlRoutes({
-      db,
       config,
       jobTypes,
       queueLimit,
       enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
     }),
-    ...schedulerRoutes({ db, config, logger, queueLimit, waiters: new ClaimWaiters(1000, logger) }),
-    jobLogRoutes({ db }),
-    attentionRoutes({ db }),
-    laneRoutes({ db }),
+    ...schedulerRoutes({ config, logger, queueLimit, waiters: new ClaimWaiters(1000, logger) }),
+    jobLogRoutes(),
+    attentionRoutes(),
+    laneRoutes(),
     scheduleRoutes({ db, jobTypes, queueLimit }),
-    statsRoutes({ db }),
+    statsRoutes(),
     webhookRoutes({ db, registry, wake: () => {} }),
     adminWorkerRoutes({ db }),
   ];

@@ -93,6 +93,7 @@ export class Session {
       poolMax: this.config.migrateConcurrency + 1,
       logger: this.logger,
       applicationName: 'leasehold-cli',
+      tenantRoles: this.config.tenantRoles,
     });
     this.#closers.push(() => db.close());
     return db;

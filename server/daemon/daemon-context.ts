@@ -40,7 +40,8 @@ export interface DaemonContext extends DaemonOptions {
 export function createContext(options: DaemonOptions): DaemonContext {
   const { config, databaseUrl, version } = options;
   const logger = options.logger.child({ worker: config.workerId });
-  const db = new Database({ url: databaseUrl, poolMax: config.databasePoolMax, logger });
+  const { databasePoolMax: poolMax, tenantRoles } = config;
+  const db = new Database({ url: databaseUrl, poolMax, logger, tenantRoles });
   const notifications = new Notifications({ url: config.listenDatabaseUrl || databaseUrl, db, logger });
   return {
     ...options,

@@ -134,7 +134,7 @@ export class Daemon {
     try {
       let jobs = 0;
       for (const tenant of this.registry.active()) {
-        const count = await resumeDrainedJobs(this.db, [tenant], this.config.workerId);
+        const count = await resumeDrainedJobs(this.db.forTenant(tenant.schema), [tenant], this.config.workerId);
         if (count > 0) this.#services.tasks.operations.runNow(tenant.slug);
         jobs += count;
       }

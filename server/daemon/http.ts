@@ -82,18 +82,18 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
   const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   return [
-    eventRoutes({ db }),
-    receivedEventRoutes({ db, onReceived }),
+    eventRoutes(),
+    receivedEventRoutes({ onReceived }),
     eventStreamRoutes({ db, streams, registry }),
-    ...controlRoutes({ db, config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
-    ...schedulerRoutes({ db, config, waiters, wake, logger, queueLimit }),
-    jobLogRoutes({ db }),
-    attentionRoutes({ db }),
-    laneRoutes({ db }),
-    questionRoutes({ db, wake }),
+    ...controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
+    ...schedulerRoutes({ config, waiters, wake, logger, queueLimit }),
+    jobLogRoutes(),
+    attentionRoutes(),
+    laneRoutes(),
+    questionRoutes({ wake }),
     limitRoutes({ db, registry }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
-    statsRoutes({ db }),
+    statsRoutes(),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),
     adminWorkerRoutes({ db }),
   ];

@@ -177,7 +177,7 @@ function receiveNotifications(
   });
 }
 
-function createHeartbeat({ config, databaseUrl, logger, metrics }: DaemonContext): Heartbeat {
+function createHeartbeat({ config, databaseUrl, db, logger, metrics }: DaemonContext): Heartbeat {
   return new Heartbeat({
     url: databaseUrl,
     heartbeatSeconds: config.heartbeatIntervalSeconds,
@@ -185,6 +185,7 @@ function createHeartbeat({ config, databaseUrl, logger, metrics }: DaemonContext
     stallSeconds: config.loopStallSeconds,
     logger,
     listeners: observeHeartbeat(metrics, logger),
+    roleOf: (schema) => db.tenantRoles?.of(schema),
   });
 }
 

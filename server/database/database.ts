@@ -5,6 +5,8 @@ import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections/connections.ts';
 import { keepPlans, type Reuse } from './connections/prepared-statements.ts';
 import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
+import { ownRole, TenantRoles } from './connections/tenant-roles.ts';
+import type { Schema } from './identifiers.ts';
 import type { Servers } from './servers/servers.ts';
 import {
   beforeCommit,
@@ -28,6 +30,8 @@ export interface DatabaseOptions {
   applicationName?: string;
   /** Maximum milliseconds of one statement, after which its connection is destroyed. */
   statementTimeoutMs?: number;
+  /** Statements of a tenant run as a role of its own, where the database has one or lets this one create it. */
+  tenantRoles?: boolean;
 }
 
 export interface TransactionOptions {
@@ -43,10 +47,20 @@ export class Database implements Queryable {
   readonly url: string;
   readonly #connections: Connections;
   readonly #limits: SessionLimits;
+  readonly #options: DatabaseOptions;
   #statementTimeoutMs: number;
+  readonly #roles: TenantRoles | undefined;
+  /** Of a view for one tenant; undefined: statements run with the rights of the connection. */
+  readonly #tenant: Schema | undefined;
+  readonly #root: Database;
+  readonly #views = new Map<Schema, Database>();
 
-  constructor(options: DatabaseOptions) {
+  /** `of`: a view of this database for one tenant, see `forTenant`. */
+  constructor(options: DatabaseOptions, of?: { root: Database; tenant: Schema }) {
     this.url = options.url;
+    this.#root = of?.root ?? this;
+    this.#tenant = of?.tenant;
+    this.#options = options;
     this.#statementTimeoutMs = options.statementTimeoutMs ?? 60_000;
     this.#limits = {
       statementMs: serverTimeoutMs(this.#statementTimeoutMs),
@@ -54,7 +68,30 @@ export class Database implements Queryable {
       idleInTransactionMs,
     };
     const { url, poolMax, logger, applicationName = 'leasehold' } = options;
-    this.#connections = new Connections({ url, poolMax, logger, applicationName, limits: this.#limits });
+    const limits = this.#limits;
+    this.#connections = of ? of.root.#connections : new Connections({ url, poolMax, logger, applicationName, limits });
+    if (of !== undefined) this.#roles = of.root.#roles;
+    else if (options.tenantRoles) this.#roles = new TenantRoles(this, logger);
+  }
+
+  /**
+   * The same connections for statements of one tenant: they run as the tenant's role, so that Postgres refuses one that
+   * names another tenant's schema.
+   */
+  forTenant(schema: Schema): Database {
+    const root = this.#root;
+    if (root.#roles === undefined) return root;
+    let view = root.#views.get(schema);
+    if (view === undefined) {
+      view = new Database(root.#options, { root, tenant: schema });
+      root.#views.set(schema, view);
+    }
+    return view;
+  }
+
+  /** Undefined if TENANT_ROLES is off. */
+  get tenantRoles(): TenantRoles | undefined {
+    return this.#roles;
   }
 
   get pool(): pg.Pool {
@@ -89,25 +126,36 @@ export class Database implements Queryable {
     values: unknown[] = [],
     reuse?: Reuse,
   ): Promise<R[]> {
-    return this.#withClient(this.#statementTimeoutMs, (client) => this.#run<R>(client, text, values, reuse));
+    return this.#withClient(this.#statementTimeoutMs, (client) => {
+      const needsTransaction = !this.#isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
+      return needsTransaction
+        ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
+        : this.#run<R>(client, text, values, reuse);
+    });
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const timeoutMs = options.timeoutMs ?? this.#statementTimeoutMs;
-    return this.#withClient(timeoutMs, (client) =>
-      this.#rollingBack(client, async (track) => {
-        const result = await beforeCommit(async () => {
-          await client.query(this.#beginOf(client, options));
-          return work({
-            query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
-              track(this.#run<R>(client, text, values, reuse && 'often')),
-          });
+    return this.#withClient(timeoutMs, (client) => this.#inTransaction(client, options, work));
+  }
+
+  #inTransaction<T>(
+    client: pg.PoolClient,
+    options: TransactionOptions,
+    work: (tx: Queryable) => Promise<T>,
+  ): Promise<T> {
+    return this.#rollingBack(client, async (track) => {
+      const result = await beforeCommit(async () => {
+        await this.#begin(client, options);
+        return work({
+          query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
+            track(this.#run<R>(client, text, values, reuse && 'often', 'transaction')),
         });
-        await client.query('COMMIT');
-        return result;
-      }),
-    );
+      });
+      await client.query('COMMIT');
+      return result;
+    });
   }
 
   /**
@@ -121,14 +169,14 @@ export class Database implements Queryable {
       this.#rollingBack(client, async (track) => {
         // Awaited: without BEGIN each of the others would be a transaction of its own.
         await Promise.all([
-          client.query(this.#beginOf(client, {})),
+          this.#begin(client, {}),
           this.#connections.statementsOf(client)?.mayKeepPlans ? client.query(keepPlans('transaction')) : undefined,
         ]);
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return (await track(this.#send<R>(client, text, values, reuse && 'often'))).rows;
+            return (await track(this.#send<R>(client, text, values, reuse && 'often', 'transaction'))).rows;
           },
         });
         sent = true;
@@ -138,12 +186,17 @@ export class Database implements Queryable {
     );
   }
 
+  #isDirect(client: pg.PoolClient): boolean {
+    return this.#connections.statementsOf(client)?.direct === true;
+  }
+
   /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
   async #rollingBack<T>(
     client: pg.PoolClient,
     work: (track: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
   ): Promise<T> {
     let first: unknown;
+    const roleBefore = this.#isDirect(client) ? this.#roleOfTransaction() : ownRole;
     try {
       return await work((answer) =>
         answer.catch((error: unknown) => {
@@ -153,8 +206,24 @@ export class Database implements Queryable {
       );
     } catch (error) {
       await client.query('ROLLBACK').catch(() => {});
+      this.#roles?.restore(client, roleBefore);
       throw sqlState(error) === transactionFailed ? (first ?? error) : error;
+    } finally {
+      if (!this.#isDirect(client)) this.#roles?.restore(client, ownRole);
     }
+  }
+
+  /** Switches the role before the BEGIN, so that a rollback leaves the connection with it; behind a pooler after it. */
+  async #begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+    const role = this.#roleOfTransaction();
+    if (this.#isDirect(client)) this.#roles?.switchTo(client, role, 'session');
+    const begun = client.query(this.#beginOf(client, options));
+    if (!this.#isDirect(client)) this.#roles?.switchTo(client, role, 'transaction');
+    await begun;
+  }
+
+  #roleOfTransaction(): string {
+    return this.#roles?.roleFor(this.#tenant) ?? ownRole;
   }
 
   async close(): Promise<void> {
@@ -180,11 +249,24 @@ export class Database implements Queryable {
     text: string,
     values: unknown[],
     reuse: Reuse | undefined,
+    within?: 'transaction',
   ): Promise<R[]> {
-    return (await this.#send<R>(client, text, values, reuse)).rows;
+    return (await this.#send<R>(client, text, values, reuse, within)).rows;
   }
 
-  #send<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse: Reuse | undefined) {
+  #send<R extends object>(
+    client: pg.PoolClient,
+    text: string,
+    values: unknown[],
+    reuse: Reuse | undefined,
+    within?: 'transaction',
+  ) {
+    const role = this.#roles?.roleFor(this.#tenant, text);
+    if (role !== undefined) {
+      const isSession = this.#isDirect(client);
+      // Behind a pooler a statement outside of a transaction always runs with the rights of the connection.
+      if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
+    }
     return this.#connections.statementsOf(client)?.query<R>(text, values, reuse) ?? client.query<R>(text, values);
   }
 
@@ -197,6 +279,7 @@ export class Database implements Queryable {
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    if (this.#tenant !== undefined) await this.#roles?.prepare(this.#tenant);
     const client = await this.#connections.take();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
     // socket is destroyed, which rejects the statement and drops the client from the pool.

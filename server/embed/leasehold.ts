@@ -141,7 +141,7 @@ class EmbeddedLeasehold implements Leasehold {
   async #enqueue(slug: string, requests: JobRequest[], tx: CallerTransaction | undefined): Promise<JobHandle[]> {
     const tenant = await this.#tenant(slug);
     const { db: own, handlers, queueLimit } = this.#daemon.context;
-    const db = tx === undefined ? own : queryableOf(tx);
+    const db = tx === undefined ? own.forTenant(tenant.schema) : queryableOf(tx);
     const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
     const newJobs: NewJob[] = [];
     for (const request of requests) newJobs.push(await toNewJob(request, known));
@@ -161,7 +161,7 @@ class EmbeddedLeasehold implements Leasehold {
   async #insert(tenant: Tenant, newJobs: NewJob[]): Promise<Enqueued[]> {
     if (!mayConflictInPart(newJobs)) return this.#daemon.enqueue(tenant, newJobs, actor);
     const { db, signals } = this.#daemon.context;
-    const enqueued = await enqueueAllOrNone(db, tenant.schema, newJobs, actor);
+    const enqueued = await enqueueAllOrNone(db.forTenant(tenant.schema), tenant.schema, newJobs, actor);
     signals.eventsWritten(tenant);
     signals.workAvailable(tenant, { enqueued });
     return enqueued;

@@ -34,6 +34,7 @@ export interface LeaseholdSettings {
   requestMemoryBytes?: number | undefined;
   handlerThreads?: number | undefined;
   handlerThreadMemoryMb?: number | undefined;
+  tenantRoles?: boolean | undefined;
   migrateConcurrency?: number | undefined;
   webhookAllowPrivate?: boolean | undefined;
   webhookConcurrency?: number | undefined;

@@ -63,6 +63,7 @@ export function createApp(deps: AppDependencies): Express {
   const authenticate = host?.authenticate ?? createAuthenticate({ ...deps, sessions });
   app.use(
     dispatch(groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
+      db: deps.db,
       budget: new ByteBudget(config.requestMemoryBytes),
       turns: new Turns({
         connections: config.databasePoolMax,

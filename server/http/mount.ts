@@ -1,6 +1,7 @@
 // Turns route definitions into one Express handler: find the route, authenticate, authorize, read the body, validate, call, answer. In this
 // order, so that the body of an unauthenticated request is never read.
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
+import type { Database } from '../database/database.ts';
 import { problem } from '../kernel/errors.ts';
 import { type Match, PathTable } from './path-table.ts';
 import { type Authenticate, authorize, callerOf } from './request/authenticate.ts';
@@ -10,6 +11,7 @@ import type { Leave, Turns } from './request/turns.ts';
 import { handled, Reply, type RouteContext, type RouteDefinition, type RouteGroup } from './route.ts';
 
 export interface RequestLimits {
+  db: Database;
   budget: ByteBudget;
   turns: Turns;
 }
@@ -88,31 +90,28 @@ function runInOrder(handlers: RequestHandler[], request: Request, response: Resp
   step();
 }
 
-function handlersOf(
-  definition: RouteDefinition,
-  authenticate: Authenticate,
-  { budget, turns }: RequestLimits,
-): RequestHandler[] {
+function handlersOf(definition: RouteDefinition, authenticate: Authenticate, limits: RequestLimits): RequestHandler[] {
   const handlers: RequestHandler[] = [];
   if (definition.access !== 'public') handlers.push(authenticate, authorize(definition));
   if (definition.body) {
     const { bodyLimitBytes: limitBytes, partLimitBytes } = definition;
-    handlers.push(readJsonBody({ limitBytes, partLimitBytes }, budget));
+    handlers.push(readJsonBody({ limitBytes, partLimitBytes }, limits.budget));
   }
-  handlers.push((request, response, next) => answer(definition, turns, request, response, next));
+  handlers.push((request, response, next) => answer(definition, limits, request, response, next));
   return handlers;
 }
 
 async function answer(
   definition: RouteDefinition,
-  turns: Turns,
+  limits: RequestLimits,
   request: Request,
   response: Response,
   next: NextFunction,
 ) {
+  const { turns } = limits;
   let leave: Leave | undefined;
   try {
-    const context = contextOf(definition, turns, request, response);
+    const context = contextOf(definition, limits, request, response);
     if (definition.access !== 'public' && definition.turns !== 'own') {
       const holder = context.tenant?.id ?? operator;
       const turn = turns.take(definition.turns === 'renewal' ? `${holder} renewals` : holder);
@@ -152,9 +151,15 @@ function send(
 /** The id under which requests of operators share turns. */
 const operator = '';
 
-function contextOf(definition: RouteDefinition, turns: Turns, request: Request, response: Response): RouteContext {
+function contextOf(
+  definition: RouteDefinition,
+  { db, turns }: RequestLimits,
+  request: Request,
+  response: Response,
+): RouteContext {
   const caller = callerOf(response);
   return {
+    db: caller?.tenant ? db.forTenant(caller.tenant.schema) : db,
     ...validateInput(definition, request),
     tenant: caller?.tenant as RouteContext['tenant'],
     key: caller?.key as RouteContext['key'],

@@ -30,6 +30,7 @@
 // from `pageQuery()`: request/input.ts refuses a route with any other.
 import type { Request, Response } from 'express';
 import type { z } from 'zod';
+import type { Database } from '../database/database.ts';
 import type { ProblemCode } from '../kernel/errors.ts';
 import type { ApiKey, Scope } from '../tenants/api-keys/key.ts';
 import type { Tenant } from '../tenants/tenant.ts';
@@ -47,6 +48,8 @@ export interface RouteContext<A extends Access = Access, P = unknown, Q = unknow
   /** The caller's tenant, from the key's row and nowhere else. */
   tenant: A extends 'public' | 'operator' ? undefined : Tenant;
   key: A extends 'public' ? undefined : ApiKey;
+  /** For statements on the tenant's tables: they cannot reach another tenant's. */
+  db: Database;
   /** For events and audit: `key:<id>`. */
   actor: string;
   /** Runs `work` in one of the tenant's turns at the database; for routes with `turns: 'own'`. */

@@ -20,5 +20,5 @@ export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
 }
 
 export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {
-  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerStatsRoutes(deps)];
+  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerStatsRoutes()];
 }

@@ -34,14 +34,14 @@ export class DependencyResolver {
 
   async runForTenant(tenant: Tenant): Promise<TaskResult> {
     const { db, actor, onSetAside } = this.#options;
-    const followed = await followDependencies(db, tenant.schema);
+    const followed = await followDependencies(db.forTenant(tenant.schema), tenant.schema);
     if (followed === undefined) {
       this.#active.delete(tenant.slug);
       return 'idle';
     }
     this.#active.add(tenant.slug);
     onSetAside(tenant, followed.setAside);
-    const more = await cancelChildren(db, tenant.schema, actor);
+    const more = await cancelChildren(db.forTenant(tenant.schema), tenant.schema, actor);
     if (followed.handled > 0 || more) await this.#queueDue(tenant);
     if (!followed.complete || more) return 'more';
     return followed.busy ? 'some' : 'idle';
@@ -50,7 +50,7 @@ export class DependencyResolver {
   async #queueDue(tenant: Tenant): Promise<void> {
     const { db, actor, workAvailable } = this.#options;
     for (;;) {
-      const queued = await queueDueJobs(db, tenant.schema, actor, dueAtOnce);
+      const queued = await queueDueJobs(db.forTenant(tenant.schema), tenant.schema, actor, dueAtOnce);
       if (queued > 0) workAvailable(tenant);
       if (queued < dueAtOnce) return;
     }

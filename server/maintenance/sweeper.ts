@@ -90,6 +90,10 @@ export class Sweeper {
     return position;
   }
 
+  #dbOf(tenant: Tenant): Database {
+    return this.#options.db.forTenant(tenant.schema);
+  }
+
   #tenants(): Tenant[] {
     return this.#options.registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
   }
@@ -104,7 +108,8 @@ export class Sweeper {
   }
 
   async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
-    const { db, logger, actor, orphanAfterSeconds, leaseSeconds } = this.#options;
+    const { logger, actor, orphanAfterSeconds, leaseSeconds } = this.#options;
+    const db = this.#dbOf(tenant);
     const from = position.orphansFrom;
     const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from };
     const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
@@ -128,7 +133,8 @@ export class Sweeper {
   }
 
   async #sweepLeases(tenant: Tenant): Promise<number> {
-    const { db, logger, actor, staleLeaseGraceSeconds: graceSeconds } = this.#options;
+    const { logger, actor, staleLeaseGraceSeconds: graceSeconds } = this.#options;
+    const db = this.#dbOf(tenant);
     const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
     let count = 0;
     let after = firstUuid;
@@ -157,7 +163,8 @@ export class Sweeper {
 
   /** Attempts of remote workers that exceeded the timeout of their job. */
   async #sweepTimeouts(tenant: Tenant): Promise<number> {
-    const { db, actor } = this.#options;
+    const { actor } = this.#options;
+    const db = this.#dbOf(tenant);
     const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
     const timeoutSeconds = defaultTimeout(tenant, this.#options.timeoutSeconds);
     let count = 0;
@@ -170,22 +177,23 @@ export class Sweeper {
   async #sweepExpired(tenant: Tenant): Promise<number> {
     let total = 0;
     for (;;) {
-      const count = await expireWaitingJobs(this.#options.db, tenant.schema, this.#options.actor, batch);
+      const count = await expireWaitingJobs(this.#dbOf(tenant), tenant.schema, this.#options.actor, batch);
       total += count;
       if (count < batch) return total;
     }
   }
 
   async #sweepPauses(tenant: Tenant): Promise<number> {
-    return (await resumeDueTargets(this.#options.db, tenant.schema, this.#options.actor)).length;
+    return (await resumeDueTargets(this.#dbOf(tenant), tenant.schema, this.#options.actor)).length;
   }
 
   #sweepCanaries(tenant: Tenant): Promise<number> {
-    return concludeOverdueCanaries(this.#options.db, tenant.schema, this.#options.actor);
+    return concludeOverdueCanaries(this.#dbOf(tenant), tenant.schema, this.#options.actor);
   }
 
   async #repairLanes(tenant: Tenant, position: RepairPosition): Promise<number> {
-    const { db, logger } = this.#options;
+    const { logger } = this.#options;
+    const db = this.#dbOf(tenant);
     const { headless, next } = await findHeadlessLanes(db, tenant.schema, position.lanesFrom, repairSlice);
     position.lanesFrom = next ?? '';
     let repaired = 0;

@@ -118,7 +118,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 2,
       underLoad,
       async runForTenant(tenant) {
-        const { handled, complete, busy, setAside } = await sealEvents(db, tenant.schema);
+        const { handled, complete, busy, setAside } = await sealEvents(db.forTenant(tenant.schema), tenant.schema);
         parts.onSetAside(tenant, setAside);
         if (!complete) return 'more';
         return handled > 0 ? 'some' : busy ? 'none' : 'idle';
@@ -131,7 +131,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       idleMs: minuteMs,
       concurrency: 2,
       async runForTenant(tenant, { signal }) {
-        const { handled, more, waits } = await runOperationsOnce(db, tenant, { signal });
+        const { handled, more, waits } = await runOperationsOnce(db.forTenant(tenant.schema), tenant, { signal });
         if (handled > 0) parts.workAvailable(tenant);
         return more ? 'more' : waits ? 'some' : 'idle';
       },
@@ -155,7 +155,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 1,
       async runForTenant(tenant, { signal }) {
         const actor = `sweeper:${config.workerId}`;
-        const report = await runRetentionOnce(db, tenant, {
+        const report = await runRetentionOnce(db.forTenant(tenant.schema), tenant, {
           config,
           actor,
           logger,

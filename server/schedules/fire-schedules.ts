@@ -34,7 +34,7 @@ export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<
     let picked: string | undefined;
     try {
       const enqueued = await retryConflicts(() =>
-        firing.db.transaction(async (tx) => {
+        firing.db.forTenant(tenant.schema).transaction(async (tx) => {
           const due = await pickDue(tx, tenant.schema, failed);
           picked = due?.id;
           return due && fire(tx, firing, tenant, due);
@@ -140,7 +140,7 @@ export async function runScheduleNow(
   id: string,
   actor: string,
 ): Promise<{ schedule: Schedule; enqueued: Enqueued }> {
-  const result = await firing.db.transaction(async (tx) => {
+  const result = await firing.db.forTenant(tenant.schema).transaction(async (tx) => {
     const schedule = await lockSchedule(tx, tenant.schema, id);
     const newJob = await toScheduledJob(tx, firing, tenant, schedule);
     const clientRequestId = `schedule:${id}:now:${newId()}`;

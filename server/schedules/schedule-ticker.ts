@@ -56,7 +56,7 @@ export class ScheduleTicker implements Service {
 
   /** The tenant's schedules changed on this daemon. */
   async refresh(tenant: Tenant): Promise<void> {
-    const ms = await nextFiringInMs(this.#firing.db, tenant.schema);
+    const ms = await nextFiringInMs(this.#firing.db.forTenant(tenant.schema), tenant.schema);
     if (ms !== undefined) this.dueIn(tenant.slug, ms);
   }
 

@@ -42,7 +42,8 @@ export class Statistics {
     tenant: Tenant,
     { signal, woken }: { signal: AbortSignal; woken: boolean },
   ): Promise<'some' | 'none' | 'idle'> {
-    const { db, underLoad, onSetAside } = this.#options;
+    const { underLoad, onSetAside } = this.#options;
+    const db = this.#options.db.forTenant(tenant.schema);
     let handled = 0;
     let complete = false;
     let busy = false;
@@ -64,7 +65,7 @@ export class Statistics {
   }
 
   async #readDepth(tenant: Tenant): Promise<void> {
-    const { db } = this.#options;
+    const db = this.#options.db.forTenant(tenant.schema);
     this.#outdated.delete(tenant.slug);
     const counts = await readCounts(db, tenant.schema);
     const oldestSeconds = counts.QUEUED === 0 ? 0 : await readOldestSeconds(db, tenant.schema);

@@ -37,6 +37,7 @@ export async function deleteTenant(
   const { tenant, before } = await markDeleting(db, slug, options);
   try {
     await drop(db, tenant, options.force ?? false);
+    await db.tenantRoles?.drop(tenant.schema);
   } catch (error) {
     await restore(db, tenant, before);
     throw error;

@@ -33,6 +33,7 @@ export async function createTenant(db: Database, input: CreateTenantInput): Prom
   // Finishing an interrupted creation without new settings keeps those of the first call.
   const wanted = input.settings === undefined ? reserved.settings : settings;
   await createSchema(db, reserved);
+  await db.tenantRoles?.prepare(reserved.schema);
   await db.transaction((tx) => mirrorCapacities(tx, reserved.schema, wanted));
   const created = await activate(db, reserved, wanted);
   await announceTenants(db);

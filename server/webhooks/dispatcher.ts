@@ -40,7 +40,10 @@ export class WebhookDispatcher {
 
   /** One step: resolves when deliveries are claimed, not when they are sent. */
   async runForTenant(tenant: Tenant, { signal }: { signal: AbortSignal }): Promise<'more' | 'some' | 'none' | 'idle'> {
-    const { handled, complete, busy, setAside } = await createDeliveries(this.#options.db, tenant);
+    const { handled, complete, busy, setAside } = await createDeliveries(
+      this.#options.db.forTenant(tenant.schema),
+      tenant,
+    );
     this.#options.onSetAside(tenant, setAside);
     const limit = this.#freeSlots(tenant);
     const claimed = limit === 0 || signal.aborted ? [] : await this.#claim(tenant, limit);
@@ -71,7 +74,7 @@ export class WebhookDispatcher {
   #claim(tenant: Tenant, limit: number): Promise<ClaimedDelivery[]> {
     // The lock outlasts the attempt: connecting and answering may each take the whole timeout.
     const lockSeconds = (this.#options.timeoutMs / 1000) * 2 + 30;
-    return claimDeliveries(this.#options.db, tenant.schema, { limit, lockSeconds });
+    return claimDeliveries(this.#options.db.forTenant(tenant.schema), tenant.schema, { limit, lockSeconds });
   }
 
   #send(tenant: Tenant, delivery: ClaimedDelivery): void {
@@ -84,7 +87,8 @@ export class WebhookDispatcher {
 
   /** Never rejects. */
   async #deliver(tenant: Tenant, delivery: ClaimedDelivery): Promise<void> {
-    const { db, logger, maxAttempts, workerId, observe } = this.#options;
+    const { logger, maxAttempts, workerId, observe } = this.#options;
+    const db = this.#options.db.forTenant(tenant.schema);
     const fields = {
       tenant: tenant.slug,
       jobId: delivery.job_id,

@@ -13,13 +13,13 @@ const anyType = '*';
 const pageSize = 500;
 
 export class EventListeners {
-  readonly #db: Pick<Database, 'query' | 'sharded'>;
+  readonly #db: Pick<Database, 'query' | 'sharded' | 'forTenant'>;
   readonly #logger: Logger;
   readonly #listeners = new Map<string, Set<EventListener>>();
   readonly #positions = new Map<Schema, Position>();
   #start: Promise<string> | undefined;
 
-  constructor(db: Pick<Database, 'query' | 'sharded'>, logger: Logger) {
+  constructor(db: Pick<Database, 'query' | 'sharded' | 'forTenant'>, logger: Logger) {
     this.#db = db;
     this.#logger = logger;
   }
@@ -44,7 +44,7 @@ export class EventListeners {
     if (!this.isUsed) return false;
     const position = this.#positions.get(schema) ?? (await this.#startOf(schema));
     const types = this.#listeners.has(anyType) ? undefined : [...this.#listeners.keys()];
-    const read = await readNewEvents(this.#db, schema, position, { limit: pageSize, types });
+    const read = await readNewEvents(this.#db.forTenant(schema), schema, position, { limit: pageSize, types });
     this.#positions.set(schema, read.position);
     for (const event of read.events) await this.#call(toDelivered(slug, event));
     return !read.complete;
@@ -60,9 +60,11 @@ export class EventListeners {
   /** The snapshot of the registration, with the ids of this tenant's log. */
   async #startOf(schema: Schema): Promise<Position> {
     const start = parseSnapshot(await this.#startSnapshot());
-    const [row] = await this.#db.query<{ epoch: number; now: string }>(
-      `select (${presentEpoch(schema)}) as epoch, ${currentSnapshot(schema)}::text as now`,
-    );
+    const [row] = await this.#db
+      .forTenant(schema)
+      .query<{ epoch: number; now: string }>(
+        `select (${presentEpoch(schema)}) as epoch, ${currentSnapshot(schema)}::text as now`,
+      );
     if (start === undefined || row === undefined) throw new Error('there is no snapshot');
     // The registration knows nothing of the transactions of the tenant's node.
     if (this.#db.sharded || row.epoch === 0) return { seen: this.#db.sharded ? row.now : formatSnapshot(start) };

@@ -1,7 +1,7 @@
 // All live streams of this daemon. One feed per tenant that has readers; a stream that was cut off resumes after its
 // last id without a gap, on any daemon. Closed first at shutdown.
 import type { ServerResponse } from 'node:http';
-import type { Queryable } from '../../database/database.ts';
+import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Quota } from '../../kernel/quota.ts';
@@ -61,7 +61,7 @@ const headers = {
 
 export class EventStreams implements Service {
   readonly name = 'event-streams';
-  #db: Queryable;
+  #db: Pick<Database, 'forTenant'>;
   #logger: Logger;
   #options: StreamOptions;
   #channels = new Map<string, Channel>();
@@ -69,7 +69,7 @@ export class EventStreams implements Service {
   #closed = false;
   #quota: Quota;
 
-  constructor(db: Queryable, options: StreamOptions, logger: Logger) {
+  constructor(db: Pick<Database, 'forTenant'>, options: StreamOptions, logger: Logger) {
     this.#db = db;
     this.#options = options;
     this.#quota = new Quota('live streams', {
@@ -180,8 +180,9 @@ export class EventStreams implements Service {
   #channelOf(tenant: FeedTenant): Channel {
     const known = this.#channels.get(tenant.slug);
     if (known) return known;
-    const feed = new Feed(this.#db, tenant, this.#options, this.#logger);
-    const channel = { feed, backlog: new Backlog(this.#db, feed), ready: feed.start(), users: 0 };
+    const db = this.#db.forTenant(tenant.schema);
+    const feed = new Feed(db, tenant, this.#options, this.#logger);
+    const channel = { feed, backlog: new Backlog(db, feed), ready: feed.start(), users: 0 };
     // The next reader tries again.
     channel.ready.catch(() => this.#channels.delete(tenant.slug));
     this.#channels.set(tenant.slug, channel);

@@ -44,7 +44,7 @@ const eventPageSchema = z.strictObject({
 const jobIdParam = z.uuid().transform((id) => id.toLowerCase());
 const targetIdParam = z.string().min(1).max(200);
 
-export function eventRoutes({ db }: { db: Database }): RouteGroup {
+export function eventRoutes(): RouteGroup {
   const group = new RouteGroup('Events');
   group.route({
     method: 'get',
@@ -55,7 +55,7 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
     query: z.strictObject(pageQuery({ maxLimit: 1000 })),
     answers: { 200: eventPageSchema },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ params, query, tenant }) => history(db, tenant, { jobId: params.job_id }, query),
+    handle: ({ params, query, tenant, db }) => history(db, tenant, { jobId: params.job_id }, query),
   });
   group.route({
     method: 'get',
@@ -66,7 +66,7 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
     query: z.strictObject(pageQuery({ maxLimit: 1000 })),
     answers: { 200: eventPageSchema },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ params, query, tenant }) =>
+    handle: ({ params, query, tenant, db }) =>
       history(db, tenant, { jobId: params.job_id, targetId: params.target_id }, query),
   });
   group.route({
@@ -92,7 +92,7 @@ export function eventRoutes({ db }: { db: Database }): RouteGroup {
     }),
     answers: { 200: eventPageSchema },
     problems: ['INVALID_CURSOR'],
-    async handle({ query, tenant }) {
+    async handle({ query, tenant, db }) {
       const filter = {
         types: query.type,
         jobId: query.job_id,
@@ -171,7 +171,7 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
     turns: 'own',
     answers: { 200: z.string() },
     problems: ['TOO_MANY_REQUESTS', 'DRAINING'],
-    async handle({ query, tenant, key, request, response, withTurn }) {
+    async handle({ query, tenant, db, key, request, response, withTurn }) {
       if (request.method === 'HEAD') return reply(200, undefined, { 'Content-Type': 'text/event-stream' });
       const filter = { jobId: query.job_id, targetId: query.target_id };
       const caller = callerOf(response);
@@ -181,7 +181,7 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
         filter,
         // A browser that reconnects sends the header, with the URL of its first request.
         lastEventId: request.get('Last-Event-ID') || query.last_event_id || undefined,
-        readSnapshot: query.snapshot ? () => withTurn(() => readSelection(deps.db, tenant.schema, filter)) : undefined,
+        readSnapshot: query.snapshot ? () => withTurn(() => readSelection(db, tenant.schema, filter)) : undefined,
         async stillAllowed() {
           const known = deps.registry.byId(tenant.id);
           if (!known || known.status === 'DELETING') return false;

@@ -45,7 +45,7 @@ const params = z.strictObject({ name: z.string().max(100) });
 
 export function limitRoutes({ db, registry }: LimitDependencies): RouteGroup {
   const group = new RouteGroup('Limits');
-  const show = async (tenant: Tenant, name: string) => {
+  const show = async (db: Database, tenant: Tenant, name: string) => {
     const limit = tenant.limits.find((known) => known.name === name);
     if (limit === undefined) throw noLimit(tenant, name);
     const [use] = await readLimitUse(db, tenant.schema, [limit]);
@@ -57,7 +57,7 @@ export function limitRoutes({ db, registry }: LimitDependencies): RouteGroup {
     summary: 'List rate and concurrency limits, and what they count now',
     access: 'read',
     answers: { 200: z.strictObject({ limits: z.array(limitSchema) }) },
-    handle: async ({ tenant }) => ({
+    handle: async ({ tenant, db }) => ({
       limits: (await readLimitUse(db, tenant.schema, tenant.limits)).map(limitToApi),
     }),
   });
@@ -69,7 +69,7 @@ export function limitRoutes({ db, registry }: LimitDependencies): RouteGroup {
     params,
     answers: { 200: limitSchema },
     problems: ['NOT_FOUND'],
-    handle: ({ tenant, params: { name } }) => show(tenant, name),
+    handle: ({ tenant, db, params: { name } }) => show(db, tenant, name),
   });
   group.route({
     method: 'put',
@@ -81,9 +81,11 @@ export function limitRoutes({ db, registry }: LimitDependencies): RouteGroup {
     params,
     body: limitSetting,
     answers: { 200: limitSchema, 201: limitSchema },
-    handle: async ({ tenant, params: { name }, body }) => {
+    handle: async (context) => {
+      const { tenant, body } = context;
+      const { name } = context.params;
       const isNew = await putLimit(db, tenant, name, body);
-      return reply(isNew ? 201 : 200, await show(await reread(tenant), name));
+      return reply(isNew ? 201 : 200, await show(context.db, await reread(tenant), name));
     },
   });
   group.route({

@@ -1,6 +1,5 @@
 // /api/questions: what jobs ask people, and the answers.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
 import { type Question, questionStatuses } from '../../jobs/questions/question.ts';
 import { questionAction } from '../../jobs/questions/question-request.ts';
@@ -13,7 +12,6 @@ import { paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
 
 export interface QuestionDependencies {
-  db: Database;
   /** The job that asked may be claimed. */
   wake(tenant: Tenant): void;
 }
@@ -69,7 +67,7 @@ const listQuery = z.strictObject({
 const questionParams = z.strictObject({ id: z.string().max(100) });
 
 export function questionRoutes(deps: QuestionDependencies): RouteGroup {
-  const { db, wake } = deps;
+  const { wake } = deps;
   const group = new RouteGroup('Questions');
   group.route({
     method: 'get',
@@ -79,7 +77,7 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
     query: listQuery,
     answers: { 200: pageSchema('questions', questionSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const filter = {
         status: query.status,
         assignee: query.assignee,
@@ -102,7 +100,8 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
     params: questionParams,
     answers: { 200: questionSchema },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params }) => questionToApi(await requireQuestion(db, tenant.schema, questionId(params))),
+    handle: async ({ tenant, db, params }) =>
+      questionToApi(await requireQuestion(db, tenant.schema, questionId(params))),
   });
   group.route({
     method: 'post',
@@ -115,7 +114,7 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
     body: answerBody,
     answers: { 200: questionSchema },
     problems: ['NOT_FOUND', 'QUESTION_CLOSED', 'CONFLICT'],
-    handle: async ({ tenant, params, body, actor }) => {
+    handle: async ({ tenant, db, params, body, actor }) => {
       const request = { questionId: questionId(params), ...body, actor };
       const question = await answerQuestion(db, tenant.schema, request);
       wake(tenant);

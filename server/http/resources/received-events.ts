@@ -1,13 +1,11 @@
 // POST /api/events/{name}: events from outside, for jobs that wait for them.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
 import { eventName, type Receipt, receiveEvent, sentEvent } from '../../jobs/received/receive-event.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { present } from '../present.ts';
 import { RouteGroup, reply } from '../route.ts';
 
 export interface ReceivedEventDependencies {
-  db: Database;
   /** The event is stored: deliver it. */
   onReceived(tenant: Tenant): void;
 }
@@ -20,7 +18,7 @@ const receiptSchema = z
   })
   .meta({ id: 'EventReceipt' });
 
-export function receivedEventRoutes({ db, onReceived }: ReceivedEventDependencies): RouteGroup {
+export function receivedEventRoutes({ onReceived }: ReceivedEventDependencies): RouteGroup {
   const group = new RouteGroup('Events');
   group.route({
     method: 'post',
@@ -35,7 +33,7 @@ export function receivedEventRoutes({ db, onReceived }: ReceivedEventDependencie
     bodyOptional: true,
     answers: { 201: receiptSchema, 200: receiptSchema },
     problems: ['IDEMPOTENCY_CONFLICT', 'CONFLICT', 'TENANT_SUSPENDED', 'PAYLOAD_TOO_LARGE'],
-    handle: async ({ tenant, params, body, actor }) => {
+    handle: async ({ tenant, db, params, body, actor }) => {
       const { replayed, ...receipt } = await receiveEvent(db, tenant.schema, { ...params, ...body }, actor);
       onReceived(tenant);
       return reply(replayed ? 200 : 201, receiptToApi(receipt));

@@ -103,13 +103,13 @@ const answers = { 200: scheduleSchema };
 
 export function scheduleRoutes(deps: ScheduleDependencies): RouteGroup {
   const group = new RouteGroup('Schedules');
-  addReads(group, deps);
+  addReads(group);
   addChanges(group, deps);
   addActions(group, deps);
   return group;
 }
 
-function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
+function addReads(group: RouteGroup): void {
   group.route({
     method: 'get',
     path: '/api/schedules',
@@ -118,7 +118,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     query: z.strictObject(pageQuery()),
     answers: { 200: pageSchema('schedules', scheduleSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const list = { name: `schedules:${tenant.id}`, position: ['text'] } as const;
       const page = await paged(list, query, async ([after = ''], limit) => {
         const { schedules, next } = await listSchedules(db, tenant.schema, { after, limit });
@@ -143,7 +143,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     params,
     answers,
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params: { id } }) => show(db, await getSchedule(db, tenant.schema, id)),
+    handle: async ({ tenant, db, params: { id } }) => show(db, await getSchedule(db, tenant.schema, id)),
   });
   group.route({
     method: 'post',
@@ -152,7 +152,7 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
     access: 'read',
     body: previewBody,
     answers: { 200: z.strictObject({ next_runs: z.array(z.iso.datetime({ offset: true })) }) },
-    handle: async ({ body: { cron, timezone } }) => {
+    handle: async ({ db, body: { cron, timezone } }) => {
       const error = findCronError(cron, timezone);
       if (error) throw invalidFields([error]);
       return { next_runs: nextTimes(cron, timezone, await databaseNow(db), shownRuns) };
@@ -161,7 +161,6 @@ function addReads(group: RouteGroup, { db }: ScheduleDependencies): void {
 }
 
 function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
-  const { db } = deps;
   group.route({
     method: 'post',
     path: '/api/schedules',
@@ -171,7 +170,7 @@ function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
     body: createScheduleBody,
     answers: { 201: scheduleSchema },
     problems: ['ALREADY_EXISTS', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
-    handle: async ({ tenant, body, actor }) => {
+    handle: async ({ tenant, db, body, actor }) => {
       await checkJob(deps, tenant, body.job);
       const schedule = await createSchedule(db, tenant.schema, body, actor);
       deps.onChange?.(tenant);
@@ -187,7 +186,7 @@ function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
     body: updateScheduleBody,
     answers,
     problems: ['NOT_FOUND', 'ALREADY_EXISTS', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED'],
-    handle: async ({ tenant, params: { id }, body, actor }) => {
+    handle: async ({ tenant, db, params: { id }, body, actor }) => {
       if (body.job !== undefined) await checkJob(deps, tenant, body.job);
       const schedule = await updateSchedule(db, tenant.schema, id, body, actor);
       deps.onChange?.(tenant);
@@ -202,7 +201,7 @@ function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
     params,
     answers: { 204: null },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params: { id }, actor }) => {
+    handle: async ({ tenant, db, params: { id }, actor }) => {
       await deleteSchedule(db, tenant.schema, id, actor);
       return reply(204);
     },
@@ -210,7 +209,6 @@ function addChanges(group: RouteGroup, deps: ScheduleDependencies): void {
 }
 
 function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
-  const { db } = deps;
   for (const [verb, act, summary] of [
     ['pause', pauseSchedule, 'Pause a schedule'],
     ['resume', resumeSchedule, 'Resume a schedule; it continues with its next time from now'],
@@ -223,7 +221,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
       params,
       answers,
       problems: ['NOT_FOUND'],
-      handle: async ({ tenant, params: { id }, actor }) => {
+      handle: async ({ tenant, db, params: { id }, actor }) => {
         const schedule = await act(db, tenant.schema, id, actor);
         deps.onChange?.(tenant);
         return show(db, schedule);
@@ -238,7 +236,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
     params,
     answers: { 201: z.strictObject({ schedule: scheduleSchema, job: jobSchema }) },
     problems: ['NOT_FOUND', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED', 'QUEUE_FULL'],
-    handle: async ({ tenant, params: { id }, actor }) => {
+    handle: async ({ tenant, db, params: { id }, actor }) => {
       const { schedule, enqueued } = await runScheduleNow(deps, tenant, id, actor);
       return reply(201, { schedule: await show(db, schedule), job: jobToApi(enqueued.job, []) });
     },

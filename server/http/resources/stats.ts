@@ -57,7 +57,7 @@ const timeseriesSchema = z.strictObject({
 });
 
 /** For /api/stats and for the scheduler's API. */
-export function addTimeseriesRoute(group: RouteGroup, db: Database, path: `/${string}`): void {
+export function addTimeseriesRoute(group: RouteGroup, path: `/${string}`): void {
   group.route({
     method: 'get',
     path,
@@ -67,14 +67,14 @@ export function addTimeseriesRoute(group: RouteGroup, db: Database, path: `/${st
     access: 'read',
     query: timeseriesQuery,
     answers: { 200: timeseriesSchema },
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       await rollUpNow(db, tenant.schema);
       return readTimeseries(db, tenant.schema, query);
     },
   });
 }
 
-export function statsRoutes({ db }: { db: Database }): RouteGroup {
+export function statsRoutes(): RouteGroup {
   const group = new RouteGroup('Statistics');
   group.route({
     method: 'get',
@@ -83,7 +83,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: z.strictObject({ queue: queueQuery }),
     answers: { 200: snapshotSchema },
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       await rollUpNow(db, tenant.schema);
       return {
         ...(await readSnapshot(db, tenant.schema, query.queue)),
@@ -91,7 +91,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
       };
     },
   });
-  addTimeseriesRoute(group, db, '/api/stats/timeseries');
+  addTimeseriesRoute(group, '/api/stats/timeseries');
   group.route({
     method: 'get',
     path: '/api/stats/jobs',
@@ -99,7 +99,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: z.strictObject({ queue: queueQuery }),
     answers: { 200: z.strictObject({ counts: countsSchema, total: count }) },
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       await rollUpNow(db, tenant.schema);
       const counts = await readCounts(db, tenant.schema, query.queue);
       return { counts, total: Object.values(counts).reduce((sum, n) => sum + n, 0) };
@@ -113,7 +113,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     query: z.strictObject(pageQuery()),
     answers: { 200: pageSchema('queues', z.strictObject({ queue: z.string(), counts: countsSchema })) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       await rollUpNow(db, tenant.schema);
       const list = { name: `queues:${tenant.id}`, position: ['text'] } as const;
       const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
@@ -130,7 +130,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     access: 'read',
     query: z.strictObject({ limit: integerQuery(1, 500).optional() }),
     answers: { 200: z.strictObject({ zombies: z.array(zombieSchema) }) },
-    handle: async ({ tenant, query }) => ({
+    handle: async ({ tenant, db, query }) => ({
       zombies: (await readZombies(db, tenant.schema, query.limit ?? 50)).map(zombieToApi),
     }),
   });
@@ -141,7 +141,7 @@ export function statsRoutes({ db }: { db: Database }): RouteGroup {
     description: 'The end of a job is estimated from its progress; without progress it is not known.',
     access: 'read',
     answers: { 200: z.strictObject({ workers: z.array(tenantWorkerSchema) }) },
-    handle: async ({ tenant }) => ({ workers: await readTenantWorkers(db, tenant.schema) }),
+    handle: async ({ tenant, db }) => ({ workers: await readTenantWorkers(db, tenant.schema) }),
   });
   return group;
 }
@@ -207,7 +207,7 @@ const attentionSchema = z
   })
   .meta({ id: 'Attention' });
 
-export function attentionRoutes({ db }: { db: Database }): RouteGroup {
+export function attentionRoutes(): RouteGroup {
   const group = new RouteGroup('Statistics');
   group.route({
     method: 'get',
@@ -215,7 +215,7 @@ export function attentionRoutes({ db }: { db: Database }): RouteGroup {
     summary: 'What needs a person: holds, failing types, failed and missed schedules, lost workers, disabled webhooks',
     access: 'read',
     answers: { 200: attentionSchema },
-    handle: async ({ tenant }) => {
+    handle: async ({ tenant, db }) => {
       const { schema } = tenant;
       const [counts, newest, types, schedules, lost, webhooks] = await Promise.all([
         countHolds(db, schema),
@@ -240,7 +240,7 @@ export function attentionRoutes({ db }: { db: Database }): RouteGroup {
     summary: 'How many jobs wait for a person',
     access: 'read',
     answers: { 200: holdsSchema.pick({ paused: true, error: true }) },
-    handle: ({ tenant }) => countHolds(db, tenant.schema),
+    handle: ({ tenant, db }) => countHolds(db, tenant.schema),
   });
   return group;
 }

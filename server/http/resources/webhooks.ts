@@ -58,13 +58,13 @@ const maxPerJob = 1000;
 
 export function webhookRoutes(deps: WebhookDependencies): RouteGroup {
   const group = new RouteGroup('Webhooks');
-  addReads(group, deps);
+  addReads(group);
   addResend(group, deps);
   addSecrets(group, deps);
   return group;
 }
 
-function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
+function addReads(group: RouteGroup): void {
   group.route({
     method: 'get',
     path: '/api/webhooks/deliveries',
@@ -74,7 +74,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     query: z.strictObject({ ...pageQuery(), state: z.enum(deliveryStates).optional() }),
     answers: { 200: pageSchema('deliveries', deliverySchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const list = { name: `deliveries:${tenant.id}`, position: ['uuid'] } as const;
       const { rows, next_cursor } = await paged(list, query, async ([before], limit) => {
         const { deliveries, next } = await listDeliveries(db, tenant.schema, { before, limit, state: query.state });
@@ -91,7 +91,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     params: idParams,
     answers: { 200: z.strictObject({ delivery: deliveryWithBody }) },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params }) => {
+    handle: async ({ tenant, db, params }) => {
       const delivery = await findDelivery(db, tenant.schema, params.id);
       if (delivery === undefined) throw noDelivery();
       return { delivery: { ...deliveryToApi(delivery), body: delivery.body } };
@@ -104,7 +104,7 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     access: 'read',
     params: idParams,
     answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
-    handle: async ({ tenant, params }) => ({
+    handle: async ({ tenant, db, params }) => ({
       deliveries: (await listJobDeliveries(db, tenant.schema, params.id, maxPerJob)).map(deliveryToApi),
     }),
   });
@@ -116,14 +116,14 @@ function addReads(group: RouteGroup, { db }: WebhookDependencies): void {
     params: targetJobParams,
     answers: { 200: z.strictObject({ deliveries: z.array(deliverySchema) }) },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params }) => {
+    handle: async ({ tenant, db, params }) => {
       const job = await mustReadJob(db, tenant, params.job_id, params.target_id);
       return { deliveries: (await listJobDeliveries(db, tenant.schema, job.id, maxPerJob)).map(deliveryToApi) };
     },
   });
 }
 
-function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
+function addResend(group: RouteGroup, { wake }: WebhookDependencies): void {
   group.route({
     method: 'post',
     path: '/api/webhooks/deliveries/{id}/resend',
@@ -133,7 +133,7 @@ function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
     answers: { 202: oneDelivery },
     problems: ['NOT_FOUND'],
     handle: async (context) => {
-      const { tenant, params } = context;
+      const { tenant, db, params } = context;
       const delivery = await resendDelivery(db, tenant.schema, params.id);
       if (delivery === undefined) throw noDelivery();
       audit(context, 'webhook resent', { tenant: tenant.slug, deliveryId: delivery.id });
@@ -150,7 +150,7 @@ function addResend(group: RouteGroup, { db, wake }: WebhookDependencies): void {
     body: z.strictObject({ url: z.string().max(2048) }),
     answers: { 200: z.strictObject({ held_back: z.int() }) },
     handle: async (context) => {
-      const heldBack = await enableAddress(db, context.tenant.schema, context.body.url);
+      const heldBack = await enableAddress(context.db, context.tenant.schema, context.body.url);
       audit(context, 'webhook address enabled', { tenant: context.tenant.slug });
       return { held_back: heldBack };
     },
@@ -164,7 +164,7 @@ function addSecrets(group: RouteGroup, { db, registry }: WebhookDependencies): v
     summary: 'Show the secrets that sign webhooks',
     access: 'admin',
     answers: { 200: secretsSchema },
-    handle: async ({ tenant }) => ({ secrets: await ensureWebhookSecrets(db, tenant.id) }),
+    handle: async ({ tenant, db }) => ({ secrets: await ensureWebhookSecrets(db, tenant.id) }),
   });
   group.route({
     method: 'post',

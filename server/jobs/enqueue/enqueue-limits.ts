@@ -1,6 +1,6 @@
 // Limits of what may be enqueued: the bytes of a payload or another JSON value, and `max_queued`, how many jobs of a
 // tenant may wait at once, whether requests, schedules or handlers enqueue them.
-import type { Queryable } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -24,10 +24,10 @@ interface Count {
 }
 
 export class QueueLimit {
-  #db: Queryable;
+  #db: Database;
   #counts = new Map<string, Count>();
 
-  constructor(db: Queryable) {
+  constructor(db: Database) {
     this.#db = db;
   }
 
@@ -35,7 +35,8 @@ export class QueueLimit {
    * Refuses jobs beyond the tenant's limit; replays of jobs that exist already are admitted.
    * A caller in a transaction passes it as `db`: a second connection may never come free.
    */
-  async admit(tenant: Tenant, jobs: readonly KeyedJob[], db = this.#db): Promise<void> {
+  async admit(tenant: Tenant, jobs: readonly KeyedJob[], given?: Queryable): Promise<void> {
+    const db = given ?? this.#db.forTenant(tenant.schema);
     const max = tenant.settings.max_queued;
     if (max === undefined) return;
     const count = this.#countOf(tenant, max, db);

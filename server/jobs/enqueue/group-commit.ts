@@ -48,7 +48,7 @@ export class EnqueueGroupCommit {
     if (known !== undefined) return known;
     const parked = new ParkedRequests({
       maxWaitMs: this.#maxLockMs,
-      findLocked: (targetIds) => findLockedLanes(this.#db, schema, targetIds),
+      findLocked: (targetIds) => findLockedLanes(this.#db.forTenant(schema), schema, targetIds),
       retry: (requests) => this.#retry(schema, requests),
       onEmpty: () => this.#forgetIfIdle(schema),
     });
@@ -104,7 +104,7 @@ export class EnqueueGroupCommit {
   async #insertTogether(schema: Schema, group: Waiting[]): Promise<void> {
     const first = group[0] as Waiting;
     const enqueued = await enqueue(
-      this.#db,
+      this.#db.forTenant(schema),
       schema,
       group.flatMap((w) => w.jobs),
       first.actor,
@@ -121,7 +121,7 @@ export class EnqueueGroupCommit {
   async #insertAround(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
-    const locked = await findLockedLanes(this.#db, schema, targetIds).catch(() => new Set<string>());
+    const locked = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(() => new Set<string>());
     const held = group.filter((request) => targetsOf(request).some((id) => locked.has(id)));
     // No lane is visibly locked: the lock is free again, or on a target or key that is not committed yet.
     if (held.length === 0) return this.#insertSingly(schema, group);

@@ -9,6 +9,9 @@ import { isNodeError } from '../../database/sql-errors.ts';
 import { type LiveRow, renewStatement, toLiveJob } from '../../jobs/claim/lease.ts';
 import type { FromThread, HeartbeatOptions, ToThread } from './heartbeat.ts';
 
+/** The role with which the connection was opened. */
+const noRole = 'none';
+
 const options = workerData as HeartbeatOptions & { inbox: MessagePort };
 const port = parentPort;
 if (port === null) throw new Error('the heartbeat runs in a thread of a daemon');
@@ -17,12 +20,17 @@ if (port === null) throw new Error('the heartbeat runs in a thread of a daemon')
 const held = new Map<string, Set<string>>();
 /** Schemas whose last renewal failed. */
 const failing = new Set<string>();
+/** schema → role, quoted. */
+const roles = new Map<string, string>();
 const pulse = new Int32Array(options.pulse);
 let lastPulse = Atomics.load(pulse, 0);
 let pulseSeenAt = performance.now();
 const servers = new Servers(options.url);
 const Client = clientOf(servers);
 let client: pg.Client | undefined;
+/** No pooler is in between: what is set for the session stays. */
+let isDirect = false;
+let currentRole = noRole;
 let stopped = false;
 let timer: NodeJS.Timeout | undefined;
 let renewing = false;
@@ -33,6 +41,7 @@ port.on('message', (message: ToThread) => {
       if (held.size === 0) pulseSeenAt = performance.now();
       const leases = held.get(message.schema) ?? new Set<string>();
       held.set(message.schema, leases.add(message.leaseId));
+      if (message.role !== undefined) roles.set(message.schema, message.role);
       if (timer === undefined && !renewing) schedule();
       break;
     }
@@ -42,6 +51,7 @@ port.on('message', (message: ToThread) => {
       if (leases?.size === 0) {
         held.delete(message.schema);
         failing.delete(message.schema);
+        roles.delete(message.schema);
       }
       break;
     }
@@ -100,7 +110,7 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
   const sentAt = process.hrtime.bigint();
   try {
     const { text, values } = renewStatement(schema, leaseIds, options.leaseSeconds);
-    const rows = await query<LiveRow>(text, values);
+    const rows = await query<LiveRow>(schema, text, values);
     failing.delete(schema);
     post({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
   } catch (error) {
@@ -112,7 +122,7 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
   }
 }
 
-async function query<R extends object>(text: string, values: unknown[]): Promise<R[]> {
+async function query<R extends object>(schema: string, text: string, values: unknown[]): Promise<R[]> {
   client ??= await connect();
   const using = client;
   // A connection that does not answer is destroyed while there is still time for another attempt.
@@ -121,9 +131,28 @@ async function query<R extends object>(text: string, values: unknown[]): Promise
     options.timeoutMs,
   );
   try {
-    return (await using.query<R>(text, values)).rows;
+    const hasBegun = await assumeRole(using, schema);
+    const { rows } = await using.query<R>(text, values);
+    if (hasBegun) await using.query('commit');
+    return rows;
   } finally {
     clearTimeout(timeout);
+  }
+}
+
+/** The tenant's role, for the session or, behind a pooler, for a transaction: then true. Without it, if it is gone. */
+async function assumeRole(using: pg.Client, schema: string): Promise<boolean> {
+  const role = roles.get(schema) ?? noRole;
+  if (isDirect ? role === currentRole : role === noRole) return false;
+  try {
+    await using.query(isDirect ? `set role ${role}` : `begin; set local role ${role}`);
+    if (isDirect) currentRole = role;
+    return !isDirect;
+  } catch {
+    roles.delete(schema);
+    currentRole = noRole;
+    await using.query(isDirect ? 'set role none' : 'rollback');
+    return false;
   }
 }
 
@@ -141,7 +170,9 @@ async function connect(): Promise<pg.Client> {
     if (client === fresh) client = undefined;
   });
   await fresh.connect();
-  await openSession(fresh, { statementMs: options.timeoutMs, lockMs: options.timeoutMs, idleInTransactionMs });
+  const limits = { statementMs: options.timeoutMs, lockMs: options.timeoutMs, idleInTransactionMs };
+  isDirect = (await openSession(fresh, limits)).direct;
+  currentRole = noRole;
   return fresh;
 }
 

@@ -18,7 +18,7 @@ export interface HeartbeatOptions {
 }
 
 export type ToThread =
-  | { kind: 'hold'; schema: string; leaseId: string }
+  | { kind: 'hold'; schema: string; role: string | undefined; leaseId: string }
   | { kind: 'drop'; schema: string; leaseId: string }
   | { kind: 'reconnect' }
   | { kind: 'stop' };
@@ -59,6 +59,7 @@ export class Heartbeat implements Service {
   #stallMs: number;
   #logger: Logger;
   #listeners: HeartbeatListeners;
+  #roleOf: (schema: Schema) => string | undefined;
   #pulse = new Int32Array(new SharedArrayBuffer(4));
   #leases = new Map<string, { lease: HeldLease; trustedUntil: number }>();
   #thread: Worker | undefined;
@@ -75,6 +76,8 @@ export class Heartbeat implements Service {
     stallSeconds: number;
     logger: Logger;
     listeners?: HeartbeatListeners;
+    /** The database role of a tenant, if it has one. */
+    roleOf?(schema: Schema): string | undefined;
   }) {
     this.#url = options.url;
     this.#intervalMs = options.heartbeatSeconds * 1000;
@@ -84,6 +87,7 @@ export class Heartbeat implements Service {
     this.#stallMs = options.stallSeconds * 1000;
     this.#logger = options.logger;
     this.#listeners = options.listeners ?? {};
+    this.#roleOf = options.roleOf ?? (() => undefined);
   }
 
   async start(): Promise<void> {
@@ -112,7 +116,7 @@ export class Heartbeat implements Service {
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
     this.#beginPulse();
-    this.#post({ kind: 'hold', schema: lease.schema, leaseId: lease.leaseId });
+    this.#postHold(lease);
   }
 
   drop(lease: HeldLease): void {
@@ -171,7 +175,11 @@ export class Heartbeat implements Service {
     port1.unref();
     thread.on('error', (error) => this.#logger.error({ err: error }, 'heartbeat thread failed'));
     thread.on('exit', () => this.#exited(thread));
-    for (const [leaseId, { lease }] of this.#leases) this.#post({ kind: 'hold', schema: lease.schema, leaseId });
+    for (const { lease } of this.#leases.values()) this.#postHold(lease);
+  }
+
+  #postHold({ schema, leaseId }: HeldLease): void {
+    this.#post({ kind: 'hold', schema, role: this.#roleOf(schema), leaseId });
   }
 
   #exited(thread: Worker): void {

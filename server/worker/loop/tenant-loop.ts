@@ -44,7 +44,8 @@ export class TenantLoop implements SlotWaiter {
   #scheduled = false;
   #stopped = false;
 
-  constructor(tenant: Tenant, context: LoopContext) {
+  constructor(tenant: Tenant, given: LoopContext) {
+    const context = { ...given, db: given.db.forTenant(tenant.schema) };
     const { db, config, logger, handlers, slots } = context;
     const { workerId, leaseSeconds, tenantConcurrency } = config;
     this.key = tenant.slug;

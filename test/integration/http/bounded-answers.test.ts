@@ -18,10 +18,10 @@ const control = useControl(({ db }) => {
   const logger = createLogger('silent');
   const waiters = new ClaimWaiters(3_600_000, logger);
   return [
-    eventRoutes({ db }),
-    jobLogRoutes({ db }),
+    eventRoutes(),
+    jobLogRoutes(),
     scheduleRoutes({ db, jobTypes, queueLimit }),
-    ...schedulerRoutes({ db, config: loadConfig({}), logger, waiters, queueLimit }),
+    ...schedulerRoutes({ config: loadConfig({}), logger, waiters, queueLimit }),
   ];
 });
 // Compressed it is a few kilobytes: what counts is what would be sent.

@@ -23,16 +23,15 @@ const context = useTenant();
 const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLimit(db)) => ({
   routes: [
     ...controlRoutes({
-      db,
       config,
       jobTypes: new HandlerRegistry(demoHandlers),
       enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
       queueLimit,
     }),
-    eventRoutes({ db }),
-    jobLogRoutes({ db }),
+    eventRoutes(),
+    jobLogRoutes(),
     scheduleRoutes({ db, queueLimit, jobTypes: new HandlerRegistry(demoHandlers) }),
-    statsRoutes({ db }),
+    statsRoutes(),
     webhookRoutes({ db, registry, wake: () => {} }),
   ],
 }));

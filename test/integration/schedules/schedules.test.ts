@@ -15,7 +15,7 @@ const context = useTenant();
 const firing = () => ({ db: context.db, jobTypes, queueLimit: new QueueLimit(context.db) });
 const jobTypes = new HandlerRegistry(demoHandlers);
 const app = useApp(context, ({ db }) => ({
-  routes: [scheduleRoutes({ db, jobTypes, queueLimit: new QueueLimit(db) }), jobLogRoutes({ db })],
+  routes: [scheduleRoutes({ db, jobTypes, queueLimit: new QueueLimit(db) }), jobLogRoutes()],
 }));
 let number = 0;
 

@@ -43,10 +43,7 @@ export function useControl(more: (context: TenantContext) => RouteGroup[] = () =
   const app = useApp(context, ({ db, config }) => {
     const enqueueJobs: EnqueueJobs = ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor);
     return {
-      routes: [
-        ...controlRoutes({ db, config, jobTypes, enqueueJobs, queueLimit: new QueueLimit(db) }),
-        ...more(context),
-      ],
+      routes: [...controlRoutes({ config, jobTypes, enqueueJobs, queueLimit: new QueueLimit(db) }), ...more(context)],
     };
   });
   const control = {} as Control;

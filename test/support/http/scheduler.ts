@@ -40,7 +40,7 @@ export function useScheduler(): SchedulerContext {
     const queueLimit = new QueueLimit(deps.db);
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
-    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit }), statsRoutes(deps)] };
+    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit }), statsRoutes()] };
   });
   beforeAll(() => context.waiters.start());
   beforeEach(async () => {

@@ -50,7 +50,6 @@ export const batchAnswer = z.strictObject({
 });
 
 export interface JobRouteDependencies {
-  db: Database;
   jobTypes: JobTypes;
   enqueueJobs: EnqueueJobs;
   /** Signals new jobs that were not enqueued through `enqueueJobs`. */
@@ -59,6 +58,7 @@ export interface JobRouteDependencies {
 }
 
 export interface CreationContext {
+  db: Database;
   tenant: Tenant;
   actor: string;
   request: Request;
@@ -67,11 +67,11 @@ export interface CreationContext {
 
 export async function createJob(
   deps: JobRouteDependencies,
-  { tenant, actor, request, withTurn }: CreationContext,
+  { db, tenant, actor, request, withTurn }: CreationContext,
   asked: JobRequest,
 ): Promise<Reply> {
   const client_request_id = resolveIdempotencyKey(asked.client_request_id, idempotencyKey(request));
-  const liveDaemons = () => withTurn(() => readLiveDaemons(deps.db));
+  const liveDaemons = () => withTurn(() => readLiveDaemons(db));
   const known = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
   await deps.queueLimit.admit(tenant, [newJob]);
@@ -84,12 +84,12 @@ export async function createJob(
   const { kind } = enqueued;
   const job =
     enqueued.job.payload === undefined
-      ? ((await withTurn(() => findJob(deps.db, tenant.schema, enqueued.job.id))) ?? enqueued.job)
+      ? ((await withTurn(() => findJob(db, tenant.schema, enqueued.job.id))) ?? enqueued.job)
       : enqueued.job;
   const phases =
     kind === 'created'
       ? pendingPhases(job, deps.jobTypes)
-      : await withTurn(() => readPhases(deps.db, tenant.schema, job, deps.jobTypes));
+      : await withTurn(() => readPhases(db, tenant.schema, job, deps.jobTypes));
   const body = jobToApi(job, phases);
   return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}` });
 }
@@ -106,7 +106,7 @@ export async function createBatch(
   const enqueued = await withEnqueueSpan(aboutBatch(context, good), (traceparent) => {
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
-      ? context.withTurn(() => enqueueAllOrNone(deps.db, context.tenant.schema, traced, context.actor))
+      ? context.withTurn(() => enqueueAllOrNone(context.db, context.tenant.schema, traced, context.actor))
       : deps.enqueueJobs(context.tenant, traced, context.actor);
   });
   if (atomic) deps.wake?.(context.tenant, enqueued);
@@ -129,12 +129,12 @@ function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
 
 async function checkAll(
   deps: JobRouteDependencies,
-  { tenant, request }: CreationContext,
+  { db, tenant, request }: CreationContext,
   jobs: unknown[],
 ): Promise<(NewJob | Problem)[]> {
   const key = idempotencyKey(request);
   let live: Promise<LiveDaemon[]> | undefined;
-  const liveDaemons = () => (live ??= readLiveDaemons(deps.db));
+  const liveDaemons = () => (live ??= readLiveDaemons(db));
   const common = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const check = async (given: unknown, index: number) => {
     try {

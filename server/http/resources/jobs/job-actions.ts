@@ -16,7 +16,6 @@ import { jobSchema, jobToApi } from './job-schema.ts';
 import { jobParams, targetJobParams } from './jobs.ts';
 
 interface JobActionDependencies {
-  db: Database;
   jobTypes: JobTypes;
   /** The next job of a lane may be claimable now. */
   wake?(tenant: Tenant): void;
@@ -84,7 +83,7 @@ export function jobActionRoutes(deps: JobActionDependencies): RouteGroup {
 
 function addAction(
   group: RouteGroup,
-  { db, jobTypes, wake }: JobActionDependencies,
+  { jobTypes, wake }: JobActionDependencies,
   action: Action,
   path: `/${string}`,
   params: typeof jobParams | typeof targetJobParams,
@@ -103,7 +102,7 @@ function addAction(
     answers: action.stopsRunning ? { 200: jobSchema, 202: jobSchema } : { 200: jobSchema },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'CONFLICT'],
     handle: async (context) => {
-      const { tenant, actor } = context;
+      const { tenant, db, actor } = context;
       const ids = context.params as { job_id: string; target_id?: string };
       const body = context.body as Body;
       checkDocument(body.result, 'result');

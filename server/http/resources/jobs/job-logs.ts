@@ -20,10 +20,10 @@ const lineSchema = z
 const answers = { 200: pageSchema('lines', lineSchema) };
 const logQuery = z.strictObject({ ...pageQuery({ defaultLimit: 200, maxLimit: 1000 }) });
 
-export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
+export function jobLogRoutes(): RouteGroup {
   const group = new RouteGroup('Jobs');
   const description = `About the newest ${maxLogLines} lines are kept. To follow a running job, repeat the request with the last cursor.`;
-  const read = async (tenant: Tenant, jobId: string, query: PageQuery, targetId?: string) => {
+  const read = async (db: Database, tenant: Tenant, jobId: string, query: PageQuery, targetId?: string) => {
     const job = await mustReadJob(db, tenant, jobId, targetId);
     const list = { name: `logs:${tenant.id}:${job.id}`, position: ['integer'] } as const;
     const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {
@@ -44,7 +44,7 @@ export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
     query: logQuery,
     answers,
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ tenant, params, query }) => read(tenant, params.job_id, query),
+    handle: ({ tenant, db, params, query }) => read(db, tenant, params.job_id, query),
   });
   group.route({
     method: 'get',
@@ -56,7 +56,7 @@ export function jobLogRoutes({ db }: { db: Database }): RouteGroup {
     query: logQuery,
     answers,
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: ({ tenant, params, query }) => read(tenant, params.job_id, query, params.target_id),
+    handle: ({ tenant, db, params, query }) => read(db, tenant, params.job_id, query, params.target_id),
   });
   return group;
 }

@@ -1,6 +1,6 @@
 // /api/jobs: enqueue, read and list jobs. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
-import type { Queryable } from '../../../database/database.ts';
+import type { Database, Queryable } from '../../../database/database.ts';
 import { readPhases } from '../../../jobs/attempt/phases.ts';
 import { jobRequest } from '../../../jobs/enqueue/job-request.ts';
 import { statusesOfHold } from '../../../jobs/model/hold.ts';
@@ -90,7 +90,7 @@ export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
   const group = new RouteGroup('Jobs');
   addCreation(group, deps);
   addReads(group, deps);
-  addLists(group, deps);
+  addLists(group);
   return group;
 }
 
@@ -151,9 +151,9 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
 
 function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
   const answers = { 200: jobSchema };
-  const show = async (tenant: Tenant, jobId: string, targetId?: string) => {
-    const job = await mustReadJob(deps.db, tenant, jobId, targetId);
-    return jobToApi(job, await readPhases(deps.db, tenant.schema, job, deps.jobTypes));
+  const show = async (db: Database, tenant: Tenant, jobId: string, targetId?: string) => {
+    const job = await mustReadJob(db, tenant, jobId, targetId);
+    return jobToApi(job, await readPhases(db, tenant.schema, job, deps.jobTypes));
   };
   group.route({
     method: 'get',
@@ -163,7 +163,7 @@ function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
     params: jobParams,
     answers,
     problems: ['NOT_FOUND'],
-    handle: ({ tenant, params }) => show(tenant, params.job_id),
+    handle: ({ tenant, db, params }) => show(db, tenant, params.job_id),
   });
   group.route({
     method: 'get',
@@ -173,15 +173,15 @@ function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
     params: targetJobParams,
     answers,
     problems: ['NOT_FOUND'],
-    handle: ({ tenant, params }) => show(tenant, params.job_id, params.target_id),
+    handle: ({ tenant, db, params }) => show(db, tenant, params.job_id, params.target_id),
   });
 }
 
-function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
+function addLists(group: RouteGroup): void {
   const answers = { 200: pageSchema('jobs', jobSummarySchema) };
   const description =
     'A page may be short, or even empty, and still have a `next_cursor`: each page searches a bounded part of the history.';
-  const show = async (tenant: Tenant, query: z.output<typeof listQuery>, targetId?: string) => {
+  const show = async (db: Database, tenant: Tenant, query: z.output<typeof listQuery>, targetId?: string) => {
     const filter = { ...listFilter(query), ...(targetId !== undefined && { targetId }) };
     const withDocuments = query.include !== undefined;
     const list = { name: `jobs:${tenant.id}`, position: ['uuid'] } as const;
@@ -201,7 +201,7 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
     query: listQuery,
     answers,
     problems: ['INVALID_CURSOR'],
-    handle: ({ tenant, query }) => show(tenant, query),
+    handle: ({ tenant, db, query }) => show(db, tenant, query),
   });
   group.route({
     method: 'get',
@@ -213,7 +213,7 @@ function addLists(group: RouteGroup, { db }: JobRouteDependencies): void {
     query: listQuery.omit({ target_id: true }),
     answers,
     problems: ['INVALID_CURSOR'],
-    handle: ({ tenant, params, query }) => show(tenant, query, params.target_id),
+    handle: ({ tenant, db, params, query }) => show(db, tenant, query, params.target_id),
   });
 }
 

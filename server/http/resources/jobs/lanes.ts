@@ -1,6 +1,5 @@
 // /api/lanes: all lanes with their head, the next jobs and the hold, for the dashboard.
 import { z } from 'zod';
-import type { Database } from '../../../database/database.ts';
 import { type LaneRow, listLanes } from '../../../jobs/lanes/read-lanes.ts';
 import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
@@ -23,7 +22,7 @@ const laneSchema = targetLaneSchema
   })
   .meta({ id: 'Lane' });
 
-export function laneRoutes({ db }: { db: Database }): RouteGroup {
+export function laneRoutes(): RouteGroup {
   const group = new RouteGroup('Targets');
   group.route({
     method: 'get',
@@ -38,7 +37,7 @@ export function laneRoutes({ db }: { db: Database }): RouteGroup {
     }),
     answers: { 200: pageSchema('lanes', laneSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const { show, search } = query;
       const list = { name: `lanes:${tenant.id}:${show}:${search ?? ''}`, position: ['text'] } as const;
       const { rows, next_cursor } = await paged(list, query, async ([after = ''], limit) => {

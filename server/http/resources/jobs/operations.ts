@@ -1,6 +1,5 @@
 // /api/operations: cancel, resume or retry the jobs that match a filter, with a dry run and progress.
 import { z } from 'zod';
-import type { Database } from '../../../database/database.ts';
 import {
   countJobs,
   countNotEligible,
@@ -24,7 +23,6 @@ import { auditFields } from './job-actions.ts';
 import { operationFilter, payloadFilter } from './jobs.ts';
 
 export interface OperationDependencies {
-  db: Database;
   /** There is a new operation to run. */
   wakeOperations?(tenant: Tenant): void;
 }
@@ -67,11 +65,11 @@ const dryRunSchema = z.strictObject({
 export function operationRoutes(deps: OperationDependencies): RouteGroup {
   const group = new RouteGroup('Operations');
   addCreation(group, deps);
-  addReads(group, deps);
+  addReads(group);
   return group;
 }
 
-function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDependencies): void {
+function addCreation(group: RouteGroup, { wakeOperations }: OperationDependencies): void {
   group.route({
     method: 'post',
     path: '/api/operations',
@@ -92,7 +90,7 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
       ...auditFields,
     }),
     answers: { 202: operationSchema, 200: dryRunSchema },
-    handle: async ({ tenant, body }) => {
+    handle: async ({ tenant, db, body }) => {
       const filter = toFilter(body.filter);
       if (body.canary && body.action === 'cancel') {
         throw invalidFields([{ field: 'canary', message: 'is for resume and retry' }]);
@@ -110,7 +108,7 @@ function addCreation(group: RouteGroup, { db, wakeOperations }: OperationDepende
   });
 }
 
-function addReads(group: RouteGroup, { db }: OperationDependencies): void {
+function addReads(group: RouteGroup): void {
   group.route({
     method: 'get',
     path: '/api/operations/{operation_id}',
@@ -119,7 +117,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
     params: z.strictObject({ operation_id: z.string() }),
     answers: { 200: operationSchema },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params }) => {
+    handle: async ({ tenant, db, params }) => {
       const id = params.operation_id;
       const operation = isUuid(id) ? await findOperation(db, tenant.schema, id) : undefined;
       if (operation === undefined) throw problem('NOT_FOUND', 'There is no such operation.');
@@ -134,7 +132,7 @@ function addReads(group: RouteGroup, { db }: OperationDependencies): void {
     query: z.strictObject(pageQuery()),
     answers: { 200: pageSchema('operations', operationSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const list = { name: `operations:${tenant.id}`, position: ['uuid'] } as const;
       const page = await paged(list, query, async ([before = lastUuid], limit) =>
         pageOf(await listOperations(db, tenant.schema, { before, limit: limit + 1 }), limit, (last) => [last.id]),

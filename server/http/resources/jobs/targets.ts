@@ -26,7 +26,6 @@ import { jobErrorSchema, jobHoldSchema } from './job-schema.ts';
 import { targetParams } from './jobs.ts';
 
 interface TargetDependencies {
-  db: Database;
   /** The next job of a lane may be claimable now. */
   wake?(tenant: Tenant): void;
 }
@@ -95,14 +94,14 @@ export const targetLaneSchema = targetSchema
 
 export function targetRoutes(deps: TargetDependencies): RouteGroup {
   const group = new RouteGroup('Targets');
-  addReads(group, deps);
-  addLabels(group, deps);
+  addReads(group);
+  addLabels(group);
   addPauses(group, deps);
   addCanary(group, deps);
   return group;
 }
 
-function addReads(group: RouteGroup, { db }: TargetDependencies): void {
+function addReads(group: RouteGroup): void {
   group.route({
     method: 'get',
     path: '/api/targets',
@@ -111,7 +110,7 @@ function addReads(group: RouteGroup, { db }: TargetDependencies): void {
     query: z.strictObject({ ...pageQuery(), paused: booleanQuery().optional() }),
     answers: { 200: pageSchema('targets', targetSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ tenant, query }) => {
+    handle: async ({ tenant, db, query }) => {
       const list = { name: `targets:${tenant.id}`, position: ['text'] } as const;
       const { rows, next_cursor } = await paged(list, query, async ([after = ''], limit) => {
         const found = await listTargets(db, tenant.schema, { after, limit: limit + 1, paused: query.paused });
@@ -130,7 +129,7 @@ function addReads(group: RouteGroup, { db }: TargetDependencies): void {
     params: targetParams,
     answers: { 200: targetLaneSchema },
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params }) => {
+    handle: async ({ tenant, db, params }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const target = await mustFindTarget(db, tenant.schema, params.target_id);
       return targetLaneToApi(target, await readLane(db, tenant.schema, target.id));
@@ -138,9 +137,9 @@ function addReads(group: RouteGroup, { db }: TargetDependencies): void {
   });
 }
 
-function addLabels(group: RouteGroup, { db }: TargetDependencies): void {
+function addLabels(group: RouteGroup): void {
   const answers = { 200: targetLaneSchema };
-  const show = async (tenant: Tenant, target: Target) =>
+  const show = async (db: Database, tenant: Tenant, target: Target) =>
     targetLaneToApi(target, await readLane(db, tenant.schema, target.id));
   group.route({
     method: 'put',
@@ -150,8 +149,8 @@ function addLabels(group: RouteGroup, { db }: TargetDependencies): void {
     params: targetParams,
     body: z.strictObject({ labels }),
     answers,
-    handle: async ({ tenant, params, body }) =>
-      show(tenant, await labelTarget(db, tenant.schema, writableId(params.target_id), body.labels)),
+    handle: async ({ tenant, db, params, body }) =>
+      show(db, tenant, await labelTarget(db, tenant.schema, writableId(params.target_id), body.labels)),
   });
   group.route({
     method: 'patch',
@@ -162,17 +161,17 @@ function addLabels(group: RouteGroup, { db }: TargetDependencies): void {
     body: z.strictObject({ labels: z.record(nameField(100), z.string().max(500).nullable()) }),
     answers,
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params, body }) => {
+    handle: async ({ tenant, db, params, body }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const { id } = await mustFindTarget(db, tenant.schema, params.target_id);
       const target = await changeLabels(db, tenant.schema, id, body.labels, maxLabels);
       if (target === undefined) throw invalidFields([{ field: 'labels', message: tooManyLabels }]);
-      return show(tenant, target);
+      return show(db, tenant, target);
     },
   });
 }
 
-function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
+function addPauses(group: RouteGroup, { wake }: TargetDependencies): void {
   const answers = { 200: targetLaneSchema };
   group.route({
     method: 'post',
@@ -183,7 +182,7 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
     body: z.strictObject({ ...auditFields, until: timeField().optional().describe('When the pause ends.') }),
     bodyOptional: true,
     answers,
-    handle: async ({ tenant, params, body, actor }) => {
+    handle: async ({ tenant, db, params, body, actor }) => {
       const targetId = writableId(params.target_id);
       const target = await pauseTarget(db, tenant.schema, { ...body, targetId, actor });
       return targetLaneToApi(target, await readLane(db, tenant.schema, targetId));
@@ -199,7 +198,7 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
     bodyOptional: true,
     answers,
     problems: ['NOT_FOUND'],
-    handle: async ({ tenant, params, body, actor }) => {
+    handle: async ({ tenant, db, params, body, actor }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const target = await resumeTarget(db, tenant.schema, { ...body, targetId: params.target_id, actor });
       wake?.(tenant);
@@ -208,7 +207,7 @@ function addPauses(group: RouteGroup, { db, wake }: TargetDependencies): void {
   });
 }
 
-function addCanary(group: RouteGroup, { db, wake }: TargetDependencies): void {
+function addCanary(group: RouteGroup, { wake }: TargetDependencies): void {
   group.route({
     method: 'post',
     path: '/api/targets/{target_id}/canary',
@@ -225,7 +224,7 @@ function addCanary(group: RouteGroup, { db, wake }: TargetDependencies): void {
     bodyOptional: true,
     answers: { 200: targetLaneSchema },
     problems: ['NOT_FOUND', 'CONFLICT'],
-    handle: async ({ tenant, params, body, actor }) => {
+    handle: async ({ tenant, db, params, body, actor }) => {
       if (!isTargetId(params.target_id)) throw problem('NOT_FOUND', 'There is no such target.');
       const { reason, author, job_id: jobId } = body;
       const target = await startCanary(db, tenant.schema, {

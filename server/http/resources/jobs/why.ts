@@ -14,7 +14,6 @@ import { jobHoldSchema } from './job-schema.ts';
 import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
 
 interface WhyDependencies {
-  db: Database;
   config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
 }
 
@@ -47,7 +46,7 @@ const whySchema = z
   .meta({ id: 'Why' });
 type WhyBody = z.input<typeof whySchema>;
 
-export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
+export function whyRoutes({ config }: WhyDependencies): RouteGroup {
   const group = new RouteGroup('Jobs');
   const explain = async (tx: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<WhyBody> => {
     const job = await mustReadJob(tx, tenant, jobId, targetId);
@@ -79,13 +78,13 @@ export function whyRoutes({ db, config }: WhyDependencies): RouteGroup {
     ...definition,
     path: '/api/jobs/{job_id}/why',
     params: jobParams,
-    handle: ({ tenant, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id)),
+    handle: ({ tenant, db, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id)),
   });
   group.route({
     ...definition,
     path: '/api/targets/{target_id}/jobs/{job_id}/why',
     params: targetJobParams,
-    handle: ({ tenant, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id, params.target_id)),
+    handle: ({ tenant, db, params }) => inOneSnapshot(db, (tx) => explain(tx, tenant, params.job_id, params.target_id)),
   });
   return group;
 }

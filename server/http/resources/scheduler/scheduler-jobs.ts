@@ -1,6 +1,5 @@
 // /api/scheduler/jobs: submit, claim, report, cancel and read jobs of remote workers.
 import { z } from 'zod';
-import type { Database } from '../../../database/database.ts';
 import { cancelJob } from '../../../jobs/actions/stop.ts';
 import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
@@ -34,7 +33,6 @@ import {
 } from './scheduler-schemas.ts';
 
 export interface SchedulerDependencies {
-  db: Database;
   config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes'>;
   waiters: ClaimWaiters;
   logger: Logger;
@@ -51,11 +49,11 @@ export function schedulerJobRoutes(deps: SchedulerDependencies): RouteGroup {
   addSubmit(group, deps);
   addClaim(group, deps);
   addChanges(group, deps);
-  addReads(group, deps);
+  addReads(group);
   return group;
 }
 
-function addSubmit(group: RouteGroup, { db, waiters, wake, queueLimit }: SchedulerDependencies): void {
+function addSubmit(group: RouteGroup, { waiters, wake, queueLimit }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/submit`,
@@ -66,7 +64,7 @@ function addSubmit(group: RouteGroup, { db, waiters, wake, queueLimit }: Schedul
     body: submitBody,
     answers: { 201: oneJob, 200: oneJob },
     problems: ['IDEMPOTENCY_CONFLICT', 'QUEUE_FULL'],
-    handle: async ({ body, tenant, actor, request }) => {
+    handle: async ({ body, tenant, db, actor, request }) => {
       const newJob = toNewJob(body);
       newJob.limitKeys = limitKeysOf(tenant.limits, { ...newJob, remote: true });
       await queueLimit.admit(tenant, [newJob]);
@@ -99,7 +97,7 @@ function toNewJob(body: z.output<typeof submitBody>): NewJob {
   };
 }
 
-function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependencies): void {
+function addClaim(group: RouteGroup, { config, waiters }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/claim`,
@@ -109,7 +107,7 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
     turns: 'own',
     answers: { 200: z.union([oneJob, z.strictObject({ jobs: z.array(jobIntentSchema) })]), 204: null },
     problems: ['TOO_MANY_REQUESTS'],
-    handle: async ({ body, tenant, key, response, withTurn }) => {
+    handle: async ({ body, tenant, db, key, response, withTurn }) => {
       const gone = new AbortController();
       response.once('close', () => gone.abort());
       const jobs = await claimForWorker(db, waiters, tenant, {
@@ -131,7 +129,7 @@ function addClaim(group: RouteGroup, { db, config, waiters }: SchedulerDependenc
   });
 }
 
-function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerDependencies): void {
+function addChanges(group: RouteGroup, { config, waiters, wake }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{job_id}/status`,
@@ -144,7 +142,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     allowSuspended: true,
     answers: { 200: oneJob },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'LEASE_LOST', 'CONFLICT'],
-    handle: async ({ params, body, tenant }) => {
+    handle: async ({ params, body, tenant, db }) => {
       const job = await reportStatus(db, tenant.schema, {
         jobId: requireUuid(params.job_id),
         state: body.state,
@@ -169,7 +167,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
     bodyOptional: true,
     answers: { 200: oneJob },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION'],
-    handle: async ({ params, body, tenant, actor }) => {
+    handle: async ({ params, body, tenant, db, actor }) => {
       const jobId = requireUuid(params.job_id);
       await cancelJob(db, tenant.schema, { jobId, actor, reason: body.reason ?? undefined });
       // The next job of its lane may be claimable now.
@@ -180,7 +178,7 @@ function addChanges(group: RouteGroup, { db, config, waiters, wake }: SchedulerD
   });
 }
 
-function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
+function addReads(group: RouteGroup): void {
   group.route({
     method: 'get',
     path: base,
@@ -195,7 +193,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     }),
     answers: { 200: pageSchema('jobs', jobIntentSchema) },
     problems: ['INVALID_CURSOR'],
-    handle: async ({ query, tenant }) => {
+    handle: async ({ query, tenant, db }) => {
       const list = { name: `scheduler-jobs:${tenant.id}`, position: ['uuid'] } as const;
       const filter = {
         state: query.state,
@@ -218,7 +216,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     params: jobParams,
     answers: { 200: z.strictObject({ job: jobIntentSchema, result: jobResultSchema.nullable() }) },
     problems: ['NOT_FOUND'],
-    handle: async ({ params, tenant }) => {
+    handle: async ({ params, tenant, db }) => {
       const job = await getSchedulerJob(db, tenant.schema, requireUuid(params.job_id));
       return { job: toJobIntent(job), result: toJobResult(job) };
     },
@@ -232,7 +230,7 @@ function addReads(group: RouteGroup, { db }: SchedulerDependencies): void {
     query: z.strictObject(pageQuery({ defaultLimit: 200, maxLimit: 1000 })),
     answers: { 200: pageSchema('events', eventSchema) },
     problems: ['NOT_FOUND', 'INVALID_CURSOR'],
-    handle: async ({ params, query, tenant }) => {
+    handle: async ({ params, query, tenant, db }) => {
       const job = await getSchedulerJob(db, tenant.schema, requireUuid(params.job_id));
       const list = { name: `scheduler-events:${job.id}`, position: ['integer'] } as const;
       const { rows, next_cursor } = await paged(list, query, async ([after], limit) => {

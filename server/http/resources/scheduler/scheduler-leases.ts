@@ -44,14 +44,14 @@ export function schedulerLeaseRoutes(deps: SchedulerDependencies): RouteGroup {
     params: leaseParams,
     answers: { 200: oneLease },
     problems: ['NOT_FOUND'],
-    handle: async ({ params, tenant }) => ({
-      lease: toLeaseView(await readLease(deps.db, tenant.schema, requireUuid(params.lease_id))),
+    handle: async ({ params, tenant, db }) => ({
+      lease: toLeaseView(await readLease(db, tenant.schema, requireUuid(params.lease_id))),
     }),
   });
   return group;
 }
 
-function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): void {
+function addRequest(group: RouteGroup, { config }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/request`,
@@ -65,7 +65,7 @@ function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): v
       ]),
     },
     problems: ['NOT_FOUND', 'INVALID_TRANSITION', 'LEASE_LOST', 'CONFLICT'],
-    handle: async ({ body, tenant }) => {
+    handle: async ({ body, tenant, db }) => {
       const answer = await requestLease(db, tenant.schema, {
         jobId: body.job_id,
         queue: body.addon_id,
@@ -82,7 +82,7 @@ function addRequest(group: RouteGroup, { db, config }: SchedulerDependencies): v
   });
 }
 
-function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies): void {
+function addHeartbeat(group: RouteGroup, { config }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/heartbeat`,
@@ -94,7 +94,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
     allowSuspended: true,
     answers: { 200: z.strictObject({ lease: leaseSchema, job: jobIntentSchema }) },
     problems: ['NOT_FOUND', 'LEASE_LOST'],
-    handle: async ({ params, body, tenant }) => {
+    handle: async ({ params, body, tenant, db }) => {
       const { lease, job } = await heartbeat(db, tenant.schema, {
         leaseId: requireUuid(params.lease_id),
         jobId: body.job_id,
@@ -109,7 +109,7 @@ function addHeartbeat(group: RouteGroup, { db, config }: SchedulerDependencies):
   });
 }
 
-function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: SchedulerDependencies): void {
+function addRelease(group: RouteGroup, { config, waiters, wake, logger }: SchedulerDependencies): void {
   group.route({
     method: 'post',
     path: `${base}/{lease_id}/release`,
@@ -124,7 +124,7 @@ function addRelease(group: RouteGroup, { db, config, waiters, wake, logger }: Sc
       200: z.strictObject({ lease: leaseSchema, job: jobIntentSchema, result: jobResultSchema.nullable() }),
     },
     problems: ['NOT_FOUND', 'LEASE_LOST', 'CONFLICT'],
-    handle: async ({ params, body, tenant }) => {
+    handle: async ({ params, body, tenant, db }) => {
       checkDocument(body.result_data, 'result_data', config.resultLimitBytes);
       const error = toError(body.error);
       checkDocument(error, 'error', noteLimitBytes);

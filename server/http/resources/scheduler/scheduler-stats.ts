@@ -1,6 +1,5 @@
 // /api/scheduler/stats: capacity, current counts and time series for remote workers.
 import { z } from 'zod';
-import type { Database } from '../../../database/database.ts';
 import { readCapacitySnapshot, readQueueUnits } from '../../../scheduler/capacity.ts';
 import { readSnapshot } from '../../../stats/read-counts.ts';
 import { rollUpNow } from '../../../stats/roll-up.ts';
@@ -22,7 +21,7 @@ const snapshotSchema = z
   })
   .meta({ id: 'SchedulerSnapshot' });
 
-export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
+export function schedulerStatsRoutes(): RouteGroup {
   const group = new RouteGroup('Scheduler');
   group.route({
     method: 'get',
@@ -31,7 +30,7 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
     description: 'Jobs and leases are those of /api/stats/snapshot.',
     access: 'read',
     answers: { 200: snapshotSchema },
-    handle: async ({ tenant }) => {
+    handle: async ({ tenant, db }) => {
       await rollUpNow(db, tenant.schema);
       return {
         capacity: await readCapacitySnapshot(db, tenant.schema),
@@ -39,14 +38,14 @@ export function schedulerStatsRoutes({ db }: { db: Database }): RouteGroup {
       };
     },
   });
-  addTimeseriesRoute(group, db, '/api/scheduler/stats/timeseries');
+  addTimeseriesRoute(group, '/api/scheduler/stats/timeseries');
   group.route({
     method: 'get',
     path: '/api/scheduler/stats/capacity',
     summary: 'Cost units of each queue: used, and requested by jobs that could start',
     access: 'read',
     answers: { 200: z.strictObject({ queues: z.array(queueUnitsSchema) }) },
-    handle: async ({ tenant }) => ({ queues: await readQueueUnits(db, tenant.schema) }),
+    handle: async ({ tenant, db }) => ({ queues: await readQueueUnits(db, tenant.schema) }),
   });
   return group;
 }

@@ -12,12 +12,7 @@ import { rollUpNow } from '../../../../server/stats/roll-up.ts';
 import { useControl } from '../../../support/http/control.ts';
 import { addJob, addJobs, claim, expireLease, finish } from '../../../support/jobs.ts';
 
-const control = useControl(({ db }) => [
-  attentionRoutes({ db }),
-  laneRoutes({ db }),
-  statsRoutes({ db }),
-  schedulerStatsRoutes({ db }),
-]);
+const control = useControl(() => [attentionRoutes(), laneRoutes(), statsRoutes(), schedulerStatsRoutes()]);
 const failing = { kind: 'fail', error: { code: 'X', message: 'broken', stack: 'Error: broken\n    at here' } } as const;
 
 async function claimOne(type: string, owner = 'w1'): Promise<Job> {

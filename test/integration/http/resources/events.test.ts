@@ -7,7 +7,7 @@ import { addJob, claim, finish } from '../../../support/jobs.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const app = useApp(context, (deps) => ({ routes: [eventRoutes(deps)] }));
+const app = useApp(context, () => ({ routes: [eventRoutes()] }));
 
 let key: string;
 let job: Job;

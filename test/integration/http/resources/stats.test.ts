@@ -9,7 +9,7 @@ import { createTasks } from '../../../support/tasks.ts';
 
 const context = useTenant();
 const metrics = new Metrics({ perTenant: true, version: '1' });
-const app = useApp(context, (deps) => ({ routes: [statsRoutes(deps)] }));
+const app = useApp(context, () => ({ routes: [statsRoutes()] }));
 let key: string;
 
 beforeAll(async () => {

@@ -10,7 +10,7 @@ import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const app = useApp(context, ({ db, registry }) => ({
-  routes: [jobLogRoutes({ db }), webhookRoutes({ db, registry, wake: () => {} })],
+  routes: [jobLogRoutes(), webhookRoutes({ db, registry, wake: () => {} })],
 }));
 
 test('logs and deliveries are found under the target of the job, and under no other', async () => {
