@@ -1,10 +1,11 @@
 -- Two roles with least privileges. Run once as the owner of the database, before the first start:
 --   psql -d leasehold -v migrator_password=… -v daemon_password=… -f docs/deployment/roles.sql
 --
--- leasehold_migrator creates and changes tables: `leasehold migrate`, `leasehold tenants create|delete`.
+-- leasehold_migrator creates and changes tables, and a role for each tenant: `leasehold migrate`,
+-- `leasehold tenants create|delete`. Without createrole tenants have no roles of their own (TENANT_ROLES).
 -- leasehold_daemon reads and writes rows, and nothing else: DATABASE_URL of the daemons.
 
-create role leasehold_migrator login password :'migrator_password';
+create role leasehold_migrator login createrole password :'migrator_password';
 create role leasehold_daemon login password :'daemon_password';
 
 select current_database() as database \gset

@@ -8,6 +8,7 @@ import { ConfigError, describeSettings } from '../kernel/config.ts';
 import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
+import { readAllTenants } from '../tenants/tenant-store.ts';
 import { addCanaryCommands } from './commands/canary.ts';
 import { addCompletionCommand } from './commands/completion.ts';
 import { addDevCommand } from './commands/dev.ts';
@@ -155,6 +156,9 @@ function addMigrateCommand(program: Command, session: Session): void {
         onProgress: (done, total) => bar.show(done, total),
       });
       bar.end();
+      for (const { schema, status } of await readAllTenants(db)) {
+        if (status !== 'DELETING') await db.tenantRoles?.prepare(schema);
+      }
       const failed = report.failed.map(({ schemaName, error }) => ({
         schema: schemaName,
         reason: errorMessage(error),

@@ -45,6 +45,7 @@ export async function* checkDatabase(session: Session, config: Config): AsyncGen
     () => checkClock(db),
     () => checkMigrations(db),
     () => checkRights(db),
+    () => checkTenantRoles(db),
     () => checkConnections(db, config),
     () => checkTransactions(db),
     () => checkListen(session, config),
@@ -156,6 +157,20 @@ async function checkRights(db: Database): Promise<Check[]> {
   return checks.length > 0
     ? checks
     : [{ name: 'rights', state: 'ok', found: `${row?.role} may create schemas and write to all of them` }];
+}
+
+async function checkTenantRoles(db: Database): Promise<Check[]> {
+  const name = 'tenant roles';
+  if (db.tenantRoles === undefined) return [{ name, state: 'ok', found: 'off by TENANT_ROLES' }];
+  if (db.sharded) return [{ name, state: 'ok', found: 'not used on a Citus cluster' }];
+  const tenants = (await readAllTenants(db)).filter(({ status }) => status !== 'DELETING');
+  const states = await Promise.all(tenants.map(({ schema }) => db.tenantRoles?.isReady(schema)));
+  const ready = states.filter((isReady) => isReady === true).length;
+  const found = `${ready} of ${tenants.length} tenants have a role that this connection may use`;
+  if (ready === tenants.length) return [{ name, state: 'ok', found }];
+  const advice =
+    'Statements of the others run with the rights of this connection. Run `leasehold migrate` as a role with CREATEROLE that owns the schemas.';
+  return [{ name, state: 'warning', found, advice }];
 }
 
 async function checkConnections(db: Database, config: Config): Promise<Check[]> {

@@ -64,6 +64,12 @@ export class TenantRoles {
     }
   }
 
+  /** Whether the role is there with its rights, and this connection may use it. Changes nothing. */
+  async isReady(schema: Schema): Promise<boolean> {
+    const facts = await readTenantRole(this.#db, schema, await this.#nameOf(schema));
+    return (facts?.usable && facts.granted) ?? false;
+  }
+
   async #findOrCreate(schema: Schema): Promise<string> {
     const name = await this.#nameOf(schema);
     // A cluster connects to its nodes as the current role, and a tenant's may not log in.

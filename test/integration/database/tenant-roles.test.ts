@@ -10,6 +10,7 @@ import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJobs, reread } from '../../support/jobs.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { startProxy } from '../../support/postgres/proxy.ts';
 
 const context = useTenant();
 const refused = expect.objectContaining({ code: '42501' });
@@ -78,6 +79,26 @@ describe('a statement for one tenant', () => {
     await countJobs(db.forTenant(other), other);
     expect(switches()).toBe(1);
   });
+});
+
+test('behind a pooler the role lasts for one transaction', async () => {
+  const db = open({ url: (await startProxy(context.url, { asPooler: true })).url });
+  const ours = db.forTenant(context.schema);
+  const sessionRole = async () => (await db.query<{ role: string }>('select current_user as role'))[0]?.role;
+  const own = await sessionRole();
+  await expect(countJobs(ours, context.schema)).resolves.toHaveLength(1);
+  expect(await sessionRole()).toBe(own);
+  await expect(countJobs(ours, other)).rejects.toEqual(refused);
+  expect(await sessionRole()).toBe(own);
+  await ours
+    .transaction(async (tx) => {
+      await countJobs(tx, context.schema);
+      await tx.query('select from "leasehold".tenants');
+      await expect(countJobs(tx, other)).rejects.toEqual(refused);
+    })
+    .catch(() => {});
+  await expect(ours.pipelinedTransaction((tx) => countJobs(tx, other))).rejects.toEqual(refused);
+  expect(await sessionRole()).toBe(own);
 });
 
 /** Statements that switch the role, on the only connection of the pool. */

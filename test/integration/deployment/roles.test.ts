@@ -4,6 +4,7 @@ import { readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
+import { quoteSchema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
@@ -23,6 +24,13 @@ test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenan
     return url.href;
   };
   onTestFinished(async () => {
+    const made = await context.db.query<{ role: string }>(
+      `select m.roleid::regrole::text as role from pg_auth_members as m where m.grantor = 'leasehold_migrator${suffix}'::regrole`,
+    );
+    for (const role of new Set(made.map((each) => each.role))) {
+      await context.db.query(`drop owned by ${role}`);
+      await context.db.query(`drop role ${role}`);
+    }
     for (const role of ['migrator', 'daemon'].map((name) => `leasehold_${name}${suffix}`)) {
       await context.db.query(`drop owned by ${role} cascade`);
       await context.db.query(`drop role ${role}`);
@@ -32,7 +40,8 @@ test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenan
   for (const statement of rolesScript(suffix, new URL(context.url).pathname.slice(1)))
     await context.db.query(statement);
 
-  const migrator = new Database({ url: urlOf('migrator'), poolMax: 2, logger: createLogger('silent') });
+  const logger = createLogger('silent');
+  const migrator = new Database({ url: urlOf('migrator'), poolMax: 2, logger, tenantRoles: true });
   await migrateControl(migrator);
   await createTenant(migrator, { slug: 'acme' });
   await migrator.close();
@@ -59,6 +68,12 @@ test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenan
   await eventually(async () => {
     expect(await call(made.key.key, 'GET', `/api/jobs/${job.id}`)).toMatchObject({ body: { status: 'SUCCESS' } });
   });
+  // The role that the migrator created for the tenant.
+  const schema = quoteSchema('tenant_acme');
+  expect(daemon.db.tenantRoles?.of(schema)).toMatch(/^"lh_acme_/);
+  await expect(
+    daemon.db.forTenant(schema).query(`select "leasehold".tenants.id from ${schema}.jobs, "leasehold".tenants`),
+  ).rejects.toMatchObject({ code: '42501' });
   expect(await call(admin, 'POST', '/api/admin/tenants', { slug: 'hooli' })).toMatchObject({
     status: 500,
     body: { code: 'DATABASE_RIGHTS_MISSING', detail: expect.stringContaining('leasehold_migrator') },

@@ -31,7 +31,8 @@ function pollerOver(tenants: Tenant[]) {
     sent.push(text);
     return context.db.query(text, values);
   };
-  const db = { query, transaction: context.db.transaction.bind(context.db) } as unknown as Database;
+  const transaction = context.db.transaction.bind(context.db);
+  const db = { query, transaction, forTenant: () => db } as unknown as Database;
   const registry = { list: () => tenants, onFingerprint: () => {} };
   const { polled } = createTasks(db, tenants, { onWake: (wakeUp) => void woken.push(wakeUp) });
   const poller = new TenantPoller({ db, registry, logger, tasks: polled.map(alwaysDue) });

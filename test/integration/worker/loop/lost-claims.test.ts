@@ -38,8 +38,9 @@ test('a job that was taken with an outcome whose answer was lost goes back and r
   const { db, schema } = context;
   let cuts = 0;
   // The first transaction is that of the first outcome, which takes the next of its lane along.
-  const cutting = new Proxy(db, {
+  const cutting: Database = new Proxy(db, {
     get: (target, name) => {
+      if (name === 'forTenant') return () => cutting;
       if (name !== 'pipelinedTransaction')
         return Reflect.get(target, name, target).bind?.(target) ?? Reflect.get(target, name);
       return async (...args: Parameters<Database['pipelinedTransaction']>) => {
