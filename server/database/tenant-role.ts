@@ -1,9 +1,18 @@
 // A role in the database for each tenant: no login, rights on the rows of its own schema and on nothing else. A statement
 // that runs as this role cannot reach another tenant, whatever schema its text names.
 import { createHash } from 'node:crypto';
-import type { Database, Queryable } from './database.ts';
 import type { Schema } from './identifiers.ts';
 import { sqlState } from './sql-errors.ts';
+
+interface Queryable {
+  query<R extends object>(text: string, values?: unknown[]): Promise<R[]>;
+}
+
+/** What roles need of the database: it creates them with the rights of its connections. */
+export interface RoleDatabase extends Queryable {
+  readonly sharded: boolean;
+  transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T>;
+}
 
 /** Roles belong to the whole server, schemas to one of its databases: the name stands for both. */
 export function tenantRoleName(database: string, schema: Schema): string {
@@ -47,7 +56,7 @@ export async function readTenantRole(db: Queryable, schema: Schema, role: string
 }
 
 /** Creates what is missing. Safe in several processes at once. Fails with 42501 if this connection may not. */
-export async function createTenantRole(db: Database, schema: Schema, name: string): Promise<void> {
+export async function createTenantRole(db: RoleDatabase, schema: Schema, name: string): Promise<void> {
   const role = quoteRole(name);
   await db.transaction(async (tx) => {
     await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`leasehold:role:${name}`]);

@@ -2,10 +2,16 @@
 // switches only when the next statement needs another role, in the same round trip; it keeps the role until then.
 import type pg from 'pg';
 import type { Logger } from '../../kernel/logger.ts';
-import type { Database } from '../database.ts';
 import { controlSchema, type Schema } from '../identifiers.ts';
 import { isConnectionError, isTransient, sqlState, transactionFailed } from '../sql-errors.ts';
-import { createTenantRole, dropTenantRole, quoteRole, readTenantRole, tenantRoleName } from '../tenant-role.ts';
+import {
+  createTenantRole,
+  dropTenantRole,
+  quoteRole,
+  type RoleDatabase,
+  readTenantRole,
+  tenantRoleName,
+} from '../tenant-role.ts';
 
 /** The role with which the connection was opened. */
 export const ownRole = '';
@@ -15,7 +21,7 @@ const unknownRole = '?';
 const tenantPrefix = '"tenant_';
 
 export class TenantRoles {
-  readonly #db: Database;
+  readonly #db: RoleDatabase;
   readonly #logger: Logger;
   /** Quoted. `ownRole`: the tenant has none that can be used. */
   readonly #known = new Map<Schema, string>();
@@ -25,7 +31,7 @@ export class TenantRoles {
   #databaseName: string | undefined;
 
   /** `db` is not for a tenant: roles are created with the rights of the connection. */
-  constructor(db: Database, logger: Logger) {
+  constructor(db: RoleDatabase, logger: Logger) {
     this.#db = db;
     this.#logger = logger;
   }

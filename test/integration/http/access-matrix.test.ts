@@ -112,7 +112,7 @@ async function outcomes(key: string | undefined, expected: (operation: Operation
 
 /** What a request could change of the victim. */
 async function victimRows(): Promise<unknown> {
-  const tables = ['jobs', 'targets', 'schedules', 'leases', 'operations'];
+  const tables = ['jobs', 'targets', 'schedules', 'leases', 'operations', 'questions'];
   const digests = tables.map(
     (table) =>
       `(select md5(coalesce(string_agg(t::text, ',' order by t::text), '')) from "${victim.tenant.schemaName}".${table} as t) as ${table}`,
@@ -165,7 +165,9 @@ describe('a caller of another tenant', () => {
 
   it('gets 404 for everything that a path names, unless it names something of its own', async () => {
     const { text } = await keyOf(neighbourId, scopes);
-    const named = operations.filter(({ access, path }) => typeof access !== 'string' && /\{(?!target_id)/.test(path));
+    const named = operations.filter(
+      ({ access, method, path }) => typeof access !== 'string' && method !== 'PUT' && /\{(?!target_id)/.test(path),
+    );
     expect(named.length).toBeGreaterThan(35);
     for (const operation of named) {
       const { status, text: answer } = await send(operation, text);

@@ -60,6 +60,14 @@ export async function fillTenant(
     ttl_sec: 3600,
   });
   const leaseId = String((granted.lease as Body | undefined)?.lease_id ?? granted.lease_id);
+  const limit = `limit-of-${tenant.slug}`;
+  await send('PUT', `/api/limits/${limit}`, { type: marker, concurrency: 1 });
+  await send('POST', '/api/jobs', { type: 'demo.approval', payload: { question: marker } });
+  const questionId = await eventually(async () => {
+    const { questions } = (await send('GET', '/api/questions')) as { questions: Body[] };
+    if (questions[0] === undefined) throw new Error('no question yet');
+    return String(questions[0].id);
+  });
   const deliveryId = await eventually(async () => {
     const { deliveries } = (await send('GET', `/api/jobs/${jobId}/deliveries`)) as { deliveries: Body[] };
     if (deliveries[0] === undefined) throw new Error('no delivery yet');
@@ -71,6 +79,8 @@ export async function fillTenant(
     if (name === 'lease_id') return leaseId;
     if (name === 'operation_id') return operationId;
     if (name === 'job_id') return path.startsWith('/api/scheduler') ? remoteJobId : jobId;
+    if (name === 'name') return limit;
+    if (path.startsWith('/api/questions')) return questionId;
     if (path.startsWith('/api/jobs')) return jobId;
     if (path.startsWith('/api/schedules')) return scheduleId;
     if (path.startsWith('/api/webhooks')) return deliveryId;

@@ -66,7 +66,7 @@ function updatesIn(statement: string): RenderedWrite[] {
 
 /** `job.failed before_status ERROR` for each event that the statement records. */
 function eventsIn(statement: string): Set<string> {
-  const selects = statement.matchAll(/\bselect\s+'(job\.\w+)',\s*id,\s*target_id,\s*([^,]+?),\s*([^,]+?),/g);
+  const selects = statement.matchAll(/'(job\.\w+)',\s*id,\s*target_id,\s*([^,]+?),\s*([^,]+?),/g);
   return new Set([...selects].map(([, type, from, to]) => `${type} ${from} ${to}`));
 }
 
