@@ -143,7 +143,12 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       idleMs: minuteMs,
       concurrency: 4,
       async runForTenant(tenant, { signal }) {
-        const { woken, more } = await deliverEvents(db, tenant.schema, `worker:${config.workerId}`, { signal });
+        const { woken, more } = await deliverEvents(
+          db.forTenant(tenant.schema),
+          tenant.schema,
+          `worker:${config.workerId}`,
+          { signal },
+        );
         if (woken > 0) parts.workAvailable(tenant);
         return more ? 'more' : 'idle';
       },

@@ -166,7 +166,8 @@ describe('a caller of another tenant', () => {
   it('gets 404 for everything that a path names, unless it names something of its own', async () => {
     const { text } = await keyOf(neighbourId, scopes);
     const named = operations.filter(
-      ({ access, method, path }) => typeof access !== 'string' && method !== 'PUT' && /\{(?!target_id)/.test(path),
+      ({ access, method, path }) =>
+        typeof access !== 'string' && method !== 'PUT' && path !== '/api/events/{name}' && /\{(?!target_id)/.test(path),
     );
     expect(named.length).toBeGreaterThan(35);
     for (const operation of named) {
