@@ -62,7 +62,7 @@ const ofClients = [
     'Operation',
     'Phase',
   ],
-  ...['RetryPolicy', 'Schedule', 'StatusCounts', 'Target', 'TargetLane', 'Why', 'Worker'],
+  ...['RetryPolicy', 'Schedule', 'StatusCounts', 'Target', 'TargetLane', 'JobGraph', 'Why', 'Worker'],
 ];
 
 /** What clients receive, by name. */
@@ -82,6 +82,7 @@ export const options: Record<string, Schema> = {
   NewSchedule: body('/api/schedules', 'post'),
   NewLimit: component('LimitSetting'),
   RetryOptions: component('RetryPolicy'),
+  AfterJobOptions: component('AfterJob'),
   ScheduleChanges: body('/api/schedules/{id}', 'patch'),
   ScheduledJob: component('ScheduledJob'),
   TargetListOptions: query('/api/targets'),

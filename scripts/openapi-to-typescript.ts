@@ -10,7 +10,11 @@ const overrides: Record<string, string> = {
 };
 
 /** Inside options, named parts are options too. */
-const optionNames: Record<string, string> = { RetryPolicy: 'RetryOptions', JobFilter: 'BulkFilter' };
+const optionNames: Record<string, string> = {
+  RetryPolicy: 'RetryOptions',
+  AfterJob: 'AfterJobOptions',
+  JobFilter: 'BulkFilter',
+};
 
 /** The types of what the API answers. */
 export function answerTypes(): string {

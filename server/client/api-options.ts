@@ -22,6 +22,8 @@ export interface BulkFilter {
 }
 
 export interface EnqueueOptions {
+  /** Ids or client_request_ids of jobs that have to succeed first; also of other jobs of the same batch. */
+  after?: readonly (string | AfterJobOptions)[] | undefined;
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
   constraints?: Record<string, unknown> | undefined;
@@ -127,6 +129,12 @@ export interface RetryOptions {
   jitter?: number | undefined;
   kind?: 'fixed' | 'linear' | 'exponential' | undefined;
   maxDelaySeconds?: number | undefined;
+}
+
+export interface AfterJobOptions {
+  job: string;
+  /** If it fails or is canceled: `hold` (default) for a person, `cancel` this job, or `continue`. */
+  onFailure?: 'hold' | 'cancel' | 'continue' | undefined;
 }
 
 export interface ScheduleChanges {

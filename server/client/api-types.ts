@@ -133,6 +133,28 @@ export interface JobFilter {
   type?: string;
 }
 
+export interface JobGraph {
+  edges: {
+    /** The job that it waits for. */
+    after_id: string;
+    /** The job that waits. */
+    job_id: string;
+    kind: 'after' | 'child';
+    on_failure: 'hold' | 'cancel' | 'continue' | 'stop';
+    /** `open` until the other job has ended; `gated`: a child that has not had its turn. */
+    state: 'gated' | 'open' | 'canceling' | 'succeeded' | 'failed' | 'canceled';
+  }[];
+  nodes: {
+    id: string;
+    status: Status | null;
+    target_id: string | null;
+    /** null: the job was deleted. */
+    type: string | null;
+  }[];
+  /** There are more jobs than `limit`. */
+  truncated: boolean;
+}
+
 export interface JobHold {
   /** Who paused it: the given author, else the key or the daemon. */
   author: string | null;

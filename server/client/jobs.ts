@@ -1,6 +1,6 @@
 // What can be done with jobs that exist: read, list, wait, act.
 import type { JobListOptions } from './api-options.ts';
-import type { Event, Job, JobSummary, LogLine, Why } from './api-types.ts';
+import type { Event, Job, JobGraph, JobSummary, LogLine, Why } from './api-types.ts';
 import type { Events } from './events.ts';
 import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
@@ -93,6 +93,12 @@ export class Jobs {
   async why(job: JobId, call: CallOptions = {}): Promise<Why> {
     const path = `/api/jobs/${encodeURIComponent(idOf(job))}/why`;
     return (await this.#transport.request<Why>('GET', path, { ...call, repeatable: true })).body;
+  }
+
+  /** The jobs it waits for, those that wait for it, and what is connected with them. */
+  async graph(job: JobId, { limit = 200, ...call }: CallOptions & { limit?: number } = {}): Promise<JobGraph> {
+    const path = `/api/jobs/${encodeURIComponent(idOf(job))}/graph?limit=${limit}`;
+    return (await this.#transport.request<JobGraph>('GET', path, { ...call, repeatable: true })).body;
   }
 
   /** The history of a job, oldest first. */

@@ -13,7 +13,8 @@ export function toBody(options: object): Record<string, unknown> {
 }
 
 function toValue(value: unknown): unknown {
-  if (typeof value !== 'object' || value === null || value instanceof Date || Array.isArray(value)) return value;
+  if (Array.isArray(value)) return value.map(toValue);
+  if (typeof value !== 'object' || value === null || value instanceof Date) return value;
   return toBody(value);
 }
 

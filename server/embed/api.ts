@@ -153,6 +153,8 @@ export interface EnqueueOptions {
   idempotencyKey?: string | undefined;
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
+  /** Ids or idempotency keys of jobs that have to succeed first; also of other jobs of the same `enqueueMany`. */
+  after?: readonly (string | { job: string; onFailure?: 'hold' | 'cancel' | 'continue' | undefined })[] | undefined;
 }
 
 export interface SendEventOptions {

@@ -12,6 +12,7 @@ import {
   type NewJob,
 } from '../jobs/enqueue/enqueue.ts';
 import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
+import { linkJobs } from '../jobs/flows/after-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
 import { notifyReceived, receiveEvent } from '../jobs/received/receive-event.ts';
 import { Problem, problem } from '../kernel/errors.ts';
@@ -145,6 +146,9 @@ class EmbeddedLeasehold implements Leasehold {
     const known = { tenant, jobTypes: handlers, liveDaemons: () => readLiveDaemons(db) };
     const newJobs: NewJob[] = [];
     for (const request of requests) newJobs.push(await toNewJob(request, known));
+    const items = newJobs.map((job, n) => ({ job, after: requests[n]?.after }));
+    const refused = (await linkJobs(db, tenant.schema, items)).find((one) => one !== undefined);
+    if (refused !== undefined) throw refused;
     await queueLimit.admit(tenant, newJobs, db);
     const about = { tenant: slug, type: requests[0]?.type ?? '', count: newJobs.length, traceparent: undefined };
     const enqueued = await withEnqueueSpan(about, (traceparent) => {

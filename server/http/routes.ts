@@ -1,6 +1,7 @@
 // Route groups that belong together: control (jobs, targets, bulk operations) and scheduler (remote workers).
 import type { Config } from '../kernel/config.ts';
 import type { JobRouteDependencies } from './resources/jobs/create-jobs.ts';
+import { graphRoutes } from './resources/jobs/graph.ts';
 import { jobActionRoutes } from './resources/jobs/job-actions.ts';
 import { jobRoutes } from './resources/jobs/jobs.ts';
 import { type OperationDependencies, operationRoutes } from './resources/jobs/operations.ts';
@@ -16,7 +17,14 @@ export interface ControlDependencies extends JobRouteDependencies, OperationDepe
 }
 
 export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
-  return [jobRoutes(deps), jobActionRoutes(deps), targetRoutes(deps), whyRoutes(deps), operationRoutes(deps)];
+  return [
+    jobRoutes(deps),
+    jobActionRoutes(deps),
+    targetRoutes(deps),
+    whyRoutes(deps),
+    graphRoutes(),
+    operationRoutes(deps),
+  ];
 }
 
 export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {

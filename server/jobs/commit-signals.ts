@@ -53,6 +53,7 @@ export class CommitSignals {
 
   /** A job of the tenant may be claimed, now or when it is due. Cheap enough for every commit. */
   workAvailable(tenant: Tenant, { reach = 'all', fromPeer = false, enqueued = [] }: WorkOptions = {}): void {
+    if (enqueued.some(({ job }) => job.status === 'WAITING')) this.dependenciesWritten(tenant);
     const work = { reach, fromPeer, dueInMs: firstDueInMs(enqueued) };
     for (const listener of this.#workListeners) listener(tenant, work);
   }

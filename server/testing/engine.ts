@@ -13,6 +13,7 @@ import { cancelJob, pauseJob } from '../jobs/actions/stop.ts';
 import { listPhases } from '../jobs/attempt/phases.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
+import { linkJobs } from '../jobs/flows/after-request.ts';
 import type { JobError, Priority } from '../jobs/model/job-values.ts';
 import type { Phase } from '../jobs/model/phase.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
@@ -54,6 +55,8 @@ export interface EngineRequest {
   /** Makes the request idempotent. */
   client_request_id?: string;
   author?: string;
+  /** Ids or client_request_ids of jobs that have to succeed first. */
+  after?: string[];
 }
 
 export interface EngineJob {
@@ -167,7 +170,10 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
       key: key.text,
       async enqueue(type, payload = {}, request = {}) {
         const known = { tenant, jobTypes: handlers, liveDaemons: async () => [] };
-        const [enqueued] = await daemon.enqueue(tenant, [await toNewJob({ type, payload, ...request }, known)], 'test');
+        const newJob = await toNewJob({ type, payload, ...request }, known);
+        const [refused] = await linkJobs(daemon.db, tenant.schema, [{ job: newJob, after: request.after }]);
+        if (refused !== undefined) throw refused;
+        const [enqueued] = await daemon.enqueue(tenant, [newJob], 'test');
         if (enqueued === undefined) throw new Error('nothing was enqueued');
         return job(enqueued.job.id);
       },

@@ -21,6 +21,8 @@ interface EnqueueFlags extends ConnectionOptions {
   queue?: string;
   runAt?: string;
   maxAttempts?: string;
+  after?: string[];
+  afterFailure?: string;
   idempotencyKey?: string;
   author?: string;
   watch?: boolean;
@@ -62,6 +64,8 @@ function addEnqueue(jobs: Command, session: Session): void {
     .option('--priority <priority>', 'URGENT, HIGH, NORMAL or LOW')
     .option('--queue <queue>', 'the queue')
     .option('--run-at <time>', 'not before this time, e.g. 2030-01-01T08:00:00Z')
+    .option('--after <job...>', 'run when these jobs have succeeded: ids, or the keys they were enqueued with')
+    .option('--after-failure <policy>', 'if one of them fails: hold (default), cancel or continue')
     .option('--max-attempts <count>', 'including the first')
     .option('--idempotency-key <key>', 'the same key makes one job')
     .option('--author <name>', 'shown in the history')
@@ -78,6 +82,10 @@ function addEnqueue(jobs: Command, session: Session): void {
         maxAttempts: options.maxAttempts === undefined ? undefined : countOf(options.maxAttempts, '--max-attempts'),
         idempotencyKey,
         author,
+        after: options.after?.map((job) => ({
+          job,
+          onFailure: options.afterFailure as 'hold' | 'cancel' | 'continue' | undefined,
+        })),
       });
       if (!options.watch)
         return session.print({ created, job }, facts({ job: id, status: job.status, created: String(created) }));

@@ -53,7 +53,9 @@ const missed = z
   .describe('Which times to make up for after no daemon was running: none, the latest one, or all (at most 100).');
 
 /** The enqueue request of each firing. The schedule sets its time and idempotency key. */
-const scheduledJob = jobRequest.omit({ run_at: true, client_request_id: true }).meta({ id: 'ScheduledJob' });
+const scheduledJob = jobRequest
+  .omit({ run_at: true, client_request_id: true, after: true })
+  .meta({ id: 'ScheduledJob' });
 
 const previewBody = z.strictObject({ cron, timezone: timezone.default('UTC') });
 

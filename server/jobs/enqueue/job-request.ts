@@ -10,6 +10,7 @@ import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, ti
 import { canonicalJson } from '../../kernel/json.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import { afterField } from '../flows/after-request.ts';
 import { limitKeysOf } from '../limits/limit-keys.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
@@ -56,6 +57,7 @@ export const jobRequest = z
     client_request_id: clientRequestId
       .optional()
       .describe('Makes the request idempotent; as the Idempotency-Key header.'),
+    after: afterField.optional(),
     author: nameField().optional().describe('Who asks for it, for people who read its history.'),
   })
   .meta({ id: 'JobRequest' });

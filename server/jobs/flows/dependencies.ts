@@ -6,7 +6,7 @@ import { statement, tenant } from '../../database/sql.ts';
 import type { Waiting } from '../model/waiting.ts';
 
 /** What a job does if one that it runs after ends without success: it is held for a person, canceled, or runs. */
-const failurePolicies = ['hold', 'cancel', 'continue'] as const;
+export const failurePolicies = ['hold', 'cancel', 'continue'] as const;
 type FailurePolicy = (typeof failurePolicies)[number];
 
 export interface Dependency {

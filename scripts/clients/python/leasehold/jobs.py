@@ -7,7 +7,7 @@ from typing import Any, Dict, Iterator, Mapping, Optional, Protocol, Sequence, U
 from .errors import JobFailed, LeaseholdError, WaitTimeout
 from .stream import EventStream, StreamMessage
 from .transport import Transport, backoff, query, quote, without_none
-from .types import Event, Job, JobSummary, LogLine, Why
+from .types import Event, Job, JobGraph, JobSummary, LogLine, Why
 
 
 class HasId(Protocol):
@@ -44,6 +44,11 @@ class Jobs:
         """Newest first, page after page; `limit` is the size of a page."""
         filters = {name: value for name, value in locals().items() if name != "self"}
         return cast(Iterator[JobSummary], pages(self._transport, "/api/jobs", "jobs", filters))
+
+    def graph(self, job: JobId, limit: int = 200) -> JobGraph:
+        """The jobs it waits for, those that wait for it, and what is connected with them."""
+        path = "%s/graph?limit=%d" % (path_of(job), limit)
+        return cast(JobGraph, self._transport.request("GET", path, repeatable=True).body)
 
     def why(self, job: JobId) -> Why:
         """Why it is not running, and what would release it."""

@@ -229,6 +229,32 @@ class JobFilter(TypedDict):
     type: str
 
 
+class JobGraphEdge(TypedDict):
+    # The job that it waits for.
+    after_id: str
+    # The job that waits.
+    job_id: str
+    kind: Literal["after", "child"]
+    on_failure: Literal["hold", "cancel", "continue", "stop"]
+    # `open` until the other job has ended; `gated`: a child that has not had its turn.
+    state: Literal["gated", "open", "canceling", "succeeded", "failed", "canceled"]
+
+
+class JobGraphNode(TypedDict):
+    id: str
+    status: Optional[Status]
+    target_id: Optional[str]
+    # null: the job was deleted.
+    type: Optional[str]
+
+
+class JobGraph(TypedDict):
+    edges: List[JobGraphEdge]
+    nodes: List[JobGraphNode]
+    # There are more jobs than `limit`.
+    truncated: bool
+
+
 class JobHold(TypedDict):
     # Who paused it: the given author, else the key or the daemon.
     author: Optional[str]

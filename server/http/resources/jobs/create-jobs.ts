@@ -15,6 +15,7 @@ import {
 import { payloadLimitBytes, type QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { clientRequestId, type JobRequest, jobRequest, toNewJob } from '../../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
+import { type LinkedJob, linkJobs } from '../../../jobs/flows/after-request.ts';
 import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import { findJob } from '../../../jobs/read/read-jobs.ts';
 import { Pace } from '../../../kernel/clock.ts';
@@ -74,6 +75,10 @@ export async function createJob(
   const liveDaemons = () => withTurn(() => readLiveDaemons(db));
   const known = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const newJob = await toNewJob({ ...asked, client_request_id }, known);
+  if (asked.after !== undefined) {
+    const [refused] = await withTurn(() => linkJobs(db, tenant.schema, [{ job: newJob, after: asked.after }]));
+    if (refused !== undefined) throw refused;
+  }
   await deps.queueLimit.admit(tenant, [newJob]);
   const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
   const [enqueued] = await withEnqueueSpan(about, (traceparent) =>
@@ -129,7 +134,7 @@ function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
 
 async function checkAll(
   deps: JobRouteDependencies,
-  { db, tenant, request }: CreationContext,
+  { db, tenant, request, withTurn }: CreationContext,
   jobs: unknown[],
 ): Promise<(NewJob | Problem)[]> {
   const key = idempotencyKey(request);
@@ -140,19 +145,23 @@ async function checkAll(
     try {
       const asked = parseFields(jobRequest, given instanceof JsonPart ? given.read() : given);
       const client_request_id = asked.client_request_id ?? (key === undefined ? undefined : `${key}#${index}`);
-      return await toNewJob({ ...asked, client_request_id }, common);
+      return { job: await toNewJob({ ...asked, client_request_id }, common), after: asked.after };
     } catch (error) {
       if (error instanceof Problem) return error;
       throw error;
     }
   };
-  const checked: (NewJob | Problem)[] = [];
+  const checked: (LinkedJob | Problem)[] = [];
   const pace = new Pace();
   for (const [index, given] of jobs.entries()) {
     checked.push(await check(given, index));
     await pace.pause();
   }
-  return checked;
+  const linked = checked.map((item) => (item instanceof Problem ? undefined : item));
+  const refused = linked.some((item) => item?.after !== undefined)
+    ? await withTurn(() => linkJobs(db, tenant.schema, linked))
+    : [];
+  return checked.map((item, n) => (item instanceof Problem ? item : (refused[n] ?? item.job)));
 }
 
 /** One problem that names every invalid field with the index of its job. */
