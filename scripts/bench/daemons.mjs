@@ -72,7 +72,7 @@ async function drain(db, url, count, calm, jobs) {
 
 async function isPending(db, { schema }) {
   const [row] = await db.query(
-    `select (select id from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote
+    `select (select id from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated
               order by priority, created_at, id limit 1) is not null
          or exists (select 1 from ${schema}.leases where state = 'ACTIVE') as pending`,
   );

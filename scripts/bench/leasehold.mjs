@@ -57,7 +57,7 @@ export async function open(variant, { schema = 'bench', shared = {} } = {}) {
     async pending() {
       // In the order of the claim: with figures from before the drain the planner would read the whole table.
       const { rows } = await reader.query(
-        `select (select id from ${tables}.jobs where status = 'QUEUED' and lane_head and not remote
+        `select (select id from ${tables}.jobs where status = 'QUEUED' and lane_head and not remote and not gated
                   order by priority, created_at, id limit 1) is not null
              or exists (select 1 from ${tables}.leases where state = 'ACTIVE') as pending`,
       );

