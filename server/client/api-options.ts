@@ -26,6 +26,8 @@ export interface EnqueueOptions {
   after?: readonly (string | AfterJobOptions)[] | undefined;
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
+  /** How much the job may use of each unit, over all attempts: `{ "cents": 500 }`; 0 means no limit. */
+  budget?: Record<string, number> | undefined;
   constraints?: Record<string, unknown> | undefined;
   costUnits?: number | undefined;
   /** If it has not started by then, it fails with EXPIRED. */
@@ -151,6 +153,8 @@ export interface ScheduleChanges {
 export interface ScheduledJob {
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
+  /** How much the job may use of each unit, over all attempts: `{ "cents": 500 }`; 0 means no limit. */
+  budget?: Record<string, number> | undefined;
   constraints?: Record<string, unknown> | undefined;
   costUnits?: number | undefined;
   /** If it has not started by then, it fails with EXPIRED. */

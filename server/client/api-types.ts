@@ -220,8 +220,12 @@ export interface JobSummary {
   type: string;
   updated_at: string;
   usage: {
+    /** What it may use of other units. */
+    budget: Record<string, number>;
     token_limit: number | null;
     tokens: number;
+    /** What it used of other units. */
+    units: Record<string, number>;
   };
   /** What a WAITING job waits for. */
   waiting: {

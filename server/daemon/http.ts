@@ -5,6 +5,7 @@ import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import { dashboardPages } from '../http/dashboard.ts';
 import type { Access } from '../http/request/host-access.ts';
+import { budgetRoutes } from '../http/resources/budgets.ts';
 import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
@@ -92,6 +93,7 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     laneRoutes(),
     questionRoutes({ wake }),
     limitRoutes({ db, registry }),
+    budgetRoutes({ db, registry }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
     statsRoutes(),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),

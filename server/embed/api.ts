@@ -103,7 +103,16 @@ export interface TenantOptions {
   remote_job_types?: string[] | undefined;
   on_drain?: 'pause' | 'requeue' | undefined;
   limits?: Record<string, LimitOptions> | undefined;
+  budgets?: Record<string, BudgetOptions> | undefined;
   max_queued?: number | undefined;
+}
+
+/** How much of a unit jobs may use; see docs/budgets.md. */
+interface BudgetOptions {
+  unit: string;
+  limit: number;
+  per: 'job' | 'day' | 'target_day';
+  type?: string | undefined;
 }
 
 /** Rate and concurrency of the jobs that it counts; see docs/limits.md. */

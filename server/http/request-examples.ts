@@ -46,6 +46,7 @@ export const requestExamples: Record<string, unknown> = {
   resumeTarget: why,
   canaryTarget: why,
   createOperation: { action: 'retry', filter: { type: 'demo.fail', status: ['ERROR'] }, canary: true, ...why },
+  replaceBudget: { unit: 'cents', limit: 5000, per: 'day' },
   replaceLimit: { type: 'mail.send', rate: 100, per: 'minute', key: 'payload.account' },
   sendEvent: { data: { invoice: 7, amount: 1250 }, id: 'payment-981' },
   createSchedule: schedule,

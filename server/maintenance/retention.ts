@@ -1,6 +1,7 @@
 // Retention of a tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
 // operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up. Also the timer that
 // deletes expired sessions of the dashboard.
+
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
@@ -15,6 +16,7 @@ import {
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Interval } from '../kernel/service.ts';
+import { pruneUsageDays } from '../stats/usage.ts';
 import { deleteExpiredSessions } from '../tenants/api-keys/sessions.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { msOrInfinity, type ProbeResults } from './probes.ts';
@@ -101,6 +103,7 @@ export async function runRetentionOnce(
   await run('received', () => deleteOld(db, schema, 'received_events', 'received_at', receivedDays, limit));
   await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
+  if (!options.signal?.aborted) await pruneUsageDays(db, schema, minuteDays);
   if (!options.signal?.aborted && readTo !== undefined) {
     const pruned = await pruneEvents(db, schema, { olderThanSeconds: logSeconds, upTo: readTo });
     report.events = pruned.events;

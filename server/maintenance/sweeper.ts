@@ -8,6 +8,7 @@ import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
 import { defaultTimeout } from '../jobs/model/job.ts';
+import { budgetRules } from '../jobs/model/job-budget.ts';
 import { firstUuid } from '../kernel/limits.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
@@ -135,7 +136,7 @@ export class Sweeper {
   async #sweepLeases(tenant: Tenant): Promise<number> {
     const { logger, actor, staleLeaseGraceSeconds: graceSeconds } = this.#options;
     const db = this.#dbOf(tenant);
-    const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
+    const rules = budgetRules(tenant, this.#options.tokenLimit);
     let count = 0;
     let after = firstUuid;
     for (;;) {
@@ -143,7 +144,7 @@ export class Sweeper {
       for (const lease of leases) {
         after = lease.id;
         try {
-          const recovered = await recoverLease(db, tenant.schema, lease, { actor, graceSeconds, tokenLimit });
+          const recovered = await recoverLease(db, tenant.schema, lease, { actor, graceSeconds, ...rules });
           count += recovered.jobs;
           if (recovered.jobs > 0) {
             logger.warn(
@@ -165,11 +166,11 @@ export class Sweeper {
   async #sweepTimeouts(tenant: Tenant): Promise<number> {
     const { actor } = this.#options;
     const db = this.#dbOf(tenant);
-    const tokenLimit = tenant.settings.token_limit ?? this.#options.tokenLimit;
+    const rules = budgetRules(tenant, this.#options.tokenLimit);
     const timeoutSeconds = defaultTimeout(tenant, this.#options.timeoutSeconds);
     let count = 0;
     for (const lease of await findTimedOutLeases(db, tenant.schema, timeoutSeconds, batch)) {
-      count += (await endTimedOutLease(db, tenant.schema, lease, { actor, tokenLimit, timeoutSeconds })).jobs;
+      count += (await endTimedOutLease(db, tenant.schema, lease, { actor, timeoutSeconds, ...rules })).jobs;
     }
     return count;
   }

@@ -8,7 +8,8 @@ import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
-import { hasCode, jobError } from '../jobs/model/job-errors.ts';
+import type { BudgetRules } from '../jobs/model/job-budget.ts';
+import { isBudgetError, jobError } from '../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
@@ -24,7 +25,7 @@ export interface Release extends LeaseHolder {
   recoverable: boolean;
   /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
   requeue: boolean;
-  tokenLimit: number;
+  rules: BudgetRules;
 }
 
 export interface Released {
@@ -44,7 +45,7 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
   // The lease ended in between: by the same release sent twice, by a sweeper, or by the clock.
   const now = await getLease(db, schema, release.leaseId);
   if (now.state === 'RELEASED') return replay(db, schema, now, release);
-  if (now.state === 'ACTIVE' && now.overdue) await expireNow(db, schema, now, release.tokenLimit);
+  if (now.state === 'ACTIVE' && now.overdue) await expireNow(db, schema, now, release.rules);
   throw leaseOver(now);
 }
 
@@ -73,8 +74,8 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
 
 /** What the worker reports, unless the token limit or a requested stop decides. A success stays a success. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
-  const lost = outcomeOfLostLease(job, release.workerId, release.tokenLimit);
-  if (lost.kind === 'fail' && hasCode(lost.error, 'TOKEN_LIMIT')) return lost;
+  const lost = outcomeOfLostLease(job, release.workerId, release.rules);
+  if (lost.kind === 'fail' && isBudgetError(lost.error)) return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
   // As for a lost lease: a requested stop decides.
   if (job.cancelIntent !== null) return lost;
@@ -112,7 +113,7 @@ async function replay(db: Database, schema: Schema, lease: Lease, release: Relea
 }
 
 /** The job ends as the sweeper would end it, without waiting for one. */
-async function expireNow(db: Database, schema: Schema, lease: Lease, tokenLimit: number): Promise<void> {
+async function expireNow(db: Database, schema: Schema, lease: Lease, rules: BudgetRules): Promise<void> {
   const expired = { id: lease.id, kind: 'remote' as const, owner: lease.owner, job_ids: [lease.jobId] };
-  await recoverLease(db, schema, expired, { actor: `worker:${lease.owner}`, graceSeconds: 0, tokenLimit });
+  await recoverLease(db, schema, expired, { actor: `worker:${lease.owner}`, graceSeconds: 0, ...rules });
 }

@@ -3,6 +3,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { saveReport } from '../jobs/attempt/report.ts';
+import { type BudgetRules, findSpent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
 import { type FinalStatus, type Lease, type LeaseState, type SchedulerJob, toPercent } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
@@ -130,8 +131,9 @@ export interface Heartbeat extends LeaseHolder {
   message?: string | undefined;
   /** Of all attempts, absolute. */
   tokensUsed?: number | undefined;
-  /** For jobs without a limit of their own; 0 means no limit. */
-  tokenLimit: number;
+  /** Of other units. The same. */
+  usage?: Units | undefined;
+  rules: BudgetRules;
 }
 
 export async function heartbeat(
@@ -145,7 +147,7 @@ export async function heartbeat(
     if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
     await keepReport(tx, schema, beat);
     const job = await getSchedulerJob(tx, schema, beat.jobId);
-    return { lease: await getLease(tx, schema, beat.leaseId), job: withinLimit(job, beat.tokenLimit) };
+    return { lease: await getLease(tx, schema, beat.leaseId), job: withinBudget(job, beat.rules) };
   });
 }
 
@@ -163,23 +165,30 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
 
 /** Writes and records only what is new: most heartbeats repeat the one before. */
 async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
-  if (beat.progress === undefined && beat.message === undefined && beat.tokensUsed === undefined) return;
+  const { usage = {}, tokensUsed } = beat;
+  if (beat.progress === undefined && beat.message === undefined && tokensUsed === undefined && !hasUnits(usage)) return;
   const job = await getSchedulerJob(tx, schema, beat.jobId);
   const percent = beat.progress === undefined ? (job.progress ?? 0) : toPercent(beat.progress);
   const message = beat.message ?? job.progressMessage ?? undefined;
   const moved = Math.fround(percent) !== job.progress || message !== (job.progressMessage ?? undefined);
-  const used = beat.tokensUsed !== undefined && beat.tokensUsed > job.tokensUsed;
-  if (!moved && !used) return;
+  const more: Units = {};
+  for (const [unit, amount] of Object.entries(usage)) if (amount > (job.usage?.[unit] ?? 0)) more[unit] = amount;
+  if (tokensUsed !== undefined && tokensUsed > job.tokensUsed) more.tokens = tokensUsed;
+  if (!moved && !hasUnits(more)) return;
   const report = {
     ...(moved && { progress: { percent, message } }),
-    ...(used && { tokensUsed: beat.tokensUsed ?? 0 }),
+    ...(hasUnits(more) && { usage: more, scopes: usageScopes(job, beat.rules.budgets ?? {}) }),
   };
   await saveReport(tx, schema, beat, report, `worker:${beat.workerId}`);
 }
 
-/** A job above its token limit must stop, also without a stop request; its release then fails it. */
-function withinLimit(job: SchedulerJob, tokenLimit: number): SchedulerJob {
-  const limit = job.tokenLimit ?? tokenLimit;
-  if (limit === 0 || job.tokensUsed <= limit || job.cancelRequested) return job;
-  return { ...job, cancelRequested: true, cancelIntent: 'cancel' };
+function hasUnits(units: Units): boolean {
+  return Object.keys(units).length > 0;
+}
+
+/** A job above its budget must stop, also without a stop request; its release then fails it. */
+function withinBudget(job: SchedulerJob, rules: BudgetRules): SchedulerJob {
+  if (job.cancelRequested) return job;
+  const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
+  return spent === undefined ? job : { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

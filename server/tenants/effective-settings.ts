@@ -46,6 +46,7 @@ const fallbacks: Record<string, Fallback> = {
   remote_job_types: { setting: null, value: () => [] },
   on_drain: { setting: null, value: () => 'pause' },
   limits: none,
+  budgets: none,
   max_queued: none,
 };
 

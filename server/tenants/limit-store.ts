@@ -1,11 +1,10 @@
 // Sets and removes limits in the settings of a tenant.
 import type { Database } from '../database/database.ts';
-import { controlSchema } from '../database/identifiers.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/fields.ts';
 import { type LimitSetting, limitNamePattern, maxLimits } from './limit.ts';
+import { changeNamedSettings } from './named-settings.ts';
 import type { Tenant } from './tenant.ts';
-import { announceTenants, lockTenant } from './tenant-store.ts';
 
 /** Replaces the limit of this name, or adds it. True if it is new. */
 export async function putLimit(db: Database, tenant: Tenant, name: string, limit: LimitSetting): Promise<boolean> {
@@ -18,7 +17,7 @@ export async function putLimit(db: Database, tenant: Tenant, name: string, limit
       { field: 'name', message: `would be limit ${others.length + 1}; a tenant has at most ${maxLimits}` },
     ]);
   }
-  return change(db, tenant, (limits) => {
+  return changeNamedSettings(db, tenant, 'limits', (limits) => {
     const isNew = limits[name] === undefined;
     limits[name] = limit;
     return isNew;
@@ -27,7 +26,7 @@ export async function putLimit(db: Database, tenant: Tenant, name: string, limit
 
 /** A limit that a job type declares applies again when the one of the same name is removed. */
 export async function deleteLimit(db: Database, tenant: Tenant, name: string): Promise<void> {
-  await change(db, tenant, (limits) => {
+  await changeNamedSettings(db, tenant, 'limits', (limits) => {
     if (limits[name] === undefined) throw noLimit(tenant, name);
     delete limits[name];
     return true;
@@ -40,24 +39,4 @@ export function noLimit({ limits }: Tenant, name: string) {
     return problem('CONFLICT', detail, { source: 'code' });
   }
   return problem('NOT_FOUND', 'There is no such limit.');
-}
-
-async function change<T>(
-  db: Database,
-  { slug }: Tenant,
-  edit: (limits: Record<string, LimitSetting>) => T,
-): Promise<T> {
-  return db.transaction(async (tx) => {
-    const { id, settings } = await lockTenant(tx, slug);
-    const limits = { ...settings.limits };
-    const result = edit(limits);
-    await tx.query(
-      `update ${controlSchema}.tenants
-          set settings = jsonb_set(settings, '{limits}', $2::jsonb), updated_at = now()
-        where id = $1`,
-      [id, JSON.stringify(limits)],
-    );
-    await announceTenants(tx);
-    return result;
-  });
 }

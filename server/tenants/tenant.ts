@@ -6,6 +6,7 @@ import { quoteSchema, type Schema } from '../database/identifiers.ts';
 import { tenants } from '../database/tables/control.ts';
 import { httpUrlField } from '../kernel/fields.ts';
 import { maxInt4, maxSeconds } from '../kernel/limits.ts';
+import { budgetSettings } from './budget.ts';
 import { type DeclaredLimits, type Limit, limitSettings, limitsOf } from './limit.ts';
 
 export const tenantStatuses = ['PROVISIONING', 'ACTIVE', 'SUSPENDED', 'DELETING'] as const;
@@ -51,6 +52,7 @@ export const tenantSettings = z.strictObject({
     .describe("Job types without an in-process handler that remote workers may take; '*' means any."),
   on_drain: z.enum(['pause', 'requeue']).optional().describe('What a drain does with jobs that outlast its grace.'),
   limits: limitSettings.optional().describe('Rate and concurrency limits by name.'),
+  budgets: budgetSettings.optional().describe('How much of a unit each job, or all jobs of a day, may use, by name.'),
   max_queued: z.int().min(0).max(maxInt4).optional().describe('Most jobs that may wait at once.'),
 });
 export type TenantSettings = z.output<typeof tenantSettings>;

@@ -6,6 +6,7 @@ import type { StoredEvent } from '../jobs/attempt/event-waits.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import type { Job } from '../jobs/model/job.ts';
+import { findSpent, type Spent, sumOf, type Units } from '../jobs/model/job-budget.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
 import { foreverMs, type Waiting } from '../jobs/model/waiting.ts';
 import { checkAnswer } from '../jobs/questions/answer-schema.ts';
@@ -128,7 +129,8 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
       childResult: options.childResult ?? (() => null),
       tokenLimit: limit,
       resultLimitBytes: config.resultLimitBytes,
-      onOverspent: (used) => stop({ kind: 'budgetSpent', used, limit }),
+      budget: options.budget ?? {},
+      onOverspent: (spent) => stop({ kind: 'budgetSpent', spent }),
       onTimeout: (phase, afterSeconds) => stop({ kind: 'timedOut', afterSeconds, phase }),
       onSuspend: (waiting, leftMs) => stop({ kind: 'suspended', waiting, leftMs }),
     },
@@ -168,7 +170,8 @@ interface Limits {
   childResult(child: { type: string; payload: unknown }, position: number, call: string): unknown;
   tokenLimit: number;
   resultLimitBytes: number;
-  onOverspent(used: number): void;
+  budget: Units;
+  onOverspent(spent: Spent): void;
   onTimeout(name: string, seconds: number): void;
   onSuspend(waiting: Waiting, leftMs: number): void;
 }
@@ -203,6 +206,7 @@ function remember(
     progress: [],
     logs: [],
     tokensUsed,
+    usage: {},
     children: [],
     checkpoint: undefined,
     leaseAsserts: 0,
@@ -262,9 +266,14 @@ function remember(
       remembered.progress.push({ percent, overall: overallProgress(percent, phase), message, phase: phase?.name });
     },
     log: (level, message, data) => void remembered.logs.push({ level, message, data }),
-    addUsage(tokens) {
+    addUsage({ tokens = 0, ...units }) {
       remembered.tokensUsed += tokens;
-      if (limits.tokenLimit > 0 && remembered.tokensUsed > limits.tokenLimit) limits.onOverspent(remembered.tokensUsed);
+      for (const [unit, amount] of Object.entries(units)) {
+        remembered.usage[unit] = sumOf(remembered.usage[unit], amount);
+      }
+      const job = { type: '', targetId: null, tokenLimit: limits.tokenLimit, budget: limits.budget };
+      const spent = findSpent(job, { ...remembered.usage, tokens: remembered.tokensUsed }, { tokenLimit: 0 });
+      if (spent !== undefined) limits.onOverspent(spent);
     },
     async assertLease() {
       remembered.leaseAsserts += 1;

@@ -26,6 +26,8 @@ export interface TestOptions<J extends JobReference = JobReference> {
   events?: Record<string, readonly unknown[]>;
   tokensUsed?: number;
   tokenLimit?: number;
+  /** What the job may use of other units. */
+  budget?: Record<string, number>;
   /** Abort it to stop the handler; its reason may be a StopReason, by default `{ kind: 'canceled' }`. */
   signal?: AbortSignal;
 }
@@ -48,6 +50,8 @@ export interface Remembered {
   progress: { percent: number; overall: number; message?: string | undefined; phase?: string | undefined }[];
   logs: { level: 'info' | 'warn' | 'error'; message: string; data?: Record<string, unknown> | undefined }[];
   tokensUsed: number;
+  /** What the handler used of other units. */
+  usage: Record<string, number>;
   children: { id: string; type: string; payload: unknown; options: ChildOptions }[];
   checkpoint: unknown;
   /** How often the lease was asserted. */

@@ -121,7 +121,7 @@ claimed as (
     and j.status in ('QUEUED')
   returning j.id, j.type, j.target_id, j.priority, j.created_at, j.run_at, j.started_at, j.attempt, j.payload,
     j.max_attempts, j.cost_units, j.queue, j.on_error, j.token_limit, j.retry, j.timeout_seconds, j.constraints,
-    j.on_drain, j.traceparent, j.author, j.parent_id, j.attempt_floor, j.tokens_used, j.checkpoint
+    j.on_drain, j.traceparent, j.author, j.parent_id, j.budget, j.attempt_floor, j.tokens_used, j.usage, j.checkpoint
 ),
 promoted as (
   update "tenant_acme".jobs
@@ -163,14 +163,16 @@ select id,
   and traceparent is null
   and author is null
   and parent_id is null
+  and budget is null
   and attempt_floor = 0
   and tokens_used = 0
+  and usage is null
   and checkpoint is null
   then null
   else jsonb_build_object('maxAttempts', max_attempts, 'costUnits', cost_units, 'queue', queue, 'onError', on_error,
     'tokenLimit', token_limit, 'retry', retry, 'timeoutSeconds', timeout_seconds, 'constraints', constraints, 'onDrain',
-    on_drain, 'traceparent', traceparent, 'author', author, 'parentId', parent_id, 'attemptFloor', attempt_floor,
-    'tokensUsed', tokens_used, 'checkpoint', checkpoint)
+    on_drain, 'traceparent', traceparent, 'author', author, 'parentId', parent_id, 'budget', budget, 'attemptFloor',
+    attempt_floor, 'tokensUsed', tokens_used, 'usage', usage, 'checkpoint', checkpoint)
   end as non_defaults,
   case when id = (select id from claimed limit 1) then started_at end as started_at,
   null::jsonb as summary

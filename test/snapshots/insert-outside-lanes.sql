@@ -6,14 +6,14 @@ with given as (
     "remote" boolean, "type" text, "queue" text, "onError" text, "targetId" text, "tokenLimit" bigint, "payload" jsonb,
     "retry" jsonb, "timeoutSeconds" real, "constraints" jsonb, "onDrain" text, "webhookUrl" text,
     "clientRequestId" text, "requestHash" text, "traceparent" text, "author" text, "parentId" uuid, "scheduleId" uuid,
-    "limitKeys" text[], "status" text, "laneHead" boolean, "laneRank" smallint, "laneSeq" bigint,
+    "limitKeys" text[], "budget" jsonb, "status" text, "laneHead" boolean, "laneRank" smallint, "laneSeq" bigint,
     "runAt" timestamp with time zone, "expiresInSeconds" double precision)
 ),
 created as (
   insert into "tenant_acme".jobs (
       id, max_attempts, cost_units, priority, remote, type, queue, on_error, target_id, token_limit, payload, retry,
         timeout_seconds, constraints, on_drain, webhook_url, client_request_id, request_hash, traceparent, author,
-        parent_id, schedule_id, limit_keys, status, lane_head, lane_rank, lane_seq,
+        parent_id, schedule_id, limit_keys, budget, status, lane_head, lane_rank, lane_seq,
       run_at,
       created_at,
       updated_at,
@@ -23,7 +23,7 @@ created as (
   select
     "id", "maxAttempts", "costUnits", "priority", "remote", "type", "queue", "onError", "targetId", "tokenLimit",
       "payload", "retry", "timeoutSeconds", "constraints", "onDrain", "webhookUrl", "clientRequestId", "requestHash",
-      "traceparent", "author", "parentId", "scheduleId", "limitKeys",
+      "traceparent", "author", "parentId", "scheduleId", "limitKeys", "budget",
       case when "status" = 'QUEUED' and "runAt" > at then 'PENDING' else "status" end, "laneHead", "laneRank",
       "laneSeq",
     coalesce("runAt", case when "status" = 'PENDING' then called_at end, at),

@@ -113,6 +113,10 @@ export const jobs = tenantTemplate.table(
     scheduleId: uuid('schedule_id'),
     /** Null: no limit applies. Who may claim it, then the keys of its limits; see jobs/limits/limit-keys.ts. */
     limitKeys: text('limit_keys').array(),
+    /** What the job may use of each unit but tokens: `{ "cents": 500 }`. Null: as its tenant says. */
+    budget: jsonb('budget'),
+    /** What it has used of each unit but tokens, over all attempts. */
+    usage: jsonb('usage'),
   },
   (t) => [
     // What each status means for the lease, the times and the lane. One expression, the usual first: it is

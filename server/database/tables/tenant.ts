@@ -1,7 +1,7 @@
 // The tables of one tenant. drizzle-kit reads this file and what it re-exports to write migrations/tenant.
 // Constraints restate the invariants; every index names the query it serves.
 import { sql } from 'drizzle-orm';
-import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { check, date, index, integer, jsonb, numeric, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, tenantTemplate } from './columns.ts';
 
 export * from './tenant-dependencies.ts';
@@ -101,6 +101,18 @@ export const capacities = tenantTemplate.table(
     reservedUntil: at('reserved_until'),
   },
   () => [check('capacities_total', sql`total_units > 0`)],
+);
+
+/** What jobs used of each unit on a day (UTC): scope '' is the tenant, others are `type:…` and `target:…`. */
+export const usageDays = tenantTemplate.table(
+  'usage_days',
+  {
+    day: date('day').notNull(),
+    scope: text('scope').notNull(),
+    unit: text('unit').notNull(),
+    used: numeric('used').notNull(),
+  },
+  (t) => [primaryKey({ columns: [t.day, t.scope, t.unit] })],
 );
 
 /** Token buckets of rate limits, by key. A full bucket needs no row. The row '' is the lock of the gate. */

@@ -9,6 +9,7 @@ import { resolveDependencies } from '../flows/resolve-dependencies.ts';
 import { acceptFailures, unfinishedWait } from '../flows/unfinished-dependencies.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
+import type { Units } from '../model/job-budget.ts';
 import { hasCode } from '../model/job-errors.ts';
 import { allows } from '../model/states.ts';
 import { never } from '../model/waiting.ts';
@@ -19,6 +20,8 @@ import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, 
 export interface ResumeRequest extends ActionRequest {
   /** A new token limit, for a job that was stopped by its budget. */
   tokenLimit?: number | undefined;
+  /** The same of other units. */
+  budget?: Units | undefined;
 }
 
 const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
@@ -49,17 +52,31 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       if (last?.type === 'job.resumed' && !job.finishedAt) return { job, done: true };
       throw await refusal(db, schema, job, 'resume');
     }
-    const limit = request.tokenLimit;
+    const { tokens, ...budget } = request.budget ?? {};
+    const limit = request.tokenLimit ?? tokens;
+    const raises = Object.keys(budget).length > 0;
     const waiting = await unfinishedWait(db, schema, job.id);
-    const set = waiting === undefined ? resumeAssignments : waitAgain;
+    const set = [
+      waiting === undefined ? resumeAssignments : waitAgain,
+      ...(limit === undefined ? [] : ['token_limit = :limit::bigint']),
+      ...(raises ? ['budget = :budget::jsonb'] : []),
+    ].join(', ');
+    const raised = {
+      ...(limit !== undefined && { token_limit: { from: job.tokenLimit, to: limit } }),
+      ...(raises && { budget: { from: job.budget, to: { ...job.budget, ...budget } } }),
+    };
     return db.transaction(async (tx) => {
       const ids = await applyTransition(tx, schema, {
         name: waiting === undefined ? 'resume' : 'resumeWaiting',
         jobs: [job],
-        set: limit === undefined ? set : `${set}, token_limit = :limit::bigint`,
-        values: { limit, waiting: waiting && JSON.stringify(waiting) },
+        set,
+        values: {
+          limit,
+          ...(raises && { budget: JSON.stringify({ ...job.budget, ...budget }) }),
+          waiting: waiting && JSON.stringify(waiting),
+        },
         actor: request.actor,
-        data: eventData(request, limit === undefined ? {} : { token_limit: { from: job.tokenLimit, to: limit } }),
+        data: eventData(request, raised),
       });
       if (ids.length === 0) return undefined;
       await extendQuestions(tx, schema, job);

@@ -1,27 +1,66 @@
-// What a holder writes about its attempt while it runs: progress (its own and its phase's), token usage and the
-// checkpoint. Every write is fenced; false means that the lease no longer owns the job, and nothing was written.
+// What a holder writes about its attempt while it runs: progress (its own and its phase's), usage and the
+// checkpoint. Every write is fenced; false or undefined means that the lease no longer owns the job, and nothing was written.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
-import { statement, tenant } from '../../database/sql.ts';
+import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { currentTransaction } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
+import type { DayUsage, Units } from '../model/job-budget.ts';
 
 export interface Report {
   progress?: { percent: number; message?: string | undefined; phase?: { name: string; percent: number } | undefined };
-  /** Of all attempts. Absolute, so that a report whose answer was lost can be sent again. */
-  tokensUsed?: number;
+  /** What the job has used over all attempts, by unit. Absolute, so that a report whose answer was lost can be sent again. */
+  usage?: Units;
+  /** Under what the usage of the day is counted; see jobs/model/job-budget.ts. */
+  scopes?: readonly string[];
 }
 
-const reportStatement = statement(`
-  with saved as (
+export interface SavedReport {
+  /** What the scopes have used today, of the units that were reported. */
+  days: DayUsage[];
+}
+
+const lockUsage = `before as materialized (
+    select j.id, j.tokens_used, j.usage,
+           greatest(j.tokens_used, (:usage::jsonb ->> 'tokens')::bigint) as tokens_after,
+           nullif(coalesce(j.usage, '{}') || (:usage::jsonb - 'tokens'), '{}') as usage_after
+      from ${tenant}.jobs j
+     where ${fence}
+       for update
+  ),`;
+
+// The increase is counted once, however often a report is sent: `before` is the job as it was, locked.
+const countUsage = `used as (
+    select b.id, u.key as unit, u.value::numeric as amount,
+           u.value::numeric - coalesce(case when u.key = 'tokens' then b.tokens_used else (b.usage ->> u.key)::numeric end, 0) as added
+      from before b
+     cross join jsonb_each_text(:usage::jsonb) as u
+  ),
+  counted as (
+    insert into ${tenant}.usage_days as d (day, scope, unit, used)
+    select (now() at time zone 'UTC')::date, s.scope, u.unit, greatest(0, u.added)
+      from used u
+     cross join unnest(:scopes::text[]) as s(scope)
+     order by s.scope, u.unit
+    on conflict (day, scope, unit) do update set used = d.used + excluded.used
+    returning d.scope, d.unit, d.used::float8 as used
+  ),`;
+
+const reportStatement = statementVariants<{ hasUsage: boolean }>(
+  ({ hasUsage }) => `
+  with ${hasUsage ? lockUsage : ''}
+  saved as (
     update ${tenant}.jobs j
        set progress = coalesce(:percent::real, j.progress),
            progress_message = coalesce(:message, j.progress_message),
-           tokens_used = greatest(j.tokens_used, :tokensUsed::bigint),
+           ${hasUsage ? 'tokens_used = b.tokens_after, usage = b.usage_after,' : ''}
            updated_at = now()
+      ${hasUsage ? 'from before b' : ''}
      where ${fence}
+       ${hasUsage ? 'and j.id = b.id' : ''}
     returning j.id, j.target_id, j.attempt, j.lease_id
   ),
+  ${hasUsage ? countUsage : ''}
   phase as (
     update ${tenant}.phases p
        set progress = :phasePercent::real,
@@ -37,31 +76,42 @@ const reportStatement = statement(`
       from saved s
      cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)
   )
-  select id from saved`);
+  select id, ${hasUsage ? `(select jsonb_agg(to_jsonb(c)) from counted c)` : 'null::jsonb'} as days from saved`,
+);
 
+/** Undefined: the lease no longer owns the job, and nothing was written. */
 export async function saveReport(
   db: Queryable,
   schema: Schema,
   { jobId, leaseId }: HeldJob,
-  { progress, tokensUsed }: Report,
+  { progress, usage, scopes = [''] }: Report,
   actor: string,
-): Promise<boolean> {
+): Promise<SavedReport | undefined> {
   const events = [
     ...(progress === undefined ? [] : [{ type: 'job.progress', data: progressEventData(progress) }]),
-    ...(tokensUsed === undefined ? [] : [{ type: 'job.usage', data: { tokens_used: tokensUsed } }]),
+    ...(usage === undefined ? [] : [{ type: 'job.usage', data: usageEventData(usage) }]),
   ];
-  const rows = await reportStatement.query(db, schema, {
+  const hasUsage = usage !== undefined;
+  const [row] = await reportStatement({ hasUsage }).query<{ days: DayUsage[] | null }>(db, schema, {
     jobId,
     leaseId,
     percent: progress?.percent ?? null,
     message: progress?.message ?? null,
-    tokensUsed: tokensUsed ?? 0,
+    usage: hasUsage ? JSON.stringify(usage) : undefined,
+    scopes: hasUsage ? scopes : undefined,
     phase: progress?.phase?.name ?? null,
     phasePercent: progress?.phase?.percent ?? 0,
     events: JSON.stringify(events),
     actor,
   });
-  return rows.length > 0;
+  return row && { days: row.days ?? [] };
+}
+
+function usageEventData({ tokens, ...units }: Units): object {
+  return {
+    ...(tokens !== undefined && { tokens_used: tokens }),
+    ...(Object.keys(units).length > 0 && { usage: units }),
+  };
 }
 
 function progressEventData({ percent, message, phase }: NonNullable<Report['progress']>): object {

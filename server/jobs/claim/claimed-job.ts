@@ -27,6 +27,7 @@ export const defaultedColumns: readonly JobColumn[] = [
   ...requestColumns.filter((column) => !([...always, ...notForWorkers] as JobColumn[]).includes(column)),
   'attemptFloor',
   'tokensUsed',
+  'usage',
   'checkpoint',
 ];
 

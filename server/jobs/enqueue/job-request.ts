@@ -9,6 +9,7 @@ import { problem } from '../../kernel/errors.ts';
 import { httpUrlField, invalidFields, nameField, normalizeUrl, targetIdField, timeField } from '../../kernel/fields.ts';
 import { canonicalJson } from '../../kernel/json.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
+import { unitAmounts } from '../../tenants/budget.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { afterField } from '../flows/after-request.ts';
 import { limitKeysOf } from '../limits/limit-keys.ts';
@@ -49,6 +50,9 @@ export const jobRequest = z
       ),
     expires_in_seconds: seconds(0.001).optional().describe('If it has not started by then, it fails with EXPIRED.'),
     token_limit: z.int().min(0).optional().describe('Most tokens over all attempts; 0 means no limit.'),
+    budget: unitAmounts
+      .optional()
+      .describe('How much the job may use of each unit, over all attempts: `{ "cents": 500 }`; 0 means no limit.'),
     cost_units: z.int().min(1).max(maxInt4).optional(),
     constraints: z.record(z.string().max(200), z.unknown()).optional(),
     on_error: z.enum(['block', 'continue']).optional().describe('Whether a failure holds the lane.'),
@@ -93,6 +97,9 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.webhookUrl = request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url);
   job.requestHash = request.client_request_id === undefined ? undefined : requestHash(request);
   job.traceparent = context.traceparent;
+  const { tokens: tokenBudget, ...budget } = request.budget ?? {};
+  job.budget = Object.keys(budget).length === 0 ? undefined : budget;
+  job.tokenLimit = request.token_limit ?? (tokenBudget === undefined ? undefined : Math.floor(tokenBudget));
   job.phases = defaults.phases;
   job.limitKeys = limitKeysOf(context.tenant.limits, job);
   return job;

@@ -9,7 +9,7 @@ import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
 import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
-import { hasCodeSql } from '../model/job-errors.ts';
+import { isBudgetErrorSql } from '../model/job-errors.ts';
 import { never } from '../model/waiting.ts';
 import { cancelQuestions } from '../questions/close-questions.ts';
 import { nextTime } from '../questions/question.ts';
@@ -161,7 +161,7 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   suspend: noStopRequest,
   suspendAside: noStopRequest,
   stopPaused: noCancelRequest,
-  fail: `(${noCancelRequest} or ${hasCodeSql('TOKEN_LIMIT', `${entry} -> 'error'`)})`,
+  fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entry} -> 'error'`)})`,
 };
 
 const completed = `finished_at = now(),

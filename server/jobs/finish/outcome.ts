@@ -2,7 +2,7 @@
 
 import { assertNever } from '../../kernel/errors.ts';
 import type { CancelDetail, HandlerState, HoldKind, JobError, StoredHold } from '../model/job.ts';
-import { hasCode, jobError } from '../model/job-errors.ts';
+import { isBudgetError, jobError } from '../model/job-errors.ts';
 import type { AwaitedCalls, Waiting } from '../model/waiting.ts';
 
 /** `handler`: it did not stop when its signal was aborted. */
@@ -57,7 +57,7 @@ export function entryOf(outcome: Outcome): Entry {
 }
 
 function failureKind(error: JobError): HoldKind {
-  return hasCode(error, 'TOKEN_LIMIT') ? 'budget' : 'error';
+  return isBudgetError(error) ? 'budget' : 'error';
 }
 
 function entryOfEnd(outcome: AttemptEnd): Entry {

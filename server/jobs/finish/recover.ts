@@ -11,7 +11,8 @@ import { jobs } from '../../database/tables/tenant.ts';
 import { backoffMs } from '../../kernel/backoff.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { attemptsLeft, isTimedOutSql, type Job, type JobRow, stoppedByUser, toJob } from '../model/job.ts';
-import { hasCode, jobError, timeoutError, tokenLimitError } from '../model/job-errors.ts';
+import { type BudgetRules, findSpent } from '../model/job-budget.ts';
+import { budgetError, hasCode, jobError, timeoutError } from '../model/job-errors.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
 import { applyTransition } from '../transition.ts';
 import { finishAttemptsIn } from './finish.ts';
@@ -78,9 +79,9 @@ export async function recoverLease(
   db: Database,
   schema: Schema,
   lease: ExpiredLease,
-  { actor, tokenLimit, graceSeconds }: { actor: string; tokenLimit: number; graceSeconds: number },
+  { actor, graceSeconds, ...rules }: BudgetRules & { actor: string; graceSeconds: number },
 ): Promise<Recovered> {
-  const decide = (job: Job) => outcomeOfLostLease(job, lease.owner, tokenLimit);
+  const decide = (job: Job) => outcomeOfLostLease(job, lease.owner, rules);
   return endLease(db, schema, lease, { actor, overdueSeconds: graceSeconds, decide });
 }
 
@@ -89,9 +90,9 @@ export async function endTimedOutLease(
   db: Database,
   schema: Schema,
   lease: ExpiredLease,
-  { actor, tokenLimit, timeoutSeconds }: { actor: string; tokenLimit: number; timeoutSeconds: number },
+  { actor, timeoutSeconds, ...rules }: BudgetRules & { actor: string; timeoutSeconds: number },
 ): Promise<Recovered> {
-  const decide = (job: Job) => outcomeOfTimeout(job, lease.owner, tokenLimit, timeoutSeconds);
+  const decide = (job: Job) => outcomeOfTimeout(job, lease.owner, rules, timeoutSeconds);
   return endLease(db, schema, lease, { actor, releaseStatus: 'TIMEOUT', decide });
 }
 
@@ -174,8 +175,8 @@ async function finishLost(
 }
 
 /** As `outcomeOfLostLease`, with the timeout as the error. */
-function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSeconds: number): Outcome {
-  const outcome = outcomeOfLostLease(job, owner, tokenLimit);
+function outcomeOfTimeout(job: Job, owner: string, rules: BudgetRules, defaultSeconds: number): Outcome {
+  const outcome = outcomeOfLostLease(job, owner, rules);
   if (outcome.kind !== 'recover' && outcome.kind !== 'recoverLater' && outcome.kind !== 'fail') return outcome;
   if (!hasCode(outcome.error, 'LEASE_EXPIRED')) return outcome;
   const error = timeoutError(job.timeoutSeconds ?? defaultSeconds);
@@ -184,13 +185,11 @@ function outcomeOfTimeout(job: Job, owner: string, tokenLimit: number, defaultSe
 }
 
 /** How the attempt ends if its holder stops renewing. A pause or cancel that was requested decides first. */
-export function outcomeOfLostLease(job: Job, owner: string, tokenLimit: number): Outcome {
+export function outcomeOfLostLease(job: Job, owner: string, rules: BudgetRules): Outcome {
   // Its handler was fenced off because it did not stop; the outcome was decided then.
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
-  const limit = job.tokenLimit ?? tokenLimit;
-  if (limit > 0 && job.tokensUsed > limit) {
-    return { kind: 'fail', error: tokenLimitError(job.tokensUsed, limit) };
-  }
+  const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
+  if (spent !== undefined) return { kind: 'fail', error: budgetError(spent) };
   if (job.cancelIntent === 'pause')
     return { kind: 'stopPaused', message: stoppedByUser.pause, by: job.cancelDetail ?? undefined };
   if (job.cancelIntent === 'cancel')

@@ -23,6 +23,7 @@ export const engineColumns = [
   'attempt',
   'attemptFloor',
   'tokensUsed',
+  'usage',
   'leaseId',
   'leaseOwner',
   'cancelRequested',

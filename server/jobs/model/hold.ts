@@ -2,7 +2,7 @@
 // follows from its error; a RUNNING job has one while a handler that was asked to stop still runs.
 
 import type { HandlerState, HoldKind, Job, JobError, StoredHold } from './job.ts';
-import { hasCode, hasCodeSql } from './job-errors.ts';
+import { isBudgetError, isBudgetErrorSql } from './job-errors.ts';
 import { heldStatuses, isOnHold, type Status, statusIn } from './states.ts';
 
 export interface Hold {
@@ -32,7 +32,7 @@ function toHold(hold: StoredHold, reason: string | undefined, since: string | nu
 /** For a hold without a stored kind: a failure, or a pause by a version that did not store one. */
 function kindOf({ status, error }: Held): HoldKind {
   if (status === 'PAUSED') return 'user';
-  return hasCode(error, 'TOKEN_LIMIT') ? 'budget' : 'error';
+  return isBudgetError(error) ? 'budget' : 'error';
 }
 
 /** The statuses in which a hold of each kind is found. */
@@ -51,7 +51,7 @@ export const holdKindSql = `case
   when not (${statusIn(heldStatuses, 'j.status')}) then null
   when j.hold is not null then j.hold ->> 'kind'
   when j.status = 'PAUSED' then 'user'
-  when ${hasCodeSql('TOKEN_LIMIT')} then 'budget'
+  when ${isBudgetErrorSql()} then 'budget'
   else 'error' end`;
 
 /** `paused by ann (worker:w1): reason`, for people. */

@@ -1,6 +1,8 @@
 // The catalogue of error codes that the engine stores in `error.code` of a job; handlers and remote workers add codes of
 // their own. The table in docs/handlers.md is tested against it. Problems of the HTTP API are in kernel/errors.ts.
+
 import type { JobError } from './job.ts';
+import { describeSpent, type Spent } from './job-budget.ts';
 
 /** @internal Exported for its test. */
 export const jobErrors = {
@@ -27,6 +29,8 @@ export const jobErrors = {
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
   TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',
   TOKEN_LIMIT: 'The job used more tokens than its limit allows.',
+  BUDGET_SPENT:
+    'The job used more of a unit than a budget allows; `error.details` has unit, used, limit and the name of the budget.',
   HANDLER_CRASHED: 'The thread of the handler crashed or ran out of memory.',
   HANDLER_KILLED: 'The handler did not stop when it had to, and its thread was terminated.',
   LEASE_EXPIRED: 'The worker stopped renewing its lease, so the attempt was lost.',
@@ -42,8 +46,22 @@ export function jobError(code: JobErrorCode, message: string, details: object = 
   return { code, message, ...details };
 }
 
-export function tokenLimitError(used: number, limit: number): JobError {
-  return jobError('TOKEN_LIMIT', `Token limit exceeded: used ${used} of ${limit} allowed.`);
+/** Tokens of one job have a code of their own, which came first. */
+export function budgetError(spent: Spent): JobError {
+  const { unit, used, limit, budget, per } = spent;
+  if (unit === 'tokens' && per === 'job') {
+    return jobError('TOKEN_LIMIT', `Token limit exceeded: used ${used} of ${limit} allowed.`);
+  }
+  const details = { unit, used, limit, per, ...(budget !== undefined && { budget }) };
+  return jobError('BUDGET_SPENT', `Budget exceeded: ${describeSpent(spent)}.`, { details });
+}
+
+export function isBudgetError(error: { code?: string } | null | undefined): boolean {
+  return hasCode(error, 'TOKEN_LIMIT') || hasCode(error, 'BUDGET_SPENT');
+}
+
+export function isBudgetErrorSql(error = 'j.error'): string {
+  return `${error} ->> 'code' in ('TOKEN_LIMIT', 'BUDGET_SPENT')`;
 }
 
 export function timeoutError(seconds: number): JobError {

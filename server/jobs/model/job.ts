@@ -1,6 +1,7 @@
 // A job as the code sees it, and how a row becomes one. The names of the API are made in http/resources.
 import type { jobs } from '../../database/tables/tenant.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
+import type { Units } from './job-budget.ts';
 import {
   type CancelDetail,
   type JobError,
@@ -22,6 +23,8 @@ interface RefinedColumns {
   laneSeq: string;
   tokensUsed: number;
   tokenLimit: number | null;
+  budget: Units | null;
+  usage: Units | null;
   cancelIntent: StopIntent | null;
   cancelDetail: CancelDetail | null;
   error: JobError | null;

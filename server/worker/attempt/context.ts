@@ -1,6 +1,7 @@
 // The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 
+import { checkUsage, type Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type Duration, parseDuration } from '../../kernel/duration.ts';
 import type { AskOptions } from '../handlers/ask-options.ts';
@@ -115,9 +116,9 @@ class Context implements JobContext {
   }
 
   get addUsage() {
-    return async ({ tokens }: { tokens: number }): Promise<void> => {
-      if (!Number.isSafeInteger(tokens) || tokens < 0) throw new RangeError('tokens must be a whole number from 0');
-      await this.#parts.effects().addUsage(tokens);
+    return async (usage: Units): Promise<void> => {
+      checkUsage(usage);
+      await this.#parts.effects().addUsage(usage);
       throwIfStopped(this.#parts.stopping.signal);
     };
   }

@@ -4,6 +4,16 @@
 import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
 import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
 import { isHeld, leaseLeftMs } from '../../jobs/claim/lease.ts';
+import {
+  type BudgetRules,
+  budgetRules,
+  findSpent,
+  findSpentDay,
+  type Spent,
+  sumOf,
+  type Units,
+  usageScopes,
+} from '../../jobs/model/job-budget.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import type { ChildOptions } from '../handlers/define-job.ts';
@@ -27,14 +37,16 @@ export class DatabaseEffects implements Effects {
   readonly #actor: string;
   #reports: Coalescer<Report> | undefined;
   #logs: LogWriter | undefined;
-  #tokensUsed: number;
+  readonly #usage: Units;
+  readonly #rules: BudgetRules;
   #lost = false;
 
   constructor(run: HandlerRun) {
     this.#run = run;
     this.steps = new DatabaseSteps(run);
     this.#actor = `worker:${run.job.leaseOwner ?? run.config.workerId}`;
-    this.#tokensUsed = run.job.tokensUsed;
+    this.#usage = { ...run.job.usage, tokens: run.job.tokensUsed };
+    this.#rules = budgetRules(run.tenant, run.config.tokenLimit);
   }
 
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void {
@@ -48,13 +60,19 @@ export class DatabaseEffects implements Effects {
     });
   }
 
-  addUsage(tokens: number): void {
-    this.#tokensUsed += tokens;
-    if (tokens > 0) this.#report({ tokensUsed: this.#tokensUsed });
-    const limit = tokenLimitOf(this.#run);
-    if (limit > 0 && this.#tokensUsed > limit) {
-      this.#run.stop({ kind: 'budgetSpent', used: this.#tokensUsed, limit });
+  addUsage(usage: Units): void {
+    const changed: Units = {};
+    for (const [unit, amount] of Object.entries(usage)) {
+      if (amount === 0) continue;
+      changed[unit] = sumOf(this.#usage[unit], amount);
+      this.#usage[unit] = changed[unit];
     }
+    if (Object.keys(changed).length > 0) this.#report({ usage: changed });
+    this.#stopIf(findSpent(this.#run.job, this.#usage, this.#rules));
+  }
+
+  #stopIf(spent: Spent | undefined): void {
+    if (spent !== undefined) this.#run.stop({ kind: 'budgetSpent', spent });
   }
 
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {
@@ -117,10 +135,21 @@ export class DatabaseEffects implements Effects {
 
   #report(report: Report): void {
     const { db, tenant, job, logger } = this.#run;
+    const { budgets = {} } = this.#rules;
     this.#reports ??= new Coalescer<Report>({
       everyMs: reportEveryMs,
-      merge: (older, newer) => ({ ...older, ...newer }),
-      write: (merged) => this.#fenced(() => saveReport(db, tenant.schema, this.#held, merged, this.#actor)),
+      merge: (older, newer) => ({
+        ...older,
+        ...newer,
+        ...((older.usage ?? newer.usage) && { usage: { ...older.usage, ...newer.usage } }),
+      }),
+      write: (merged) =>
+        this.#fenced(async () => {
+          const report = merged.usage === undefined ? merged : { ...merged, scopes: usageScopes(job, budgets) };
+          const saved = await saveReport(db, tenant.schema, this.#held, report, this.#actor);
+          this.#stopIf(findSpentDay(job, saved?.days ?? [], budgets));
+          return saved !== undefined;
+        }),
       onError: (error) =>
         logger.warn({ reason: errorMessage(error), jobId: job.id }, 'report of a job could not be written yet'),
     });
@@ -145,9 +174,4 @@ export class DatabaseEffects implements Effects {
     this.#lost = true;
     this.#run.stop({ kind: 'leaseLost' });
   }
-}
-
-/** How many tokens the job may use: its own limit, else its tenant's, else the daemon's; 0 means no limit. */
-function tokenLimitOf({ job, tenant, config }: HandlerRun): number {
-  return job.tokenLimit ?? tenant.settings.token_limit ?? config.tokenLimit;
 }

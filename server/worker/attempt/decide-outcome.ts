@@ -2,7 +2,7 @@
 
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
-import { timeoutError, tokenLimitError } from '../../jobs/model/job-errors.ts';
+import { budgetError, timeoutError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
@@ -37,7 +37,7 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'leaseLost':
       return undefined;
     case 'budgetSpent':
-      return { kind: 'fail', error: tokenLimitError(reason.used, reason.limit) };
+      return { kind: 'fail', error: budgetError(reason.spent) };
     case 'timedOut': {
       const error = timeoutError(reason.afterSeconds);
       return outcomeOfFailure(job, error, false, random);

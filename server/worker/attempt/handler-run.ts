@@ -1,5 +1,6 @@
 // The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
 // its context while it runs, and how it ends.
+
 import type { Database } from '../../database/database.ts';
 import type { EventWait, WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
@@ -7,6 +8,7 @@ import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import type { ChildEnd, ChildPolicy, ChildrenState } from '../../jobs/flows/fenced-children.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
+import type { Units } from '../../jobs/model/job-budget.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
@@ -96,8 +98,8 @@ export interface StepStore {
 export interface Effects {
   readonly steps: StepStore;
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
-  /** Aborts the signal if the job has exceeded its limit. */
-  addUsage(tokens: number): void | Promise<void>;
+  /** Aborts the signal if the job has exceeded a budget. */
+  addUsage(usage: Units): void | Promise<void>;
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
   /** Rejects if the lease is lost. */
   assertLease(): Promise<LeaseAssertion>;

@@ -1,6 +1,7 @@
 // Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
 // that carries it.
 
+import type { Spent } from '../../jobs/model/job-budget.ts';
 import type { CancelDetail } from '../../jobs/model/job-values.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 
@@ -11,7 +12,7 @@ export type StopReason =
   | { kind: 'leaseLost' }
   | { kind: 'drained'; onDrain: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
-  | { kind: 'budgetSpent'; used: number; limit: number }
+  | { kind: 'budgetSpent'; spent: Spent }
   /** The handler waits for long: it runs again from the top when the wait is over. */
   | { kind: 'suspended'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined };
 
@@ -21,7 +22,7 @@ const messages: Record<StopReason['kind'], string> = {
   leaseLost: 'The lease is no longer held',
   drained: 'The daemon is shutting down',
   timedOut: 'The time is up',
-  budgetSpent: 'The token limit is passed',
+  budgetSpent: 'A budget of the job is spent',
   suspended: 'The job waits, and runs again when the wait is over',
 };
 

@@ -7,6 +7,7 @@ import { fenceOff } from '../../jobs/finish/fence-off.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
 import type { Job, StoredHold } from '../../jobs/model/job.ts';
+import { budgetRules } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJob } from '../../jobs/read/read-jobs.ts';
 import { newId } from '../../kernel/ids.ts';
@@ -129,7 +130,7 @@ export class UnresponsiveHandler implements HeldLease {
     try {
       const job = await findJob(db, this.schema, this.job.id);
       if (job?.leaseId !== this.leaseId) return undefined;
-      return outcomeOfLostLease(job, config.workerId, tenant.settings.token_limit ?? config.tokenLimit);
+      return outcomeOfLostLease(job, config.workerId, budgetRules(tenant, config.tokenLimit));
     } catch (error) {
       // The lease expires, and the sweeper decides.
       logger.warn({ err: error, jobId: this.job.id }, 'job of a lost lease could not be read');

@@ -141,8 +141,11 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
   progress(percent: number, message?: string): void;
   phaseResult<K extends keyof R & string>(name: K): R[K] | undefined;
   phaseResults(): Partial<R>;
-  /** Adds to what the job used over all attempts. Above its limit the handler is stopped. */
-  addUsage(usage: { tokens: number }): Promise<void>;
+  /**
+   * Adds to what the job used over all attempts: `{ tokens: 1200, cents: 3 }`, in any units. Above a budget the handler is
+   * stopped, and the job is held until a person raises it.
+   */
+  addUsage(usage: Record<string, number>): Promise<void>;
   /** Waits in this process. Rejects with `JobStopped` when the handler must stop. */
   sleep(ms: number): Promise<void>;
   /**

@@ -110,8 +110,8 @@ class HandlerThread {
     steps: this.#steps,
     progress: (percent, message) => this.#send({ kind: 'progress', percent, message }),
     log: (level, message, data) => this.#send({ kind: 'log', level, message, data: plain(data) }),
-    addUsage: async (tokens) => {
-      await this.#call({ effect: 'addUsage', tokens });
+    addUsage: async (usage) => {
+      await this.#call({ effect: 'addUsage', usage });
     },
     assertLease: async () => {
       for (;;) {

@@ -87,7 +87,7 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
   const effects = parts.effects();
   switch (request.effect) {
     case 'addUsage':
-      await effects.addUsage(request.tokens);
+      await effects.addUsage(request.usage);
       return undefined;
     case 'assertLease':
       return effects.assertLease();

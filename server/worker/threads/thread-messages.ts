@@ -2,6 +2,7 @@
 import type { WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
+import type { Units } from '../../jobs/model/job-budget.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { ChildrenRequest, LogLevel, PhaseScope } from '../attempt/handler-run.ts';
@@ -35,7 +36,7 @@ export type FromHandler =
 
 /** Effects that return a value. */
 export type HandlerCall =
-  | { effect: 'addUsage'; tokens: number }
+  | { effect: 'addUsage'; usage: Units }
   | { effect: 'assertLease' }
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
   | { effect: 'checkpoint'; state: unknown }

@@ -126,6 +126,7 @@ it('accepts the example of every operation that takes a body', async () => {
       return { path: path.replace('{id}', await idOf('/api/schedules', named)) };
     },
     answerQuestion: async (path) => ({ path: path.replace('{id}', await asked()) }),
+    replaceBudget: async (path) => ({ path: path.replace('{name}', 'daily') }),
     replaceLimit: async (path) => ({ path: path.replace('{name}', 'per-account') }),
     signIn: async (path) => ({ path, replace: { key } }),
   };

@@ -111,8 +111,12 @@ class HoldCount(TypedDict):
 
 
 class JobUsage(TypedDict):
+    # What it may use of other units.
+    budget: Dict[str, float]
     token_limit: Optional[int]
     tokens: int
+    # What it used of other units.
+    units: Dict[str, float]
 
 
 class JobWaiting(TypedDict):
@@ -267,8 +271,12 @@ class JobHold(TypedDict):
 
 
 class JobSummaryUsage(TypedDict):
+    # What it may use of other units.
+    budget: Dict[str, float]
     token_limit: Optional[int]
     tokens: int
+    # What it used of other units.
+    units: Dict[str, float]
 
 
 class JobSummaryWaiting(TypedDict):

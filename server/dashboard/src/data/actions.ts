@@ -77,6 +77,7 @@ export interface ActionBody {
   reason?: string | undefined;
   author?: string | undefined;
   token_limit?: number | undefined;
+  budget?: Record<string, number> | undefined;
   result?: unknown;
 }
 

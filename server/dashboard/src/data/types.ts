@@ -47,7 +47,7 @@ export interface JobSummary {
   max_attempts: number;
   progress: number | null;
   progress_message: string | null;
-  usage: { tokens: number; token_limit: number | null };
+  usage: { tokens: number; token_limit: number | null; units: Record<string, number>; budget: Record<string, number> };
   lease_owner: string | null;
   lease_id: string | null;
   lease_expires_at: string | null;

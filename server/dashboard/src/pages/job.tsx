@@ -180,6 +180,10 @@ function Facts({ job }: { job: Job }) {
         ? `${number(job.usage.tokens)}${job.usage.token_limit ? ` of ${number(job.usage.token_limit)}` : ''}`
         : undefined,
     ],
+    ...Object.entries(job.usage.units).map(([unit, used]): [string, string] => {
+      const limit = job.usage.budget[unit];
+      return [unit, `${number(used)}${limit ? ` of ${number(limit)}` : ''}`];
+    }),
     ['Timeout', job.timeout_seconds === null ? undefined : span(job.timeout_seconds * 1000)],
     ['Expires', job.expires_at && <Ago key="e" at={job.expires_at} />],
     ['On error', job.on_error === 'block' ? undefined : 'continue: leaves its lane'],

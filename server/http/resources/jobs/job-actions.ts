@@ -1,5 +1,6 @@
 // Actions on one job: pause (also called interrupt), cancel, resume, resolve, skip. The same under /api/jobs/{job_id} and
 // /api/targets/{target_id}/jobs/{job_id}.
+
 import { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import type { ActionRequest, ActionResult } from '../../../jobs/actions/job-action.ts';
@@ -10,6 +11,7 @@ import { checkDocument } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { isUuid, nameField } from '../../../kernel/fields.ts';
+import { unitAmounts } from '../../../tenants/budget.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { RouteGroup, reply } from '../../route.ts';
 import { jobSchema, jobToApi } from './job-schema.ts';
@@ -33,6 +35,9 @@ const resumeBody = plainBody.extend({
     .min(0)
     .optional()
     .describe('A new token limit, for a job that exceeded its limit; 0 means no limit.'),
+  budget: unitAmounts
+    .optional()
+    .describe('New limits by unit, for a job that spent its budget: `{ "cents": 1000 }`; 0 means no limit.'),
 });
 const resolveBody = plainBody.extend({ result: z.unknown().optional().describe('The result of the job.') });
 
@@ -56,7 +61,8 @@ const actions: readonly Action[] = [
     verb: 'resume',
     summary: 'Run a paused or failed job again, first in its lane, with a fresh set of attempts',
     body: resumeBody,
-    act: (db, schema, request) => resumeJob(db, schema, { ...request, tokenLimit: request.body.token_limit }),
+    act: (db, schema, request) =>
+      resumeJob(db, schema, { ...request, tokenLimit: request.body.token_limit, budget: request.body.budget }),
   },
   {
     verb: 'resolve',

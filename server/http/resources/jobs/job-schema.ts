@@ -86,7 +86,12 @@ export const jobSummarySchema = z
     max_attempts: z.int(),
     progress: z.number().nullable(),
     progress_message: z.string().nullable(),
-    usage: z.strictObject({ tokens: z.int(), token_limit: z.int().nullable() }),
+    usage: z.strictObject({
+      tokens: z.int(),
+      token_limit: z.int().nullable(),
+      units: z.record(z.string(), z.number()).describe('What it used of other units.'),
+      budget: z.record(z.string(), z.number()).describe('What it may use of other units.'),
+    }),
     lease_owner: z.string().nullable(),
     lease_id: z
       .uuid()
@@ -151,7 +156,7 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     hold: holdOf(job) ?? null,
     attempts: job.attempt,
     attempts_since_resume: job.attempt - job.attemptFloor,
-    usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit },
+    usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit, units: job.usage ?? {}, budget: job.budget ?? {} },
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
     retry: job.retry && present(retryRequest, job.retry),
     // Undefined where the query did not read the documents.

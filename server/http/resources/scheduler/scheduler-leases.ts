@@ -3,6 +3,7 @@
 import { z } from 'zod';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { JobError } from '../../../jobs/model/job.ts';
+import { budgetRules } from '../../../jobs/model/job-budget.ts';
 import { type JobErrorCode, jobError } from '../../../jobs/model/job-errors.ts';
 import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
@@ -102,7 +103,8 @@ function addHeartbeat(group: RouteGroup, { config }: SchedulerDependencies): voi
         progress: body.progress ?? undefined,
         message: body.message ?? undefined,
         tokensUsed: body.tokens_used ?? undefined,
-        tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
+        usage: body.usage ?? undefined,
+        rules: budgetRules(tenant, config.tokenLimit),
       });
       return { lease: toLeaseView(lease), job: toJobIntent(job) };
     },
@@ -139,7 +141,7 @@ function addRelease(group: RouteGroup, { config, waiters, wake, logger }: Schedu
         metrics: body.metrics ?? undefined,
         recoverable: body.recoverable,
         requeue: body.requeue,
-        tokenLimit: tenant.settings.token_limit ?? config.tokenLimit,
+        rules: budgetRules(tenant, config.tokenLimit),
       });
       if (body.status === 'FAILED' || body.status === 'TIMEOUT') logFailure(logger, tenant.slug, job, body.worker_id);
       // The next job of the lane may be claimable, or capacity is free again.

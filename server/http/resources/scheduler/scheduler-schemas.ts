@@ -1,9 +1,11 @@
 // The schemas of the scheduler API: jobs, leases, results, and the bodies of its requests.
+
 import { z } from 'zod';
 import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import { maxInt4 } from '../../../kernel/limits.ts';
 import { finalStatuses, jobStates, leaseStates } from '../../../scheduler/dialect.ts';
+import { unitAmounts } from '../../../tenants/budget.ts';
 
 const isoTime = z.iso.datetime({ offset: true });
 const name = nameField();
@@ -131,6 +133,9 @@ export const heartbeatBody = z.strictObject({
   worker_id: workerId,
   progress: share.nullish(),
   message: note.nullish(),
+  usage: unitAmounts
+    .nullish()
+    .describe('What the job used of other units over all attempts: `{ "cents": 12 }`. Absolute, like `tokens_used`.'),
   tokens_used: z
     .int()
     .min(0)

@@ -78,6 +78,7 @@ function sentence({ hold, attempts, usage }: HoldEntry['job']): string {
     case 'drain':
       return `was paused by the drain of ${hold.author ?? 'a daemon'}`;
     case 'budget':
+      if (hold.reason?.startsWith('Budget')) return hold.reason;
       return `passed its token limit: ${number(usage.tokens)} of ${usage.token_limit === null ? 'the tenant’s limit' : number(usage.token_limit)}`;
     case 'error':
       return `failed at attempt ${attempts}`;

@@ -93,6 +93,12 @@ function ActionDialog({ job, action, onClose, onDone }: ActionDialogProps) {
             <input name="token_limit" type="number" min="0" step="1" value={(job.usage?.tokens ?? 0) * 2 || ''} />
           </Field>
         )}
+        {asksLimit &&
+          Object.entries(job.usage?.units ?? {}).map(([unit, used]) => (
+            <Field key={unit} label={`New budget: ${unit}`} hint={`Used so far: ${used}. Empty leaves it as it is.`}>
+              <input name={`budget.${unit}`} type="number" min="0" step="any" />
+            </Field>
+          ))}
         {action === 'resolve' && (
           <Field label="Result" hint="JSON, or a plain text. Leave it empty for none.">
             <textarea name="result" rows={4} spellcheck={false} class="mono" />
@@ -133,6 +139,9 @@ function bodyOf(form: FormData, action: JobAction): ActionBody | string {
   const body: ActionBody = reason === '' ? {} : { reason };
   const limit = String(form.get('token_limit') ?? '').trim();
   if (limit !== '') body.token_limit = Number(limit);
+  for (const [name, value] of form) {
+    if (name.startsWith('budget.') && value !== '') body.budget = { ...body.budget, [name.slice(7)]: Number(value) };
+  }
   if (action === 'resolve') {
     const result = String(form.get('result') ?? '').trim();
     if (result !== '') body.result = parseResult(result);

@@ -54,7 +54,7 @@ export function StatusMark({ status, stopping = false }: { status: Status; stopp
 const holdWords: Record<HoldKind, string> = {
   user: 'Paused by a person',
   drain: 'Paused by a drain',
-  budget: 'Token limit passed',
+  budget: 'Budget spent',
   error: 'Failed',
   handler: 'Handler still running',
 };

@@ -1,0 +1,109 @@
+// Budgets of jobs: what applies to a job, and whether what it used is more. Tokens have columns and settings of their own,
+// which came first; every other unit is in `budget` and `usage`.
+import { type BudgetSettings, unitPattern } from '../../tenants/budget.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+
+/** An amount by unit. */
+export type Units = Record<string, number>;
+
+/** A budget that is used up. */
+export interface Spent {
+  unit: string;
+  used: number;
+  limit: number;
+  /** Of a tenant's settings; undefined: the job's own, or the token limit. */
+  budget?: string | undefined;
+  per: 'job' | 'day' | 'target_day';
+}
+
+interface BudgetedJob {
+  type: string;
+  targetId: string | null;
+  tokenLimit: number | null;
+  budget: Units | null;
+}
+
+export interface BudgetRules {
+  /** For jobs without a limit of their own; 0 means no limit. */
+  tokenLimit: number;
+  budgets?: BudgetSettings | undefined;
+}
+
+export function budgetRules({ settings }: Pick<Tenant, 'settings'>, tokenLimit: number): BudgetRules {
+  return { tokenLimit: settings.token_limit ?? tokenLimit, budgets: settings.budgets };
+}
+
+/** The first unit of which the job has used more than it may. Limits of the job itself come before those of its tenant. */
+export function findSpent(job: BudgetedJob, used: Units, { tokenLimit, budgets = {} }: BudgetRules): Spent | undefined {
+  const own: Units = { ...job.budget, ...(job.tokenLimit !== null && { tokens: job.tokenLimit }) };
+  for (const [unit, amount] of Object.entries(used)) {
+    const limit = own[unit] ?? (unit === 'tokens' ? tokenLimit : 0);
+    if (limit > 0 && amount > limit) return { unit, used: amount, limit, per: 'job' };
+    if (own[unit] !== undefined) continue;
+    for (const [budget, { unit: counted, limit, per, type }] of Object.entries(budgets)) {
+      if (per !== 'job' || counted !== unit || (type ?? job.type) !== job.type || amount <= limit) continue;
+      return { unit, used: amount, limit, budget, per };
+    }
+  }
+  return undefined;
+}
+
+/** What all jobs of a scope have used today; see `usageScopes`. */
+export interface DayUsage {
+  scope: string;
+  unit: string;
+  used: number;
+}
+
+/** The first budget of a day that is used up for this job. */
+export function findSpentDay(job: BudgetedJob, days: readonly DayUsage[], budgets: BudgetSettings): Spent | undefined {
+  for (const [budget, { unit, limit, per, type }] of Object.entries(budgets)) {
+    if (per === 'job' || (type ?? job.type) !== job.type) continue;
+    const scope = per === 'target_day' ? targetScope(job) : type === undefined ? '' : typeScope(type);
+    const used = days.find((day) => day.scope === scope && day.unit === unit)?.used ?? 0;
+    if (used > limit) return { unit, used, limit, budget, per };
+  }
+  return undefined;
+}
+
+/** Under what a job's usage is counted: the tenant, its type, and its target if a budget needs it. */
+export function usageScopes(job: Pick<BudgetedJob, 'type' | 'targetId'>, budgets: BudgetSettings): string[] {
+  const needsTarget = Object.values(budgets).some(({ per }) => per === 'target_day');
+  const target = needsTarget ? targetScope(job) : undefined;
+  return ['', typeScope(job.type), ...(target === undefined ? [] : [target])];
+}
+
+function typeScope(type: string): string {
+  return `type:${type}`;
+}
+
+function targetScope({ targetId }: Pick<BudgetedJob, 'targetId'>): string | undefined {
+  return targetId === null ? undefined : `target:${targetId}`;
+}
+
+/** `used 120 of 100 cents today for its type (budget daily)`. */
+export function describeSpent({ unit, used, limit, budget, per }: Spent): string {
+  const whose = per === 'job' ? '' : per === 'day' ? ' of today' : ' of today for its target';
+  return `used ${used} of ${limit} ${unit}${whose}${budget === undefined ? '' : ` (budget ${budget})`}`;
+}
+
+// Sums of amounts such as 0.1 stay what a person expects.
+const decimals = 1e6;
+
+export function sumOf(before: number | undefined, amount: number): number {
+  return Math.round(((before ?? 0) + amount) * decimals) / decimals;
+}
+
+/** Throws if a handler reports what cannot be counted. */
+export function checkUsage(usage: Units): void {
+  if (typeof usage !== 'object' || usage === null)
+    throw new TypeError('usage must be an object such as { tokens: 100 }');
+  for (const [unit, amount] of Object.entries(usage)) {
+    if (!unitPattern.test(unit))
+      throw new RangeError(`the name of a unit must match ${unitPattern.source}, not "${unit}"`);
+    if (unit === 'tokens' && !(Number.isSafeInteger(amount) && amount >= 0)) {
+      throw new RangeError('tokens must be a whole number from 0');
+    }
+    if (!(Number.isFinite(amount) && amount >= 0)) throw new RangeError(`${unit} must be a number from 0`);
+  }
+}

@@ -1,0 +1,140 @@
+// Budgets in any unit: of a job, of each job, of a day; held with unit, used and limit; raised and resumed by a person.
+import { expect, test } from 'vitest';
+import { z } from 'zod';
+import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
+import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
+import { useDaemon } from '../../../support/daemon/daemon.ts';
+import { eventually } from '../../../support/eventually.ts';
+import { addTenant, useDatabase } from '../../../support/postgres/database.ts';
+
+const context = useDatabase();
+const spend = defineJob({
+  type: 'spend',
+  payload: z.record(z.string(), z.number()),
+  run: async ({ payload, addUsage, job }) => {
+    await addUsage(payload);
+    await addUsage(payload);
+    return job.attempt;
+  },
+});
+const running = useDaemon(context, { handlers: [spend] });
+
+async function tenantWithKey(slug: string) {
+  const { tenant } = await addTenant(context.db, slug);
+  await running.daemon.context.registry.refresh();
+  const scopes = ['read', 'enqueue', 'control', 'worker', 'admin'] as const;
+  const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'test', scopes: [...scopes] });
+  const call = async (method: string, path: string, body?: unknown) => {
+    const response = await fetch(`${running.daemon.url}${path}`, {
+      method,
+      headers: { Authorization: `Bearer ${text}`, 'Content-Type': 'application/json' },
+      ...(body !== undefined && { body: JSON.stringify(body) }),
+    });
+    // biome-ignore lint/suspicious/noExplicitAny: the tests say what is in it
+    const read: any = response.status === 204 ? null : await response.json();
+    return { status: response.status, body: read };
+  };
+  const run = async (body: object) => {
+    const { id } = (await call('POST', '/api/jobs', { type: 'spend', ...body })).body;
+    return ended(id);
+  };
+  const ended = (id: string) =>
+    eventually(async () => {
+      const { body } = await call('GET', `/api/jobs/${id}`);
+      expect(['SUCCESS', 'ERROR']).toContain(body.status);
+      return body;
+    });
+  return { call, run, ended };
+}
+
+test('the budget of a job holds it with unit, used and limit; a person raises it and resumes', async () => {
+  const { call, run, ended } = await tenantWithKey('ofjob');
+  const held = await run({ payload: { cents: 0.3, tokens: 5 }, budget: { cents: 0.5 } });
+  expect(held).toMatchObject({
+    status: 'ERROR',
+    hold: { kind: 'budget', reason: 'Budget exceeded: used 0.6 of 0.5 cents.' },
+    error: { code: 'BUDGET_SPENT', details: { unit: 'cents', used: 0.6, limit: 0.5, per: 'job' } },
+    usage: { tokens: 10, token_limit: null, units: { cents: 0.6 }, budget: { cents: 0.5 } },
+  });
+  expect((await call('GET', '/api/jobs?hold_kind=budget')).body.jobs).toHaveLength(1);
+  await call('POST', `/api/jobs/${held.id}/resume`, { budget: { cents: 2 } });
+  const done = await eventually(async () => {
+    const job = await ended(held.id);
+    expect(job.status).toBe('SUCCESS');
+    return job;
+  });
+  expect(done.usage).toMatchObject({ tokens: 20, units: { cents: 1.2 }, budget: { cents: 2 } });
+  expect(
+    (await call('GET', '/api/stats/usage')).body.usage.map(({ day: _, ...rest }: { day: string }) => rest),
+  ).toEqual([
+    { unit: 'cents', type: null, used: 1.2 },
+    { unit: 'tokens', type: null, used: 20 },
+    { unit: 'cents', type: 'spend', used: 1.2 },
+    { unit: 'tokens', type: 'spend', used: 20 },
+  ]);
+});
+
+test('the token limit works as before, and as a unit of the budget', async () => {
+  const { run } = await tenantWithKey('tokens');
+  const held = { status: 'ERROR', hold: { kind: 'budget' }, error: { code: 'TOKEN_LIMIT' } };
+  expect(await run({ payload: { tokens: 4 }, token_limit: 5 })).toMatchObject(held);
+  expect(await run({ payload: { tokens: 4 }, budget: { tokens: 5 } })).toMatchObject(held);
+  expect(await run({ payload: { tokens: 4 }, budget: { tokens: 8 } })).toMatchObject({ status: 'SUCCESS' });
+});
+
+test('budgets of each job, of a day and of targets on a day', async () => {
+  const { call, run } = await tenantWithKey('ofdays');
+  const put = (name: string, body: object) => call('PUT', `/api/budgets/${name}`, body);
+  expect(await put('each', { unit: 'calls', limit: 3, per: 'job', type: 'spend' })).toMatchObject({ status: 201 });
+  expect(await run({ payload: { calls: 2 } })).toMatchObject({
+    status: 'ERROR',
+    error: { code: 'BUDGET_SPENT', details: { unit: 'calls', used: 4, limit: 3, budget: 'each' } },
+  });
+  expect(await run({ payload: { calls: 2 }, budget: { calls: 4 } })).toMatchObject({ status: 'SUCCESS' });
+
+  await put('daily', { unit: 'cents', limit: 10, per: 'day' });
+  expect(await run({ payload: { cents: 4 } })).toMatchObject({ status: 'SUCCESS' });
+  const over = await run({ payload: { cents: 4 } });
+  expect(over).toMatchObject({ status: 'ERROR', hold: { kind: 'budget' }, error: { code: 'BUDGET_SPENT' } });
+  expect(over.error.details).toMatchObject({ unit: 'cents', limit: 10, budget: 'daily', per: 'day' });
+  expect((await call('GET', '/api/budgets')).body.budgets).toMatchObject([
+    { name: 'daily', unit: 'cents', limit: 10, used: over.error.details.used },
+    { name: 'each', used: null },
+  ]);
+  expect((await call('DELETE', '/api/budgets/daily')).status).toBe(204);
+  expect((await call('DELETE', '/api/budgets/daily')).status).toBe(404);
+
+  await put('target', { unit: 'cents', limit: 5, per: 'target_day' });
+  const onTarget = await run({ payload: { cents: 3 }, target_id: 'm1' });
+  expect(onTarget.error.details).toMatchObject({ unit: 'cents', limit: 5, budget: 'target', per: 'target_day' });
+  expect(await run({ payload: { cents: 2 }, target_id: 'm2' })).toMatchObject({ status: 'SUCCESS' });
+  expect((await put('bad', { unit: 'Cents', limit: 5, per: 'day' })).status).toBe(400);
+});
+
+test('a remote worker reports absolute sums, counted once; above the budget it is asked to stop', async () => {
+  const { call } = await tenantWithKey('remote');
+  await call('PUT', '/api/budgets/each', { unit: 'cents', limit: 10, per: 'job' });
+  await call('POST', '/api/scheduler/jobs/submit', { addon_id: 'q', job_type: 'render' });
+  const claimed = (await call('POST', '/api/scheduler/jobs/claim', { addon_id: 'q', worker_id: 'w' })).body.job;
+  const lease = (
+    await call('POST', '/api/scheduler/lease/request', { job_id: claimed.job_id, worker_id: 'w', ttl_sec: 60 })
+  ).body;
+  const leaseId = lease.lease.lease_id;
+  const beat = (cents: number) =>
+    call('POST', `/api/scheduler/lease/${leaseId}/heartbeat`, {
+      job_id: claimed.job_id,
+      worker_id: 'w',
+      usage: { cents },
+    });
+  expect((await beat(6)).status).toBe(200);
+  await beat(6);
+  expect((await call('GET', '/api/stats/usage')).body.usage[0]).toMatchObject({ unit: 'cents', used: 6 });
+  expect(JSON.stringify((await beat(11)).body)).toContain('"cancel_requested":true');
+  await call('POST', `/api/scheduler/lease/${leaseId}/release`, {
+    job_id: claimed.job_id,
+    worker_id: 'w',
+    status: 'CANCELED',
+  });
+  const { body } = await call('GET', `/api/jobs/${claimed.job_id}`);
+  expect(body).toMatchObject({ status: 'ERROR', hold: { kind: 'budget' }, usage: { units: { cents: 11 } } });
+});
