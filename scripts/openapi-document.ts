@@ -62,6 +62,7 @@ const ofClients = [
     'Operation',
     'Phase',
   ],
+  ...['NewQuestionLink', 'Question', 'QuestionLink'],
   ...['RetryPolicy', 'Schedule', 'StatusCounts', 'Target', 'TargetLane', 'JobGraph', 'Why', 'Worker'],
 ];
 
@@ -79,8 +80,10 @@ export const options: Record<string, Schema> = {
   EventListOptions: query('/api/events'),
   JobListOptions: query('/api/jobs'),
   LaneListOptions: query('/api/lanes'),
+  LinkOptions: body('/api/questions/{id}/links', 'post'),
   NewSchedule: body('/api/schedules', 'post'),
   NewLimit: component('LimitSetting'),
+  QuestionListOptions: query('/api/questions'),
   RetryOptions: component('RetryPolicy'),
   AfterJobOptions: component('AfterJob'),
   ScheduleChanges: body('/api/schedules/{id}', 'patch'),

@@ -15,9 +15,11 @@ export async function connectToDatabase(
   as: 'tenant' | 'operator',
 ): Promise<LeaseholdClient> {
   const tenant = as === 'operator' ? undefined : await tenantOf(session, options);
+  // Links to questions must lead to the daemon, not to this process.
+  const { streamPollSeconds, publicUrl, host, port } = session.config;
   const leasehold = await createLeasehold({
     databaseUrl: await session.databaseUrl(),
-    settings: { streamPollSeconds: session.config.streamPollSeconds, workerConcurrency: 0 },
+    settings: { streamPollSeconds, workerConcurrency: 0, publicUrl: publicUrl || `http://${host}:${port}` },
     logger: false,
   });
   session.onClose(() => leasehold.stop({ graceSeconds: 0 }));
@@ -40,8 +42,8 @@ export async function connectToDatabase(
         server.closeAllConnections();
       }),
   );
-  const { port } = server.address() as AddressInfo;
-  return new LeaseholdClient({ url: `http://127.0.0.1:${port}`, apiKey: token, retryForMs: 0 });
+  const address = server.address() as AddressInfo;
+  return new LeaseholdClient({ url: `http://127.0.0.1:${address.port}`, apiKey: token, retryForMs: 0 });
 }
 
 async function tenantOf(session: Session, options: ConnectionOptions): Promise<string> {

@@ -19,6 +19,7 @@ import { addJobActions } from './commands/job-actions.ts';
 import { addJobReads } from './commands/job-reads.ts';
 import { addKeyCommands } from './commands/keys.ts';
 import { addLimitCommands } from './commands/limits.ts';
+import { addQuestionCommands } from './commands/questions.ts';
 import { addScheduleCommands } from './commands/schedules.ts';
 import { addTargetCommands } from './commands/targets.ts';
 import { addTenantCommands } from './commands/tenants.ts';
@@ -45,6 +46,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addJobReads(jobs, session);
   addJobActions(jobs, session);
   addTargetCommands(program, session);
+  addQuestionCommands(program, session);
   addScheduleCommands(program, session);
   addLimitCommands(program, session);
   addEventCommands(program, session);

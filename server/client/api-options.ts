@@ -94,6 +94,13 @@ export interface LaneListOptions {
   search?: string | undefined;
 }
 
+export interface LinkOptions {
+  /** By default the link is valid for as long as the question. */
+  expiresInSeconds?: number | undefined;
+  /** Who gets the link; an answer through it is recorded as theirs. */
+  recipient?: string | undefined;
+}
+
 export interface NewSchedule {
   author?: string | undefined;
   /** Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`. */
@@ -121,6 +128,14 @@ export interface NewLimit {
   rate?: number | undefined;
   /** Only jobs of this type. */
   type?: string | undefined;
+}
+
+export interface QuestionListOptions {
+  limit?: number | undefined;
+  status?: 'open' | 'answered' | 'expired' | 'canceled' | undefined;
+  assignee?: string | undefined;
+  jobId?: string | undefined;
+  targetId?: string | undefined;
 }
 
 export interface RetryOptions {

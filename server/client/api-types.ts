@@ -337,6 +337,11 @@ export interface LogLine {
   message: string;
 }
 
+export interface NewQuestionLink extends QuestionLink {
+  /** Shown only once: everybody who has it can answer the question. */
+  url: string;
+}
+
 export interface Operation {
   action: 'cancel' | 'resume' | 'retry';
   author: string | null;
@@ -386,6 +391,63 @@ export interface Phase {
 }
 
 export type Priority = 'URGENT' | 'HIGH' | 'NORMAL' | 'LOW';
+
+export interface Question {
+  action: string | null;
+  /** The buttons; if there are any, an answer names one of them. */
+  actions: {
+    /** Fields of the answer that the button sets; the form does not show them. */
+    answer?: Record<string, unknown>;
+    /** On the button; by default the name. */
+    label?: string;
+    /** Identifies the action in the answer. */
+    name: string;
+    style?: 'primary' | 'danger';
+  }[];
+  answer: Record<string, unknown> | null;
+  answered_by: string | null;
+  asked_at: string;
+  assignees: string[];
+  /** When it was answered, expired or canceled. */
+  closed_at: string | null;
+  /** What a person needs to decide: text or any JSON. */
+  context?: unknown;
+  escalate_at: string | null;
+  escalate_to: string[] | null;
+  escalated_at: string | null;
+  /** When the wait is over. It stands still while the job is paused. */
+  expires_at: string;
+  id: string;
+  job_id: string;
+  /** The answer that counts when nobody answers; null: the call fails with QUESTION_EXPIRED. */
+  on_timeout: {
+    action?: string;
+    answer: Record<string, unknown>;
+  } | null;
+  /** Reminders that are still to come. */
+  remind_at: string[];
+  /** Reminders that were sent. */
+  reminders: number;
+  /** JSON Schema of the answer. */
+  schema: Record<string, unknown>;
+  status: 'open' | 'answered' | 'expired' | 'canceled';
+  /** The durable call of the handler that waits for the answer. */
+  step: string;
+  target_id: string | null;
+  title: string;
+}
+
+export interface QuestionLink {
+  created_at: string;
+  created_by: string;
+  expires_at: string;
+  id: string;
+  question_id: string;
+  recipient: string | null;
+  revoked_at: string | null;
+  /** When the question was answered through it. */
+  used_at: string | null;
+}
 
 export interface RetryPolicy {
   /** Error codes that count as recoverable. */

@@ -14,6 +14,7 @@ import { Limits } from './job-limits.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import { Jobs } from './jobs.ts';
 import { Operations } from './operations.ts';
+import { Questions } from './questions.ts';
 import { Schedules } from './schedules.ts';
 import { Targets } from './targets.ts';
 import { type Answer, type CallOptions, type ClientOptions, type RequestOptions, Transport } from './transport.ts';
@@ -24,6 +25,7 @@ export class LeaseholdClient {
   readonly schedules: Schedules;
   readonly limits: Limits;
   readonly operations: Operations;
+  readonly questions: Questions;
   readonly events: Events;
   readonly #transport: Transport;
 
@@ -35,6 +37,7 @@ export class LeaseholdClient {
     this.schedules = new Schedules(this.#transport);
     this.limits = new Limits(this.#transport);
     this.operations = new Operations(this.#transport);
+    this.questions = new Questions(this.#transport);
   }
 
   /**

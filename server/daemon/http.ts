@@ -1,9 +1,10 @@
 // The daemon's HTTP server: every group of routes with its dependencies. Created at the first request: a hundred routes
 // take longer than the rest of the start.
-import type { Express } from 'express';
+import type { Express, Router } from 'express';
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
 import { dashboardPages } from '../http/dashboard.ts';
+import { questionPages } from '../http/question-form/question-pages.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { budgetRoutes } from '../http/resources/budgets.ts';
 import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
@@ -11,6 +12,7 @@ import { adminWorkerRoutes } from '../http/resources/health.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
 import { laneRoutes } from '../http/resources/jobs/lanes.ts';
 import { limitRoutes } from '../http/resources/limits.ts';
+import { questionLinkRoutes } from '../http/resources/question-links.ts';
 import { questionRoutes } from '../http/resources/questions.ts';
 import { receivedEventRoutes } from '../http/resources/received-events.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
@@ -61,7 +63,7 @@ export function createHttp(context: DaemonContext, parts: HttpParts): { http: Ht
       metricsRegistry: metrics.registry,
       readiness,
       routes: routesOf(context, parts),
-      pages: dashboardPages(context.dashboardDir, access),
+      pages: [...dashboardPages(context.dashboardDir, access), ...formPages(context, access)],
       version,
       access,
     });
@@ -69,6 +71,15 @@ export function createHttp(context: DaemonContext, parts: HttpParts): { http: Ht
   const address = { host: config.host, port: config.port };
   const http = new HttpServer(() => createApi({}), { ...address, onRequest }, logger);
   return { http, createApi };
+}
+
+/** A form changes something, so an API that only reads has none. */
+function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Access): Router[] {
+  const wake = (tenant: Tenant) => {
+    signals.eventsWritten(tenant);
+    signals.workAvailable(tenant);
+  };
+  return readOnly ? [] : [questionPages({ db, registry, wake })];
 }
 
 function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
@@ -94,6 +105,7 @@ function routesOf(context: DaemonContext, parts: HttpParts): RouteGroup[] {
     questionRoutes({ wake }),
     limitRoutes({ db, registry }),
     budgetRoutes({ db, registry }),
+    questionLinkRoutes({ config }),
     scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
     statsRoutes(),
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),

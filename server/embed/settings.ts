@@ -6,6 +6,7 @@ export interface LeaseholdSettings {
   listenDatabaseUrl?: string | undefined;
   databasePoolMax?: number | undefined;
   databaseTenantShare?: number | undefined;
+  publicUrl?: string | undefined;
   logLevel?: 'info' | 'fatal' | 'error' | 'warn' | 'debug' | 'trace' | 'silent' | undefined;
   adminApiKey?: string | undefined;
   workerId?: string | undefined;

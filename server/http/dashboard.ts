@@ -11,6 +11,7 @@ const pagePaths = [
   '/sign-in',
   '/targets{/*rest}',
   '/jobs{/*rest}',
+  '/questions',
   '/workers',
   '/schedules{/*rest}',
   '/webhooks{/*rest}',

@@ -9,6 +9,7 @@ import { targetRoutes } from './resources/jobs/targets.ts';
 import { whyRoutes } from './resources/jobs/why.ts';
 import { type SchedulerDependencies, schedulerJobRoutes } from './resources/scheduler/scheduler-jobs.ts';
 import { schedulerLeaseRoutes } from './resources/scheduler/scheduler-leases.ts';
+import { schedulerQuestionRoutes } from './resources/scheduler/scheduler-questions.ts';
 import { schedulerStatsRoutes } from './resources/scheduler/scheduler-stats.ts';
 import type { RouteGroup } from './route.ts';
 
@@ -28,5 +29,5 @@ export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
 }
 
 export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {
-  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerStatsRoutes()];
+  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerQuestionRoutes(deps), schedulerStatsRoutes()];
 }

@@ -3,11 +3,14 @@
 import { randomBytes } from 'node:crypto';
 import { hostname } from 'node:os';
 import { maxSeconds } from './limits.ts';
-import { flag, integer, number, oneOf, postgresUrl, type Setting, text } from './setting-types.ts';
+import { flag, httpUrl, integer, number, oneOf, postgresUrl, type Setting, text } from './setting-types.ts';
 
 const settings = {
   HOST: text('127.0.0.1', 'Address the HTTP server listens on.'),
   PORT: integer(8080, 0, 65535, 'Port of the HTTP server; 0 picks a free one.'),
+  PUBLIC_URL: httpUrl(
+    'Address under which people reach this daemon, for links to questions. Empty: the address of the request that creates a link.',
+  ),
   DATABASE_URL: postgresUrl(
     'Postgres to use; with several hosts, the one that accepts writes. Empty: an embedded Postgres is started, with its data in DATA_DIR.',
   ),

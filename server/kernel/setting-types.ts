@@ -51,6 +51,21 @@ export function flag(fallback: boolean, doc: string): Setting<boolean> {
   };
 }
 
+/** Without a slash at the end. */
+export function httpUrl(doc: string): Setting<string> {
+  return {
+    default: '',
+    doc,
+    allowed: 'an http:// or https:// URL without a query',
+    parse: (s) => {
+      const url = URL.canParse(s) ? new URL(s) : undefined;
+      if (url === undefined || !/^https?:$/.test(url.protocol) || url.search !== '' || url.hash !== '')
+        return undefined;
+      return s.replace(/\/+$/, '');
+    },
+  };
+}
+
 export function postgresUrl(doc: string): Setting<string> {
   return {
     default: '',

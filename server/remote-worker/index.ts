@@ -1,4 +1,12 @@
 // The package `leasehold/worker`: runs jobs in another process or on another machine, over HTTP. Nothing here opens a
 // connection before `run`.
-export { type Handler, type RemoteJob, Stopped, type Work, type WorkerOptions } from './work.ts';
+export {
+  type Handler,
+  type RemoteAnswer,
+  type RemoteJob,
+  type RemoteQuestion,
+  Stopped,
+  type Work,
+  type WorkerOptions,
+} from './work.ts';
 export { LeaseholdWorker } from './worker.ts';

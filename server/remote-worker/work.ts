@@ -40,13 +40,37 @@ export interface Work {
   signal: AbortSignal;
   /** Sent with the next heartbeat. */
   report(progress: number, message?: string): void;
+  /**
+   * Asks a person. Without an answer yet the job waits, the lease ends, and this rejects with `Stopped`: let it pass. The
+   * handler runs again when the answer has come, here or in another worker, and then gets it.
+   */
+  ask(question: RemoteQuestion): Promise<RemoteAnswer>;
 }
+
+/** A question to a person; docs/questions.md describes the fields. */
+export interface RemoteQuestion {
+  /** Identifies the question among those of the job. */
+  name: string;
+  title: string;
+  context?: unknown;
+  /** JSON Schema of the answer, of type `object`. */
+  schema?: Record<string, unknown>;
+  actions?: { name: string; label?: string; style?: 'primary' | 'danger'; answer?: Record<string, unknown> }[];
+  assignees?: string[];
+  timeout_seconds?: number;
+  on_timeout?: 'fail' | { answer?: Record<string, unknown>; action?: string };
+  reminders?: number[];
+  escalate_to?: { assignees: string[]; after_seconds: number };
+}
+
+/** The fields of the answer; `action` is the chosen one, if the question has actions. */
+export type RemoteAnswer = Record<string, unknown>;
 
 /** Returns the job's result, or throws. `recoverable = false` on the error makes a failure final. */
 export type Handler = (work: Work) => Promise<unknown>;
 
 export class Stopped extends Error {
-  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost';
+  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost' | 'waiting';
   constructor(reason: Stopped['reason']) {
     super(`stopped: ${reason}`);
     this.name = 'Stopped';

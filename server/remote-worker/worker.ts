@@ -1,7 +1,14 @@
 // A worker that claims jobs over HTTP: fetch and timers, nothing else.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
-import { type Handler, type RemoteJob, Stopped, type WorkerOptions } from './work.ts';
+import {
+  type Handler,
+  type RemoteAnswer,
+  type RemoteJob,
+  type RemoteQuestion,
+  Stopped,
+  type WorkerOptions,
+} from './work.ts';
 
 /** No answer, or none that means anything: what was asked may or may not have happened. */
 class Unreachable extends Error {}
@@ -16,6 +23,8 @@ interface Held {
   /** On performance.now(): until then the lease is surely ours. */
   deadline: number;
   lost: boolean;
+  /** The job waits for a person: the lease has ended. */
+  waits: boolean;
   stop: AbortController;
   ended: AbortController;
   progress?: number;
@@ -122,7 +131,15 @@ export class LeaseholdWorker {
         const ttlMs = answer.body.lease.ttl_sec * 1000;
         const deadline = sentAt + ttlMs - marginOf(ttlMs);
         const signals = { stop: new AbortController(), ended: new AbortController() };
-        const held = { job, leaseId: answer.body.lease.lease_id, ttlMs, deadline, lost: false, ...signals };
+        const held = {
+          job,
+          leaseId: answer.body.lease.lease_id,
+          ttlMs,
+          deadline,
+          lost: false,
+          waits: false,
+          ...signals,
+        };
         if (performance.now() < deadline) return held;
         // The answer came too late to begin: the job goes back, if the lease is still ours to give.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
@@ -164,13 +181,39 @@ export class LeaseholdWorker {
     try {
       const report = (progress: number, message?: string) => Object.assign(held, { progress, message });
       const { job, leaseId } = held;
-      const result = await this.#handler({ job, leaseId, signal: held.stop.signal, report });
+      const ask = (question: RemoteQuestion) => this.#ask(held, question);
+      const result = await this.#handler({ job, leaseId, signal: held.stop.signal, report, ask });
       outcome = { status: 'SUCCEEDED', result_data: result ?? null };
     } catch (error) {
       outcome = failure(error, held.stop.signal);
     }
+    if (held.waits) return undefined;
     if (held.lost) return void this.#log('lease lost', { job: held.job.job_id, lease: held.leaseId });
     return { ...outcome, metrics: { runtime_ms: Math.round(performance.now() - started) } };
+  }
+
+  async #ask(held: Held, question: RemoteQuestion): Promise<RemoteAnswer> {
+    for (;;) {
+      held.stop.signal.throwIfAborted();
+      const answer = await this.#post(`/lease/${held.leaseId}/ask`, { ...own(this, held), ...question }).catch(
+        () => undefined,
+      );
+      if (answer === undefined) {
+        // May be repeated: the question is stored once.
+        await pause(500, held.stop.signal);
+        continue;
+      }
+      if (answer.status === 409) lose(held);
+      held.stop.signal.throwIfAborted();
+      if (answer.status !== 200) throw Object.assign(new Error(answer.body?.detail), { recoverable: false });
+      const { status, answer: fields, action, error } = answer.body;
+      if (status === 'answered') return action === null ? fields : { ...fields, action };
+      if (status === 'failed') throw Object.assign(new Error(error.message), { code: error.code, recoverable: false });
+      held.waits = true;
+      held.ended.abort();
+      held.stop.abort(new Stopped('waiting'));
+      throw held.stop.signal.reason;
+    }
   }
 
   async #release(held: Held, outcome: object): Promise<void> {

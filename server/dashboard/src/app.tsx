@@ -13,6 +13,7 @@ import { JobsPage } from './pages/jobs.tsx';
 import { KeysPage } from './pages/keys.tsx';
 import { OperationsPage } from './pages/operations.tsx';
 import { OverviewPage } from './pages/overview.tsx';
+import { QuestionsPage } from './pages/questions.tsx';
 import { SchedulesPage } from './pages/schedules.tsx';
 import { SettingsPage } from './pages/settings.tsx';
 import { SignInPage } from './pages/sign-in.tsx';
@@ -71,6 +72,8 @@ function Page({ ready }: { ready: boolean }) {
       return id === undefined ? <JobsPage /> : <JobPage key={id} id={id} />;
     case 'workers':
       return <WorkersPage />;
+    case 'questions':
+      return <QuestionsPage />;
     case 'schedules':
       return <SchedulesPage />;
     case 'webhooks':

@@ -1,6 +1,6 @@
 // The tables of one tenant that hold questions to people, and the links that open one of them without a key.
 import { sql } from 'drizzle-orm';
-import { check, index, integer, jsonb, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
+import { check, index, integer, json, jsonb, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bytea, tenantTemplate } from './columns.ts';
 
 /** A question that a job asked with the durable call `ask`. Deleted with the job. */
@@ -13,9 +13,10 @@ export const questions = tenantTemplate.table(
     step: text('step').notNull(),
     targetId: text('target_id'),
     title: text('title').notNull(),
-    context: jsonb('context'),
+    // Not jsonb, which would lose the order of fields in forms.
+    context: json('context'),
     /** JSON Schema of the answer. */
-    schema: jsonb('schema').notNull(),
+    schema: json('schema').notNull(),
     /** `[{ name, label, style, answer }]`; see jobs/questions/question.ts. */
     actions: jsonb('actions').notNull().default([]),
     assignees: text('assignees').array().notNull().default(sql`'{}'::text[]`),

@@ -1,4 +1,4 @@
-// Request ids, the access log and the audit lines. Headers, query strings and bodies are not logged: they may hold keys.
+// Request ids, the access log and the audit lines. Headers, query strings, bodies and tokens of links are not logged.
 import { randomUUID } from 'node:crypto';
 import type { Express, Request, RequestHandler, Response } from 'express';
 import type { Logger } from '../../kernel/logger.ts';
@@ -47,7 +47,7 @@ export function logRequests(app: Express, logger: Logger): RequestHandler {
       const level = levelOf(response, failure);
       if (level === 'silent' || !logger.isLevelEnabled(level)) return;
       const fields = {
-        req: { method: request.method, path: path.split('?', 1)[0]?.slice(0, maxPathLength) },
+        req: { method: request.method, path: loggedPath(path) },
         res: { status: response.statusCode },
         responseTime: Math.round(performance.now() - startedAt),
       };
@@ -61,6 +61,14 @@ export function logRequests(app: Express, logger: Logger): RequestHandler {
     });
     next();
   };
+}
+
+/** Without the query, and without the token of a link, which opens a question for everybody who reads it. */
+function loggedPath(url: string): string | undefined {
+  return url
+    .split('?', 1)[0]
+    ?.replace(/\/q\/[^/]{20,}/g, '/q/[token]')
+    .slice(0, maxPathLength);
 }
 
 /** Logs a change of tenants, keys or webhooks: who, what, in which request. */

@@ -64,7 +64,7 @@ const listQuery = z.strictObject({
   target_id: z.string().max(200).optional(),
 });
 
-const questionParams = z.strictObject({ id: z.string().max(100) });
+export const questionParams = z.strictObject({ id: z.string().max(100) });
 
 export function questionRoutes(deps: QuestionDependencies): RouteGroup {
   const { wake } = deps;
@@ -124,7 +124,7 @@ export function questionRoutes(deps: QuestionDependencies): RouteGroup {
   return group;
 }
 
-function questionId({ id }: { id: string }): string {
+export function questionId({ id }: { id: string }): string {
   if (!isUuid(id)) throw problem('NOT_FOUND', 'There is no such question.');
   return id;
 }

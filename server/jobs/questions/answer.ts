@@ -9,6 +9,7 @@ import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { lockTargets } from '../lanes/lane.ts';
 import { isTerminal, type Status } from '../model/states.ts';
 import { checkAnswer } from './answer-schema.ts';
+import { requireOpenLink } from './links.ts';
 import { type Question, questionColumns, recordQuestions } from './question.ts';
 import type { GivenAnswer } from './question-request.ts';
 import { readQuestion } from './read-questions.ts';
@@ -88,6 +89,7 @@ export async function answerQuestion(db: Database, schema: Schema, request: Answ
       if (job === undefined || row === undefined) throw notFound();
       const question = { ...row, jobStatus: job.status };
       refuseIfClosed(question);
+      if (request.linkId !== undefined) await requireOpenLink(tx, schema, request.linkId, known.id);
       await write(tx, schema, question, request, checkAnswer(question, request));
     }),
   );

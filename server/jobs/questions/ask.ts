@@ -18,7 +18,7 @@ export type QuestionState =
   | { status: 'completed'; result: GivenAnswer }
   | { status: 'failed'; error: JobError };
 
-type TimedQuestion = AskedQuestion & { timeout_seconds: number };
+export type TimedQuestion = AskedQuestion & { timeout_seconds: number };
 
 const heldStatement = statement(`
   select j.id
@@ -88,7 +88,7 @@ const askStatement = statement(`
   q as (
     insert into ${tenant}.questions
       (id, job_id, step, target_id, title, context, schema, actions, assignees, asked_at, expires_at, on_timeout, remind_at, escalate_at, escalate_to)
-    select :id::uuid, g.id, :name, g.target_id, :title, :context::jsonb, :schema::jsonb, :actions::jsonb, :assignees::text[],
+    select :id::uuid, g.id, :name, g.target_id, :title, :context::json, :schema::json, :actions::jsonb, :assignees::text[],
            g.at, g.expires_at, :onTimeout::jsonb, g.remind_at, g.escalate_at, :escalateTo::text[]
       from given g
     returning *

@@ -71,6 +71,18 @@ const moveStatement = statement(`
       from moved m
      where p.job_id = m.job_id
        and p.name = m.step
+  ),
+  moved_links as (
+    select l.id, l.expires_at + h.pause as expires_at
+      from ${tenant}.question_links l
+     cross join held h
+     where l.question_id = any(array(select id from moved))
+  ),
+  links as (
+    update ${tenant}.question_links l
+       set expires_at = m.expires_at
+      from moved_links m
+     where l.id = m.id
   )
   update ${tenant}.questions q
      set expires_at = m.expires_at,

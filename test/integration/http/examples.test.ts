@@ -95,6 +95,10 @@ it('accepts the example of every operation that takes a body', async () => {
       const { jobId, leaseId } = await withLease();
       return { path: path.replace('{lease_id}', leaseId), replace: { job_id: jobId } };
     },
+    askSchedulerLease: async (path) => {
+      const { jobId, leaseId } = await withLease();
+      return { path: path.replace('{lease_id}', leaseId), replace: { job_id: jobId } };
+    },
     reportSchedulerJobStatus: async (path) => ({ path: path.replace('{job_id}', await leased()) }),
     claimSchedulerJobs: async (path) => {
       await make('/api/scheduler/jobs/submit', requestExamples.submitSchedulerJobs);
@@ -128,6 +132,7 @@ it('accepts the example of every operation that takes a body', async () => {
     answerQuestion: async (path) => ({ path: path.replace('{id}', await asked()) }),
     replaceBudget: async (path) => ({ path: path.replace('{name}', 'daily') }),
     replaceLimit: async (path) => ({ path: path.replace('{name}', 'per-account') }),
+    createQuestionLink: async (path) => ({ path: path.replace('{id}', await asked()) }),
     signIn: async (path) => ({ path, replace: { key } }),
   };
   const general = async (id: string, path: string) => {

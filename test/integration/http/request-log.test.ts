@@ -57,3 +57,17 @@ it('holds method, path, status and id of a request, and no query string', async 
     await stop();
   }
 });
+
+it('holds no token of a link to a question', async () => {
+  const lines: string[] = [];
+  const logger = pino({ level: 'debug' }, { write: (line) => void lines.push(line) });
+  const { app, stop } = await startApp(context, () => ({ logger }));
+  try {
+    const token = 'T0ken'.repeat(14);
+    for (const path of [`/q/${token}`, `/mounted/q/${token}?a=b`]) await app.request('GET', path);
+    await eventually(async () => expect(lines.filter((line) => line.includes('/q/[token]'))).toHaveLength(2));
+    expect(lines.join('')).not.toContain(token);
+  } finally {
+    await stop();
+  }
+});

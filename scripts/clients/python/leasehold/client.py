@@ -7,7 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 
 from .errors import Problem
 from .jobs import Jobs
-from .resources import Events, Operations, Schedules, Targets
+from .resources import Events, Operations, Questions, Schedules, Targets
 from .transport import Answer, Transport, without_none
 from .types import Attention, Counts, HoldCount, Job, JobSummary, StatsSnapshot, Worker
 
@@ -55,6 +55,7 @@ class Client:
         self.targets = Targets(self._transport)
         self.schedules = Schedules(self._transport)
         self.operations = Operations(self._transport)
+        self.questions = Questions(self._transport)
         self.events = Events(self._transport)
 
     def enqueue(self, type: str, payload: Any = None, *, target_id: Optional[str] = None,

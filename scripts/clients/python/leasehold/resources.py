@@ -9,7 +9,8 @@ from .errors import Problem
 from .jobs import JobId, id_of, pages
 from .stream import EventStream
 from .transport import Transport, quote, without_none
-from .types import Event, EventReceipt, Job, Lane, Operation, OperationPreview, Schedule, Target, TargetLane
+from .types import (Event, EventReceipt, Job, Lane, NewQuestionLink, Operation, OperationPreview, Question, Schedule,
+                    Target, TargetLane)
 
 
 class Targets:
@@ -96,6 +97,38 @@ class Schedules:
     def _send(self, method: str, schedule_id: str, verb: str = "", body: Optional[Dict[str, Any]] = None) -> Schedule:
         path = "/api/schedules/%s%s" % (quote(schedule_id), verb)
         return cast(Schedule, self._transport.request(method, path, body, repeatable=True).body)
+
+
+class Questions:
+    """What jobs ask people."""
+
+    def __init__(self, transport: Transport) -> None:
+        self._transport = transport
+
+    def list(self, *, status: Optional[str] = None, assignee: Optional[str] = None, job: Optional[JobId] = None,
+             target_id: Optional[str] = None, limit: Optional[int] = None) -> Iterator[Question]:
+        """Newest first."""
+        filters = {"status": status, "assignee": assignee, "job_id": None if job is None else id_of(job),
+                   "target_id": target_id, "limit": limit}
+        return cast(Iterator[Question], pages(self._transport, "/api/questions", "questions", filters))
+
+    def get(self, question_id: str) -> Question:
+        path = "/api/questions/" + quote(question_id)
+        return cast(Question, self._transport.request("GET", path, repeatable=True).body)
+
+    def answer(self, question_id: str, answer: Optional[Mapping[str, Any]] = None, *, action: Optional[str] = None,
+               author: Optional[str] = None) -> Question:
+        """Exactly one answer counts; a later one raises QUESTION_CLOSED. Not repeated after a lost answer."""
+        body = without_none({"answer": answer or {}, "action": action, "author": author})
+        path = "/api/questions/%s/answer" % quote(question_id)
+        return cast(Question, self._transport.request("POST", path, body).body)
+
+    def create_link(self, question_id: str, *, recipient: Optional[str] = None,
+                    expires_in_seconds: Optional[float] = None) -> NewQuestionLink:
+        """A link that opens the form of the question without sign-in. Its `url` is shown only here."""
+        body = without_none({"recipient": recipient, "expires_in_seconds": expires_in_seconds})
+        path = "/api/questions/%s/links" % quote(question_id)
+        return cast(NewQuestionLink, self._transport.request("POST", path, body).body)
 
 
 class Operations:

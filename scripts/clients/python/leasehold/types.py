@@ -449,6 +449,20 @@ class LogLine(TypedDict):
     message: str
 
 
+class NewQuestionLink(TypedDict):
+    created_at: str
+    created_by: str
+    expires_at: str
+    id: str
+    question_id: str
+    recipient: Optional[str]
+    revoked_at: Optional[str]
+    # Shown only once: everybody who has it can answer the question.
+    url: str
+    # When the question was answered through it.
+    used_at: Optional[str]
+
+
 class Operation(TypedDict):
     action: Literal["cancel", "resume", "retry"]
     author: Optional[str]
@@ -500,6 +514,67 @@ class Phase(TypedDict):
 
 
 Priority = Literal["URGENT", "HIGH", "NORMAL", "LOW"]
+
+
+class QuestionAction(TypedDict):
+    # Fields of the answer that the button sets; the form does not show them.
+    answer: Dict[str, Any]
+    # On the button; by default the name.
+    label: str
+    # Identifies the action in the answer.
+    name: str
+    style: Literal["primary", "danger"]
+
+
+class QuestionOnTimeout(TypedDict):
+    action: str
+    answer: Dict[str, Any]
+
+
+class Question(TypedDict):
+    action: Optional[str]
+    # The buttons; if there are any, an answer names one of them.
+    actions: List[QuestionAction]
+    answer: Optional[Dict[str, Any]]
+    answered_by: Optional[str]
+    asked_at: str
+    assignees: List[str]
+    # When it was answered, expired or canceled.
+    closed_at: Optional[str]
+    # What a person needs to decide: text or any JSON.
+    context: Any
+    escalate_at: Optional[str]
+    escalate_to: Optional[List[str]]
+    escalated_at: Optional[str]
+    # When the wait is over. It stands still while the job is paused.
+    expires_at: str
+    id: str
+    job_id: str
+    # The answer that counts when nobody answers; null: the call fails with QUESTION_EXPIRED.
+    on_timeout: Optional[QuestionOnTimeout]
+    # Reminders that are still to come.
+    remind_at: List[str]
+    # Reminders that were sent.
+    reminders: int
+    # JSON Schema of the answer.
+    schema: Dict[str, Any]
+    status: Literal["open", "answered", "expired", "canceled"]
+    # The durable call of the handler that waits for the answer.
+    step: str
+    target_id: Optional[str]
+    title: str
+
+
+class QuestionLink(TypedDict):
+    created_at: str
+    created_by: str
+    expires_at: str
+    id: str
+    question_id: str
+    recipient: Optional[str]
+    revoked_at: Optional[str]
+    # When the question was answered through it.
+    used_at: Optional[str]
 
 
 class RetryPolicy(TypedDict):

@@ -3,6 +3,7 @@ import { useState } from 'preact/hooks';
 import { type ApiError, api, apiUrl, enc, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
+import type { Question } from '../data/questions.ts';
 import { hrefOf } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { Job, JobSummary, LiveEvent, Why } from '../data/types.ts';
@@ -15,6 +16,7 @@ import { RunAgain } from '../parts/jobs/run-again.tsx';
 import { Progress, StatusMark } from '../parts/jobs/status.tsx';
 import { Waterfall } from '../parts/jobs/waterfall.tsx';
 import { Document } from '../parts/json-tree.tsx';
+import { QuestionCard } from '../parts/questions/question-card.tsx';
 import { Ago, number, Sentence, span } from '../parts/time.tsx';
 
 const shownEvents = 1000;
@@ -42,6 +44,7 @@ export function JobPage({ id }: { id: string }) {
       </nav>
       <Header job={data} onChange={refresh} />
       {job.error && <ErrorNote error={job.error} retry={job.refresh} />}
+      {data.phases.some((phase) => phase.kind === 'question') && <JobQuestions job={data} onDone={refresh} />}
       <section class="card" aria-label="Timeline">
         <h2>Timeline</h2>
         {events.data ? <Waterfall job={data} events={events.data.events} /> : <Waiting rows={2} />}
@@ -78,6 +81,25 @@ export function JobPage({ id }: { id: string }) {
         </div>
       </div>
     </>
+  );
+}
+
+function JobQuestions({ job, onDone }: { job: Job; onDone: () => void }) {
+  const questions = useQuery(
+    `job-questions:${job.id}`,
+    (signal) => api<{ questions: Question[] }>(`/questions${queryOf({ job_id: job.id })}`, { signal }),
+    { on: (event) => event.job_id === job.id && event.type.startsWith('question') },
+  );
+  const done = () => {
+    questions.refresh();
+    onDone();
+  };
+  return (
+    <section class="stack questions" aria-label="Questions">
+      {questions.data?.questions.map((question) => (
+        <QuestionCard key={question.id} question={question} onDone={done} />
+      ))}
+    </section>
   );
 }
 

@@ -2,6 +2,7 @@
 import { api, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
+import type { Question } from '../data/questions.ts';
 import { hrefOf } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { Attention } from '../data/types.ts';
@@ -9,6 +10,7 @@ import { Empty, Loaded } from '../parts/feedback.tsx';
 import { BulkButton } from '../parts/jobs/bulk.tsx';
 import { HoldCard } from '../parts/jobs/hold-card.tsx';
 import { Numbers } from '../parts/numbers.tsx';
+import { QuestionCard } from '../parts/questions/question-card.tsx';
 import { Ago, number } from '../parts/time.tsx';
 
 export function OverviewPage() {
@@ -16,14 +18,33 @@ export function OverviewPage() {
   const attention = useQuery('attention', (signal) => api<Attention>('/attention', { signal }), {
     on: (event) => event.to !== event.from || event.type.startsWith('schedule') || event.type.startsWith('target'),
   });
+  const questions = useQuery(
+    'open-questions',
+    (signal) =>
+      api<{ questions: Question[]; next_cursor: string | null }>('/questions?status=open&limit=12', { signal }),
+    { on: (event) => event.type.startsWith('question') },
+  );
+  const open = questions.data?.questions ?? [];
   return (
     <>
       <header class="page-head">
         <h1>Needs attention</h1>
         <Loadline attention={attention} />
       </header>
+      {open.length > 0 && (
+        <section class="stack questions" aria-label="Questions">
+          {open.map((question) => (
+            <QuestionCard key={question.id} question={question} onDone={questions.refresh} />
+          ))}
+          {questions.data?.next_cursor && (
+            <a class="more-link" href={hrefOf('/questions')}>
+              All questions
+            </a>
+          )}
+        </section>
+      )}
       <Loaded query={attention} rows={3}>
-        {(data) => <AttentionView data={data} onChange={attention.refresh} />}
+        {(data) => <AttentionView data={data} isQuiet={open.length === 0} onChange={attention.refresh} />}
       </Loaded>
       <Numbers />
     </>
@@ -54,11 +75,19 @@ function Loadline({ attention }: { attention: Query<Attention> }) {
   );
 }
 
-function AttentionView({ data, onChange }: { data: Attention; onChange: () => void }) {
+interface AttentionViewProps {
+  data: Attention;
+  /** Nothing else on the page waits for a person. */
+  isQuiet: boolean;
+  onChange: () => void;
+}
+
+function AttentionView({ data, isQuiet, onChange }: AttentionViewProps) {
   const { holds, failing_types: types, failed_schedules: schedules, lost_workers: lost } = data;
   const webhooks = data.disabled_webhooks;
   const others = types.length + schedules.length + lost.length + webhooks.length > 0;
   if (holds.newest.length === 0 && !others) {
+    if (!isQuiet) return null;
     return (
       <Empty icon="resolve" title="Nothing waits for a person">
         <p>

@@ -33,7 +33,7 @@ import {
 } from './scheduler-schemas.ts';
 
 export interface SchedulerDependencies {
-  config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes'>;
+  config: Pick<Config, 'claimSeconds' | 'tokenLimit' | 'resultLimitBytes' | 'questionTimeoutSeconds'>;
   waiters: ClaimWaiters;
   logger: Logger;
   queueLimit: QueueLimit;

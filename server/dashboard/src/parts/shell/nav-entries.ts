@@ -13,6 +13,7 @@ export const entries: readonly NavEntry[] = [
   { to: '/', label: 'Overview', icon: 'overview' },
   { to: '/targets', label: 'Targets', icon: 'targets' },
   { to: '/jobs', label: 'Jobs', icon: 'jobs' },
+  { to: '/questions', label: 'Questions', icon: 'question' },
   { to: '/workers', label: 'Workers', icon: 'workers' },
   { to: '/schedules', label: 'Schedules', icon: 'schedules' },
   { to: '/webhooks', label: 'Webhooks', icon: 'webhooks' },

@@ -1,0 +1,89 @@
+// Questions to people: what the API says, the fields of their forms, and sending an answer.
+import { toast } from '../parts/shell/toasts.tsx';
+import { named } from './actions.ts';
+import { api, enc } from './api.ts';
+
+type Property = { type?: string; title?: string; description?: string; enum?: unknown[]; default?: unknown } & Record<
+  string,
+  unknown
+>;
+
+export interface Question {
+  id: string;
+  job_id: string;
+  target_id: string | null;
+  title: string;
+  context: unknown;
+  schema: { properties?: Record<string, Property>; required?: string[] };
+  actions: { name: string; label?: string; style?: 'primary' | 'danger'; answer?: Record<string, unknown> }[];
+  assignees: string[];
+  status: 'open' | 'answered' | 'expired' | 'canceled';
+  asked_at: string;
+  expires_at: string;
+  answer: Record<string, unknown> | null;
+  action: string | null;
+  answered_by: string | null;
+  closed_at: string | null;
+}
+
+/** How a field is entered; what no other can express is entered as JSON. */
+export type Control = 'yesNo' | 'check' | 'choice' | 'number' | 'line' | 'lines' | 'json';
+
+export interface QuestionField {
+  name: string;
+  label: string;
+  hint: string | undefined;
+  control: Control;
+  required: boolean;
+  property: Property;
+}
+
+/** Without those that every action sets. */
+export function fieldsOf({ schema, actions }: Question): QuestionField[] {
+  return Object.entries(schema.properties ?? {}).flatMap(([name, property]) => {
+    const setBy = actions.filter((action) => action.answer !== undefined && name in action.answer).length;
+    if (actions.length > 0 && setBy === actions.length) return [];
+    const required = setBy === 0 && (schema.required ?? []).includes(name);
+    const label = property.title ?? name.replaceAll(/[_-]+/g, ' ').replace(/^./, (letter) => letter.toUpperCase());
+    return [{ name, label, hint: property.description, control: controlOf(property, required), required, property }];
+  });
+}
+
+function controlOf(property: Property, required: boolean): Control {
+  if (Array.isArray(property.enum) && property.enum.every((value) => typeof value === 'string')) return 'choice';
+  if (property.type === 'boolean') return required && property.default === undefined ? 'yesNo' : 'check';
+  if (property.type === 'number' || property.type === 'integer') return 'number';
+  if (property.type !== 'string') return 'json';
+  return typeof property.maxLength === 'number' && property.maxLength <= 200 ? 'line' : 'lines';
+}
+
+/** What cannot be read is sent as it is: the API names the field. */
+export function readAnswer(fields: readonly QuestionField[], form: FormData): Record<string, unknown> {
+  const answer: Record<string, unknown> = {};
+  for (const { name, control } of fields) {
+    const text = String(form.get(`field.${name}`) ?? '');
+    if (control === 'check') answer[name] = text === 'true';
+    else if (text !== '') answer[name] = valueFrom(control, text);
+  }
+  return answer;
+}
+
+function valueFrom(control: Control, text: string): unknown {
+  if (control === 'yesNo') return text === 'true';
+  if (control === 'number') return Number(text);
+  if (control !== 'json') return text;
+  try {
+    return JSON.parse(text);
+  } catch {
+    return text;
+  }
+}
+
+export async function answerQuestion(
+  { id, title }: Question,
+  answer: Record<string, unknown>,
+  action: string | undefined,
+): Promise<void> {
+  await api(`/questions/${enc(id)}/answer`, { method: 'POST', body: named({ answer, action }) });
+  toast(`Answered: ${title}`);
+}

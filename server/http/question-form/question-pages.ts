@@ -1,0 +1,172 @@
+// /q/{token}: the hosted form of one question, for the person who has the link. No sign-in, no scripts. Tokens are in no log, and
+// addresses that try many tokens are refused for a while.
+import express, { type Request, type Response, Router } from 'express';
+import { rateLimit } from 'express-rate-limit';
+import type { Database } from '../../database/database.ts';
+import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
+import { findLink, isSigned, type LinkState, type QuestionLink, tenantIdOf } from '../../jobs/questions/links.ts';
+import type { Question } from '../../jobs/questions/question.ts';
+import { Problem } from '../../kernel/errors.ts';
+import type { FieldError } from '../../kernel/fields.ts';
+import { findJsonViolation } from '../../kernel/json.ts';
+import type { TenantRegistry } from '../../tenants/registry.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import { answerOf, type Entered, formFields } from './form-fields.ts';
+import { formPage, formPolicy, messagePage, utc } from './form-page.ts';
+
+export interface QuestionPageDependencies {
+  db: Database;
+  registry: Pick<TenantRegistry, 'byId'>;
+  /** The job that asked may be claimed. */
+  wake(tenant: Tenant): void;
+}
+
+// More than a person who mistypes an address needs, too few for guessing.
+const failuresPerMinute = 30;
+const maxFormBytes = 262_144;
+
+interface OpenedLink {
+  tenant: Tenant;
+  /** Sees this tenant only. */
+  db: Database;
+  link: QuestionLink & { state: LinkState };
+  question: Question;
+}
+
+interface Page {
+  status: number;
+  body: string;
+}
+
+export function questionPages(deps: QuestionPageDependencies): Router {
+  const router = Router({ caseSensitive: true });
+  const limit = rateLimit({
+    windowMs: 60_000,
+    limit: failuresPerMinute,
+    standardHeaders: 'draft-8',
+    legacyHeaders: false,
+    validate: false,
+    handler: (_request, response) => send(response, tooMany),
+  });
+  // Only links that are not valid are counted: a person with a valid one is never refused here.
+  const refuse = (request: Request, response: Response) =>
+    void limit(request, response, () => send(response, unknownLink));
+  const readForm = express.urlencoded({ extended: false, limit: maxFormBytes, parameterLimit: 1000 });
+  const serve = (make: (request: Request, opened: OpenedLink) => Promise<Page>) => {
+    return async (request: Request, response: Response) => {
+      try {
+        const opened = await open(deps, String(request.params.token));
+        if (opened === unknownLink) refuse(request, response);
+        else send(response, isPage(opened) ? opened : await make(request, opened));
+      } catch (error) {
+        request.log.error({ err: error }, 'hosted form failed');
+        send(response, { status: 503, body: messagePage('Not available now', 'Please try again in a moment.') });
+      }
+    };
+  };
+  router
+    .route('/q/:token')
+    .get(serve(async (_request, { question }) => showForm(question)))
+    .post(
+      readForm,
+      serve((request, opened) => submit(deps, opened, toEntered(request.body))),
+    );
+  return router;
+}
+
+function send(response: Response, { status, body }: Page): void {
+  response.set({
+    'Content-Security-Policy': formPolicy,
+    'Cache-Control': 'no-store',
+    'Referrer-Policy': 'no-referrer',
+    'X-Robots-Tag': 'noindex',
+  });
+  response.status(status).type('html').send(body);
+}
+
+/** The question behind the link, or the page that says why it cannot be answered. */
+async function open({ db, registry }: QuestionPageDependencies, token: string): Promise<OpenedLink | Page> {
+  const tenant = registry.byId(tenantIdOf(token) ?? '');
+  if (tenant === undefined || !isSigned(tenant, token)) return unknownLink;
+  if (tenant.status !== 'ACTIVE') return gone('The question cannot be answered at the moment.');
+  const own = db.forTenant(tenant.schema);
+  const link = await findLink(own, tenant.schema, token);
+  if (link === undefined) return unknownLink;
+  const question = await requireQuestion(own, tenant.schema, link.questionId);
+  const closed = closedPage(question, link.state);
+  return closed ?? { tenant, db: own, link, question };
+}
+
+const unknownLink: Page = {
+  status: 404,
+  body: messagePage('This link is not valid', 'It is incomplete or was never issued. Please check the address.'),
+};
+const tooMany: Page = { status: 429, body: messagePage('Too many requests', 'Please wait a minute and try again.') };
+
+function isPage(opened: OpenedLink | Page): opened is Page {
+  return 'body' in opened;
+}
+
+function gone(text: string): Page {
+  return { status: 410, body: messagePage('This link is no longer valid', text) };
+}
+
+function closedPage({ status, closedAt }: Question, state: LinkState): Page | undefined {
+  const at = closedAt === null ? '' : ` on ${utc(closedAt)}`;
+  if (status === 'answered') return gone(`The question was answered${at}. Nothing is left to do.`);
+  if (status === 'expired') return gone(`The time to answer was over${at}.`);
+  if (status === 'canceled') return gone(`The question is no longer asked${at === '' ? '' : `, since${at.slice(3)}`}.`);
+  if (state === 'revoked') return gone('It was withdrawn by the person or program that issued it.');
+  if (state === 'expired') return gone('Its time is over. Ask for a new link.');
+  return state === 'used' ? gone('It was used already.') : undefined;
+}
+
+function showForm(question: Question, entered?: Entered, errors: readonly FieldError[] = []): Page {
+  const fields = formFields(question.schema, question.actions);
+  return { status: errors.length > 0 ? 400 : 200, body: formPage({ question, fields, entered, errors }) };
+}
+
+async function submit(
+  { wake }: QuestionPageDependencies,
+  { tenant, db, link, question }: OpenedLink,
+  { entered, action }: { entered: Entered; action: string | undefined },
+): Promise<Page> {
+  const answer = answerOf(formFields(question.schema, question.actions), entered);
+  const violation = findJsonViolation(answer);
+  if (violation !== undefined) return showForm(question, entered, [violation]);
+  try {
+    const actor = `link:${link.id}`;
+    const author = link.recipient ?? undefined;
+    await answerQuestion(db, tenant.schema, {
+      questionId: question.id,
+      answer,
+      action,
+      actor,
+      author,
+      linkId: link.id,
+    });
+  } catch (error) {
+    if (!(error instanceof Problem)) throw error;
+    if (error.code === 'INVALID_FIELD') return showForm(question, entered, fieldErrors(error));
+    const now = await requireQuestion(db, tenant.schema, question.id);
+    return closedPage(now, 'open') ?? gone('It was used, withdrawn, or its time is over.');
+  }
+  wake(tenant);
+  return { status: 200, body: messagePage('Thank you', 'Your answer was recorded.') };
+}
+
+function fieldErrors({ extra }: Problem): FieldError[] {
+  const errors = (extra.errors ?? []) as FieldError[];
+  return errors.map(({ field, message }) => ({ field: field.replace(/^answer\./, ''), message }));
+}
+
+/** Names of fields are prefixed, so that no field can stand for the action. */
+function toEntered(body: unknown): { entered: Entered; action: string | undefined } {
+  const entered: Entered = Object.create(null);
+  const given = (body ?? {}) as Record<string, string | string[]>;
+  for (const [name, value] of Object.entries(given)) {
+    if (name.startsWith('field.')) entered[name.slice('field.'.length)] = value;
+  }
+  const { action } = given;
+  return { entered, action: typeof action === 'string' && action !== '' ? action : undefined };
+}
