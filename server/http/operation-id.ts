@@ -16,6 +16,8 @@ const collections = new Set([
   'zombies',
   'logs',
   'settings',
+  'questions',
+  'links',
 ]);
 
 /** Where the last segment is neither a collection nor a verb. */

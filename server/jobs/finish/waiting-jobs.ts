@@ -18,7 +18,9 @@ import { applyTransition, transition } from '../transition.ts';
 type WaitingJob = Pick<Job, 'id' | 'targetId'>;
 
 const dueStatement = statement(`
-  select j.id, j.target_id as "targetId", j.status, j.waiting ->> 'kind' as "waitsFor"
+  select j.id, j.target_id as "targetId", j.status, j.waiting ->> 'kind' as "waitsFor",
+         j.waiting ->> 'kind' <> 'sleep' and exists (
+           select 1 from ${tenant}.questions q where q.job_id = j.id and q.status = 'open') as "hasQuestion"
     from ${tenant}.jobs j
    where ${statusIn(timedStatuses, 'j.status')}
      and j.run_at <= now()
@@ -50,11 +52,13 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
 interface DueJob extends WaitingJob {
   status: Status;
   waitsFor: WaitKind | null;
+  /** A question is open: the job may only be due for a reminder. */
+  hasQuestion: boolean | null;
 }
 
 /** Wakes WAITING jobs whose time is over; a question may only be due for a reminder. */
 async function wakeDueJobs(tx: Queryable, schema: Schema, jobs: DueJob[], actor: string): Promise<number> {
-  const asked = jobs.filter(({ waitsFor }) => waitsFor === 'question');
+  const asked = jobs.filter(({ hasQuestion }) => hasQuestion);
   let waiting = new Set<string>();
   if (asked.length > 0) {
     await lockTargets(tx, schema, distinctTargets(jobs));

@@ -115,6 +115,24 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
     expect((await cli(`jobs cancel ${waiting}`)).out).toContain('CANCELED');
   });
 
+  it('answers questions, and creates links to them', async () => {
+    const { cli, client } = await open(way);
+    const { id } = await client.enqueue('demo.approval', { question: 'Ship it?' });
+    const question = await eventually(async () => {
+      const [found] = (await cli(`questions list --job ${id} --json`)).json();
+      expect(found).toBeDefined();
+      return found;
+    });
+    expect((await cli('questions list')).out).toContain('Ship it?');
+    expect((await cli(`questions show ${question.id}`)).out).toContain('approve, reject');
+    expect((await cli(`questions link ${question.id} --recipient ann`)).out).toMatch(/^http:\S+\/q\/\S{70}\n/);
+    expect((await cli(`questions answer ${question.id} --action burn`)).code).toBe(2);
+    expect((await cli(['questions', 'answer', question.id, '{"note":"yes"}', '--action', 'approve'])).out).toContain(
+      id,
+    );
+    expect((await client.jobs.wait({ id })).result).toEqual({ approved: true, note: 'yes' });
+  });
+
   it('works on schedules, and shows the daemons', async () => {
     const { cli, client } = await open(way);
     await client.schedules.create({ name: 'nightly', cron: '0 3 * * *', job: { type: 'double', payload: { n: 1 } } });

@@ -100,6 +100,12 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     );
     expect(await run(`client.jobs.wait(client.schedules.run("${schedule}"))["result"]`)).toBe(2);
     expect(await run(`client.schedules.delete("${schedule}")`)).toBeNull();
+    const asked = await run(`client.enqueue("demo.approval").id`);
+    await eventually(async () => expect(await direct.questions.list({ jobId: asked }).take(1)).toHaveLength(1));
+    const question = `next(client.questions.list(job="${asked}"))["id"]`;
+    expect(await run(`client.questions.create_link(${question}, recipient="ann")["url"]`)).toContain('/q/');
+    expect(await run(`client.questions.answer(${question}, action="reject")["status"]`)).toBe('answered');
+    expect((await direct.jobs.wait({ id: asked })).result).toMatchObject({ approved: false });
     await run(`client.enqueue("double", {"n": 1}, run_at="2100-01-01T00:00:00Z").id`);
     const operation = `client.operations.wait(client.operations.start("cancel", {"type": "double"})["id"])["done"]`;
     expect(await run(operation)).toBe(1);

@@ -2,11 +2,13 @@
 // pause, cancel, crash and reminder does to an open question.
 import { beforeAll, expect, test, vi } from 'vitest';
 import { z } from 'zod';
+import { LeaseholdClient } from '../../../../server/client/client.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { checkQuestion } from '../../../../server/jobs/questions/answer-schema.ts';
 import { openQuestion } from '../../../../server/jobs/questions/ask.ts';
 import { questionRequest } from '../../../../server/jobs/questions/question-request.ts';
 import { parseDuration } from '../../../../server/kernel/duration.ts';
+import { LeaseholdWorker } from '../../../../server/remote-worker/worker.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
@@ -363,4 +365,51 @@ test('a crash between the question and the wait: the next attempt finds the same
   await queueDueJobs(context.db, context.schema, 'test');
   await becomes(added, 'QUEUED');
   await call('POST', `/api/jobs/${added.id}/cancel`, {});
+});
+
+test('a remote worker asks, the job waits without its lease, and the next claim gets the answer', async () => {
+  const client = new LeaseholdClient({ url: running.daemon.url, apiKey: key });
+  await call('POST', '/api/scheduler/jobs/submit', { addon_id: 'far', job_type: 'far.job', payload: {} });
+  const seen: string[] = [];
+  const worker = new LeaseholdWorker(
+    { url: running.daemon.url, key, queue: 'far' },
+    async ({ ask: askPerson, leaseId }) => {
+      seen.push(leaseId);
+      const answer = await askPerson({
+        name: 'size',
+        title: 'Which size?',
+        schema: { type: 'object', properties: { size: { type: 'integer', minimum: 1 } }, required: ['size'] },
+        actions: [{ name: 'Go', style: 'primary' }],
+      });
+      return `${answer.action} ${answer.size}`;
+    },
+  );
+  const working = worker.run();
+  const [question] = await eventually(async () => {
+    const found = await client.questions.list({ status: 'open' }).take(50);
+    const own = found.filter(({ title }) => title === 'Which size?');
+    expect(own).toHaveLength(1);
+    expect((await reread(context, { id: own[0]!.job_id })).status).toBe('WAITING');
+    return own;
+  }, patient);
+  expect(await client.questions.get(question!.id)).toMatchObject({ step: 'size', status: 'open' });
+  await expect(client.questions.answer(question!.id, { action: 'Go', answer: { size: 0 } })).rejects.toMatchObject({
+    status: 400,
+  });
+  await client.questions.answer(question!.id, { action: 'Go', answer: { size: 3 }, author: 'ann' });
+  const done = await becomes({ id: question!.job_id }, 'SUCCESS');
+  expect(done).toMatchObject({ result: 'Go 3', attempt: 2 });
+  expect(new Set(seen).size).toBe(2);
+  worker.drain();
+  await working;
+});
+
+test('a schema of a remote worker may not have patterns or references', () => {
+  const refused = (schema: object) => () =>
+    checkQuestion(questionRequest.parse({ title: 't', schema }), { trusted: false });
+  const pattern = { type: 'object', properties: { a: { type: 'string', pattern: '(a+)+$' } } };
+  expect(refused(pattern)).toThrow('schema.properties.a.pattern');
+  expect(refused({ type: 'object', properties: { a: { $ref: '#' } } })).toThrow('$ref');
+  expect(refused({ type: 'string' })).toThrow('schema.type');
+  expect(refused({ type: 'object', properties: { pattern: { type: 'string' } } })).not.toThrow();
 });
