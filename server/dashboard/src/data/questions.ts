@@ -27,7 +27,7 @@ export interface Question {
 }
 
 /** How a field is entered; what no other can express is entered as JSON. */
-export type Control = 'yesNo' | 'check' | 'choice' | 'number' | 'line' | 'lines' | 'json';
+type Control = 'yesNo' | 'check' | 'choice' | 'number' | 'line' | 'lines' | 'json';
 
 export interface QuestionField {
   name: string;

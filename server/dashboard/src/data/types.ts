@@ -78,6 +78,7 @@ export interface JobSummary {
 
 interface Phase {
   name: string;
+  kind: string;
   status: string;
   progress: number;
   message: string | null;
