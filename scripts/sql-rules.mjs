@@ -9,7 +9,7 @@ const stableFunctions = /\b(now|to_jsonb|jsonb_build_object|jsonb_build_array|cu
 /** What is wrong with a statement: `[{ rule, text }]`. */
 export function violationsOf(source) {
   const sql = withoutStrings(source);
-  return [...ofWholeStatement(sql), ...changes(sql).flatMap(ofChange)];
+  return [...ofWholeStatement(sql), ...changes(sql).flatMap(ofChange), ...ofInserts(sql)];
 }
 
 function ofWholeStatement(sql) {
@@ -50,6 +50,31 @@ function ofChange(change) {
   add(/\bnow\s*\(\s*\)\s*[-+]\s*(?!interval\b|\$|\(\s*\$)[a-z_]\w*/i, body, 'no arithmetic of now() and a column');
   add(/\b(?!interval\b)[a-z_]\w*\s*[-+]\s*now\s*\(/i, body, 'no arithmetic of now() and a column');
   return found;
+}
+
+/** Citus plans no task, and inserts nothing, where the SELECT has a subquery and no FROM. */
+function ofInserts(sql) {
+  return [...sql.matchAll(/\binsert\s+into\s/gi)]
+    .map((match) => upToEnd(sql, match.index))
+    .filter((insert) => {
+      const flat = withoutParentheses(insert);
+      return /\bselect\b/i.test(flat) && !/\bfrom\b/i.test(flat) && /\(\s*select\b/i.test(insert);
+    })
+    .map((insert) => ({
+      rule: 'INSERT … SELECT with a subquery needs a FROM',
+      text: insert.replace(/\s+/g, ' ').slice(0, 120),
+    }));
+}
+
+function withoutParentheses(sql) {
+  let depth = 0;
+  let text = '';
+  for (const char of sql) {
+    if (char === '(') depth++;
+    if (depth === 0) text += char;
+    if (char === ')') depth--;
+  }
+  return text;
 }
 
 /** The texts of all UPDATEs and DELETEs, each without its subqueries, which may compute anything. */

@@ -3,7 +3,7 @@
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
-import { currentTransaction } from '../events/log/transaction-ids.ts';
+import { withLog } from '../events/log/transaction-ids.ts';
 import { type BackoffPolicy, backoffMs } from '../kernel/backoff.ts';
 import { assertNever } from '../kernel/errors.ts';
 import type { SendResult } from './sender.ts';
@@ -127,10 +127,12 @@ const nextTries = `
 
 /** A job that retention has deleted meanwhile gets no event. */
 const insertDeliveryEvent = `
+  ${withLog(tenant)}
   insert into ${tenant}.events (xid, type, job_id, target_id, attempt, actor, data)
-  select ${currentTransaction(tenant)}, :event, j.id, j.target_id, j.attempt, :actor, :data::jsonb
+  select log.xid, :event, j.id, j.target_id, j.attempt, :actor, :data::jsonb
     from done
-    join ${tenant}.jobs j on j.id = done.job_id`;
+    join ${tenant}.jobs j on j.id = done.job_id
+   cross join log`;
 
 /** The end of a delivery, `webhook_sent` of its job and the event become visible together. */
 const finish = statement(`

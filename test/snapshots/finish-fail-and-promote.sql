@@ -93,12 +93,12 @@ promoted as (
   returning id
 ),
 recorded as (
-  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
-    data)
-  select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
-    from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
-      'job.failed', id, target_id, 'RUNNING', 'ERROR', attempt, lease_id, $5, $1::jsonb -> id::text -> 'eventData'
-  from finished
+  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
+      target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select log.xid, 'job.failed', id, target_id, 'RUNNING', 'ERROR', attempt, lease_id, $5,
+    $1::jsonb -> id::text -> 'eventData'
+  from finished cross join log
 )
 select
   jsonb_build_object(

@@ -39,18 +39,17 @@ asked as (
   returning q.*
 ),
 unasked as (
-  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
-    data)
-  select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
-    from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
-      'question.canceled', id, target_id, status, status, attempt, lease_id, $4, data
+  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
+      target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select log.xid, 'question.canceled', id, target_id, status, status, attempt, lease_id, $4, data
   from (
     select j.id, j.target_id, j.status, j.attempt, j.lease_id, jsonb_build_object('question', jsonb_build_object('id',
       q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
           'expires_at', q.expires_at)) || '{}'::jsonb as data
     from asked q
     join "tenant_acme".jobs j on j.id = q.job_id
-  ) as asked
+  ) as asked cross join log
 ),
 ended as (
   update "tenant_acme".leases
@@ -111,12 +110,12 @@ promoted as (
   returning id
 ),
 recorded as (
-  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
-    data)
-  select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
-    from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
-      'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $4, $1::jsonb -> id::text -> 'eventData'
-  from finished
+  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
+      target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select log.xid, 'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $4,
+    $1::jsonb -> id::text -> 'eventData'
+  from finished cross join log
 )
 select
   jsonb_build_object(

@@ -36,11 +36,10 @@ created as (
   returning id, target_id, status, attempt, lease_id, created_at, run_at, expires_at
 ),
 recorded as (
-  insert into "tenant_acme".events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor,
-    data)
-  select (select case when p.epoch = 0 then pg_current_xact_id() else ((p.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end
-    from (select l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int as epoch from "tenant_acme".log_epochs l order by l.epoch desc limit 1) p),
-      'job.enqueued', id, target_id, null, status, attempt, lease_id, $2, null::jsonb
-  from created
+  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
+      target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select log.xid, 'job.enqueued', id, target_id, null, status, attempt, lease_id, $2, null::jsonb
+  from created cross join log
 )
 select * from created

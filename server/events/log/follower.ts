@@ -87,12 +87,13 @@ async function createFollower(
   name: string,
   startAt: 'beginning' | 'now',
 ): Promise<void> {
-  await tx.query(
-    `insert into ${schema}.followers (name, snapshot)
-     select $1, case when $2 then $3 else ${currentSnapshot(schema)}::text end
-     on conflict (name) do nothing`,
-    [name, startAt === 'beginning', formatPosition(beginning)],
-  );
+  // Read first: Citus inserts nothing where a SELECT has a subquery and no FROM.
+  const [row] = await tx.query<{ now: string }>(`select ${currentSnapshot(schema)}::text as now`);
+  const snapshot = startAt === 'beginning' ? formatPosition(beginning) : row?.now;
+  await tx.query(`insert into ${schema}.followers (name, snapshot) values ($1, $2) on conflict (name) do nothing`, [
+    name,
+    snapshot,
+  ]);
 }
 
 /** Zero rows: another daemon advanced the follower meanwhile, and all that the step wrote is rolled back. */

@@ -2,7 +2,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { currentTransaction } from './transaction-ids.ts';
+import { withLog } from './transaction-ids.ts';
 
 export interface NewEvent {
   type: string;
@@ -33,19 +33,21 @@ const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease
 
 /** `insert into … select`, for a CTE beside the change. The events of each select are numbered after those before it. */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
-  return `insert into ${schema}.events (xid, ${columns})
-    ${events.map((select) => selectEvents(schema, select)).join('\n    union all\n    ')}`;
+  return `${withLog(schema)} insert into ${schema}.events (xid, ${columns})
+    ${events.map(selectEvents).join('\n    union all\n    ')}`;
 }
 
-function selectEvents(schema: Schema, e: EventSelect): string {
-  return `select ${currentTransaction(schema)}, ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
-      from ${e.source}`;
+function selectEvents(e: EventSelect): string {
+  return `select log.xid, ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
+      from ${e.source} cross join log`;
 }
 
 const insertEvent = statement(`
+  ${withLog(tenant)}
   insert into ${tenant}.events (xid, ${columns})
-  select ${currentTransaction(tenant)}, :type::text, :jobId::uuid, :targetId::text, :fromStatus::text, :toStatus::text,
-         :attempt::integer, :leaseId::uuid, :actor::text, :data::jsonb`);
+  select log.xid, :type::text, :jobId::uuid, :targetId::text, :fromStatus::text, :toStatus::text,
+         :attempt::integer, :leaseId::uuid, :actor::text, :data::jsonb
+    from log`);
 
 export async function recordEvent(tx: Queryable, schema: Schema, event: NewEvent): Promise<void> {
   await insertEvent.query(tx, schema, {

@@ -19,28 +19,38 @@ export function toLogXid(xid: string, epoch: number): string {
 
 const isCopied = 'l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin';
 
+const epoch = `(l.epoch + (${isCopied})::int)`;
+
 /** SQL: the epoch in which events are written now. */
 export function presentEpoch(schema: string): string {
-  return `select l.epoch + (${isCopied})::int as epoch from ${schema}.log_epochs l order by l.epoch desc limit 1`;
+  return `select ${epoch} as epoch ${fromEpochs(schema)}`;
 }
 
-/** SQL: the id of this transaction in the log. Taken from a table of the tenant: in a cluster its node counts transactions. */
-export function currentTransaction(schema: string): string {
-  return `(select case when p.epoch = 0 then pg_current_xact_id() else (${shifted('pg_current_xact_id()')})::text::xid8 end
-       from (${presentEpoch(schema)}) p)`;
+/**
+ * SQL: a WITH clause for an INSERT of events, which takes their `xid` from its row `log`. In a cluster the tenant's node
+ * counts the transactions, so the id is read beside a table of the tenant; and only if it comes from a CTE of its own does
+ * the coordinator draw all numbers of events, in their order.
+ */
+export function withLog(schema: string): string {
+  return `with log as materialized (select case when ${epoch} = 0 then pg_current_xact_id() else (${shifted('pg_current_xact_id()')})::text::xid8 end as xid
+         ${fromEpochs(schema)})`;
 }
 
 /** SQL: the ids visible to this statement, as a pg_snapshot of the log. */
 export function currentSnapshot(schema: string): string {
   const raw = 'pg_current_snapshot()';
-  return `(select case when p.epoch = 0 then ${raw} else concat(
+  return `(select case when ${epoch} = 0 then ${raw} else concat(
          ${shifted(`pg_snapshot_xmin(${raw})`)}, ':', ${shifted(`pg_snapshot_xmax(${raw})`)}, ':',
          (select string_agg((${shifted('x')})::text, ',' order by x) from pg_snapshot_xip(${raw}) as x))::pg_snapshot end
-       from (${presentEpoch(schema)}) p)`;
+       ${fromEpochs(schema)})`;
+}
+
+function fromEpochs(schema: string): string {
+  return `from ${schema}.log_epochs l order by l.epoch desc limit 1`;
 }
 
 function shifted(xid: string): string {
-  return `(p.epoch::bigint << ${epochBits}) + ${xid}::text::bigint`;
+  return `(${epoch}::bigint << ${epochBits}) + ${xid}::text::bigint`;
 }
 
 /** SQL: whether the present epoch still has to be registered. */
@@ -48,17 +58,18 @@ export function isEpochUnregistered(schema: string): string {
   return `(select ${isCopied} from ${schema}.log_epochs l order by l.epoch desc limit 1)`;
 }
 
+const nextEpoch = statement(`
+  select ${epoch} as epoch, l.tableoid::bigint::text as relation, pg_current_xact_id()::text as xid
+    ${fromEpochs(tenant)}`);
+
+// Two statements: Citus fails to push down an INSERT … SELECT with a subquery.
 const registration = statement(`
   insert into ${tenant}.log_epochs (epoch, relation, written_by)
-  select l.epoch + 1, l.relation, l.xid
-    from (select l.epoch, l.tableoid::bigint as relation, pg_current_xact_id() as xid, ${isCopied} as is_copied
-            from ${tenant}.log_epochs l
-           order by l.epoch desc
-           limit 1) as l
-   where l.is_copied
+  values (:epoch, :relation, :xid::text::xid8)
   on conflict (epoch) do nothing`);
 
-/** Never within a savepoint: its rows carry the id of the savepoint. */
+/** In a transaction, and never within a savepoint: its rows carry the id of the savepoint. */
 export async function registerEpoch(tx: Queryable, schema: Schema): Promise<void> {
-  await registration.query(tx, schema, {});
+  const [next] = await nextEpoch.query(tx, schema, {});
+  if (next !== undefined) await registration.query(tx, schema, next);
 }

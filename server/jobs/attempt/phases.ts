@@ -3,7 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
 import type { Job, JobError } from '../model/job.ts';
@@ -138,10 +138,12 @@ const saveStatement = statement(`
        and p.name = g.name
   ),
   recorded as (
+    ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${currentTransaction(tenant)}, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, :actor, g.data
+    select log.xid, g.event, h.id, h.target_id, 'RUNNING', 'RUNNING', h.attempt, h.lease_id, :actor, g.data
       from held h
      cross join given g
+     cross join log
   )
   select id from held`);
 

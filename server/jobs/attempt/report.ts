@@ -3,7 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
-import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { DayUsage, Units } from '../model/job-budget.ts';
 
@@ -71,10 +71,12 @@ const reportStatement = statementVariants<{ hasUsage: boolean }>(
        and p.status = 'running'
   ),
   recorded as (
+    ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${currentTransaction(tenant)}, e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
+    select log.xid, e.type, s.id, s.target_id, 'RUNNING', 'RUNNING', s.attempt, s.lease_id, :actor, e.data
       from saved s
      cross join jsonb_to_recordset(:events::jsonb) as e(type text, data jsonb)
+     cross join log
   )
   select id, ${hasUsage ? `(select jsonb_agg(to_jsonb(c)) from counted c)` : 'null::jsonb'} as days from saved`,
 );

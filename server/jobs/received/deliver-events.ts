@@ -8,7 +8,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { withLog } from '../../events/log/transaction-ids.ts';
 import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
@@ -125,12 +125,14 @@ const endWaitsStatement = statement(`
     returning p.job_id, p.name
   ),
   recorded as (
+    ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${currentTransaction(tenant)}, 'job.event_received', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
+    select log.xid, 'job.event_received', j.id, j.target_id, j.status, j.status, j.attempt, j.lease_id, :actor,
            jsonb_build_object('step', d.name, 'event', :name::text, 'id', c.result -> 'id')
       from ended d
       join chosen c on c.job_id = d.job_id
       join ${tenant}.jobs j on j.id = d.job_id
+     cross join log
   )
   select j.id, j.target_id as "targetId", j.status
     from ended d

@@ -5,7 +5,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { receivedMessage, wakeChannel } from '../../database/notifications.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { withLog } from '../../events/log/transaction-ids.ts';
 import { problem } from '../../kernel/errors.ts';
 import { nameField, pathNameField } from '../../kernel/fields.ts';
 import { newId } from '../../kernel/ids.ts';
@@ -51,9 +51,11 @@ const insertStatement = statement(`
     returning id, name, event_id, received_at
   ),
   recorded as (
+    ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, actor, data)
-    select ${currentTransaction(tenant)}, 'event.received', :actor, jsonb_build_object('name', name, 'id', coalesce(event_id, id::text))
+    select log.xid, 'event.received', :actor, jsonb_build_object('name', name, 'id', coalesce(event_id, id::text))
       from created
+     cross join log
   )
   select coalesce(event_id, id::text) as id, name, received_at as "receivedAt" from created`);
 

@@ -16,6 +16,7 @@ test.each([
   [`update t.leases set wait = started_at - now()`, 'arithmetic'],
   [`insert into t.events (type) values ('x')`, 'xid'],
   [`insert into t.a (id) values (1) on conflict (id) do update set at = now()`, 'excluded'],
+  [`insert into t.followers (name, s) select $1, (select max(x) from t.a) on conflict do nothing`, 'FROM'],
   [`merge into t.jobs using x on true when matched then delete`, 'MERGE'],
   [`create trigger x after insert on t.jobs execute function f()`, 'triggers'],
   [`alter table t.jobs alter column payload set storage external`, 'STORAGE'],
