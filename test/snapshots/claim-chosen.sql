@@ -59,7 +59,7 @@ recorded as (
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.started', id, target_id, 'QUEUED', 'RUNNING', attempt, $5::uuid, 'worker:' || $6::text,
     null::jsonb
-  from claimed cross join log
+  from log cross join claimed
 )
 select
   id,

@@ -67,7 +67,7 @@ recorded as (
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.claimed', id, target_id, 'QUEUED', 'CLAIMED', attempt, $7::uuid, 'worker:' || $8::text,
     null::jsonb
-  from claimed cross join log
+  from log cross join claimed
 )
 select
   id,

@@ -134,11 +134,11 @@ recorded as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.completed', id, target_id, 'RUNNING', 'SUCCESS', attempt, lease_id, $9, null::jsonb
-  from finished cross join log
+  from log cross join finished
   union all
   select log.xid, 'job.started', id, target_id, 'QUEUED', 'RUNNING', attempt, $6::uuid, 'worker:' || $7::text,
     null::jsonb
-  from claimed cross join log
+  from log cross join claimed
 )
 select id,
   type,

@@ -48,7 +48,7 @@ recorded as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.completed', id, target_id, 'RUNNING', 'SUCCESS', attempt, lease_id, $4, null::jsonb
-  from finished cross join log
+  from log cross join finished
 )
 select
   jsonb_build_object(

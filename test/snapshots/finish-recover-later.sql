@@ -59,7 +59,7 @@ recorded as (
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.lease_expired', id, target_id, 'RUNNING', 'PENDING', attempt, lease_id, $4,
     $1::jsonb -> id::text -> 'eventData'
-  from finished cross join log
+  from log cross join finished
 )
 select
   jsonb_build_object(

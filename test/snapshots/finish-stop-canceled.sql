@@ -43,13 +43,13 @@ unasked as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'question.canceled', id, target_id, status, status, attempt, lease_id, $4, data
-  from (
+  from log cross join (
     select j.id, j.target_id, j.status, j.attempt, j.lease_id, jsonb_build_object('question', jsonb_build_object('id',
       q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
           'expires_at', q.expires_at)) || '{}'::jsonb as data
     from asked q
     join "tenant_acme".jobs j on j.id = q.job_id
-  ) as asked cross join log
+  ) as asked
 ),
 ended as (
   update "tenant_acme".leases
@@ -115,7 +115,7 @@ recorded as (
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $4,
     $1::jsonb -> id::text -> 'eventData'
-  from finished cross join log
+  from log cross join finished
 )
 select
   jsonb_build_object(

@@ -56,7 +56,7 @@ recorded as (
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.paused', id, target_id, 'RUNNING', 'PAUSED', attempt, lease_id, $5,
     $1::jsonb -> id::text -> 'eventData'
-  from finished cross join log
+  from log cross join finished
 )
 select
   jsonb_build_object(

@@ -50,9 +50,9 @@ recorded as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.enqueued', id, target_id, null, 'QUEUED', 0, null::uuid, $5, null::jsonb
-  from created cross join log
+  from log cross join created
   union all
   select log.xid, 'job.started', id, target_id, 'QUEUED', status, attempt, lease_id, 'worker:' || $3::text, null::jsonb
-  from created cross join log
+  from log cross join created
 )
 select * from created

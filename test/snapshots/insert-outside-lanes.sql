@@ -40,6 +40,6 @@ recorded as (
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
   select log.xid, 'job.enqueued', id, target_id, null, status, attempt, lease_id, $2, null::jsonb
-  from created cross join log
+  from log cross join created
 )
 select * from created

@@ -39,7 +39,7 @@ export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
 
 function selectEvents(e: EventSelect): string {
   return `select log.xid, ${e.type}, id, target_id, ${e.from}, ${e.to}, ${e.attempt ?? 'attempt'}, ${e.lease ?? 'lease_id'}, ${e.actor}, ${e.data ?? 'null::jsonb'}
-      from ${e.source} cross join log`;
+      from log cross join ${e.source}`;
 }
 
 const insertEvent = statement(`
