@@ -67,7 +67,11 @@ async function moveTo({ host, port }: Node): Promise<void> {
   const client = new pg.Client(context.url);
   await client.connect();
   try {
-    await client.query('select citus_schema_move($1::regnamespace, $2::text, $3::int)', [context.tenant.schemaName, host, port]);
+    await client.query('select citus_schema_move($1::regnamespace, $2::text, $3::int)', [
+      context.tenant.schemaName,
+      host,
+      port,
+    ]);
   } finally {
     await client.end();
   }
