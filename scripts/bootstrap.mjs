@@ -17,6 +17,8 @@ const commands = {
   start: { scope: 'runtime', builds: true, run: start },
   test: { scope: 'all', run: test },
   'test-on': { scope: 'all', run: testOn },
+  'test-through': { scope: 'all', run: testThrough },
+  'test-cluster': { scope: 'all', run: testCluster },
   build: { scope: 'runtime', builds: true },
   pack: { scope: 'all', builds: true, declares: true },
   install: { scope: 'all' },
@@ -52,6 +54,26 @@ async function testOn([url = process.env.TEST_DATABASE_URL, ...args]) {
   if (!url?.startsWith('postgres')) fail('say which Postgres: npm run test:postgres -- postgres://user@host/database');
   process.env.TEST_DATABASE_URL = url;
   await test(args);
+}
+
+/** The integration tests through a pooler: databases are created on the server itself, and used through the pooler. */
+async function testThrough([pooler, direct, ...args]) {
+  if (!pooler?.startsWith('postgres') || !direct?.startsWith('postgres')) {
+    fail('say which: npm run test:pgbouncer -- postgres://…:6432/postgres postgres://…:5432/postgres [tests]');
+  }
+  process.env.TEST_DATABASE_URL = direct;
+  process.env.TEST_POOLER_URL = pooler;
+  await test(args.length > 0 ? args : ['test/integration']);
+}
+
+/** The integration tests on a Citus cluster, and the scenarios that only a cluster has. */
+async function testCluster(args) {
+  if (!process.env.CITUS_COORDINATOR_URL || !process.env.CITUS_WORKER_URLS) {
+    fail(
+      'set CITUS_COORDINATOR_URL, and CITUS_WORKER_URLS to a list with commas: URLs of a role that may create databases and extensions',
+    );
+  }
+  await test(args.length > 0 ? args : ['test/citus', 'test/integration']);
 }
 
 function checkNode() {

@@ -92,7 +92,8 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
   const cluster = citusCluster();
   if (cluster) await createOnAllNodes(cluster, name);
   else await onServer(serverUrl, `create database ${name} template ${template}`);
-  context.url = databaseUrl(serverUrl, name);
+  // A pooler that knows every database of the server.
+  context.url = databaseUrl(process.env.TEST_POOLER_URL ?? serverUrl, name);
   context.db = new Database({ url: context.url, poolMax: 10, logger });
   if (cluster) {
     const templates = inject('templates');
