@@ -97,7 +97,7 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
 }
 
 // What an operator may do for a tenant in the dashboard: everything but working on its jobs.
-const operatorScopes: readonly Scope[] = ['read', 'enqueue', 'control', 'admin'];
+export const operatorScopes: readonly Scope[] = ['read', 'enqueue', 'control', 'admin'];
 
 /** An operator who is signed in to the dashboard selects a tenant by header; a key alone cannot. */
 function operatorCaller(
@@ -142,8 +142,8 @@ function unauthorized() {
 }
 
 const cookieName = 'leasehold_session';
-/** The tenant that an operator's session has selected. */
-const tenantHeader = 'X-Leasehold-Tenant';
+/** The tenant that an operator has selected: one who signed in to the dashboard, or whom the embedding program vouches for. */
+export const tenantHeader = 'X-Leasehold-Tenant';
 
 export function sessionToken(request: Request): string | undefined {
   for (const part of (request.headers.cookie ?? '').split(';')) {

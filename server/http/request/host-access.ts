@@ -3,11 +3,14 @@ import type { Request, RequestHandler } from 'express';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, scopes as allScopes, type Scope } from '../../tenants/api-keys/key.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
-import { type Authenticate, type Caller, callerOf } from './authenticate.ts';
+import { type Authenticate, type Caller, callerOf, operatorScopes, tenantHeader } from './authenticate.ts';
 
 /** Who calls, as the host says. */
 interface HostCaller {
-  /** The slug of the tenant. Without one the caller is an operator, for /api/admin only. */
+  /**
+   * The slug of the tenant. Without one the caller is an operator: for /api/admin, and for the tenant that the header
+   * `X-Leasehold-Tenant` names.
+   */
   tenant?: string | undefined;
   /** Default: all of them. */
   scopes?: readonly Scope[] | undefined;
@@ -32,7 +35,9 @@ type Registry = Pick<TenantRegistry, 'bySlug' | 'refresh'>;
 export function authenticateByHost(authorize: AuthorizeRequest, registry: Registry) {
   const identify = async (request: Request): Promise<Caller | undefined> => {
     const caller = await authorize(request);
-    return caller ? toCaller(caller, registry, () => identify(request)) : undefined;
+    if (!caller) return undefined;
+    const selected = caller.tenant === undefined ? request.get(tenantHeader) : undefined;
+    return toCaller(caller, selected, registry, () => identify(request));
   };
   const authenticate: Authenticate = async (request, response, next) => {
     try {
@@ -48,17 +53,21 @@ export function authenticateByHost(authorize: AuthorizeRequest, registry: Regist
 }
 
 async function toCaller(
-  { tenant: slug, scopes = allScopes, actor }: HostCaller,
+  { tenant: own, scopes: given = allScopes, actor }: HostCaller,
+  selected: string | undefined,
   registry: Registry,
   again: () => Promise<Caller | undefined>,
 ): Promise<Caller> {
+  const slug = own ?? selected;
+  const isOperator = own === undefined;
+  const scopes = isOperator ? given.filter((scope) => operatorScopes.includes(scope)) : given;
   if (slug !== undefined && registry.bySlug(slug) === undefined) await registry.refresh();
   const tenant = slug === undefined ? undefined : registry.bySlug(slug);
   if (slug !== undefined && tenant === undefined) throw problem('NOT_FOUND', `There is no tenant ${slug}.`);
   const key: ApiKey = {
     id: actor,
     name: actor,
-    tenantId: tenant?.id ?? null,
+    tenantId: isOperator ? null : (tenant?.id ?? null),
     scopes,
     createdAt: new Date(0).toISOString(),
     expiresAt: null,

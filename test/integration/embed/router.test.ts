@@ -78,6 +78,22 @@ test('the host decides about the tenant, the scopes and who is refused', async (
   expect(await statusOf('/api/jobs', as('ada', post({ type: 'noop' })))).toBe(403);
   expect(await statusOf('/api/jobs', as('cy'))).toBe(404);
   expect(await statusOf('/api/jobs', as('operator'))).toBe(403);
+  // An operator selects a tenant; nobody else can.
+  const selecting = (user: string, tenant: string, init: RequestInit = {}) =>
+    as(user, { ...init, headers: { ...init.headers, 'x-leasehold-tenant': tenant } });
+  const selected = await ask('/api/jobs', selecting('operator', 'other', post({ type: 'noop', payload: 'selected' })));
+  expect(selected.status).toBe(201);
+  const { id } = (await selected.json()) as { id: string };
+  expect(await statusOf(`/api/jobs/${id}`, as('bea'))).toBe(200);
+  expect(await statusOf(`/api/jobs/${id}`, selecting('operator', 'acme'))).toBe(404);
+  expect(await statusOf(`/api/jobs/${id}`, selecting('ada', 'other'))).toBe(404);
+  expect(await statusOf('/api/jobs', selecting('operator', 'missing'))).toBe(404);
+  expect(await statusOf('/api/scheduler/jobs/claim', selecting('operator', 'other', post({ worker_id: 'w' })))).toBe(
+    403,
+  );
+  expect(await statusOf('/api/admin/tenants', selecting('operator', 'other'))).toBe(403);
+  const session = await (await ask('/api/session', selecting('operator', 'other'))).json();
+  expect(session).toMatchObject({ session: { operator: true, tenant: null } });
   expect(await statusOf('/api/admin/tenants', as('operator'))).toBe(200);
   expect(await statusOf('/api/admin/tenants', as('bea'))).toBe(403);
   const made = (await (await ask('/api/jobs', as('bea', post({ type: 'noop' })))).json()) as { id: string };
