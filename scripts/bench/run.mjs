@@ -1,4 +1,4 @@
-// `npm run bench [-- W1 W4 client …] [--reps=3] [--peers=DIR] [--node=PATH]`
+// `npm run bench [-- W1 W4 client start …] [--reps=3] [--peers=DIR] [--node=PATH]`
 // Runs Leasehold, and with --peers the peers too, on the same Postgres, interleaved, each measurement
 // in a fresh process, and prints medians and the ratio to the best peer of the same run.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
@@ -13,6 +13,7 @@ import { W13 } from './daemons.mjs';
 import { W10, W11, W14 } from './durable.mjs';
 import { noisy } from './noisy.mjs';
 import { W8, W9, W12 } from './rest/rest.mjs';
+import { measureStart } from './rest/start.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
@@ -20,7 +21,7 @@ const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, noisy };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
-const chosen = names.length > 0 ? names.filter((name) => name !== 'client') : Object.keys(all);
+const chosen = names.length > 0 ? names.filter((name) => !['client', 'start'].includes(name)) : Object.keys(all);
 const reps = Number(flag('reps', '3'));
 const peersDir = flag('peers') === undefined ? undefined : resolve(flag('peers'));
 const node = flag('node', process.execPath);
@@ -63,6 +64,7 @@ process.env.BENCH_URL = server.url;
 try {
   if (chosen.length > 0) await runAll();
   if (names.length === 0 || names.includes('client')) await measureClientCost(server.url);
+  if (names.length === 0 || names.includes('start')) await measureStart(server.url);
 } finally {
   await server.stop();
 }

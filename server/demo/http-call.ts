@@ -1,6 +1,5 @@
 // A sample of an HTTP call: the signal aborts the request, a busy server is retried, and the fence is sent as a header so
 // that the receiver can refuse a stale caller.
-import { Agent, fetch } from 'undici';
 import { z } from 'zod';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/address.ts';
 import { defineJob } from '../worker/handlers/define-job.ts';
@@ -24,6 +23,7 @@ export const httpCall = defineJob({
     if (isAddressLiteral(hostname) && !isPublicAddress(hostname)) {
       throw new Fatal('The address is not public', { code: 'ADDRESS_REFUSED' });
     }
+    const { Agent, fetch } = await import('undici');
     const dispatcher = new Agent({ connect: { lookup: publicLookup() } });
     const response = await fetch(payload.url, {
       method: payload.method,

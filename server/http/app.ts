@@ -10,7 +10,6 @@ import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import { answerNotFound, answerProblem } from './error-responses.ts';
 import { dispatch, refuseCaching } from './mount.ts';
-import { buildOpenApi } from './openapi.ts';
 import { createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
 import { type Access, authenticateByHost, readingOnly } from './request/host-access.ts';
@@ -88,8 +87,9 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
     summary: 'This description of the API',
     access: 'public',
     answers: { 200: null },
-    handle: () => {
-      document ??= buildOpenApi([...groups], version);
+    handle: async () => {
+      // Loaded with the first request for it: few daemons are asked.
+      document ??= (await import('./openapi.ts')).buildOpenApi([...groups], version);
       return document;
     },
   });

@@ -3,10 +3,19 @@
 import type { Express, NextFunction, Request, RequestHandler, Response } from 'express';
 
 /** The app is created at the first request: a hundred routes take longer than everything else of a start. */
-export function mountable(create: () => Express): RequestHandler {
+export function mountable(create: () => Promise<Express>): RequestHandler {
+  let creating: Promise<Express> | undefined;
   let app: Express | undefined;
-  return (request, response, next) => {
-    app ??= create();
+  return async (request, response, next) => {
+    if (app === undefined) {
+      try {
+        creating ??= create();
+        app = await creating;
+      } catch (error) {
+        creating = undefined;
+        return next(error);
+      }
+    }
     const restore = keepPrototypes(request, response);
     app(request, response, ((error?: unknown) => {
       restore();

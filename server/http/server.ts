@@ -17,6 +17,9 @@ export interface HttpServerOptions {
   onRequest?(): void;
 }
 
+/** Called with the first request. */
+type CreateApp = () => Express | Promise<Express>;
+
 // Bounds the time to receive a request, not to answer it: streams are not affected.
 const defaultHeadersTimeoutMs = 10_000;
 const requestTimeoutMs = 60_000;
@@ -25,14 +28,15 @@ const keepAliveTimeoutMs = 65_000;
 
 export class HttpServer implements Service {
   readonly name = 'http';
-  #createApp: () => Express;
+  #createApp: CreateApp;
   #app: Express | undefined;
+  #creating: Promise<Express> | undefined;
   #options: HttpServerOptions;
   #logger: Logger;
   #server: Server | undefined;
   #sockets = new Set<Socket>();
 
-  constructor(createApp: () => Express, options: HttpServerOptions, logger: Logger) {
+  constructor(createApp: CreateApp, options: HttpServerOptions, logger: Logger) {
     this.#createApp = createApp;
     this.#options = options;
     this.#logger = logger;
@@ -60,9 +64,16 @@ export class HttpServer implements Service {
   }
 
   #answer(request: IncomingMessage, response: ServerResponse): void {
+    if (this.#app !== undefined) this.#app(request, response);
+    else void this.#answerFirst(request, response);
+  }
+
+  async #answerFirst(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
-      this.#app ??= this.#createApp();
+      this.#creating ??= Promise.resolve(this.#createApp());
+      this.#app = await this.#creating;
     } catch (error) {
+      this.#creating = undefined;
       this.#logger.error({ err: error }, 'creating the HTTP API failed');
       response.writeHead(500).end();
       return;

@@ -19,8 +19,11 @@ export async function emptyDatabase(databaseUrl) {
   await client.end();
 }
 
-/** `key` is that of a new tenant; `settings` are those of the tenant, `env` further settings of the daemon. */
-export async function startDaemon(databaseUrl, { env = {}, settings } = {}) {
+/**
+ * `key` is that of a new tenant; `settings` are those of the tenant, `env` further settings of the daemon. With `isReady`
+ * the daemon is not asked whether it is ready, and no tenant is created.
+ */
+export async function startDaemon(databaseUrl, { env = {}, settings, isReady } = {}) {
   const port = await freePort();
   const adminKey = randomBytes(24).toString('hex');
   const nodeArguments = process.env.BENCH_NODE_ARGS?.split(' ') ?? [];
@@ -37,10 +40,12 @@ export async function startDaemon(databaseUrl, { env = {}, settings } = {}) {
     stdio: 'inherit',
   });
   const url = `http://127.0.0.1:${port}`;
-  for (let tries = 0; !(await isReady(url)); tries++) {
+  for (let tries = 0; !(await (isReady ?? answersReady)(url)); tries++) {
     if (tries > 3000 || child.exitCode !== null) throw new Error('the daemon did not start');
     await sleep(10);
   }
+  const stop = () => stopped(child);
+  if (isReady !== undefined) return { url, pid: child.pid, stop };
   const slug = `bench_${randomBytes(4).toString('hex')}`;
   const response = await fetch(`${url}/api/admin/tenants`, {
     method: 'POST',
@@ -49,7 +54,7 @@ export async function startDaemon(databaseUrl, { env = {}, settings } = {}) {
   });
   if (!response.ok) throw new Error(await response.text());
   const { key } = await response.json();
-  return { url, pid: child.pid, key: key.key, schema: `tenant_${slug}`, stop: () => stopped(child) };
+  return { url, pid: child.pid, key: key.key, schema: `tenant_${slug}`, stop };
 }
 
 export async function startBareRoutes(databaseUrl) {
@@ -75,7 +80,7 @@ async function stopped(child) {
   await ended;
 }
 
-async function isReady(url) {
+async function answersReady(url) {
   return fetch(`${url}/readyz`).then(
     (response) => response.ok,
     () => false,

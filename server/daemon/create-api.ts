@@ -1,0 +1,106 @@
+// The API of a daemon: every group of routes with its dependencies. http.ts loads this file with the first request: its
+// packages and a hundred routes take more time and memory than the rest of an idle daemon.
+import type { Express, Router } from 'express';
+import type { EventStreams } from '../events/stream/streams.ts';
+import { createApp } from '../http/app.ts';
+import { dashboardPages } from '../http/dashboard.ts';
+import { questionPages } from '../http/question-form/question-pages.ts';
+import type { Access } from '../http/request/host-access.ts';
+import { budgetRoutes } from '../http/resources/budgets.ts';
+import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
+import { adminWorkerRoutes } from '../http/resources/health.ts';
+import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
+import { laneRoutes } from '../http/resources/jobs/lanes.ts';
+import { limitRoutes } from '../http/resources/limits.ts';
+import { questionLinkRoutes } from '../http/resources/question-links.ts';
+import { questionRoutes } from '../http/resources/questions.ts';
+import { receivedEventRoutes } from '../http/resources/received-events.ts';
+import { scheduleRoutes } from '../http/resources/schedules.ts';
+import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
+import { webhookRoutes } from '../http/resources/webhooks.ts';
+import type { RouteGroup } from '../http/route.ts';
+import { controlRoutes, schedulerRoutes } from '../http/routes.ts';
+import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { PerTenantTasks } from '../maintenance/tasks.ts';
+import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
+import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
+import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { WorkerPool } from '../worker/loop/worker-pool.ts';
+import type { DaemonContext } from './daemon-context.ts';
+import type { Enqueuer } from './enqueuer.ts';
+import { onEventReceived } from './received-events.ts';
+
+export interface ApiParts {
+  workers: WorkerPool;
+  enqueuer: Enqueuer;
+  streams: EventStreams;
+  keys: KeyVerifier;
+  waiters: ClaimWaiters;
+  schedules: ScheduleTicker;
+  tasks: PerTenantTasks;
+}
+
+export function createApi(context: DaemonContext, parts: ApiParts, access: Access): Express {
+  const { config, db, logger, registry, metrics, version, lifecycle, notifications } = context;
+  const { keys, workers } = parts;
+  const readiness = () => {
+    const state = lifecycle.readiness(workers.runningCount);
+    const detail = notifications.problem;
+    // Not a reason to take the daemon out of service: polling finds everything.
+    return { ...state, checks: { ...state.checks, notifications: { ok: true, ...(detail && { detail }) } } };
+  };
+  return createApp({
+    config,
+    db,
+    logger,
+    registry,
+    keys,
+    metricsRegistry: metrics.registry,
+    readiness,
+    routes: routesOf(context, parts),
+    pages: [...dashboardPages(context.dashboardDir, access), ...formPages(context, access)],
+    version,
+    access,
+  });
+}
+
+/** A form changes something, so an API that only reads has none. */
+function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Access): Router[] {
+  const wake = (tenant: Tenant) => {
+    signals.eventsWritten(tenant);
+    signals.workAvailable(tenant);
+  };
+  return readOnly ? [] : [questionPages({ db, registry, wake })];
+}
+
+function routesOf(context: DaemonContext, parts: ApiParts): RouteGroup[] {
+  const { config, db, logger, registry, handlers, queueLimit, signals } = context;
+  const { enqueuer, streams, waiters, schedules, tasks } = parts;
+  const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
+  const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
+  const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
+    signals.eventsWritten(tenant);
+    signals.workAvailable(tenant, { enqueued });
+  };
+  const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
+  const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
+  return [
+    eventRoutes(),
+    receivedEventRoutes({ onReceived }),
+    eventStreamRoutes({ db, streams, registry }),
+    ...controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
+    ...schedulerRoutes({ config, waiters, wake, logger, queueLimit }),
+    jobLogRoutes(),
+    attentionRoutes(),
+    laneRoutes(),
+    questionRoutes({ wake }),
+    limitRoutes({ db, registry }),
+    budgetRoutes({ db, registry }),
+    questionLinkRoutes({ config }),
+    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
+    statsRoutes(),
+    webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),
+    adminWorkerRoutes({ db }),
+  ];
+}
