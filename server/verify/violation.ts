@@ -17,6 +17,7 @@ export interface Violation {
     | 'job_state'
     | 'job_missing'
     | 'job_lease'
+    | 'job_waiting'
     | 'lane_overlap'
     | 'lane_order';
   /** `xid:seq`. */

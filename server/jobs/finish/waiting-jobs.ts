@@ -6,6 +6,7 @@ import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { hasNoLease, reopenLeases } from '../claim/lease.ts';
 import { isDependent, queueDependents } from '../flows/due-dependents.ts';
+import { resolveDependencies } from '../flows/resolve-dependencies.ts';
 import { distinctTargets, isDueOutOfLine, lockTargets } from '../lanes/lane.ts';
 import { numberJobs } from '../lanes/number-jobs.ts';
 import type { Job, JobError } from '../model/job.ts';
@@ -173,16 +174,20 @@ export interface OrphanScan {
   next: string | undefined;
 }
 
+const nothing: ScannedSlice = { rows: 0, last: null, waiting: [], unleased: [], dependents: [] };
+
 interface ScannedSlice {
   rows: number;
   last: string | null;
   waiting: WaitingJob[];
   unleased: string[];
+  /** Jobs that wait for others. */
+  dependents: string[];
 }
 
 const orphanStatement = statement(`
   with j as materialized (
-    select id, target_id, status, run_at, lease_id
+    select id, target_id, status, run_at, lease_id, waiting
       from ${tenant}.jobs
      where id > :from
      order by id
@@ -196,7 +201,8 @@ const orphanStatement = statement(`
              where status = 'PENDING'
                and run_at < now() - :afterSeconds::float8 * interval '1 second'),
            '[]') as waiting,
-         array(select j.id from j where ${hasNoLease(tenant)}) as unleased`);
+         array(select j.id from j where ${hasNoLease(tenant)}) as unleased,
+         array(select j.id from j where j.status = 'WAITING' and j.run_at > now()) as dependents`);
 
 /**
  * Reads one slice of all jobs, in id order, for what no index shows and should never be there: an owned job without an
@@ -213,7 +219,10 @@ export async function repairOrphans(
     slice,
     afterSeconds: options.afterSeconds,
   });
-  const { rows, last, waiting, unleased } = scanned ?? { rows: 0, last: null, waiting: [], unleased: [] };
+  const { rows, last, waiting, unleased, dependents } = scanned ?? nothing;
+  // What they wait for may have ended without an event, as after a change by hand.
+  const ready = await db.transaction((tx) => resolveDependencies(tx, schema, { ended: [], waiting: dependents }));
+  if (ready > 0) await queueDueJobs(db, schema, options.actor, slice);
   const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.
   if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);

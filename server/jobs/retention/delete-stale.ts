@@ -11,6 +11,15 @@ import { statusIn, terminalStatuses } from '../model/states.ts';
 export const isFinishedSql = `(${statusIn(terminalStatuses)}
          or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
+/** A child whose result a parent has not read: its call is open. */
+const isAwaited = `
+         select 1
+           from ${tenant}.dependencies d
+           join ${tenant}.phases p on p.job_id = d.job_id and p.name = d.step
+          where d.after_id = jobs.id
+            and p.kind = 'children'
+            and p.status = 'pending'`;
+
 const deleteStatement = statementVariants<{ chosen: boolean }>(
   ({ chosen }) => `
   with old as (
@@ -19,6 +28,7 @@ const deleteStatement = statementVariants<{ chosen: boolean }>(
      where stale_at is not null
        and stale_at <= now() - :staleForSeconds::float8 * interval '1 second'
        and ${isFinishedSql}
+       and not exists (${isAwaited})
        ${chosen ? 'and id = any(:ids::uuid[])' : ''}
      order by stale_at
      limit :limit
@@ -31,6 +41,10 @@ const deleteStatement = statementVariants<{ chosen: boolean }>(
   ),
   deleted_phases as (
     delete from ${tenant}.phases
+     where job_id = any(array(select id from deleted))
+  ),
+  deleted_edges as (
+    delete from ${tenant}.dependencies
      where job_id = any(array(select id from deleted))
   ),
   deleted_logs as (

@@ -13,7 +13,7 @@ export type Status =
   | 'PARTIAL'
   | 'CANCELED';
 export type Scope = 'read' | 'enqueue' | 'control' | 'worker' | 'admin';
-export type HoldKind = 'user' | 'drain' | 'budget' | 'error' | 'handler';
+export type HoldKind = 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
 
 export interface JobError {
@@ -176,6 +176,13 @@ export interface Why {
   claimable: boolean;
   position: number | null;
   reasons: { code: string; detail: string; job_id?: string | null; release?: { detail: string; at: string | null } }[];
+}
+
+/** The jobs around a job. */
+export interface JobGraph {
+  nodes: { id: string; type: string | null; status: Status | null; target_id: string | null }[];
+  edges: { job_id: string; after_id: string; kind: 'after' | 'child'; on_failure: string; state: string }[];
+  truncated: boolean;
 }
 
 export interface LogLine {

@@ -10,6 +10,7 @@ import type { Job, JobSummary, LiveEvent, Why } from '../data/types.ts';
 import { Copy } from '../parts/copy.tsx';
 import { ErrorNote, Waiting } from '../parts/feedback.tsx';
 import { JobActions } from '../parts/jobs/job-actions.tsx';
+import { JobGraph } from '../parts/jobs/job-graph.tsx';
 import { ErrorsView, History } from '../parts/jobs/job-history.tsx';
 import { JobLogs } from '../parts/jobs/job-logs.tsx';
 import { RunAgain } from '../parts/jobs/run-again.tsx';
@@ -49,6 +50,7 @@ export function JobPage({ id }: { id: string }) {
         <h2>Timeline</h2>
         {events.data ? <Waterfall job={data} events={events.data.events} /> : <Waiting rows={2} />}
       </section>
+      <JobGraph job={data} />
       {events.data && <ErrorsView job={data} events={events.data.events} />}
       <div class="columns">
         <div class="stack">
@@ -187,7 +189,13 @@ function Facts({ job }: { job: Job }) {
     ],
     ['Queue', job.queue],
     ['Created', <Ago key="c" at={job.created_at} />],
-    ['Runs at', Date.parse(job.run_at) > Date.now() ? <Ago key="r" at={job.run_at} /> : undefined],
+    // A job that waits for others has no such time.
+    [
+      'Runs at',
+      Date.parse(job.run_at) > Date.now() && !job.run_at.startsWith('9999') ? (
+        <Ago key="r" at={job.run_at} />
+      ) : undefined,
+    ],
     ['Started', job.started_at && <Ago key="s" at={job.started_at} />],
     ['Ended', job.finished_at && <Ago key="f" at={job.finished_at} />],
     [

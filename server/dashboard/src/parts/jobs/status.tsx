@@ -57,6 +57,7 @@ const holdWords: Record<HoldKind, string> = {
   budget: 'Budget spent',
   error: 'Failed',
   handler: 'Handler still running',
+  dependency: 'A job before it was canceled',
 };
 
 export function holdWord(kind: HoldKind): string {

@@ -1,0 +1,89 @@
+// The jobs around a job, drawn from left to right: what it waits for, and what waits for it.
+import { api, enc } from '../../data/api.ts';
+import { layoutOf, type PlacedNode } from '../../data/graph-layout.ts';
+import { useQuery } from '../../data/query.ts';
+import { hrefOf } from '../../data/router.ts';
+import type { JobGraph as Graph, Job } from '../../data/types.ts';
+import { number } from '../time.tsx';
+import { toneOf, wordOf } from './status.tsx';
+
+const box = { width: 168, height: 40 };
+const gap = { column: 56, row: 14 };
+const margin = 8;
+const maxTypeLength = 22;
+const maxNodes = 60;
+
+export function JobGraph({ job }: { job: Job }) {
+  const graph = useQuery(
+    `graph:${job.id}`,
+    (signal) => api<Graph>(`/jobs/${enc(job.id)}/graph?limit=${maxNodes}`, { signal }),
+    { on: (event) => event.job_id !== null && event.to !== null && event.from !== event.to },
+  );
+  if (graph.data === undefined || graph.data.edges.length === 0) return null;
+  const { nodes, columns, rows } = layoutOf(graph.data);
+  const places = new Map(nodes.map((place) => [place.node.id, place]));
+  const width = columns * (box.width + gap.column) - gap.column + 2 * margin;
+  const height = rows * (box.height + gap.row) - gap.row + 2 * margin;
+  return (
+    <section class="card" aria-label="Graph">
+      <h2>Graph</h2>
+      <div class="graph-frame">
+        <svg
+          class="job-graph"
+          width={width}
+          height={height}
+          viewBox={`0 0 ${width} ${height}`}
+          role="img"
+          aria-label={`${nodes.length} connected jobs; each is to the right of those it waits for`}
+        >
+          {graph.data.edges.map(({ job_id, after_id, state, kind }) => {
+            const [from, to] = [places.get(after_id), places.get(job_id)];
+            if (from === undefined || to === undefined) return null;
+            return (
+              <path key={`${after_id} ${job_id}`} class={`edge edge-${state} edge-${kind}`} d={lineOf(from, to)} />
+            );
+          })}
+          {nodes.map((place) => (
+            <Node key={place.node.id} place={place} isOwn={place.node.id === job.id} />
+          ))}
+        </svg>
+      </div>
+      {graph.data.truncated && (
+        <p class="muted small">The {number(maxNodes)} nearest jobs of a larger graph are shown.</p>
+      )}
+    </section>
+  );
+}
+
+function Node({ place, isOwn }: { place: PlacedNode; isOwn: boolean }) {
+  const { id, type, status } = place.node;
+  const { x, y } = cornerOf(place);
+  const name = type ?? 'deleted';
+  const word = status === null ? 'Deleted' : wordOf(status);
+  return (
+    <a href={hrefOf(`/jobs/${id}`)} aria-label={`${name}, ${word}`} aria-current={isOwn ? 'page' : undefined}>
+      <title>{`${name} ${id}: ${word}`}</title>
+      <g class={`node tone-${status === null ? 'off' : toneOf(status)}${isOwn ? ' node-own' : ''}`}>
+        <rect x={x} y={y} width={box.width} height={box.height} rx="6" />
+        <text class="node-type" x={x + 10} y={y + 17}>
+          {name.length > maxTypeLength ? `${name.slice(0, maxTypeLength - 1)}…` : name}
+        </text>
+        <text class="node-status" x={x + 10} y={y + 32}>
+          {word}
+        </text>
+      </g>
+    </a>
+  );
+}
+
+function cornerOf({ column, row }: PlacedNode): { x: number; y: number } {
+  return { x: margin + column * (box.width + gap.column), y: margin + row * (box.height + gap.row) };
+}
+
+function lineOf(from: PlacedNode, to: PlacedNode): string {
+  const [start, end] = [cornerOf(from), cornerOf(to)];
+  const [x1, y1] = [start.x + box.width, start.y + box.height / 2];
+  const [x2, y2] = [end.x, end.y + box.height / 2];
+  const bend = gap.column / 2;
+  return `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`;
+}
