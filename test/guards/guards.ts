@@ -149,6 +149,19 @@ export const guards: readonly Guard[] = [
     scenario: 'a7',
   },
   {
+    name: 'a job keeps its lane while its handler runs',
+    prevents: 'the next job of a lane starts beside a handler that ignores its signal',
+    file: 'server/worker/loop/tenant-loop.ts',
+    edits: [
+      {
+        search: 'if (attempt.unresponsive !== undefined) void this.#outlast(',
+        replace: 'if (attempt.unresponsive !== undefined && attempt.endedAt < 0) void this.#outlast(',
+      },
+    ],
+    tests: ['test/integration/worker/attempt/unresponsive-handler.test.ts'],
+    scenario: 'a8',
+  },
+  {
     name: 'attempts wait for a handler that still runs',
     prevents: 'the next attempt runs beside a handler that ignores its signal',
     file: 'server/worker/loop/running-attempts.ts',
@@ -161,6 +174,19 @@ export const guards: readonly Guard[] = [
     file: 'server/database/servers/servers.ts',
     edits: [{ search: 'writable.filter((server) => !this.#isOutdated(server))', replace: 'writable' }],
     tests: ['test/acceptance/failover.test.ts', '-t', 'of two servers'],
+  },
+  {
+    name: 'readiness needs writes',
+    prevents: 'a daemon whose writes fail gets requests',
+    file: 'server/database/servers/write-check.ts',
+    edits: [
+      {
+        search: '(error: unknown): WriteCheckResult => failure(error),',
+        replace: '(error: unknown): WriteCheckResult => ({ ...failure(error), ok: true }),',
+      },
+    ],
+    tests: ['test/integration/http/service.test.ts'],
+    scenario: 'a9',
   },
   {
     name: 'stop requests win over retries',
