@@ -1,5 +1,6 @@
 import { readFile } from 'node:fs/promises';
-import { expect, it } from 'vitest';
+import { AxeBuilder } from '@axe-core/playwright';
+import { expect, it, onTestFinished } from 'vitest';
 import { describeInBrowser, openDashboard, useBrowser } from '../support/browser.ts';
 import { eventually } from '../support/eventually.ts';
 
@@ -141,5 +142,56 @@ describeInBrowser('holds', () => {
     const saved = JSON.parse(await readFile(await download.path(), 'utf8')) as { id: string; payload: unknown }[];
     expect(saved.map((job) => job.id)).toEqual([...ids].reverse());
     expect(saved[0]?.payload).toEqual(failing.payload);
+  });
+
+  it('answers a question with a button on the overview, and another by its link without scripts on a phone', async () => {
+    const { page, api } = await openDashboard(context);
+    const ask = (question: string) => api('POST', '/api/jobs', { type: 'demo.approval', payload: { question } });
+    const ship = await ask('Ship it?');
+    const card = page.getByRole('article', { name: 'Question: Ship it?' });
+    await card.getByLabel('Note').fill('after lunch');
+    await card.getByLabel('Your name').fill('ann');
+    await card.getByRole('button', { name: 'Approve' }).click();
+    await card.waitFor({ state: 'detached' });
+    await eventually(async () =>
+      expect(await api('GET', `/api/jobs/${ship.id}`)).toMatchObject({
+        result: { approved: true, note: 'after lunch' },
+      }),
+    );
+    await page.goto(page.url().replace(/\/$/, `/jobs/${ship.id}`));
+    await page.getByText('answered by ann').waitFor();
+
+    const later = await ask('And this <b>one</b>?');
+    const questions = await eventually(async () => {
+      const found = (await api('GET', `/api/questions?job_id=${later.id}`)).questions as { id: string }[];
+      expect(found).toHaveLength(1);
+      return found;
+    });
+    const { url } = await api('POST', `/api/questions/${questions[0]?.id}/links`, { recipient: 'ben' });
+    for (const colorScheme of ['dark', 'light'] as const) {
+      const viewport = { width: 390, height: 800 };
+      const phone = await context.browser.newContext({
+        viewport,
+        colorScheme,
+        javaScriptEnabled: colorScheme === 'dark',
+      });
+      onTestFinished(() => phone.close());
+      const form = await phone.newPage();
+      await form.goto(String(url));
+      await form.getByRole('heading', { name: 'And this <b>one</b>?' }).waitFor();
+      if (colorScheme === 'dark') {
+        expect(await form.evaluate('document.documentElement.scrollWidth')).toBeLessThanOrEqual(390);
+        expect((await new AxeBuilder({ page: form }).analyze()).violations).toEqual([]);
+        continue;
+      }
+      await form.getByLabel(/^Note/).fill('no');
+      await form.getByRole('button', { name: 'Reject' }).click();
+      await form.getByText('Your answer was recorded.').waitFor();
+      await form.goto(String(url));
+      await form.getByText('The question was answered').waitFor();
+    }
+    await eventually(async () =>
+      expect(await api('GET', `/api/jobs/${later.id}`)).toMatchObject({ result: { approved: false, note: 'no' } }),
+    );
   });
 });
