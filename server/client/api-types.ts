@@ -54,6 +54,8 @@ export interface BatchAnswer {
     job?: JobSummary;
     /** 201 created, 200 replayed, 4xx refused. */
     status: number;
+    /** `job` holds the key of this request: what the request did to it. */
+    unique?: 'skipped' | 'replaced' | 'debounced';
   }[];
 }
 

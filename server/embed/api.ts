@@ -160,10 +160,20 @@ export interface EnqueueOptions {
   webhookUrl?: string | undefined;
   /** The same key enqueues the job once; a repetition returns the first job. */
   idempotencyKey?: string | undefined;
+  /** At most one job of the type holds the key at a time. */
+  unique?: UniqueOptions | undefined;
   /** Who asks for it, for people who read its history. */
   author?: string | undefined;
   /** Ids or idempotency keys of jobs that have to succeed first; also of other jobs of the same `enqueueMany`. */
   after?: readonly (string | { job: string; onFailure?: 'hold' | 'cancel' | 'continue' | undefined })[] | undefined;
+}
+
+export interface UniqueOptions {
+  key: string;
+  /** How long a job holds the key: until it first starts, until it has ended (default), or for so many seconds. */
+  until?: 'started' | 'finished' | number | undefined;
+  /** If the key is held: `skip` (default) changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `runAt`. */
+  conflict?: 'skip' | 'replace' | 'debounce' | undefined;
 }
 
 export interface SendEventOptions {
@@ -189,8 +199,10 @@ export interface JobHandle {
   id: string;
   tenant: string;
   type: string;
-  /** A job with this idempotency key existed already, and is this one. */
+  /** A job with this idempotency key, or unique key, existed already, and is this one. */
   replayed: boolean;
+  /** It holds the unique key of the request: what the request did to it. */
+  unique?: 'skipped' | 'replaced' | 'debounced';
 }
 
 export type Scope = 'read' | 'enqueue' | 'control' | 'worker' | 'admin';

@@ -27,6 +27,7 @@ export function toJobRequest(job: JobRef, payload: unknown, options: EnqueueOpti
     client_request_id: options.idempotencyKey,
     author: options.author,
     after: options.after?.map((one) => (typeof one === 'string' ? one : { job: one.job, on_failure: one.onFailure })),
+    unique: options.unique,
   });
 }
 

@@ -22,6 +22,7 @@ export type {
   TenantInfo,
   TenantOptions,
   Tenants,
+  UniqueOptions,
 } from './api.ts';
 export { createLeasehold, isProblem } from './leasehold.ts';
 export type { LeaseholdSettings } from './settings.ts';

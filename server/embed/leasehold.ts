@@ -158,7 +158,8 @@ class EmbeddedLeasehold implements Leasehold {
     });
     return enqueued.map((one) => {
       if (one.kind === 'conflict') throw idempotencyConflict(one, 'idempotencyKey');
-      return { id: one.job.id, tenant: slug, type: one.job.type, replayed: one.kind === 'replayed' };
+      const unique = one.kind === 'replayed' && one.unique !== undefined ? { unique: one.unique } : {};
+      return { id: one.job.id, tenant: slug, type: one.job.type, replayed: one.kind === 'replayed', ...unique };
     });
   }
 

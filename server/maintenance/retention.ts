@@ -5,6 +5,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
+import { deleteFreeKeys } from '../jobs/retention/delete-free-keys.ts';
 import { deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
 import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import {
@@ -43,6 +44,7 @@ export interface RetentionReport {
   leases: number;
   operations: number;
   received: number;
+  uniqueKeys: number;
   setAside: number;
   minutes: number;
   /** False: the run reached its limit and there is more. */
@@ -101,6 +103,7 @@ export async function runRetentionOnce(
   await run('operations', () => deleteOld(db, schema, 'operations', 'finished_at', eventDays, limit));
   const { retentionReceivedEventDays: receivedDays } = options.config;
   await run('received', () => deleteOld(db, schema, 'received_events', 'received_at', receivedDays, limit));
+  await run('uniqueKeys', () => deleteFreeKeys(db, schema, limit));
   await run('setAside', () => deleteOldSetAside(db, schema, eventDays, limit));
   await run('minutes', () => deleteOldMinutes(db, schema, minuteDays, limit));
   if (!options.signal?.aborted) await pruneUsageDays(db, schema, minuteDays);
@@ -169,6 +172,7 @@ const nothing: RetentionReport = {
   leases: 0,
   operations: 0,
   received: 0,
+  uniqueKeys: 0,
   setAside: 0,
   minutes: 0,
   complete: true,

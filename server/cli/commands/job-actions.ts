@@ -1,6 +1,6 @@
 // leasehold jobs enqueue, pause, resume, resolve, skip, cancel, retry, bulk: what people do to jobs.
 import type { Command } from 'commander';
-import type { BulkFilter } from '../../client/api-options.ts';
+import type { BulkFilter, EnqueueOptions } from '../../client/api-options.ts';
 import type { Priority, Status } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
 import type { BulkAction } from '../../client/operations.ts';
@@ -15,7 +15,12 @@ interface AuditOptions {
   author?: string;
 }
 
+type Unique = NonNullable<EnqueueOptions['unique']>;
+
 interface EnqueueFlags extends ConnectionOptions {
+  unique?: string;
+  uniqueUntil: string;
+  onConflict: string;
   target?: string;
   priority?: string;
   queue?: string;
@@ -68,6 +73,9 @@ function addEnqueue(jobs: Command, session: Session): void {
     .option('--after-failure <policy>', 'if one of them fails: hold (default), cancel or continue')
     .option('--max-attempts <count>', 'including the first')
     .option('--idempotency-key <key>', 'the same key makes one job')
+    .option('--unique <key>', 'at most one job of the type holds the key at a time')
+    .option('--unique-until <end>', 'started, finished, or a number of seconds', 'finished')
+    .option('--on-conflict <action>', 'if the key is held: skip, replace or debounce', 'skip')
     .option('--author <name>', 'shown in the history')
     .option('--watch', 'follow it until it has ended')
     .action(async (type: string, payload: string | undefined, options: EnqueueFlags) => {
@@ -86,6 +94,7 @@ function addEnqueue(jobs: Command, session: Session): void {
           job,
           onFailure: options.afterFailure as 'hold' | 'cancel' | 'continue' | undefined,
         })),
+        unique: uniqueOf(options),
       });
       if (!options.watch)
         return session.print({ created, job }, facts({ job: id, status: job.status, created: String(created) }));
@@ -164,6 +173,12 @@ function withAudit(command: Command): Command {
   return command
     .option('--reason <text>', 'why, for those who read the history')
     .option('--author <name>', 'who, for those who read the history');
+}
+
+function uniqueOf({ unique: key, uniqueUntil, onConflict }: EnqueueFlags): Unique | undefined {
+  if (key === undefined) return undefined;
+  const until = /^\d+$/.test(uniqueUntil) ? Number(uniqueUntil) : uniqueUntil;
+  return { key, until, conflict: onConflict } as Unique;
 }
 
 function auditOf({ reason, author }: AuditOptions): AuditOptions {

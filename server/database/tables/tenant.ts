@@ -61,6 +61,26 @@ export const receivedEvents = tenantTemplate.table(
   ],
 );
 
+/** Keys of unique jobs: who holds a key follows from the status of the job; see jobs/enqueue/unique-jobs.ts. */
+export const uniqueKeys = tenantTemplate.table(
+  'unique_keys',
+  {
+    type: text('type').notNull(),
+    key: text('key').notNull(),
+    jobId: uuid('job_id'),
+    until: text('until').notNull().default('finished'),
+    /** Of `until` seconds. */
+    heldUntil: at('held_until'),
+    usedAt: at('used_at').notNull(),
+  },
+  (t) => [
+    primaryKey({ columns: [t.type, t.key] }),
+    check('unique_keys_until', sql`until in ('started','finished','seconds')`),
+    // Retention.
+    index('unique_keys_used_at').on(t.usedAt),
+  ],
+);
+
 /** Bulk actions by filter. */
 export const operations = tenantTemplate.table(
   'operations',

@@ -14,10 +14,10 @@ const entryLength = 2 + hashLength;
 
 /** SQL: which part of its job event `e` seals; null for none. */
 export const jobPart = `case when e.job_id is null then null
-  when e.from_status is null and e.to_status is not null then 'begin'
+  when e.from_status is null and e.to_status is not null or e.type = 'job.replaced' then 'begin'
   when e.from_status is distinct from e.to_status and e.to_status in ('SUCCESS','PARTIAL','CANCELED') then 'end' end`;
 
-/** Columns that no statement of the product changes after the insert. */
+/** Columns that no statement of the product changes after the insert, but a request that replaces the payload of a unique job. */
 const begin = `j.id, ${microseconds('j.created_at')}, j.type, j.queue, j.target_id, j.priority, j.payload, j.author, j.on_error,
   j.max_attempts, j.constraints, j.webhook_url, j.client_request_id, j.parent_id, j.schedule_id`;
 

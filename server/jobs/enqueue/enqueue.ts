@@ -19,6 +19,7 @@ import { type Status, transitions } from '../model/states.ts';
 import type { Waiting } from '../model/waiting.ts';
 import { readJobsByRequestIds } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
+import { insertUnique, type Unique, type UniqueOutcome } from './unique-jobs.ts';
 
 type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };
 
@@ -35,6 +36,8 @@ export interface NewJob extends RequestedColumns {
   phases?: readonly string[] | undefined;
   /** Jobs that it runs after: existing ones, or others of the same call that have an `id`. */
   after?: readonly Dependency[] | undefined;
+  /** At most one job of the type holds the key at a time. */
+  unique?: Unique | undefined;
   /** It is enqueued as WAITING for this. */
   waiting?: Waiting | undefined;
 }
@@ -42,8 +45,8 @@ export interface NewJob extends RequestedColumns {
 export type Enqueued =
   /** `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
   | { kind: 'created'; job: Job; started?: boolean }
-  /** Without payload and result if it was replayed together with others. */
-  | { kind: 'replayed'; job: Job }
+  /** Without payload and result if it was replayed together with others. `unique`: it holds the key of the request. */
+  | { kind: 'replayed'; job: Job; unique?: UniqueOutcome }
   /** The key was used for another request, which made `job`. */
   | { kind: 'conflict'; job: Job };
 
@@ -70,7 +73,7 @@ export async function enqueue(
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
     // No earlier request can have made them, and no other row is read or written: one statement does it.
-    if (newJobs.every((job) => isFree(job) && job.phases === undefined && job.clientRequestId === undefined)) {
+    if (newJobs.every((job) => isFree(job) && !isKnown(job) && job.phases === undefined)) {
       const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
       if (part === undefined) return [];
       if (more.length === 0) {
@@ -85,6 +88,11 @@ export async function enqueue(
     }
     return db.transaction((tx) => enqueueIn(tx, schema, newJobs, actor), options);
   });
+}
+
+/** An earlier request may have made it. */
+function isKnown({ clientRequestId, unique }: NewJob): boolean {
+  return clientRequestId !== undefined || unique !== undefined;
 }
 
 /** It joins no lane and waits for no other job. */
@@ -141,9 +149,11 @@ async function enqueueStarted(
 
 /** `enqueue` inside the caller's transaction. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
-  const future = await findFutureJobs(tx, schema, newJobs);
-  const placed = await placeInLanes(tx, schema, newJobs, future, actor);
-  return insertPlaced(tx, schema, newJobs, placed, actor);
+  return insertUnique(tx, schema, newJobs, actor, async (jobs) => {
+    const future = await findFutureJobs(tx, schema, jobs);
+    const placed = await placeInLanes(tx, schema, jobs, future, actor);
+    return insertPlaced(tx, schema, jobs, placed, actor);
+  });
 }
 
 /**
@@ -156,12 +166,14 @@ export async function enqueueInCallersTransaction(
   newJobs: NewJob[],
   actor: string,
 ): Promise<Enqueued[]> {
-  const future = await findFutureJobs(tx, tenant.schema, newJobs);
-  const placed = newJobs.map((job, position) => {
-    const isLater = future.has(position) || job.targetId !== undefined;
-    return place(job, isLater ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
+  const enqueued = await insertUnique(tx, tenant.schema, newJobs, actor, async (jobs) => {
+    const future = await findFutureJobs(tx, tenant.schema, jobs);
+    const placed = jobs.map((job, position) => {
+      const isLater = future.has(position) || job.targetId !== undefined;
+      return place(job, isLater ? 'PENDING' : 'QUEUED', job.targetId === undefined, null, '0');
+    });
+    return insertPlaced(tx, tenant.schema, jobs, placed, actor, 'outside');
   });
-  const enqueued = await insertPlaced(tx, tenant.schema, newJobs, placed, actor, 'outside');
   // Delivered with the commit, and once however often it is sent.
   await tx.query('select pg_notify($1, $2)', [wakeChannel, dueMessage(tenant.slug)]);
   return enqueued;
@@ -260,7 +272,7 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | null, 
   const row: Record<string, unknown> = { ...blankRow };
   for (const key in job) {
     const value = job[key as keyof NewJob];
-    if (value !== undefined && value !== null && key !== 'phases' && key !== 'after') row[key] = value;
+    if (value !== undefined && value !== null && !isNoColumn(key)) row[key] = value;
   }
   row.id ??= newId();
   row.payload ??= {};
@@ -270,6 +282,10 @@ function place(job: NewJob, status: Status, head: boolean, rank: number | null, 
   row.laneRank = rank;
   row.laneSeq = seq;
   return row as unknown as PlacedJob;
+}
+
+function isNoColumn(key: string): boolean {
+  return key === 'phases' || key === 'after' || key === 'unique';
 }
 
 const futureStatement = statement(`

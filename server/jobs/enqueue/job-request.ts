@@ -33,6 +33,22 @@ export const retryRequest = z
 
 export const clientRequestId = z.string().min(1).max(200);
 
+const uniqueRequest = z
+  .strictObject({
+    key: nameField().describe('Of this type, at most one job holds the key at a time.'),
+    until: z
+      .union([z.enum(['started', 'finished']), z.int().min(1).max(maxSeconds)])
+      .default('finished')
+      .describe('How long a job holds it: until it first starts, until it has ended, or for so many seconds.'),
+    conflict: z
+      .enum(['skip', 'replace', 'debounce'])
+      .default('skip')
+      .describe(
+        'If the key is held: `skip` changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `run_at`.',
+      ),
+  })
+  .meta({ id: 'UniqueRequest' });
+
 export const jobRequest = z
   .strictObject({
     type: nameField(),
@@ -62,6 +78,9 @@ export const jobRequest = z
       .optional()
       .describe('Makes the request idempotent; as the Idempotency-Key header.'),
     after: afterField.optional(),
+    unique: uniqueRequest
+      .optional()
+      .describe('At most one job with this key. The answer for a key that is held is the job that holds it, with 200.'),
     author: nameField().optional().describe('Who asks for it, for people who read its history.'),
   })
   .meta({ id: 'JobRequest' });
@@ -101,6 +120,7 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.budget = Object.keys(budget).length === 0 ? undefined : budget;
   job.tokenLimit = request.token_limit ?? (tokenBudget === undefined ? undefined : Math.floor(tokenBudget));
   job.phases = defaults.phases;
+  if (request.unique !== undefined) job.unique = request.unique;
   job.limitKeys = limitKeysOf(context.tenant.limits, job);
   return job;
 }

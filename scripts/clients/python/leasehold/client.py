@@ -66,9 +66,11 @@ class Client:
                 constraints: Optional[Mapping[str, Any]] = None, on_error: Optional[str] = None,
                 on_drain: Optional[str] = None, webhook_url: Optional[str] = None, author: Optional[str] = None,
                 after: Optional[Sequence[Union[str, Mapping[str, str]]]] = None,
-                idempotency_key: Optional[str] = None, traceparent: Optional[str] = None) -> Enqueued:
+                unique: Optional[Mapping[str, Any]] = None, idempotency_key: Optional[str] = None,
+                traceparent: Optional[str] = None) -> Enqueued:
         """Enqueues a job, once, whatever happens on the way. `run_at` may be a datetime with a zone. `after` names jobs that
-        have to succeed first, by id or idempotency key, or as `{"job": …, "on_failure": "hold" | "cancel" | "continue"}`."""
+        have to succeed first, by id or idempotency key, or as `{"job": …, "on_failure": "hold" | "cancel" | "continue"}`.
+        `unique` is `{"key", "until", "conflict"}`: the job that holds the key is returned instead of a second one."""
         given = {name: value for name, value in locals().items()
                  if name not in ("self", "idempotency_key", "traceparent")}
         status, body = self._transport.request(

@@ -67,6 +67,8 @@ class BatchAnswerResult(TypedDict):
     job: JobSummary
     # 201 created, 200 replayed, 4xx refused.
     status: int
+    # `job` holds the key of this request: what the request did to it.
+    unique: Literal["skipped", "replaced", "debounced"]
 
 
 class BatchAnswer(TypedDict):

@@ -39,6 +39,10 @@ export const batchBody = z.strictObject({
 const itemSchema = z.strictObject({
   status: z.int().describe('201 created, 200 replayed, 4xx refused.'),
   job: jobSummarySchema.optional(),
+  unique: z
+    .enum(['skipped', 'replaced', 'debounced'])
+    .optional()
+    .describe('`job` holds the key of this request: what the request did to it.'),
   error: z.looseObject({ code: z.string(), detail: z.string() }).optional(),
 });
 type Item = z.input<typeof itemSchema>;
@@ -96,7 +100,8 @@ export async function createJob(
       ? pendingPhases(job, deps.jobTypes)
       : await withTurn(() => readPhases(db, tenant.schema, job, deps.jobTypes));
   const body = jobToApi(job, phases);
-  return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}` });
+  const unique = kind === 'replayed' && enqueued.unique !== undefined ? { 'Unique-Job': enqueued.unique } : {};
+  return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}`, ...unique });
 }
 
 export async function createBatch(
@@ -189,7 +194,8 @@ function enqueuedItem(enqueued: Enqueued): Item {
   if (enqueued.kind === 'conflict') return refused(idempotencyConflict(enqueued));
   // Without the payloads: the client has just sent them.
   const { payload: _, result: __, ...job } = jobSummaryToApi(enqueued.job);
-  return { status: enqueued.kind === 'created' ? 201 : 200, job };
+  const unique = enqueued.kind === 'replayed' && enqueued.unique !== undefined ? { unique: enqueued.unique } : {};
+  return { status: enqueued.kind === 'created' ? 201 : 200, job, ...unique };
 }
 
 /** The header of the request, checked like the field. */
