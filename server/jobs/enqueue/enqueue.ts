@@ -13,42 +13,15 @@ import { insertPhases } from '../attempt/phases.ts';
 import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
 import { type Dependency, insertDependencies, toWaiting } from '../flows/dependencies.ts';
 import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
-import { defaultOf, type RequestColumn, requestColumns } from '../model/columns.ts';
+import { defaultOf, requestColumns } from '../model/columns.ts';
 import { type Job, priorityRank } from '../model/job.ts';
 import { type Status, transitions } from '../model/states.ts';
-import type { Waiting } from '../model/waiting.ts';
 import { readJobsByRequestIds } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
-import { insertUnique, type Unique, type UniqueOutcome } from './unique-jobs.ts';
+import type { Enqueued, NewJob } from './new-job.ts';
+import { insertUnique } from './unique-jobs.ts';
 
-type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable<Job[C]> | undefined };
-
-/** A job to enqueue: every column that a request may set, and values from which columns are computed. */
-export interface NewJob extends RequestedColumns {
-  type: string;
-  payload: unknown;
-  /** ISO time; in the future by the database's clock: the job waits as PENDING. */
-  runAt?: string | undefined;
-  /** Equal for a replay of the same request; another hash with the same `clientRequestId` is a conflict. */
-  requestHash?: string | undefined;
-  expiresInSeconds?: number | undefined;
-  /** Names of its phases, when its type is known to have some. */
-  phases?: readonly string[] | undefined;
-  /** Jobs that it runs after: existing ones, or others of the same call that have an `id`. */
-  after?: readonly Dependency[] | undefined;
-  /** At most one job of the type holds the key at a time. */
-  unique?: Unique | undefined;
-  /** It is enqueued as WAITING for this. */
-  waiting?: Waiting | undefined;
-}
-
-export type Enqueued =
-  /** `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
-  | { kind: 'created'; job: Job; started?: boolean }
-  /** Without payload and result if it was replayed together with others. `unique`: it holds the key of the request. */
-  | { kind: 'replayed'; job: Job; unique?: UniqueOutcome }
-  /** The key was used for another request, which made `job`. */
-  | { kind: 'conflict'; job: Job };
+export type { Enqueued, NewJob };
 
 /** How routes enqueue: the daemon's group commit, which lets callers that wait at the same time share a commit. */
 export type EnqueueJobs = (tenant: Tenant, newJobs: NewJob[], actor: string) => Promise<Enqueued[]>;

@@ -9,18 +9,7 @@ import { newId } from '../../kernel/ids.ts';
 import type { Job } from '../model/job.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { findJob, readJobsByRequestIds } from '../read/read-jobs.ts';
-import type { Enqueued, NewJob } from './enqueue.ts';
-
-export interface Unique {
-  key: string;
-  /** How long the job holds the key: until it starts, until it has ended, or for so many seconds. */
-  until: 'started' | 'finished' | number;
-  /** What a second request does: nothing, or it changes the job that waits; `debounce` moves its time too. */
-  conflict: 'skip' | 'replace' | 'debounce';
-}
-
-/** What became of a request whose key was held. A job that has started is not changed. */
-export type UniqueOutcome = 'skipped' | 'replaced' | 'debounced';
+import type { Enqueued, NewJob, Unique, UniqueOutcome } from './new-job.ts';
 
 interface KeyedJob {
   job: NewJob;

@@ -5,7 +5,7 @@ import { sealEvents } from '../../../../server/events/seals/seal.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { enqueue, enqueueAllOrNone, enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
-import type { Unique } from '../../../../server/jobs/enqueue/unique-jobs.ts';
+import type { Unique } from '../../../../server/jobs/enqueue/new-job.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { deleteFreeKeys } from '../../../../server/jobs/retention/delete-free-keys.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
