@@ -89,6 +89,7 @@ export const options: Record<string, Schema> = {
   ScheduleChanges: body('/api/schedules/{id}', 'patch'),
   ScheduledJob: component('ScheduledJob'),
   TargetListOptions: query('/api/targets'),
+  UniqueOptions: component('UniqueRequest'),
 };
 
 /** The name of a schema: that of its reference, or of the named schema that it repeats. */

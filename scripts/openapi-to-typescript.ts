@@ -12,6 +12,7 @@ const overrides: Record<string, string> = {
 /** Inside options, named parts are options too. */
 const optionNames: Record<string, string> = {
   RetryPolicy: 'RetryOptions',
+  UniqueRequest: 'UniqueOptions',
   AfterJob: 'AfterJobOptions',
   JobFilter: 'BulkFilter',
 };

@@ -47,15 +47,7 @@ export interface EnqueueOptions {
   timeoutSeconds?: number | undefined;
   /** Most tokens over all attempts; 0 means no limit. */
   tokenLimit?: number | undefined;
-  /** At most one job with this key. The answer for a key that is held is the job that holds it, with 200. */
-  unique?: {
-    /** If the key is held: `skip` changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `run_at`. */
-    conflict?: 'skip' | 'replace' | 'debounce' | undefined;
-    /** Of this type, at most one job holds the key at a time. */
-    key: string;
-    /** How long a job holds it: until it first starts, until it has ended, or for so many seconds. */
-    until?: 'started' | 'finished' | number | undefined;
-  } | undefined;
+  unique?: UniqueOptions | undefined;
   webhookUrl?: string | undefined;
 }
 
@@ -199,19 +191,20 @@ export interface ScheduledJob {
   /** Most tokens over all attempts; 0 means no limit. */
   tokenLimit?: number | undefined;
   type: string;
-  /** At most one job with this key. The answer for a key that is held is the job that holds it, with 200. */
-  unique?: {
-    /** If the key is held: `skip` changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `run_at`. */
-    conflict?: 'skip' | 'replace' | 'debounce' | undefined;
-    /** Of this type, at most one job holds the key at a time. */
-    key: string;
-    /** How long a job holds it: until it first starts, until it has ended, or for so many seconds. */
-    until?: 'started' | 'finished' | number | undefined;
-  } | undefined;
+  unique?: UniqueOptions | undefined;
   webhookUrl?: string | undefined;
 }
 
 export interface TargetListOptions {
   limit?: number | undefined;
   paused?: boolean | undefined;
+}
+
+export interface UniqueOptions {
+  /** If the key is held: `skip` changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `run_at`. */
+  conflict?: 'skip' | 'replace' | 'debounce' | undefined;
+  /** Of this type, at most one job holds the key at a time. */
+  key: string;
+  /** How long a job holds it: until it first starts, until it has ended, or for so many seconds. */
+  until?: 'started' | 'finished' | number | undefined;
 }

@@ -78,9 +78,7 @@ export const jobRequest = z
       .optional()
       .describe('Makes the request idempotent; as the Idempotency-Key header.'),
     after: afterField.optional(),
-    unique: uniqueRequest
-      .optional()
-      .describe('At most one job with this key. The answer for a key that is held is the job that holds it, with 200.'),
+    unique: uniqueRequest.optional(),
     author: nameField().optional().describe('Who asks for it, for people who read its history.'),
   })
   .meta({ id: 'JobRequest' });
