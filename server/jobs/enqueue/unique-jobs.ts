@@ -4,7 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
-import { currentTransaction } from '../../events/log/transaction-ids.ts';
+import { withLog } from '../../events/log/transaction-ids.ts';
 import { newId } from '../../kernel/ids.ts';
 import type { Job } from '../model/job.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
@@ -154,10 +154,12 @@ const replaceStatement = statement(`
     returning j.id, j.target_id, j.status, j.attempt, j.lease_id, j.run_at
   ),
   recorded as (
+    ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
-    select ${currentTransaction(tenant)}, 'job.replaced', id, target_id, status, status, attempt, lease_id, :actor,
+    select log.xid, 'job.replaced', id, target_id, status, status, attempt, lease_id, :actor,
            jsonb_build_object('run_at', run_at)
       from changed
+     cross join log
   )
   select id from changed`);
 
