@@ -16,6 +16,19 @@ interface Queues {
   queues: { queue: string; counts: Record<string, number> }[];
 }
 
+interface Limit {
+  name: string;
+  type: string | null;
+  queue: string | null;
+  key: string | null;
+  rate: number | null;
+  per: string | null;
+  concurrency: number | null;
+  waiting: number;
+  running: number;
+  keys: { value: string; waiting: number; running: number; tokens: number | null; next_at: string | null }[];
+}
+
 interface QueueUnits {
   queue: string;
   total: number | null;
@@ -35,6 +48,7 @@ export function CapacityPage() {
     (signal) => api<{ queues: QueueUnits[] }>('/scheduler/stats/capacity', { signal }),
     { on },
   );
+  const limits = useQuery('limits', (signal) => api<{ limits: Limit[] }>('/limits', { signal }), { on });
   const unitsOf = (queue: string) => units.data?.queues.find((each) => each.queue === queue);
   return (
     <>
@@ -58,7 +72,62 @@ export function CapacityPage() {
           )
         }
       </Loaded>
+      <h2 class="section-title">Limits</h2>
+      <Loaded query={limits}>
+        {(data) =>
+          data.limits.length === 0 ? (
+            <p class="muted">
+              No limits are set. <code>PUT /api/limits/&#123;name&#125;</code> bounds how often jobs start, or how many
+              run at once.
+            </p>
+          ) : (
+            <div class="queue-grid">
+              {data.limits.map((limit) => (
+                <LimitCard key={limit.name} limit={limit} />
+              ))}
+            </div>
+          )
+        }
+      </Loaded>
     </>
+  );
+}
+
+function LimitCard({ limit }: { limit: Limit }) {
+  const { name, type, queue, key, rate, per, concurrency, waiting, running, keys } = limit;
+  const amounts = [
+    ...(rate === null ? [] : [`${number(rate)} per ${per}`]),
+    ...(concurrency === null ? [] : [`${number(concurrency)} at once`]),
+  ];
+  const counted = [type && `type ${type}`, queue && `queue ${queue}`, key && `by ${key}`].filter(Boolean);
+  return (
+    <article class="card">
+      <h3>{name}</h3>
+      <p class="small">
+        <strong>{amounts.join(', ')}</strong> <span class="muted">{counted.join(', ') || 'all jobs'}</span>
+      </p>
+      <dl class="mini">
+        <div>
+          <dt>waiting</dt>
+          <dd>{number(waiting)}</dd>
+        </div>
+        <div>
+          <dt>running</dt>
+          <dd>{number(running)}</dd>
+        </div>
+        {keys.slice(0, 5).map(({ value, tokens, ...each }) => {
+          const text = key === null ? tokens : `${number(each.waiting)} waiting, ${number(each.running)} running`;
+          return (
+            text !== null && (
+              <div key={value}>
+                <dt>{key === null ? 'tokens' : value}</dt>
+                <dd>{text}</dd>
+              </div>
+            )
+          );
+        })}
+      </dl>
+    </article>
   );
 }
 
