@@ -130,7 +130,7 @@ function fakeRun(definition: JobDefinition, options: TestOptions): FakeRun {
       tokenLimit: limit,
       resultLimitBytes: config.resultLimitBytes,
       budget: options.budget ?? {},
-      onOverspent: (spent) => stop({ kind: 'budgetSpent', spent }),
+      onOverspent: (spent) => stop({ kind: 'budgetSpent', ...spent }),
       onTimeout: (phase, afterSeconds) => stop({ kind: 'timedOut', afterSeconds, phase }),
       onSuspend: (waiting, leftMs) => stop({ kind: 'suspended', waiting, leftMs }),
     },

@@ -72,7 +72,7 @@ export class DatabaseEffects implements Effects {
   }
 
   #stopIf(spent: Spent | undefined): void {
-    if (spent !== undefined) this.#run.stop({ kind: 'budgetSpent', spent });
+    if (spent !== undefined) this.#run.stop({ kind: 'budgetSpent', ...spent });
   }
 
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {

@@ -37,7 +37,7 @@ function outcomeOfStop(job: Job, reason: StopReason, random: number): Outcome | 
     case 'leaseLost':
       return undefined;
     case 'budgetSpent':
-      return { kind: 'fail', error: budgetError(reason.spent) };
+      return { kind: 'fail', error: budgetError(reason) };
     case 'timedOut': {
       const error = timeoutError(reason.afterSeconds);
       return outcomeOfFailure(job, error, false, random);

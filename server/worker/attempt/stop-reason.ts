@@ -12,7 +12,7 @@ export type StopReason =
   | { kind: 'leaseLost' }
   | { kind: 'drained'; onDrain: 'pause' | 'requeue' }
   | { kind: 'timedOut'; afterSeconds: number; phase?: string | undefined }
-  | { kind: 'budgetSpent'; spent: Spent }
+  | ({ kind: 'budgetSpent' } & Spent)
   /** The handler waits for long: it runs again from the top when the wait is over. */
   | { kind: 'suspended'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined };
 

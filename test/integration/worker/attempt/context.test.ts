@@ -120,7 +120,7 @@ test('usage adds up over attempts, and passing the limit stops the job', async (
   expect(await reread(context, first.job)).toMatchObject({ tokensUsed: 70 });
   await retryNow(first.job);
   const second = await (await startClaimed(context, definition, first.job.id)).end;
-  expect(second.stops).toEqual([{ kind: 'budgetSpent', used: 110, limit: 100 }]);
+  expect(second.stops).toEqual([{ kind: 'budgetSpent', unit: 'tokens', used: 110, limit: 100, per: 'job' }]);
   expect(second.end).toMatchObject({ kind: 'failed' });
   expect(await reread(context, first.job)).toMatchObject({ tokensUsed: 110 });
   expect((await eventsOf(first.job.id, 'job.usage')).at(-1)).toEqual({ tokens_used: 110 });

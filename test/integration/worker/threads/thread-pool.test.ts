@@ -57,7 +57,7 @@ test('a stop reaches the thread', async () => {
   running.stop({ kind: 'canceled' });
   expect((await running.end).end).toMatchObject({ kind: 'failed', error: { message: 'The job was canceled' } });
   const spent = await runJob(context, isolated('budget'), { tokenLimit: 10 });
-  expect(spent.stops).toEqual([{ kind: 'budgetSpent', used: 1000, limit: 10 }]);
+  expect(spent.stops).toEqual([{ kind: 'budgetSpent', unit: 'tokens', used: 1000, limit: 10, per: 'job' }]);
 });
 
 test('a handler that blocks its thread is ended by kill', async () => {
