@@ -28,7 +28,7 @@ export const afterField = z
   .array(z.union([reference, edgeRequest]))
   .max(maxAfter)
   .describe('Ids or client_request_ids of jobs that have to succeed first; also of other jobs of the same batch.');
-export type AfterRequest = z.output<typeof afterField>;
+type AfterRequest = z.output<typeof afterField>;
 
 /** A job to enqueue, and what its request says about others. */
 export interface LinkedJob {

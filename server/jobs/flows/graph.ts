@@ -6,7 +6,7 @@ import { statement, tenant } from '../../database/sql.ts';
 import type { Status } from '../model/states.ts';
 import { noStep } from './dependencies.ts';
 
-export interface GraphNode {
+interface GraphNode {
   id: string;
   /** Null: the job was deleted. */
   type: string | null;
@@ -14,7 +14,7 @@ export interface GraphNode {
   targetId: string | null;
 }
 
-export interface GraphEdge {
+interface GraphEdge {
   jobId: string;
   afterId: string;
   kind: 'after' | 'child';
@@ -22,7 +22,7 @@ export interface GraphEdge {
   state: string;
 }
 
-export interface Graph {
+interface Graph {
   nodes: GraphNode[];
   edges: GraphEdge[];
   /** There are more jobs than the limit. */
