@@ -95,7 +95,10 @@ async function rows(schema: Schema, count: number): Promise<object> {
          from pg_stat_user_indexes i where schemaname = $1`,
       [name],
     )
-    .catch(() => [{ entries: Number.NaN }]);
+    .catch((error: Error) => {
+      console.error(`index entries are not counted: ${error.message}`);
+      return [{ entries: Number.NaN }];
+    });
   const per = (value = 0) => Math.round((10 * value) / count) / 10;
   const { inserted, updated, hot, bytes } = tables ?? {};
   const stored = { inserted: per(inserted), updated: per(updated), hotUpdated: per(hot), bytesStored: per(bytes) };

@@ -4,6 +4,7 @@ import { Database } from '../../../server/database/database.ts';
 import { isConnectionError, sqlState } from '../../../server/database/sql-errors.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
+import { citusCluster } from '../../support/postgres/citus.ts';
 import { useDatabase } from '../../support/postgres/database.ts';
 import { startProxy } from '../../support/postgres/proxy.ts';
 
@@ -112,7 +113,8 @@ test('what comes after the COMMIT is refused instead of being a transaction of i
   expect(await read()).toEqual([1]);
 });
 
-test('what is set for it ends with it', async () => {
+// Plans are kept neither behind a pooler nor on a cluster.
+test.skipIf(process.env.TEST_POOLER_URL || citusCluster())('what is set for it ends with it', async () => {
   const { db } = await open();
   const settings = `select current_setting('plan_cache_mode') as plans, current_setting('enable_seqscan') as scans`;
   const within = await db.pipelinedTransaction((tx) => tx.query(settings));

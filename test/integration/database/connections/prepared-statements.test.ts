@@ -1,6 +1,6 @@
 // Named statements: what is sent often is parsed once per connection, a bounded number of them, and
 // never where the server process behind the connection may be another one the next time.
-import { expect, onTestFinished, test } from 'vitest';
+import { beforeEach, expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
 import { retryConflicts, sqlState } from '../../../../server/database/sql-errors.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
@@ -8,6 +8,8 @@ import { useDatabase } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useDatabase();
+// Nothing is named behind a pooler.
+beforeEach(({ skip }) => skip(process.env.TEST_POOLER_URL !== undefined));
 
 /** One connection, so that what it has named can be asked of it; it knows already what it leads to. */
 async function openOne(url = context.url): Promise<Database> {
