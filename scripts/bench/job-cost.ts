@@ -92,7 +92,9 @@ async function rows(schema: Schema, count: number): Promise<object> {
   const [indexes] = await db
     .query<{ entries: number }>(
       `select sum((select tuple_count + dead_tuple_count from pgstattuple(i.indexrelid::regclass)))::float8 as entries
-         from pg_stat_user_indexes i where schemaname = $1`,
+         from pg_stat_user_indexes i
+         join pg_class c on c.oid = i.indexrelid and c.relam = (select oid from pg_am where amname = 'btree')
+        where schemaname = $1`,
       [name],
     )
     .catch((error: Error) => {
