@@ -31,7 +31,7 @@ export interface Load {
   /** How long a handler runs. */
   secondsPerJob: number;
   /** The share of the largest tenant, 0 to 1: a tenant is on one node. */
-  largestShare: number;
+  topShare: number;
   lanes: boolean;
   retentionDays: number;
 }
@@ -68,28 +68,28 @@ export interface Answer {
   walBytesPerSecond: number;
   storedBytes: number;
   /** The largest tenant fits on one node. */
-  largestTenantFits: boolean;
+  topTenantFits: boolean;
   connections: number;
 }
 
 export type Resource = 'cpu' | 'wal' | 'disk' | 'connections' | 'tenants';
 
 /** A machine with more cores, before there are several. */
-const largestCores = 64;
+const maxCores = 64;
 
 export function sizeOf(load: Load, choices: Choices = defaults): Answer {
   const daemons = Math.max(2, Math.ceil((load.jobsPerSecond * load.secondsPerJob) / choices.slotsPerDaemon));
   const needs = needsOf(load, daemons, choices);
-  const alone = largest(usedOf(needs, load, choices.node, choices));
+  const alone = maxOf(usedOf(needs, load, choices.node, choices));
   const scaled = scaleUp(choices.node);
-  const onLarge = largest(usedOf(needs, load, scaled, choices));
+  const onLarge = maxOf(usedOf(needs, load, scaled, choices));
   const answer = (step: Answer['step'], nodes: number, cells: number, node: NodeKind, factor: number): Answer => {
     const used = usedOf(needs, load, node, choices);
     for (const resource of ['cpu', 'wal', 'disk'] as const) used[resource] /= nodes * (resource === 'cpu' ? factor : 1);
     // Connections go to the coordinator of each cell.
     used.connections /= cells;
     used.tenants /= cells;
-    const ofLargest = largest(usedOf(scaleNeeds(needs, load.largestShare), { ...load, tenants: 1 }, node, choices));
+    const ofTopTenant = maxOf(usedOf(scaleNeeds(needs, load.topShare), { ...load, tenants: 1 }, node, choices));
     return {
       step,
       nodes,
@@ -99,7 +99,7 @@ export function sizeOf(load: Load, choices: Choices = defaults): Answer {
       used,
       walBytesPerSecond: needs.wal,
       storedBytes: needs.disk,
-      largestTenantFits: ofLargest.value <= (nodes === 1 ? 1 : factor),
+      topTenantFits: ofTopTenant.value <= (nodes === 1 ? 1 : factor),
       connections: needs.connections,
     };
   };
@@ -152,7 +152,7 @@ function usedOf(needs: Needs, load: Load, node: NodeKind, choices: Choices): Rec
 
 /** Extrapolated: cores scale, up to locks and WAL insertion, of which half is assumed to remain; disks are larger and faster. */
 function scaleUp(node: NodeKind): NodeKind {
-  const factor = largestCores / node.cores / 2;
+  const factor = maxCores / node.cores / 2;
   return {
     ...node,
     cores: node.cores * factor,
@@ -162,11 +162,11 @@ function scaleUp(node: NodeKind): NodeKind {
   };
 }
 
-function largest(used: Record<Resource, number>): { resource: Resource; value: number } {
+function maxOf(used: Record<Resource, number>): { resource: Resource; value: number } {
   const [resource, value] = (Object.entries(used) as [Resource, number][]).reduce((a, b) => (b[1] > a[1] ? b : a));
   return { resource, value };
 }
 
 function ofNodes(used: Record<Resource, number>): Resource {
-  return largest(used).resource;
+  return maxOf(used).resource;
 }

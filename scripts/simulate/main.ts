@@ -28,7 +28,7 @@ const load = {
   tenants: number('tenants'),
   jobsPerSecond: number('rate'),
   secondsPerJob: number('seconds'),
-  largestShare: number('largest', 1),
+  topShare: number('largest', 1),
   lanes: values.lanes,
   retentionDays: number('days'),
 };
@@ -48,5 +48,4 @@ console.log(
 console.log(
   `write-ahead log ${(answer.walBytesPerSecond / 1e6).toFixed(1)} MB/s, ${gb(answer.storedBytes)} stored, ${answer.connections} connections`,
 );
-if (!answer.largestTenantFits)
-  console.log('the largest tenant does not fit on one node: split it into several tenants');
+if (!answer.topTenantFits) console.log('the largest tenant does not fit on one node: split it into several tenants');

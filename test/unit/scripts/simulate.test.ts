@@ -5,13 +5,13 @@ const load: Load = {
   tenants: 100,
   jobsPerSecond: 1000,
   secondsPerJob: 1,
-  largestShare: 0.5,
+  topShare: 0.5,
   lanes: false,
   retentionDays: 1,
 };
 
 test('a thousand jobs a second need one Postgres, and daemons for the jobs that run at once', () => {
-  expect(sizeOf(load)).toMatchObject({ step: 'one Postgres', nodes: 1, daemons: 5, largestTenantFits: true });
+  expect(sizeOf(load)).toMatchObject({ step: 'one Postgres', nodes: 1, daemons: 5, topTenantFits: true });
   expect(sizeOf({ ...load, secondsPerJob: 60 }).daemons).toBe(300);
 });
 
@@ -21,8 +21,8 @@ test('a billion jobs a day need a cluster or cells, and a tenant with half of th
   expect(answer.step).toBe('cells');
   expect(answer.cells).toBeGreaterThanOrEqual(2);
   expect(answer.walBytesPerSecond).toBe(35_000 * 3_750);
-  expect(answer.largestTenantFits).toBe(false);
-  expect(sizeOf({ ...peak, largestShare: 0.01 }).largestTenantFits).toBe(true);
+  expect(answer.topTenantFits).toBe(false);
+  expect(sizeOf({ ...peak, topShare: 0.01 }).topTenantFits).toBe(true);
 });
 
 test('more load never needs fewer nodes, and no resource of a node is planned beyond its limit', () => {
