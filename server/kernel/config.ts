@@ -125,7 +125,7 @@ const settings = {
   HANDLER_THREADS: integer(8, 1, 1024, "Maximum worker threads of one daemon for handlers with isolation 'thread'."),
   HANDLER_THREAD_MEMORY_MB: integer(256, 16, 65_536, 'Maximum heap memory of one such thread.'),
   TENANT_ROLES: flag(
-    true,
+    false,
     "Each tenant's statements run as a database role of its own, which Postgres keeps out of other tenants' schemas.",
   ),
   MIGRATE_CONCURRENCY: integer(4, 1, 64, 'Tenants that are migrated at the same time.'),

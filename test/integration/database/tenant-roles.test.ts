@@ -185,7 +185,7 @@ describe('a role', () => {
 });
 
 test('a daemon works for its tenants with their roles: jobs, lanes, renewals', async () => {
-  const daemon = await startDaemon(context);
+  const daemon = await startDaemon(context, { env: { TENANT_ROLES: 'true' } });
   const given = { type: 'demo.sleep', payload: { seconds: 0.5 }, targetId: 'machine-1' };
   const jobs = await addJobs(context, [given, { ...given }, { type: 'demo.echo' }]);
   await eventually(async () => {

@@ -46,7 +46,7 @@ test('a daemon with the rights of roles.sql runs jobs, and cannot create a tenan
   await createTenant(migrator, { slug: 'acme' });
   await migrator.close();
 
-  const daemon = await startDaemon({ db: context.db, url: urlOf('daemon') });
+  const daemon = await startDaemon({ db: context.db, url: urlOf('daemon') }, { env: { TENANT_ROLES: 'true' } });
   const call = async (key: string, method: string, path: string, body?: object) => {
     const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
     const response = await fetch(`${daemon.url}${path}`, {
