@@ -18,6 +18,7 @@ import { addTenant, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const noop = defineJob({ type: 'noop', run: () => 'done' });
+const waiter = defineJob({ type: 'waiter', run: async ({ waitForEvent }) => (await waitForEvent('signed')).data });
 const phased = defineJob({ type: 'phased', phases: [{ name: 'one', run: () => 1 }] });
 let worker: Leasehold;
 let pool: pg.Pool;
@@ -26,7 +27,7 @@ beforeAll(async () => {
   pool = new pg.Pool({ connectionString: context.url, max: 5 });
   // No poll within the time of the tests: what runs was announced by the commit.
   const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
-  worker = await createLeasehold({ databaseUrl: context.url, jobs: [noop, phased], logger: false, settings });
+  worker = await createLeasehold({ databaseUrl: context.url, jobs: [noop, phased, waiter], logger: false, settings });
   await worker.start();
 });
 afterAll(async () => {
@@ -102,7 +103,7 @@ test('what is enqueued after the commit stands behind it', async () => {
   onTestFinished(() => sender.stop());
   await worker.stop({ graceSeconds: 0 });
   onTestFinished(async () => {
-    worker = await createLeasehold({ databaseUrl: context.url, jobs: [noop, phased], logger: false });
+    worker = await createLeasehold({ databaseUrl: context.url, jobs: [noop, phased, waiter], logger: false });
     await worker.start();
   });
   const tx = await begin();
@@ -220,4 +221,23 @@ test('refuses what is no transaction', async () => {
   onTestFinished(() => client.release());
   await expect(worker.enqueue('acme', noop, {}, { tx: client })).rejects.toThrow('without an open transaction');
   await expect(worker.enqueue('acme', noop, {}, { tx: {} as never })).rejects.toThrow('tx has no query');
+});
+
+test('an event from outside is delivered with the commit, and not after a rollback', async () => {
+  const { id } = await worker.enqueue('acme', waiter, {});
+  await eventually(async () => expect(await statusOf(id)).toBe('WAITING'));
+  const dropped = await begin();
+  await worker.sendEvent('acme', 'signed', 'no', { tx: dropped });
+  await dropped.query('rollback');
+  const tx = await begin();
+  const receipt = await worker.sendEvent('acme', 'signed', 'yes', { tx, id: 's1' });
+  expect(receipt).toMatchObject({ id: 's1', name: 'signed', replayed: false });
+  expect(await statusOf(id)).toBe('WAITING');
+  await tx.query('commit');
+  await succeeds(id);
+  expect((await findJob(context.db, context.schema, id))?.result).toBe('yes');
+  expect(await worker.sendEvent('acme', 'signed', 'yes', { id: 's1' })).toMatchObject({ replayed: true });
+  const unique = { key: 'k' };
+  const one = await worker.enqueue('acme', noop, { n: 1 }, { unique, runAt: '2199-01-01T00:00:00Z' });
+  expect(await worker.enqueue('acme', noop, { n: 2 }, { unique })).toMatchObject({ id: one.id, unique: 'skipped' });
 });
