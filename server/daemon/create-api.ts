@@ -21,7 +21,7 @@ import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
 import { controlRoutes, schedulerRoutes } from '../http/routes.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
-import type { PerTenantTasks } from '../maintenance/tasks.ts';
+import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';

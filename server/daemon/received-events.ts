@@ -1,6 +1,6 @@
 // What follows from an event from outside once it is committed: it is delivered here, or by the daemons that run.
 import { notifyReceived } from '../jobs/received/receive-event.ts';
-import type { PerTenantTasks } from '../maintenance/tasks.ts';
+import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { DaemonContext } from './daemon-context.ts';
 

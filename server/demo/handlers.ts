@@ -1,8 +1,9 @@
 // The sample handlers that a daemon runs if HANDLERS is not set.
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
-import { defineJob, type JobContext, type JobDefinition } from '../worker/handlers/define-job.ts';
+import { defineJob, type JobDefinition } from '../worker/handlers/define-job.ts';
 import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
+import type { JobContext } from '../worker/handlers/job-context.ts';
 import { httpCall } from './http-call.ts';
 
 /** Asks a person, and returns the decision. */

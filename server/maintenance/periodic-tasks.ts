@@ -11,10 +11,11 @@ import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import { createPerTenantTasks, type PerTenantTasks } from './create-per-tenant-tasks.ts';
 import { DependencyResolver } from './dependency-resolver.ts';
 import { createSessionRetention, type RetentionReport } from './retention.ts';
 import { Sweeper } from './sweeper.ts';
-import { createPerTenantTasks, createPolledTasks, type PerTenantTasks, type PolledTaskParts } from './tasks.ts';
+import { createPolledTasks, type PolledTaskParts } from './tasks.ts';
 import { TenantPoller } from './tenant-poller.ts';
 
 export interface PeriodicTasksOptions {

@@ -2,7 +2,7 @@
 import type { InputOf, JobReference, ResultOf } from '../client/job-reference.ts';
 import type { JobError } from '../jobs/model/job-values.ts';
 import type { StopReason } from '../worker/attempt/stop-reason.ts';
-import type { ChildOptions } from '../worker/handlers/define-job.ts';
+import type { ChildOptions } from '../worker/handlers/job-context.ts';
 
 /** `J` the definition, which types the payload and the results of phases. */
 export interface TestOptions<J extends JobReference = JobReference> {

@@ -8,8 +8,8 @@ import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob } from '../../jobs/enqueue/job-request.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { Problem } from '../../kernel/errors.ts';
-import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
+import type { ChildOptions } from '../handlers/job-context.ts';
 import type { HandlerRun } from './handler-run.ts';
 import { toStorable } from './storable.ts';
 

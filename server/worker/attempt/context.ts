@@ -5,6 +5,8 @@ import { checkUsage, type Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type Duration, parseDuration } from '../../kernel/duration.ts';
 import type { AskOptions } from '../handlers/ask-options.ts';
+import type { JobDefinition } from '../handlers/define-job.ts';
+import { Fatal } from '../handlers/handler-errors.ts';
 import type {
   ChildJob,
   ChildOptions,
@@ -12,7 +14,6 @@ import type {
   EventWaitOptions,
   FanOutOptions,
   JobContext,
-  JobDefinition,
   JobInfo,
   Lease,
   LogFunction,
@@ -21,8 +22,7 @@ import type {
   StepContext,
   StepOptions,
   WaitForEvent,
-} from '../handlers/define-job.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
+} from '../handlers/job-context.ts';
 import { askPerson } from './asking.ts';
 import { DurableCalls } from './durable-calls.ts';
 import { fanOut, waitForChildren } from './fan-out.ts';

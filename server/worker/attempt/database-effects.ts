@@ -16,8 +16,8 @@ import {
 } from '../../jobs/model/job-budget.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
-import type { ChildOptions } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import type { ChildOptions } from '../handlers/job-context.ts';
 import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
 import { DatabaseSteps } from './database-steps.ts';

@@ -5,8 +5,8 @@ import type { ChildEnd, ChildPolicy, ChildrenState } from '../../jobs/flows/fenc
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job-values.ts';
 import { foreverMs } from '../../jobs/model/waiting.ts';
-import type { ChildJob, ChildOutcome, ChildrenOptions, FanOutOptions } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import type { ChildJob, ChildOutcome, ChildrenOptions, FanOutOptions } from '../handlers/job-context.ts';
 import type { DurableCalls } from './durable-calls.ts';
 import type { ChildrenRequest } from './handler-run.ts';
 

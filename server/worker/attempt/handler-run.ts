@@ -15,7 +15,7 @@ import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import type { ChildJob, ChildOptions } from '../handlers/define-job.ts';
+import type { ChildJob, ChildOptions } from '../handlers/job-context.ts';
 import type { StopReason } from './stop-reason.ts';
 
 export type HandlerEnd =

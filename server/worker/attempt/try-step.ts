@@ -3,7 +3,7 @@
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
-import type { StepContext, StepOptions } from '../handlers/define-job.ts';
+import type { StepContext, StepOptions } from '../handlers/job-context.ts';
 import { isRecoverable } from '../handlers/job-error.ts';
 import type { Effects } from './handler-run.ts';
 import { JobStopped } from './stop-reason.ts';

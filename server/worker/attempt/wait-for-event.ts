@@ -6,8 +6,8 @@ import type { StepCall, StoredStep } from '../../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { pathNameField } from '../../kernel/fields.ts';
 import { maxSeconds } from '../../kernel/limits.ts';
-import type { EventWaitOptions, ReceivedEvent } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
+import type { EventWaitOptions, ReceivedEvent } from '../handlers/job-context.ts';
 import { type DurableCalls, stepError } from './durable-calls.ts';
 import { toStorable } from './storable.ts';
 

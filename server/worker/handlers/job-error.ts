@@ -4,9 +4,9 @@ import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 import { storableText } from '../attempt/storable.ts';
-import type { RetryOptions } from './define-job.ts';
 import { traceOf } from './error-trace.ts';
 import { dispositionOf } from './handler-errors.ts';
+import type { RetryOptions } from './job-context.ts';
 
 const codePattern = /^[A-Z][A-Z0-9_]{0,63}$/;
 

@@ -7,7 +7,7 @@ import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { ChildrenRequest, LogLevel, PhaseScope } from '../attempt/handler-run.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
-import type { ChildOptions, JobInfo } from '../handlers/define-job.ts';
+import type { ChildOptions, JobInfo } from '../handlers/job-context.ts';
 
 export interface RunMessage {
   kind: 'run';

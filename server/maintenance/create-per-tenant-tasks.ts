@@ -1,0 +1,145 @@
+// Per-tenant tasks: they run only for tenants that were woken, by a polled task (tasks.ts) or by a commit.
+import type { Database } from '../database/database.ts';
+import type { EventListeners } from '../events/log/event-listeners.ts';
+import type { ReportSetAside } from '../events/log/set-aside.ts';
+import { sealEvents } from '../events/seals/seal.ts';
+import { runOperationsOnce } from '../jobs/actions/run-bulk-operations.ts';
+import { deliverEvents } from '../jobs/received/deliver-events.ts';
+import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
+import type { Config } from '../kernel/config.ts';
+import type { Logger } from '../kernel/logger.ts';
+import type { Statistics } from '../stats/statistics.ts';
+import type { TenantRegistry } from '../tenants/registry.ts';
+import type { Tenant } from '../tenants/tenant.ts';
+import type { WebhookDispatcher } from '../webhooks/dispatcher.ts';
+import type { DependencyResolver } from './dependency-resolver.ts';
+import { PerTenantTask, type PerTenantTaskOptions } from './per-tenant-task.ts';
+import { type RetentionReport, runRetentionOnce } from './retention.ts';
+
+const minuteMs = 60_000;
+
+export interface PerTenantTaskParts {
+  config: Config;
+  db: Database;
+  registry: Pick<TenantRegistry, 'list'>;
+  logger: Logger;
+  statistics: Statistics;
+  dispatcher: WebhookDispatcher;
+  /** Statistics, webhooks and seals pause while this is true: jobs come first. */
+  underLoad(): boolean;
+  /** There may be jobs to claim now. */
+  workAvailable(tenant: Tenant): void;
+  onSetAside: ReportSetAside;
+  onRetention(tenant: Tenant, report: RetentionReport): void;
+  retentionHooks?: RetentionHooks | undefined;
+  listeners: EventListeners;
+  dependencies: DependencyResolver;
+}
+
+export type PerTenantTasks = Record<
+  'statistics' | 'webhooks' | 'seals' | 'operations' | 'received' | 'retention' | 'listeners' | 'dependencies',
+  PerTenantTask
+>;
+
+export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks {
+  const { config, db, registry, logger, statistics, dispatcher, underLoad } = parts;
+  const task = (options: Omit<PerTenantTaskOptions, 'registry' | 'logger'>) =>
+    new PerTenantTask({ registry, logger, ...options });
+  return {
+    statistics: task({
+      name: 'statistics',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      underLoad,
+      runForTenant: (tenant, run) => statistics.runForTenant(tenant, run),
+    }),
+    webhooks: task({
+      name: 'webhooks',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 4,
+      underLoad,
+      runForTenant: (tenant, run) => dispatcher.runForTenant(tenant, run),
+      onStop: () => dispatcher.stop(),
+    }),
+    // Of a program that embeds the daemon; without any, nothing is read.
+    listeners: task({
+      name: 'listeners',
+      busyMs: 100,
+      idleMs: minuteMs,
+      concurrency: 4,
+      runForTenant: async (tenant) => ((await parts.listeners.deliver(tenant)) ? 'more' : 'idle'),
+    }),
+    // Not paused under load: these jobs are part of it.
+    dependencies: task({
+      name: 'dependencies',
+      busyMs: 40,
+      idleMs: minuteMs,
+      concurrency: 2,
+      runForTenant: (tenant) => parts.dependencies.runForTenant(tenant),
+    }),
+    // Soon after the commit: verification cannot vouch for events that are not sealed yet.
+    seals: task({
+      name: 'seals',
+      busyMs: 2000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      underLoad,
+      async runForTenant(tenant) {
+        const { handled, complete, busy, setAside } = await sealEvents(db.forTenant(tenant.schema), tenant.schema);
+        parts.onSetAside(tenant, setAside);
+        if (!complete) return 'more';
+        return handled > 0 ? 'some' : busy ? 'none' : 'idle';
+      },
+    }),
+    // Few at a time: workers and requests need the connections.
+    operations: task({
+      name: 'operations',
+      busyMs: 1000,
+      idleMs: minuteMs,
+      concurrency: 2,
+      async runForTenant(tenant, { signal }) {
+        const { handled, more, waits } = await runOperationsOnce(db.forTenant(tenant.schema), tenant, { signal });
+        if (handled > 0) parts.workAvailable(tenant);
+        return more ? 'more' : waits ? 'some' : 'idle';
+      },
+    }),
+    // Events from outside, to the jobs that wait for them.
+    received: task({
+      name: 'received-events',
+      busyMs: 100,
+      idleMs: minuteMs,
+      concurrency: 4,
+      async runForTenant(tenant, { signal }) {
+        const { woken, more } = await deliverEvents(
+          db.forTenant(tenant.schema),
+          tenant.schema,
+          `worker:${config.workerId}`,
+          { signal },
+        );
+        if (woken > 0) parts.workAvailable(tenant);
+        return more ? 'more' : 'idle';
+      },
+    }),
+    retention: task({
+      name: 'retention',
+      busyMs: minuteMs,
+      idleMs: 60 * minuteMs,
+      concurrency: 1,
+      async runForTenant(tenant, { signal }) {
+        const actor = `sweeper:${config.workerId}`;
+        const report = await runRetentionOnce(db.forTenant(tenant.schema), tenant, {
+          config,
+          actor,
+          logger,
+          signal,
+          hooks: parts.retentionHooks,
+        });
+        parts.onRetention(tenant, report);
+        if (!report.complete) return 'more';
+        return report.stale + report.deleted + report.events + report.deliveries > 0 ? 'some' : 'idle';
+      },
+    }),
+  };
+}
