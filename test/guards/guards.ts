@@ -224,7 +224,7 @@ export const guards: readonly Guard[] = [
   {
     name: 'idempotency keys',
     prevents: 'a repeated request makes a second job',
-    file: 'server/jobs/enqueue/enqueue.ts',
+    file: 'server/jobs/enqueue/place-jobs.ts',
     edits: [
       { search: '  row.id ??= newId();\n', replace: '  row.id ??= newId();\n  row.clientRequestId = undefined;\n' },
     ],

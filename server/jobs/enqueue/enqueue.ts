@@ -4,21 +4,18 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { dueMessage, wakeChannel } from '../../database/notifications.ts';
-import { statement } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
-import { newId } from '../../kernel/ids.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
-import { queueDueJobsOf } from '../finish/waiting-jobs.ts';
-import { type Dependency, insertDependencies, toWaiting } from '../flows/dependencies.ts';
-import { firstByPriority, openLanes, promote } from '../lanes/lane.ts';
-import { defaultOf, requestColumns } from '../model/columns.ts';
-import { type Job, priorityRank } from '../model/job.ts';
-import { type Status, transitions } from '../model/states.ts';
+import { type Dependency, insertDependencies } from '../flows/dependencies.ts';
+import { promote } from '../lanes/lane.ts';
+import type { Job } from '../model/job.ts';
+import { transitions } from '../model/states.ts';
 import { readJobsByRequestIds } from '../read/read-jobs.ts';
 import { type InsertPart, insertJobs, type PlacedJob, type Reservation, toInsertParts } from './insert-jobs.ts';
 import type { Enqueued, NewJob } from './new-job.ts';
+import { findFutureJobs, isFree, place, placeInLanes, withoutLane } from './place-jobs.ts';
 import { insertUnique } from './unique-jobs.ts';
 
 export type { Enqueued, NewJob };
@@ -66,11 +63,6 @@ export async function enqueue(
 /** An earlier request may have made it. */
 function isKnown({ clientRequestId, unique }: NewJob): boolean {
   return clientRequestId !== undefined || unique !== undefined;
-}
-
-/** It joins no lane and waits for no other job. */
-function isFree({ targetId, after, waiting }: NewJob): boolean {
-  return targetId === undefined && after === undefined && waiting === undefined;
 }
 
 /** Every job or none: a key that was used for another request undoes the whole batch. */
@@ -214,102 +206,6 @@ function dependenciesOf(
     const jobId = placed[n]?.id;
     if (jobId === undefined || !inserted.has(jobId)) return [];
     return after.map((edge) => ({ ...edge, jobId, id: known.get(edge.id) ?? edge.id }));
-  });
-}
-
-function withoutLane(job: NewJob): PlacedJob {
-  return place(job, 'QUEUED', true, null, '0');
-}
-
-/** The table's own defaults would not fill a null, so those that are known go into the row. */
-const defaults = Object.fromEntries(requestColumns.map((column) => [column, defaultOf(column) ?? undefined]));
-
-/**
- * Every key of a row, so that filling one adds none: thousands of jobs a second pass here, and an object that grows key
- * by key costs several times as much.
- */
-const blankRow = {
-  ...defaults,
-  status: undefined,
-  laneHead: undefined,
-  laneRank: undefined,
-  laneSeq: undefined,
-  expiresInSeconds: undefined,
-};
-
-function place(job: NewJob, status: Status, head: boolean, rank: number | null, seq: string): PlacedJob {
-  if (status !== 'WAITING' && (job.waiting !== undefined || job.after !== undefined)) {
-    const waiting = toWaiting(job);
-    if (waiting !== undefined) return place({ ...job, waiting, runAt: undefined }, 'WAITING', head, null, seq);
-  }
-  const row: Record<string, unknown> = { ...blankRow };
-  for (const key in job) {
-    const value = job[key as keyof NewJob];
-    if (value !== undefined && value !== null && !isNoColumn(key)) row[key] = value;
-  }
-  row.id ??= newId();
-  row.payload ??= {};
-  if (job.priority) row.priority = priorityRank(job.priority);
-  row.status = status;
-  row.laneHead = head;
-  row.laneRank = rank;
-  row.laneSeq = seq;
-  return row as unknown as PlacedJob;
-}
-
-function isNoColumn(key: string): boolean {
-  return key === 'phases' || key === 'after' || key === 'unique';
-}
-
-const futureStatement = statement(`
-  select position
-    from unnest(:positions::int[], :times::timestamptz[]) as t(position, run_at)
-   where run_at > now()`);
-
-/** The positions of jobs that are not due yet by the database's clock. For free jobs the insert itself decides. */
-async function findFutureJobs(tx: Queryable, schema: Schema, jobs: NewJob[]): Promise<Set<number>> {
-  const timed = jobs.flatMap((job, position) =>
-    job.runAt === undefined || isFree(job) ? [] : [{ position, runAt: job.runAt }],
-  );
-  if (timed.length === 0) return new Set();
-  const positions = timed.map((t) => t.position);
-  const rows = await futureStatement.query<{ position: number }>(tx, schema, {
-    positions,
-    times: timed.map((t) => t.runAt),
-  });
-  return new Set(rows.map((row) => row.position));
-}
-
-async function placeInLanes(
-  tx: Queryable,
-  schema: Schema,
-  jobs: NewJob[],
-  future: Set<number>,
-  actor: string,
-): Promise<PlacedJob[]> {
-  const counts = new Map<string, number>();
-  for (const { targetId } of jobs) if (targetId !== undefined) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
-  let lanes = await openLanes(tx, schema, counts);
-  const withDue = [...lanes].flatMap(([id, lane]) => (lane.hasDue ? [id] : []));
-  if (withDue.length > 0) {
-    // They were committed before this transaction began: they get lower numbers.
-    await queueDueJobsOf(tx, schema, withDue, actor);
-    lanes = await openLanes(tx, schema, counts);
-  }
-  return jobs.map((job, position) => {
-    const isLater = future.has(position) || toWaiting(job) !== undefined;
-    const status = isLater ? 'PENDING' : 'QUEUED';
-    const lane = job.targetId === undefined ? undefined : lanes.get(job.targetId);
-    if (lane === undefined) return place(job, status, true, null, '0');
-    lane.seq += 1n;
-    const seq = String(lane.seq);
-    // A job joins its lane when it is due.
-    if (status === 'PENDING') return place(job, status, false, null, seq);
-    if (lane.free) {
-      lane.free = false;
-      return place(job, status, true, null, seq);
-    }
-    return place(job, status, false, firstByPriority + priorityRank(job.priority ?? 'NORMAL'), seq);
   });
 }
 

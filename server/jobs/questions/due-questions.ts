@@ -72,8 +72,11 @@ const remindStatement = statement(`
            reminders = q.reminders + 1
       from due d
      where q.id = d.id
+  ),
+  recorded as (
+    ${recordQuestions('question.reminded', 'due', 'q.data')}
   )
-  ${recordQuestions('question.reminded', 'due', 'q.data')}`);
+  select id from due`);
 
 const escalateStatement = statement(`
   with due as (
@@ -92,8 +95,11 @@ const escalateStatement = statement(`
            escalate_at = null
       from due d
      where q.id = d.id
+  ),
+  recorded as (
+    ${recordQuestions('question.escalated', 'due', 'q.data')}
   )
-  ${recordQuestions('question.escalated', 'due', 'q.data')}`);
+  select id from due`);
 
 const nextStatement = statement(`
   with given as (
