@@ -23,6 +23,17 @@ test('the document passes the recommended rules of redocly, warnings included', 
   expect(problems.map((each) => `${each.ruleId}: ${each.message} ${each.location[0]?.pointer}`)).toEqual([]);
 });
 
+test('every operation has a tag that the explorer shows', async () => {
+  const daemon = await startDaemon(database);
+  const document = (await (await fetch(`${daemon.url}/openapi.json`)).json()) as {
+    tags: { name: string }[];
+    paths: Record<string, Record<string, { tags: string[] }>>;
+  };
+  const shown = document.tags.map((tag) => tag.name);
+  const used = Object.values(document.paths).flatMap((path) => Object.values(path).flatMap(({ tags }) => tags));
+  expect([...new Set(used)].sort()).toEqual([...shown].sort());
+});
+
 /** Paths, components and their fields by name: the order in which routes are registered is not part of the API. */
 function sorted(value: unknown): unknown {
   if (Array.isArray(value)) return value.map(sorted);
