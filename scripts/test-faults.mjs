@@ -31,7 +31,12 @@ function tests() {
     env.LEASEHOLD_TEST_MINUTES = values.minutes ?? env.LEASEHOLD_TEST_MINUTES ?? '1';
     if (values.scenario === 'mix') return ['test/faults/mix.test.ts'];
     if (positionals.length > 0) return positionals;
-    return ['test/faults', 'test/integration/jobs/engine-model.test.ts', 'test/unit/jobs/claim/lease-protocol.test.ts'];
+    return [
+      'test/faults',
+      'test/integration/jobs/engine-model.test.ts',
+      'test/unit/jobs/claim/lease-protocol.test.ts',
+      'test/acceptance/conformance.test.ts',
+    ];
   }
   env.LEASEHOLD_TEST_SCENARIO = values.scenario;
   if (values.scenario === 'recovery') return ['test/faults/recovery.test.ts'];

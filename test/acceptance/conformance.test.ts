@@ -29,9 +29,13 @@ const hasPython = spawnSync('python3', ['--version']).status === 0;
 const limit = pLimit(2);
 const timeout = 300_000;
 
-async function failedChecks(command: string[]): Promise<Record<string, string>> {
-  const verdicts = await limit(() => certify({ url: api.app.url, key: api.key, command, parallel: true }));
-  if (verdicts.length !== 5) throw new Error('some checks were not played');
+// Every check for every mutant takes most of a minute: `npm run test:faults` does so, `npm test` plays the one that finds it.
+const isLong = Number(process.env.LEASEHOLD_TEST_MINUTES ?? 0) > 0;
+
+async function failedChecks(command: string[], only?: string): Promise<Record<string, string>> {
+  const checks = only === undefined ? {} : { only: [only] };
+  const verdicts = await limit(() => certify({ url: api.app.url, key: api.key, command, parallel: true, ...checks }));
+  if (verdicts.length !== (only === undefined ? 5 : 1)) throw new Error('some checks were not played');
   return Object.fromEntries(verdicts.filter((v) => !v.passed).map((v) => [v.name, v.detail ?? '']));
 }
 
@@ -52,7 +56,10 @@ describe.concurrent('conformance', () => {
     ['ignores denial', 'capacity', /without a granted lease/],
     ['dies without a server', 'restart', /exited with 1/],
   ])('a worker that %s fails the check %s and no other', { timeout }, async (fault, check, detail) => {
-    const failed = await failedChecks(typescript('test/support/daemon/run-mutant-worker.ts', fault));
+    const failed = await failedChecks(
+      typescript('test/support/daemon/run-mutant-worker.ts', fault),
+      isLong ? undefined : check,
+    );
     expect(failed).toEqual({ [check]: expect.stringMatching(detail) });
   });
 

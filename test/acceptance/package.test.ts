@@ -197,6 +197,9 @@ function startDev(cwd: string) {
   return { process: child, ended, text: () => text };
 }
 
+/** Files of packages that a program has read, by their format: the next one with the same options takes them as they are. */
+const parsed = new Map<string, ts.SourceFile>();
+
 /** What the compiler finds wrong with the files, as text. They are read from memory, as if they were in the directory. */
 function compile(files: Record<string, string>, way: ts.CompilerOptions): string {
   const options: ts.CompilerOptions = {
@@ -215,7 +218,13 @@ function compile(files: Record<string, string>, way: ts.CompilerOptions): string
   };
   const host = ts.createCompilerHost(options);
   const texts = new Map(Object.entries(files).map(([name, text]) => [join(installed.home, name), text]));
-  const { readFile, fileExists } = host;
+  const { readFile, fileExists, getSourceFile } = host;
+  host.getSourceFile = (file, version, ...rest) => {
+    const key = JSON.stringify([file, version]);
+    const known = parsed.get(key) ?? getSourceFile(file, version, ...rest);
+    if (known !== undefined && !texts.has(file)) parsed.set(key, known);
+    return known;
+  };
   host.readFile = (file) => texts.get(file) ?? readFile(file);
   host.fileExists = (file) => texts.has(file) || fileExists(file);
   // Its directories are in memory too.

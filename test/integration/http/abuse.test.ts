@@ -105,10 +105,21 @@ async function inParallel(tasks: readonly (() => Promise<void>)[]): Promise<void
   await Promise.all(Array.from({ length: 8 }, runner));
 }
 
+/**
+ * The values for one field: all of them for the first operations that have a field of this name, for the others a third,
+ * another one each time. What many operations share (`author`, `job_id`) is checked by the same code.
+ */
+function valuesFor<V>(seen: Map<string, number>, name: string, values: readonly V[]): readonly V[] {
+  const count = seen.get(name) ?? 0;
+  seen.set(name, count + 1);
+  return count < 3 ? values : values.filter((_, n) => (n + count) % 3 === 0);
+}
+
 describe('a hostile value', () => {
   it('in a field of a body is refused or stored, never an error of the server or a way to other data', async () => {
     const failures: string[] = [];
     let sent = 0;
+    const seen = new Map<string, number>();
     const tasks = operations.flatMap((operation) => {
       const { body } = operation;
       if (body === undefined) return [];
@@ -120,7 +131,7 @@ describe('a hostile value', () => {
       return fields
         .filter((path) => path.join() !== 'wait_sec')
         .flatMap((path) =>
-          hostileValues.map((value) => async () => {
+          valuesFor(seen, path.join('.'), hostileValues).map((value) => async () => {
             const hostile = JSON.stringify(withField(body.example, path, value));
             const answer = await request(operation, fillPath(operation.path, idFor(operation)), hostile);
             sent += 1;
@@ -133,14 +144,15 @@ describe('a hostile value', () => {
     });
     await inParallel(tasks);
     expect(failures).toEqual([]);
-    expect(sent).toBeGreaterThan(2500);
+    expect(sent).toBeGreaterThan(1500);
   });
 
   it('in a path or a query neither', async () => {
     const failures: string[] = [];
+    const seen = new Map<string, number>();
     const tasks = operations.flatMap((operation) =>
       operation.parameters.flatMap((parameter) =>
-        hostileTexts.map((value) => async () => {
+        valuesFor(seen, parameter.name, hostileTexts).map((value) => async () => {
           const ids = idFor(operation);
           const text = value.isWellFormed() ? encodeURIComponent(value) : '%ed%a0%80';
           const isPath = parameter.in === 'path';
@@ -157,7 +169,7 @@ describe('a hostile value', () => {
     );
     await inParallel(tasks);
     expect(failures).toEqual([]);
-    expect(tasks.length).toBeGreaterThan(1000);
+    expect(tasks.length).toBeGreaterThan(700);
   });
 });
 

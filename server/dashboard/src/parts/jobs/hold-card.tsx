@@ -82,6 +82,8 @@ function sentence({ hold, attempts, usage }: HoldEntry['job']): string {
       return `passed its token limit: ${number(usage.tokens)} of ${usage.token_limit === null ? 'the tenant’s limit' : number(usage.token_limit)}`;
     case 'error':
       return `failed at attempt ${attempts}`;
+    case 'dependency':
+      return hold.reason ?? 'should run after a job that did not succeed';
     case 'handler':
       return `${holdWord(hold.kind).toLowerCase()}${by}`;
   }
