@@ -52,25 +52,35 @@ test('ten processes at once apply each file once', async () => {
 }, 120_000);
 
 test('a migrator killed half-way leaves nothing broken', async () => {
-  const directory = await writeMigrations({
-    '0000_first': first,
-    '0001_slow': `${second}\n--> statement-breakpoint\nSELECT pg_sleep(600);`,
-  });
-  const child = migrator(context.url, 'tenant_killed', directory);
-  await eventually(async () => {
-    const rows = await context.db.query("select 1 from pg_stat_activity where query = 'SELECT pg_sleep(600);'");
-    expect(rows).toHaveLength(1);
-  });
-  child.kill();
-  await child.ended;
-  // The server notices a dead client only when it writes to it.
-  await context.db.query(
-    "select pg_terminate_backend(pid) from pg_stat_activity where query = 'SELECT pg_sleep(600);'",
-  );
+  const slow = { '0000_first': first, '0001_slow': `${second}\n--> statement-breakpoint\nSELECT pg_sleep(600);` };
+  const directory = await writeMigrations({ '0000_first': first });
+  await migrateTenant(context.db, 'tenant_killed', { directory });
+  await writeMigrations(slow, directory);
+  await killWhileItSleeps('tenant_killed', directory);
   expect(await journal('tenant_killed')).toEqual(['0000_first']);
   await writeMigrations({ '0000_first': first, '0001_slow': second }, directory);
   expect(await migrateTenant(context.db, 'tenant_killed', { directory })).toEqual(['0001_slow']);
 });
+
+test('killed while it creates a schema it leaves none, and the next one creates it', async () => {
+  const slow = { '0000_first': first, '0001_slow': `${second}\n--> statement-breakpoint\nSELECT pg_sleep(600);` };
+  const directory = await writeMigrations(slow);
+  await killWhileItSleeps('tenant_unborn', directory);
+  expect(await tables('tenant_unborn')).toEqual([]);
+  await writeMigrations({ '0000_first': first, '0001_slow': second }, directory);
+  expect(await migrateTenant(context.db, 'tenant_unborn', { directory })).toEqual(['0000_first', '0001_slow']);
+});
+
+async function killWhileItSleeps(schemaName: string, directory: string): Promise<void> {
+  const sleeping = "from pg_stat_activity where query like '%SELECT pg_sleep(600)%' and pid <> pg_backend_pid()";
+  const child = migrator(context.url, schemaName, directory);
+  await eventually(async () => expect(await context.db.query(`select 1 ${sleeping}`)).toHaveLength(1));
+  child.kill();
+  await child.ended;
+  // The server notices a dead client only when it writes to it.
+  await context.db.query(`select pg_terminate_backend(pid) ${sleeping}`);
+  await eventually(async () => expect(await context.db.query(`select 1 ${sleeping}`)).toEqual([]));
+}
 
 test('a failing first file leaves no schema behind', async () => {
   const directory = await writeMigrations({ '0000_first': `${first}\n--> statement-breakpoint\nSELECT nonsense;` });
