@@ -154,17 +154,18 @@ test('listeners get the events of all tenants and processes, in order, and may f
   listening.on('*', async ({ tenant: slug, type }) => void all.push(`${slug} ${type}`));
   const first = await other.enqueue('loud', 'greet', { name: 'H' });
   const second = await listening.enqueue(tenant, greet, { name: 'I' });
+  // Other tests leave jobs to this tenant, which end here too.
+  const own = () =>
+    events.filter((line) => line.includes(first.id) || line.startsWith('loud') || line.includes(second.id));
   await eventually(async () => {
-    expect(events.sort()).toEqual(
-      [`loud ${first.id} RUNNING SUCCESS`, `${tenant} ${second.id} RUNNING SUCCESS`].sort(),
-    );
+    expect(own().sort()).toEqual([`loud ${first.id} RUNNING SUCCESS`, `${tenant} ${second.id} RUNNING SUCCESS`].sort());
     const ofLoud = all.filter((line) => line.startsWith('loud'));
     expect(ofLoud).toEqual(['loud job.enqueued', 'loud job.started', 'loud job.completed']);
   });
   remove();
   await listening.enqueue('loud', greet, { name: 'J' });
   await eventually(async () => expect(all.filter((line) => line === 'loud job.completed')).toHaveLength(2));
-  expect(events).toHaveLength(2);
+  expect(own()).toHaveLength(2);
 });
 
 test('a copy of a job can be kept before it is deleted, and none is deleted without it', async () => {
