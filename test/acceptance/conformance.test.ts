@@ -7,8 +7,9 @@ import { describe, expect, test } from 'vitest';
 import { certify } from '../../scripts/conformance/certify.ts';
 import { useCompiled } from '../support/daemon/compiled.ts';
 import { useScheduler } from '../support/http/scheduler.ts';
+import { useTenant } from '../support/postgres/database.ts';
 
-const api = useScheduler();
+const api = useScheduler(useTenant());
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const compiled = useCompiled([
   'server/remote-worker/index.ts',

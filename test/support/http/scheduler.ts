@@ -33,8 +33,8 @@ export interface SchedulerContext {
 
 export const workerId = 'visuals-worker-01';
 
-export function useScheduler(): SchedulerContext {
-  const tenant = useTenantPerTest();
+/** Tests that run at once need one tenant for all: pass `useTenant()`. */
+export function useScheduler(tenant: TenantContext = useTenantPerTest()): SchedulerContext {
   const context = { tenant } as SchedulerContext;
   context.app = useApp(tenant, (deps) => {
     const queueLimit = new QueueLimit(deps.db);
