@@ -29,7 +29,7 @@ describeInBrowser('the API explorer', () => {
       .getByLabel('Body')
       .fill('{ "type": "demo.echo", "payload": { "from": "docs" }, "target_id": "docs-1" }');
     await create.getByRole('button', { name: 'Send POST' }).click();
-    await create.getByText('201', { exact: true }).last().waitFor();
+    await create.locator('.answer').getByText('201', { exact: true }).waitFor();
     const { jobs } = (await api('GET', '/api/targets/docs-1/jobs')) as { jobs: { id: string }[] };
     expect(jobs).toHaveLength(1);
 
@@ -37,6 +37,6 @@ describeInBrowser('the API explorer', () => {
     await page.locator('#getJobWhy > summary').click();
     await page.locator('#getJobWhy').getByLabel('job_id (required)').fill(String(jobs[0]?.id));
     await page.locator('#getJobWhy').getByRole('button', { name: 'Send GET' }).click();
-    await page.locator('#getJobWhy').getByText('200', { exact: true }).last().waitFor();
+    await page.locator('#getJobWhy .answer').getByText('200', { exact: true }).waitFor();
   });
 });

@@ -259,7 +259,8 @@ test('100,000 limited jobs in front cost a free job nothing, and the gate one pr
   );
   await db.query(`vacuum analyze ${schema}.jobs`);
   const behind = await readBy(claimStatement({ by: 'daemon' }), claimParameters);
-  expect(behind).toBeLessThan(alone + 30);
+  // The index is one level deeper now, and a scan of the limited jobs would read thousands of pages.
+  expect(behind).toBeLessThan(alone + 150);
   // All keys are spent.
   expect((await open(limits, 1000)).opened).toBe(100);
   const gate = await readBy(gateStatement, {
