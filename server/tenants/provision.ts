@@ -49,7 +49,12 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
     'select exists (select from pg_namespace where nspname = $1) as taken',
     [schemaName],
   );
-  if (found?.taken) throw foreignSchema(schemaName);
+  if (found?.taken) {
+    // Made between the two reads by a concurrent call?
+    const winner = await findTenant(db, slug);
+    if (!winner) throw foreignSchema(schemaName);
+    return unfinished(winner);
+  }
   try {
     const [row] = await db.query<TenantRow>(
       `insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)

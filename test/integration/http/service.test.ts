@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { connect } from 'node:net';
 import { Counter, Registry } from 'prom-client';
 import { afterEach, describe, expect, it } from 'vitest';
@@ -13,11 +14,18 @@ import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 
-async function endConnections(db: Database): Promise<void> {
-  await context.db.query(
-    'select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()',
-  );
-  await eventually(() => expect(db.pool.idleCount).toBe(0));
+/** A role of its own: what is set for it and whose connections end concerns no other test of the file. */
+async function connectAs(role: string): Promise<{ db: Database; endConnections(): Promise<void> }> {
+  await context.db.query(`create role ${role} login superuser password '${role}'`);
+  const url = new URL(context.url);
+  url.username = role;
+  url.password = role;
+  const db = new Database({ url: url.href, poolMax: 2, logger: createLogger('silent') });
+  const endConnections = async () => {
+    await context.db.query('select pg_terminate_backend(pid) from pg_stat_activity where usename = $1', [role]);
+    await eventually(() => expect(db.pool.idleCount).toBe(0));
+  };
+  return { db, endConnections };
 }
 
 let state: ReadinessState = { migrated: true, draining: false };
@@ -52,24 +60,24 @@ describe('/readyz', () => {
   });
 
   it('is 503 while the database is read-only, and 200 when it accepts writes again', async () => {
-    const db = new Database({ url: context.url, poolMax: 2, logger: createLogger('silent') });
-    const name = new URL(context.url).pathname.slice(1);
+    const role = `readyz_${randomBytes(6).toString('hex')}`;
+    const { db, endConnections } = await connectAs(role);
     const alone = await startApp({ db });
     try {
-      await context.db.query(`alter database "${name}" set default_transaction_read_only = on`);
+      await context.db.query(`alter role ${role} set default_transaction_read_only = on`);
       // For new connections; those of the pool are ended.
-      await endConnections(db);
+      await endConnections();
       await eventually(async () => {
         const { status, body } = await alone.app.request('GET', '/readyz');
         expect([status, body.checks.database.detail]).toEqual([503, 'the database is a standby or read-only']);
       });
-      await context.db.query(`alter database "${name}" set default_transaction_read_only = off`);
-      await endConnections(db);
+      await context.db.query(`alter role ${role} set default_transaction_read_only = off`);
+      await endConnections();
       await eventually(async () => expect((await alone.app.request('GET', '/readyz')).status).toBe(200));
     } finally {
-      await context.db.query(`alter database "${name}" set default_transaction_read_only = off`);
       await alone.stop();
       await db.close();
+      await context.db.query(`drop role ${role}`);
     }
   });
 
