@@ -22,7 +22,7 @@ import {
   withField,
 } from '../../support/http/operations.ts';
 import { answerToUnfinished, beginRequest } from '../../support/http/unfinished-request.ts';
-import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { addTenant, endOtherConnections, useTenant } from '../../support/postgres/database.ts';
 
 const log: string[] = [];
 /** Who the jobs of `abuse.work` belonged to, in the order in which they started. */
@@ -298,9 +298,7 @@ describe('the log', () => {
       expect((await send('GET', `/api/jobs/${failing.id}`, attacker.key)).body.status).toBe('ERROR'),
     );
     // Every connection breaks: the lines about it name the server, and must not name its password.
-    await context.db
-      .query('select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database()')
-      .catch(() => {});
+    await endOtherConnections(context.db);
     await eventually(async () => expect((await fetch(`${running.daemon.url}/readyz`)).status).toBe(200));
     expect(log.length).toBeGreaterThan(10);
     const all = log.join('');

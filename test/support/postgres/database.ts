@@ -1,7 +1,7 @@
 // A database of its own for every test file, cloned from the run's templates and dropped at the end.
 // `const context = useTenant();` at the top of a file; its fields are there once the tests run.
 import { randomBytes } from 'node:crypto';
-import { afterAll, beforeAll, beforeEach, inject } from 'vitest';
+import { afterAll, beforeAll, beforeEach, expect, inject } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
@@ -64,6 +64,16 @@ export function useTenantPerTest(): TenantContext {
   return context;
 }
 
+const testSession = 'leasehold-test';
+
+/** Ends every connection to the test's database except the test's own, and waits until they are gone. */
+export async function endOtherConnections(db: Database): Promise<void> {
+  const others = `from pg_stat_activity where datname = current_database() and application_name <> '${testSession}'`;
+  const ended = await db.query<{ pid: number }>(`select pid, pg_terminate_backend(pid) ${others}`);
+  const pids = ended.map((each) => each.pid);
+  await eventually(async () => expect(await db.query(`select ${others} and pid = any($1)`, [pids])).toEqual([]));
+}
+
 /** A further tenant in a database that a test already has. */
 export async function addTenant(
   db: Database,
@@ -95,7 +105,7 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
   else await onServer(serverUrl, `create database ${name} template ${template} strategy = file_copy`);
   // A pooler that knows every database of the server.
   context.url = databaseUrl(process.env.TEST_POOLER_URL ?? serverUrl, name);
-  context.db = new Database({ url: context.url, poolMax: 10, logger });
+  context.db = new Database({ url: context.url, poolMax: 10, logger, applicationName: testSession });
   if (cluster) {
     const templates = inject('templates');
     if (template !== 'template1') await migrateControl(context.db);

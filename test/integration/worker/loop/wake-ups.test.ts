@@ -9,7 +9,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenantPerTest } from '../../../support/postgres/database.ts';
+import { endOtherConnections, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 const patient = { timeoutMs: 25_000 };
@@ -98,9 +98,7 @@ test('a worker whose connections all died claims, renews and sweeps again', asyn
     await eventually(async () => expect((await reread(context, job)).status).toBe('SUCCESS'), patient);
   });
   for (let round = 0; round < 3; round++) {
-    await context.db.query(
-      `select pg_terminate_backend(pid) from pg_stat_activity where datname = current_database() and pid <> pg_backend_pid()`,
-    );
+    await endOtherConnections(context.db);
     const job = await addJob(context, { targetId: 'again' });
     const lost = await addJob(context, { type: 'nobody-runs-this', maxAttempts: 1 });
     await claimLost(lost.id);
