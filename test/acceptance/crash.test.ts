@@ -9,7 +9,6 @@ import { checkInvariants } from '../support/model/invariants.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 // Long enough for the daemons that live, on a busy machine too.
 const shortLease = { LEASE_SECONDS: '5' };
 
@@ -24,17 +23,17 @@ test('jobs of a killed daemon are recovered by the other; the crash costs one at
     payload: { until: gate.path },
   }));
   const jobs = await addJobs(context, given);
-  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2));
   await startProcess(context, { name: 'survivor', env: { ...effects.env, ...shortLease } });
   first.kill('SIGKILL');
   await first.exited;
   await eventually(async () => {
     expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'RUNNING', leaseOwner: 'survivor', attempt: 2 });
-  }, patient);
+  });
   gate.release();
   await eventually(async () => {
     for (const job of jobs) expect((await reread(context, job)).status).toBe('SUCCESS');
-  }, patient);
+  });
   const attempts = await Promise.all(jobs.map(async (job) => (await reread(context, job)).attempt));
   expect(attempts).toEqual([2, 2, 1, 1]);
   checkEffects(effects.read());
@@ -52,7 +51,7 @@ test('a daemon that stood still past its lease can neither finish nor go on', as
     payload: { until: gate.path },
   });
   const next = await addJob(context, { type: 'work', targetId: 'frozen' });
-  await eventually(() => expect(effects.read().length).toBeGreaterThan(1), patient);
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(1));
   zombie.kill('SIGSTOP');
   await startProcess(context, { name: 'successor', env: { ...effects.env, ...shortLease } });
   await eventually(() => {
@@ -62,16 +61,16 @@ test('a daemon that stood still past its lease can neither finish nor go on', as
         .filter((e) => e.kind === 'begin')
         .map((e) => e.attempt),
     ).toEqual([1, 2]);
-  }, patient);
+  });
   zombie.kill('SIGCONT');
-  await eventually(async () => expect(await zombie.isReady()).toBe(true), patient);
-  await eventually(() => expect(zombie.output()).toMatch(/lease expired|lost/), patient);
+  await eventually(async () => expect(await zombie.isReady()).toBe(true));
+  await eventually(() => expect(zombie.output()).toMatch(/lease expired|lost/));
   expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'successor', attempt: 2 });
   gate.release();
   await eventually(async () => {
     expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 2 });
     expect((await reread(context, next)).status).toBe('SUCCESS');
-  }, patient);
+  });
   checkEffects(effects.read());
   await checkInvariants(context);
   zombie.kill('SIGTERM');
@@ -104,18 +103,18 @@ test.each(['alone', 'beside another'])(
       await eventually(async () => {
         await tx.query('select 1'); // an idle transaction would be ended
         expect(await db.query(waiting)).toHaveLength(1);
-      }, patient);
+      });
       frozen.kill('SIGSTOP');
     });
     const expired = `select 1 from ${schema}.leases where owner = $1 and state = $2 and expires_at < now() and $3 = any(job_ids)`;
     const isExpired = (state: string) => db.query(expired, [frozen.name, state, jobs[0]?.id]);
-    if (how === 'alone') await eventually(async () => expect(await isExpired('ACTIVE')).toHaveLength(1), patient);
+    if (how === 'alone') await eventually(async () => expect(await isExpired('ACTIVE')).toHaveLength(1));
     else {
       const other = await startProcess(context, {
         name: 'sweeping',
         env: { ...effects.env, ...shortLease, WORKER_CONCURRENCY: '0' },
       });
-      await eventually(async () => expect(await isExpired('EXPIRED')).toHaveLength(1), patient);
+      await eventually(async () => expect(await isExpired('EXPIRED')).toHaveLength(1));
       expect(await reread(context, jobs[0]!)).toMatchObject({ status: 'ERROR', error: { code: 'LEASE_EXPIRED' } });
       other.kill('SIGKILL');
       await other.exited;
@@ -124,7 +123,7 @@ test.each(['alone', 'beside another'])(
     frozen.kill('SIGCONT');
     await eventually(async () => {
       for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
-    }, patient);
+    });
     expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(3);
     checkEffects(effects.read());
     await checkInvariants(context);

@@ -8,8 +8,6 @@ import { addJob, addJobs, claim, reread } from '../support/jobs.ts';
 import { checkInvariants } from '../support/model/invariants.ts';
 import { startPrivateServer } from '../support/postgres/private-server.ts';
 
-const patient = { timeoutMs: 60_000 };
-
 test('an immediate restart of the database is survived by workers, heartbeat and sweeper', async () => {
   const context = await startPrivateServer();
   const effects = await useEffects();
@@ -17,21 +15,21 @@ test('an immediate restart of the database is survived by workers, heartbeat and
   const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '60' } });
   const given = [1, 2, 3].map((n) => ({ type: 'work', targetId: `r-${n}`, payload: { until: gate.path } }));
   const jobs = await addJobs(context, given);
-  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(3), patient);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(3));
   const lost = await addJob(context, { type: 'nobody-runs-this' });
   await claim(context, { owner: 'gone', leaseSeconds: 0.2 });
   for (let round = 0; round < 2; round++) await context.crash();
   gate.release();
   await eventually(async () => {
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
-  }, patient);
+  });
   // The recovery task lives on.
   await eventually(async () => {
     expect(await reread(context, lost)).toMatchObject({ status: 'ERROR', error: { code: 'LEASE_EXPIRED' } });
-  }, patient);
+  });
   const after = await daemon.request('POST', '/api/targets/r-1/jobs', { type: 'work' });
   expect(after.status).toBe(201);
-  await eventually(async () => expect((await reread(context, after.body)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, after.body)).status).toBe('SUCCESS'));
   expect(daemon.child.exitCode).toBe(null);
   checkEffects(effects.read());
   await checkInvariants(context);
@@ -51,7 +49,7 @@ test('an absent database is reported once for each change, without stacks, and a
   const gate = effects.gate('go');
   const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '60' } });
   const job = await addJob(context, { type: 'work', targetId: 'outage', payload: { until: gate.path } });
-  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1), patient);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1));
   const from = daemon.output().length;
   const lines = () =>
     daemon
@@ -62,7 +60,7 @@ test('an absent database is reported once for each change, without stacks, and a
       .map((line) => JSON.parse(line) as Line);
   await context.halt();
   // A probe that was answered just before may be repeated for a moment.
-  await eventually(async () => expect(await daemon.isReady()).toBe(false), patient);
+  await eventually(async () => expect(await daemon.isReady()).toBe(false));
   // Probes and clients come as they do in life, for longer than any retry waits.
   for (let n = 0; n < 20; n++) {
     expect(await daemon.isReady()).toBe(false);
@@ -76,6 +74,6 @@ test('an absent database is reported once for each change, without stacks, and a
   expect(away.length).toBeLessThan(10);
   await context.restart();
   gate.release();
-  await eventually(async () => expect((await reread(context, job)).status).toBe('SUCCESS'), patient);
-  await eventually(() => expect(lines().map(({ msg }) => msg)).toContain('database can be used again'), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe('SUCCESS'));
+  await eventually(() => expect(lines().map(({ msg }) => msg)).toContain('database can be used again'));
 }, 240_000);

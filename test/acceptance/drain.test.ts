@@ -9,7 +9,6 @@ import { checkInvariants } from '../support/model/invariants.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seconds) });
 
 test('within the grace a running job goes on to its end', async () => {
@@ -17,15 +16,15 @@ test('within the grace a running job goes on to its end', async () => {
   const gate = effects.gate('go');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '5' } });
   const job = await addJob(context, { type: 'work', targetId: 'graceful', payload: { until: gate.path } });
-  await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(0));
   daemon.kill('SIGTERM');
-  await eventually(async () => expect(await daemon.isReady()).toBe(false), patient);
+  await eventually(async () => expect(await daemon.isReady()).toBe(false));
   // Longer than the lease: the heartbeat goes on during the drain.
   const { leaseExpiresAt } = await reread(context, job);
   await eventually(async () => {
     const rows = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
     expect(rows[0]?.past).toBe(true);
-  }, patient);
+  });
   gate.release();
   expect(await daemon.exited).toEqual({ code: 0, signal: null });
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
@@ -41,11 +40,11 @@ test('a second signal ends the grace: jobs are paused or given back, and nothing
     { type: 'work', targetId: 'paused', payload },
     { type: 'work', targetId: 'requeued', payload, onDrain: 'requeue' },
   ]);
-  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2));
   daemon.kill('SIGTERM');
   await eventually(async () => {
     expect((await daemon.request('GET', '/readyz')).body).toMatchObject({ ready: false, drain: { running: 2 } });
-  }, patient);
+  });
   // A drain takes work in, and leaves it to the next start.
   const late = await daemon.request('POST', '/api/targets/late/jobs', { type: 'work' });
   expect(late).toMatchObject({ status: 201, body: { status: 'QUEUED' } });
@@ -64,11 +63,11 @@ test('a second signal ends the grace: jobs are paused or given back, and nothing
   await eventually(async () => {
     expect(await reread(context, requeued!)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
     expect(await reread(context, late.body)).toMatchObject({ status: 'SUCCESS' });
-  }, patient);
+  });
   // A deploy does not end a pause.
   expect((await reread(context, paused!)).status).toBe('PAUSED');
   expect((await again.request('POST', `/api/jobs/${paused!.id}/resume`, {})).status).toBe(200);
-  await eventually(async () => expect((await reread(context, paused!)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, paused!)).status).toBe('SUCCESS'));
   checkEffects(effects.read());
   await checkInvariants(context);
 }, 240_000);
@@ -78,7 +77,7 @@ test('a second signal right behind the first ends the grace as well', async () =
   const gate = effects.gate('never');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(300) } });
   const job = await addJob(context, { type: 'work', targetId: 'early', payload: { until: gate.path } });
-  await eventually(() => expect(effects.read().length).toBeGreaterThan(0), patient);
+  await eventually(() => expect(effects.read().length).toBeGreaterThan(0));
   // Two of the same kind may become one on their way; these arrive both, before the drain has begun.
   daemon.kill('SIGTERM');
   daemon.kill('SIGINT');
@@ -96,7 +95,7 @@ test('a grace shorter than the job pauses it, also one that does not listen', as
     { type: 'work', targetId: 'short', payload },
     { type: 'stubborn', targetId: 'deaf', payload },
   ]);
-  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2), patient);
+  await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(2));
   daemon.kill('SIGTERM');
   expect(await daemon.exited).toEqual({ code: 4, signal: null });
   const [stopped, deaf] = await Promise.all(jobs.map((job) => reread(context, job)));

@@ -11,7 +11,6 @@ import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
 useBuild();
-const patient = { timeoutMs: 60_000 };
 const command: [string, ...string[]] = [process.execPath, 'scripts/bootstrap.mjs', 'start'];
 
 interface Failed {
@@ -41,7 +40,7 @@ test('a handler of the build: the stack names its line in the source', { timeout
     expect(linesOf(daemon, 'attempt failed')).toMatchObject([
       { level: 40, ...about, outcome: 'fail', error: job.error },
     ]);
-  }, patient);
+  });
   expect(linesOf(daemon, 'jobs claimed')).toMatchObject([{ level: 20, workerId: daemon.name, jobIds: [job.id] }]);
   expect(linesOf(daemon, 'attempt started')).toMatchObject([{ level: 20, ...about }]);
 });
@@ -62,9 +61,9 @@ test('a handler in a thread: name, stack and cause come along', { timeout: 180_0
 test('at debug the log has heartbeats, stop requests and ends', { timeout: 180_000 }, async () => {
   const daemon = await startProcess(context, { env: { HANDLERS: '', LOG_LEVEL: 'debug' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
-  await eventually(() => expect(linesOf(daemon, 'leases renewed').length).toBeGreaterThan(0), patient);
+  await eventually(() => expect(linesOf(daemon, 'leases renewed').length).toBeGreaterThan(0));
   await daemon.request('POST', `/api/jobs/${job.id}/cancel`, { reason: 'enough' });
-  await eventually(async () => expect((await reread(context, job)).status).toBe('CANCELED'), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe('CANCELED'));
   await eventually(() => {
     expect(linesOf(daemon, 'stop requested')[0]).toMatchObject({
       jobId: job.id,
@@ -72,7 +71,7 @@ test('at debug the log has heartbeats, stop requests and ends', { timeout: 180_0
       detail: { reason: 'enough' },
     });
     expect(linesOf(daemon, 'attempt ended')).toMatchObject([{ jobId: job.id, outcome: 'stopCanceled' }]);
-  }, patient);
+  });
 });
 
 async function failedJob(daemon: DaemonProcess, type: string, payload: object): Promise<Failed> {
@@ -81,7 +80,7 @@ async function failedJob(daemon: DaemonProcess, type: string, payload: object): 
     const { body } = await daemon.request('GET', `/api/jobs/${job.id}`);
     expect(body.status).toBe('ERROR');
     return body as unknown as Failed;
-  }, patient);
+  });
 }
 
 function lineOf(file: string, text: string): number {

@@ -8,7 +8,6 @@ import { addJobs } from '../support/jobs.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 const noWork = { WORKER_CONCURRENCY: '0' };
 
 /** What the server says of the backend that waits for, or keeps, the lane's lock. */
@@ -32,11 +31,11 @@ test('while a daemon is frozen in mid-transaction, another one acknowledges enqu
   const lost = frozen
     .request('POST', '/api/jobs/batch', { jobs: [{ ...jobs[0], type: 'work' }] })
     .catch(() => undefined);
-  await eventually(async () => expect(await states(`wait_event_type = 'Lock'`)).toHaveLength(1), patient);
+  await eventually(async () => expect(await states(`wait_event_type = 'Lock'`)).toHaveLength(1));
   frozen.kill('SIGSTOP');
   // Its backend gets the lock, answers, and hears nothing more.
   await holder.query('rollback');
-  await eventually(async () => expect(await states(`state = 'idle in transaction'`)).toHaveLength(1), patient);
+  await eventually(async () => expect(await states(`state = 'idle in transaction'`)).toHaveLength(1));
   const answers = await Promise.all(
     ['other', 'contested', 'brand-new', 'contested'].map((target) =>
       healthy.request('POST', `/api/targets/${target}/jobs`, { type: 'work' }),

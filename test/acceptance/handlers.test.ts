@@ -8,8 +8,6 @@ import { checkInvariants } from '../support/model/invariants.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
-
 test('a handler that ignores its signal is fenced off after its grace; it keeps its lane, and its later writes are refused', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
@@ -18,22 +16,22 @@ test('a handler that ignores its signal is fenced off after its grace; it keeps 
     { type: 'stubborn', targetId: 'deaf', payload: { until: gate.path } },
     { type: 'work', targetId: 'deaf' },
   ]);
-  await eventually(() => expect(effects.read()).toHaveLength(1), patient);
+  await eventually(() => expect(effects.read()).toHaveLength(1));
   expect((await daemon.request('POST', `/api/jobs/${job!.id}/cancel`, { reason: 'enough' })).status).toBe(202);
   await eventually(async () => {
     expect(await reread(context, job!)).toMatchObject({ status: 'RUNNING', hold: { kind: 'handler' } });
-  }, patient);
+  });
   const why = await daemon.request('GET', `/api/jobs/${next!.id}/why`);
   expect(why.body).toMatchObject({
     reasons: [{ code: 'HANDLER_RUNNING', job_id: job!.id, detail: expect.stringContaining('handler still running') }],
   });
   expect((await reread(context, next!)).status).toBe('QUEUED');
   gate.release();
-  await eventually(async () => expect((await reread(context, job!)).status).toBe('CANCELED'), patient);
-  await eventually(async () => expect((await reread(context, next!)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, job!)).status).toBe('CANCELED'));
+  await eventually(async () => expect((await reread(context, next!)).status).toBe('SUCCESS'));
   // The same daemon runs on; what the deaf one reported is nowhere.
   const after = await addJob(context, { type: 'work', targetId: 'deaf' });
-  await eventually(async () => expect((await reread(context, after)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, after)).status).toBe('SUCCESS'));
   expect(await reread(context, job!)).toMatchObject({ status: 'CANCELED', result: null, progressMessage: null });
   expect((await eventTypes(context, job!)).at(-1)).toBe('job.canceled');
   await checkInvariants(context);
@@ -45,8 +43,8 @@ test('errors thrown from a timer and rejections that nobody awaits do not end th
   const jobs = await addJobs(context, [{ type: 'stray' }, { type: 'stray' }]);
   await eventually(async () => {
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
-  }, patient);
-  await eventually(() => expect(daemon.output()).toContain('thrown from a timer'), patient);
+  });
+  await eventually(() => expect(daemon.output()).toContain('thrown from a timer'));
   expect(await daemon.isReady()).toBe(true);
   expect(daemon.child.exitCode).toBe(null);
 }, 180_000);

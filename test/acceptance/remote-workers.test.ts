@@ -35,7 +35,6 @@ const clients = [
     command: () => ['python3', pathTo('scripts/clients/python/leasehold/worker.py')],
   },
 ];
-const patient = { timeoutMs: 60_000 };
 const timeout = 120_000;
 
 async function start(given: StartDaemon = {}): Promise<{ daemon: Daemon; key: string }> {
@@ -81,7 +80,7 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
     const { daemon, key } = await start();
     const worker = startWorker(command(), daemon, key, name);
     const quick = await submit(daemon, key, name, 0.1);
-    await eventually(async () => expect((await reread(context, quick)).status).toBe('SUCCESS'), patient);
+    await eventually(async () => expect((await reread(context, quick)).status).toBe('SUCCESS'));
     expect(await reread(context, quick)).toMatchObject({ result: { counted: 0.1 }, attempt: 1 });
     expect(await eventTypes(context, quick)).toEqual([
       'job.enqueued',
@@ -91,9 +90,9 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
       'job.completed',
     ]);
     const long = await submit(daemon, key, name, 600);
-    await eventually(async () => expect((await reread(context, long)).progressMessage).toMatch(/of 600/), patient);
+    await eventually(async () => expect((await reread(context, long)).progressMessage).toMatch(/of 600/));
     await pauseJob(context.db, context.schema, { jobId: long.id, actor: 'user:ann', author: 'ann' });
-    await eventually(async () => expect((await reread(context, long)).status).toBe('PAUSED'), patient);
+    await eventually(async () => expect((await reread(context, long)).status).toBe('PAUSED'));
     worker.kill('SIGTERM');
     const [code] = await once(worker, 'exit');
     expect(code).toBe(0);
@@ -104,14 +103,14 @@ describe.each(clients)('$name', ({ name, missing, command }) => {
     const first = await start();
     startWorker(command(), first.daemon, first.key, queue);
     const running = await submit(first.daemon, first.key, queue, 4);
-    await eventually(async () => expect((await reread(context, running)).status).toBe('RUNNING'), patient);
+    await eventually(async () => expect((await reread(context, running)).status).toBe('RUNNING'));
     const port = new URL(first.daemon.url).port;
     await first.daemon.stop(0);
     const second = await start({ env: { PORT: port } });
-    await eventually(async () => expect((await reread(context, running)).status).toBe('SUCCESS'), patient);
+    await eventually(async () => expect((await reread(context, running)).status).toBe('SUCCESS'));
     expect((await reread(context, running)).attempt).toBe(1);
     const next = await submit(second.daemon, second.key, queue, 0.1);
-    await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'), patient);
+    await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'));
   });
 });
 
@@ -140,7 +139,7 @@ test("the daemon's own jobs and remote ones share the capacity", { timeout }, as
     .job;
   await call(daemon, key, '/jobs/claim', { addon_id: 'remote', worker_id: 'w1' });
   for (let left = jobs.length; left > 0; left--) {
-    await eventually(() => expect(waiting).toHaveLength(1), patient);
+    await eventually(() => expect(waiting).toHaveLength(1));
     // The one that runs takes six of the ten: there is no room for a second, here or remote.
     expect((await call(daemon, key, '/stats/snapshot')).capacity.used).toBe(6);
     expect(await call(daemon, key, '/lease/request', { job_id: remote.job_id })).toMatchObject({ approved: false });
@@ -148,7 +147,7 @@ test("the daemon's own jobs and remote ones share the capacity", { timeout }, as
   }
   await eventually(async () => {
     for (const { job } of jobs) expect((await reread(context, job)).status).toBe('SUCCESS');
-  }, patient);
+  });
 });
 
 test('time series come in the shape of the contract', async () => {

@@ -82,15 +82,12 @@ async function startDaemon(command: string, place: string, env: Record<string, s
   let screen = '';
   child.stdout?.on('data', (chunk) => (screen += chunk));
   child.stderr?.on('data', (chunk) => (screen += chunk));
-  return eventually(
-    () => {
-      const url = /running at (\S+)/.exec(screen)?.[1];
-      const key = /Key of tenant "demo": (\S+)/.exec(screen)?.[1];
-      if (!url || !key) throw new Error(`the daemon printed:\n${screen}`);
-      return `export URL=${url}\nexport KEY=${key}\n`;
-    },
-    { timeoutMs: 60_000 },
-  );
+  return eventually(() => {
+    const url = /running at (\S+)/.exec(screen)?.[1];
+    const key = /Key of tenant "demo": (\S+)/.exec(screen)?.[1];
+    if (!url || !key) throw new Error(`the daemon printed:\n${screen}`);
+    return `export URL=${url}\nexport KEY=${key}\n`;
+  });
 }
 
 async function runShell(script: string, cwd: string, env: Record<string, string>): Promise<string> {

@@ -97,6 +97,8 @@ export async function openDashboard(test: BrowserTest, options: OpenOptions = {}
     viewport: { width: options.width ?? 1280, height: 900 },
     colorScheme: options.colorScheme ?? 'light',
   });
+  // A machine that is busy with other work must not reach it.
+  browserContext.setDefaultTimeout(60_000);
   const page = await browserContext.newPage();
   const complaints: string[] = [];
   page.on('pageerror', (error) => complaints.push(`error: ${error.message}`));

@@ -50,7 +50,7 @@ export function createTasks(
       workerId: 'w1',
       allowPrivate: true,
       concurrency: 20,
-      timeoutMs: 5000,
+      timeoutMs: 60_000,
       maxAttempts: 3,
       onSetAside,
       onSlotFree: (slug) => tasks.webhooks.runNow(slug),

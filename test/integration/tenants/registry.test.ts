@@ -20,8 +20,7 @@ async function startRegistry(db: Queryable, everyMs?: number): Promise<TenantReg
 describe('the registries of two daemons', () => {
   it('see a new, a suspended and a deleted tenant by themselves', async () => {
     const registries = [await startRegistry(context.db), await startRegistry(context.db)];
-    const bothSee = (check: (registry: TenantRegistry) => void) =>
-      eventually(() => registries.forEach(check), { timeoutMs: 5000 });
+    const bothSee = (check: (registry: TenantRegistry) => void) => eventually(() => registries.forEach(check));
     const { tenant } = await createTenant(context.db, { slug: 'fresh' });
     await bothSee((r) => expect(r.bySlug('fresh')?.status).toBe('ACTIVE'));
     expect(registries[0]?.byId(tenant.id)?.schema).toBe('"tenant_fresh"');

@@ -28,7 +28,7 @@ function create(options: Partial<DispatcherOptions> = {}) {
     workerId: 'w1',
     allowPrivate: true,
     concurrency: 20,
-    timeoutMs: 5000,
+    timeoutMs: 60_000,
     maxAttempts: 3,
     observe: (_tenant, outcome) => outcomes.push(outcome),
     onSetAside: () => {},
@@ -255,7 +255,7 @@ test('several dispatchers send each delivery once', async () => {
 test('a receiver that hangs leaves slots for others, and its lock keeps a second try away', async () => {
   receiver.on('/hang', hang);
   await webhooks.task.stop();
-  webhooks = create({ concurrency: 8, timeoutMs: 1500 });
+  webhooks = create({ concurrency: 8, timeoutMs: 5000 });
   await completed({ webhookUrl: `${receiver.url}/hang` });
   const job = await completed({ webhookUrl: `${receiver.url}/quick` });
   await webhooks.task.start();

@@ -9,7 +9,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 120_000 });
 
 let isBroken = true;
@@ -54,7 +53,7 @@ async function enqueue(request: object): Promise<string> {
 }
 
 async function becomes(id: string, status: string): Promise<void> {
-  await eventually(async () => expect((await call('GET', `/api/jobs/${id}`)).body.status).toBe(status), patient);
+  await eventually(async () => expect((await call('GET', `/api/jobs/${id}`)).body.status).toBe(status));
 }
 
 test('a batch by reference runs in the order of its edges, and the graph shows it', async () => {
@@ -148,9 +147,9 @@ test('pause and resume of a waiting job, resolve of what it waits for, and a tim
     expect(body).toMatchObject({ status: 'WAITING', waiting: { kind: 'after' } });
     expect(Date.parse(body.waiting.not_before)).toBe(Date.parse(soon));
     expect(Date.parse(body.run_at)).toBe(Date.parse(soon));
-  }, patient);
+  });
   await call('POST', `/api/jobs/${timed}/cancel`, {});
-  await eventually(async () => expect(await followDependencies(context.db, context.schema)).toBeUndefined(), patient);
+  await eventually(async () => expect(await followDependencies(context.db, context.schema)).toBeUndefined());
 });
 
 test('circles, unknown jobs and those of other tenants are refused by name', async () => {

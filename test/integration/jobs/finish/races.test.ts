@@ -14,8 +14,6 @@ const context = useTenantPerTest();
 const firstId = '00000000-0000-0000-0000-000000000000';
 const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
 const by = (job: { id: string }) => ({ jobId: job.id, actor: 'user:ann', author: 'ann' });
-const patient = { timeoutMs: 25_000 };
-
 afterEach(() => checkInvariants(context));
 
 test('a reaper does not overwrite a job that finished between its look and its write', async () => {
@@ -77,10 +75,7 @@ test('a restart with the same worker id hides nothing: the old leases expire and
   const job = await addJob(context, { targetId: 'same-name', type: 'demo.echo', maxAttempts: 2 });
   const { leaseId } = await claim(context, { owner: 'pod-0', leaseSeconds: 0.2 });
   await startDaemon(context, { env: { WORKER_ID: 'pod-0' } });
-  await eventually(
-    async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 2 }),
-    patient,
-  );
+  await eventually(async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 2 }));
   expect((await reread(context, job)).leaseId).not.toBe(leaseId);
 });
 
@@ -105,7 +100,7 @@ test('a full batch of leases that cannot be recovered does not starve the rest',
     `create trigger refuse before update on ${context.schema}.leases for each row when (old.id = any('{${bad.join(',')}}'::uuid[])) execute function ${context.schema}.refuse()`,
   );
   const daemon = await startDaemon(context, { env: { WORKER_CONCURRENCY: '1' } });
-  await eventually(async () => expect((await reread(context, last)).status).not.toBe('RUNNING'), patient);
+  await eventually(async () => expect((await reread(context, last)).status).not.toBe('RUNNING'));
   await daemon.stop(0);
   await context.db.query(`drop trigger refuse on ${context.schema}.leases`);
   await context.db.query(`drop function ${context.schema}.refuse()`);
@@ -118,12 +113,12 @@ test('a pause neither reverts to running nor keeps a slot', async () => {
     [{ type: 'demo.sleep', payload: { seconds: 600 }, targetId: 'slot' }],
     'test',
   );
-  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('RUNNING'), patient);
+  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('RUNNING'));
   await pauseJob(context.db, context.schema, by(job!.job));
-  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('PAUSED'), patient);
+  await eventually(async () => expect((await reread(context, job!.job)).status).toBe('PAUSED'));
   // The one slot is free: another job runs to its end while the paused one stays paused.
   const [other] = await daemon.enqueue(context.tenant, [{ type: 'demo.echo', payload: {} }], 'test');
-  await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, other!.job)).status).toBe('SUCCESS'));
   expect(await reread(context, job!.job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
   expect(daemon.workers.runningCount).toBe(0);
   await cancelJob(context.db, context.schema, by(job!.job));
@@ -133,16 +128,15 @@ test('a pause outlives a deploy, and the resumed job goes on elsewhere', async (
   const old = await startDaemon(context, { env: { WORKER_ID: 'old' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 }, targetId: 'deploy' });
   // A job that is claimed and not started would be requeued, not paused.
-  await eventually(() => expect(old.workers.runningCount).toBe(1), patient);
+  await eventually(() => expect(old.workers.runningCount).toBe(1));
   await old.stop(0);
   expect((await reread(context, job)).status).toBe('PAUSED');
   await startDaemon(context, { env: { WORKER_ID: 'new' } });
   const behind = await addJob(context, { targetId: 'elsewhere' });
-  await eventually(async () => expect((await reread(context, behind)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, behind)).status).toBe('SUCCESS'));
   expect((await reread(context, job)).status).toBe('PAUSED');
   await resumeJob(context.db, context.schema, by(job));
-  await eventually(
-    async () => expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'new' }),
-    patient,
+  await eventually(async () =>
+    expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseOwner: 'new' }),
   );
 });

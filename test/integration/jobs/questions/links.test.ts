@@ -11,7 +11,6 @@ import { reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 vi.setConfig({ testTimeout: 120_000 });
-const patient = { timeoutMs: 60_000 };
 const context = useTenant();
 const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'&`;
 
@@ -79,7 +78,7 @@ async function ask(type: string) {
     expect((await reread(context, job)).status).toBe('WAITING');
     const { body } = await call('GET', `/api/questions?job_id=${job.id}`);
     return { job, id: String(body.questions[0].id) };
-  }, patient);
+  });
 }
 
 async function link(id: string, body: object = {}) {

@@ -19,7 +19,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 vi.setConfig({ testTimeout: 120_000 });
-const patient = { timeoutMs: 60_000 };
 const context = useTenant();
 const runs: string[] = [];
 const approval = z.object({ approve: z.boolean(), note: z.string().max(100).optional() });
@@ -111,7 +110,7 @@ async function waiting(job: { id: string }) {
     expect(found.status).toBe('WAITING');
     const { body } = await call('GET', `/api/questions?job_id=${job.id}&status=open`);
     return { job: found, questions: body.questions, question: body.questions[0] };
-  }, patient);
+  });
 }
 
 async function becomes(job: { id: string }, status: string) {
@@ -119,7 +118,7 @@ async function becomes(job: { id: string }, status: string) {
     const found = await reread(context, job);
     expect(found.status).toBe(status);
     return found;
-  }, patient);
+  });
 }
 
 /** As if so much time had passed. */
@@ -323,7 +322,7 @@ test('two questions at once: each answer wakes the job, and the second one compl
     const now = await waiting(job);
     expect(now.job.attempt).toBe(2);
     return now;
-  }, patient);
+  });
   expect(left.map((q: { id: string }) => q.id)).toEqual([second.id]);
   await call('POST', `/api/questions/${second.id}/answer`, { answer: { ok: false } });
   expect((await becomes(job, 'SUCCESS')).result).toEqual([true, false]);
@@ -345,7 +344,7 @@ test('a crash between the question and the wait: the next attempt finds the same
       const found = (await claim(context, { types: ['lost'] })).jobs[0];
       expect(found).toBeDefined();
       return found!;
-    }, patient);
+    });
     const held = { jobId: job.id, leaseId: job.leaseId! };
     const call = { name: 'question#1', position: 0, parallel: false };
     return { job, held, state: await openQuestion(context.db, context.schema, held, call, question, 'worker:w1') };
@@ -391,7 +390,7 @@ test('a remote worker asks, the job waits without its lease, and the next claim 
     expect(own).toHaveLength(1);
     expect((await reread(context, { id: own[0]!.job_id })).status).toBe('WAITING');
     return own;
-  }, patient);
+  });
   expect(await client.questions.get(question!.id)).toMatchObject({ step: 'size', status: 'open' });
   await expect(client.questions.answer(question!.id, { action: 'Go', answer: { size: 0 } })).rejects.toMatchObject({
     status: 400,

@@ -16,7 +16,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 120_000 });
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
@@ -55,7 +54,7 @@ async function start() {
 }
 
 async function becomes(job: Pick<Job, 'id'>, status: Job['status']): Promise<Job> {
-  await eventually(async () => expect((await reread(context, job)).status).toBe(status), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe(status));
   return reread(context, job);
 }
 

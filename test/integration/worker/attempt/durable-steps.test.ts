@@ -19,7 +19,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 type Code = (context: JobContext, ran: (name: string) => number) => Promise<unknown>;
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 120_000 });
 /** How often each step of each test ran, and the code that is deployed for each. */
 const counts = new Map<string, number>();
@@ -47,7 +46,7 @@ async function enqueue(test: string, code: Code): Promise<Job> {
 }
 
 async function becomes(job: Pick<Job, 'id'>, status: Job['status']): Promise<Job> {
-  await eventually(async () => expect((await reread(context, job)).status).toBe(status), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe(status));
   return reread(context, job);
 }
 
@@ -128,14 +127,14 @@ test('a name twice, a changed order and a missing call are errors that name what
   await eventually(async () => {
     const { error } = await reread(context, changed);
     expect(error).toMatchObject({ code: 'STEP_ORDER_CHANGED', message: expect.stringMatching(/"charge".*"ship"/) });
-  }, patient);
+  });
   const missing = await enqueue('missing', broken);
   await becomes(missing, 'ERROR');
   await resume(missing, ({ step }) => step('charge', () => 1), 'missing');
   await eventually(async () => {
     const { error } = await reread(context, missing);
     expect(error).toMatchObject({ code: 'STEP_MISSING', message: expect.stringContaining('"ship"') });
-  }, patient);
+  });
   await resume(missing, async ({ step }) => (await step('charge', () => 1)) + (await step('ship', () => 9)), 'missing');
   expect(await becomes(missing, 'SUCCESS')).toMatchObject({ result: 3 });
 });

@@ -12,7 +12,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 120_000 });
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
@@ -82,7 +81,7 @@ const handlers = [
       if (crashes > 0) {
         result.catch(() => {});
         crashes -= 1;
-        await eventually(async () => expect(await childrenOf({ id: job.id })).toHaveLength(2), patient);
+        await eventually(async () => expect(await childrenOf({ id: job.id })).toHaveLength(2));
         throw Object.assign(new Error('lost'), { code: 'LOST' });
       }
       return result;
@@ -135,7 +134,7 @@ async function enqueue(type: string, payload: unknown = {}, more: Record<string,
 }
 
 async function becomes(job: Pick<Job, 'id'>, status: Job['status']): Promise<Job> {
-  await eventually(async () => expect((await reread(context, job)).status).toBe(status), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe(status));
   return reread(context, job);
 }
 
@@ -153,9 +152,8 @@ async function openEdges(): Promise<number> {
 }
 
 const allAre = (parent: Job, wanted: string) =>
-  eventually(
-    async () => expect(new Set((await childrenOf(parent)).map(({ status }) => status))).toEqual(new Set([wanted])),
-    patient,
+  eventually(async () =>
+    expect(new Set((await childrenOf(parent)).map(({ status }) => status))).toEqual(new Set([wanted])),
   );
 
 test('children run once, at most so many unfinished at a time, and their results come in order', async () => {
@@ -214,7 +212,7 @@ test('all settled: the call returns how each child ended', async () => {
 
 test('a failure that the handler caught is the same in later runs', async () => {
   const job = await becomes(await enqueue('catches'), 'WAITING');
-  await eventually(async () => expect((await reread(context, job)).waiting?.kind).toBe('sleep'), patient);
+  await eventually(async () => expect((await reread(context, job)).waiting?.kind).toBe('sleep'));
   isBroken = false;
   await context.db.query(
     `update ${context.schema}.phases set waits_until = now() where job_id = $1 and kind = 'sleep'`,
@@ -249,11 +247,11 @@ test('cancel of a waiting parent cancels its children: those that wait, are queu
   await eventually(async () => {
     const counts = (await childrenOf(job)).map(({ status }) => status).sort();
     expect(counts).toEqual(['RUNNING', 'RUNNING', 'RUNNING', 'WAITING', 'WAITING', 'WAITING']);
-  }, patient);
+  });
   await cancelJob(context.db, context.schema, by(job));
   running.daemon.signals.eventsWritten(context.tenant);
   await allAre(job, 'CANCELED');
-  await eventually(async () => expect(await openEdges()).toBe(0), patient);
+  await eventually(async () => expect(await openEdges()).toBe(0));
   await checkInvariants(context);
 });
 
@@ -268,7 +266,7 @@ test('pause and resume of a waiting parent; a pause of a child that waits for it
   await resumeJob(context.db, context.schema, by(job));
   running.daemon.signals.workAvailable(context.tenant);
   expect(await becomes(job, 'WAITING')).toMatchObject({ waiting: { kind: 'children', step: 'all', jobs: 3 } });
-  await eventually(async () => expect(parentRuns).toBe(2), patient);
+  await eventually(async () => expect(parentRuns).toBe(2));
   await becomes(job, 'WAITING');
   await cancelJob(context.db, context.schema, by(job));
   running.daemon.signals.eventsWritten(context.tenant);

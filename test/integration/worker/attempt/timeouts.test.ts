@@ -12,7 +12,6 @@ import { addJob, claim, finish, reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 20_000 };
 const sleeper = { type: 'demo.sleep', payload: { seconds: 600 } };
 
 test.each([
@@ -42,7 +41,7 @@ test("a hung handler fails with the daemon's limit; one that says 0 runs on", as
       status: 'ERROR',
       error: { code: 'TIMEOUT', message: expect.stringContaining('0.3 s') },
     });
-  }, patient);
+  });
   expect((await reread(context, endless!.job)).status).toBe('RUNNING');
 });
 
@@ -69,7 +68,7 @@ test('attempts that run side by side each have their own limit, in whatever orde
   const limits = [undefined, 1.2, 0.2, 0.7];
   const jobs = limits.map((timeoutSeconds) => ({ ...sleeper, timeoutSeconds }));
   const [last, third, first, second] = (await daemon.enqueue(context.tenant, jobs, 'test')).map(({ job }) => job);
-  await eventually(async () => expect((await reread(context, third!)).status).toBe('ERROR'), patient);
+  await eventually(async () => expect((await reread(context, third!)).status).toBe('ERROR'));
   const ended = [];
   for (const job of [first!, second!, third!]) {
     const read = await reread(context, job);

@@ -15,7 +15,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 240_000 });
 // Only the tests in which a lease must expire use a short one: on a busy machine a lease of two seconds expires by itself.
 const longLease = { LEASE_SECONDS: '60' };
@@ -61,7 +60,7 @@ async function startDeaf(env: Record<string, string> = {}) {
       const run = runs.find((one) => one.job === job.id && one.attempt === attempt);
       expect(run).toBeDefined();
       return run as Run;
-    }, patient);
+    });
   return { daemon, runs, begun };
 }
 
@@ -70,7 +69,7 @@ async function fenced(job: Pick<Job, 'id'>): Promise<Job> {
     const now = await reread(context, job);
     expect(now).toMatchObject({ status: 'RUNNING', hold: { kind: 'handler', handler: 'running' } });
     return now;
-  }, patient);
+  });
 }
 
 const statusOf = async (job: Pick<Job, 'id'>) => (await reread(context, job)).status;
@@ -79,7 +78,7 @@ const statusOf = async (job: Pick<Job, 'id'>) => (await reread(context, job)).st
 async function rounds(daemon: Daemon): Promise<void> {
   const before = (await reread(context, await addJob(context, { type: 'demo.echo' }))).id;
   daemon.signals.workAvailable(context.tenant);
-  await eventually(async () => expect(await statusOf({ id: before })).toBe('SUCCESS'), patient);
+  await eventually(async () => expect(await statusOf({ id: before })).toBe('SUCCESS'));
 }
 
 test('a paused job stays RUNNING and keeps its lane until its handler has ended; resumed, it does not overlap', async () => {
@@ -108,7 +107,7 @@ test('a paused job stays RUNNING and keeps its lane until its handler has ended;
       progressMessage: null,
       result: null,
     });
-  }, patient);
+  });
   expect(await eventTypes(context, job!)).toEqual([
     'job.enqueued',
     'job.started',
@@ -119,7 +118,7 @@ test('a paused job stays RUNNING and keeps its lane until its handler has ended;
   await resumeJob(context.db, context.schema, by(job!));
   daemon.signals.workAvailable(context.tenant);
   (await begun(job!, 2)).end();
-  await eventually(async () => expect(await statusOf(next!)).toBe('SUCCESS'), patient);
+  await eventually(async () => expect(await statusOf(next!)).toBe('SUCCESS'));
   expect(await statusOf(job!)).toBe('SUCCESS');
   expect(runs.map((one) => one.beside)).toEqual([0, 0]);
   await checkInvariants(context);
@@ -133,7 +132,7 @@ test('a cancel that comes while the handler still runs decides how the attempt e
   await fenced(job);
   expect((await cancelJob(context.db, context.schema, by(job))).done).toBe(false);
   run.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('CANCELED'), patient);
+  await eventually(async () => expect(await statusOf(job)).toBe('CANCELED'));
   await checkInvariants(context);
 });
 
@@ -152,7 +151,7 @@ test('after its time the lane is released: job, event, metric and log say that t
       hold: null,
     });
     expect(await statusOf(next!)).toBe('SUCCESS');
-  }, patient);
+  });
   const [event] = await context.db.query<{ data: object }>(
     `select data from ${context.schema}.events where job_id = $1 and type = 'job.canceled'`,
     [job!.id],
@@ -172,7 +171,7 @@ test('a handler that runs past its timeout keeps its lane too, and the failure s
       error: { code: 'TIMEOUT', handler: 'running' },
       hold: { kind: 'error', handler: 'running' },
     });
-  }, patient);
+  });
 });
 
 test('when the process dies the lease expires, and the attempt ends as it was decided', async () => {
@@ -220,21 +219,21 @@ test('a handler whose lease was lost does not overlap with the next attempt in t
   const sweeping = await startDaemon(context, { env: { WORKER_CONCURRENCY: '0' } });
   const job = await addJob(context, { type: 'deaf', targetId: 'lost', maxAttempts: 5 });
   daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(1), patient);
+  await eventually(() => expect(runs).toHaveLength(1));
   proxy.blackHole();
-  await eventually(async () => expect((await eventTypes(context, job)).at(-1)).toBe('job.lease_expired'), patient);
+  await eventually(async () => expect((await eventTypes(context, job)).at(-1)).toBe('job.lease_expired'));
   proxy.heal();
   // Taken again by the only daemon that runs this type, which knows that the first handler still runs.
   await eventually(async () => {
     daemon.signals.workAvailable(context.tenant);
     expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', attempt: 2 });
-  }, patient);
+  });
   await rounds(daemon);
   expect(runs).toHaveLength(1);
   runs[0]?.end();
-  await eventually(() => expect(runs).toHaveLength(2), patient);
+  await eventually(() => expect(runs).toHaveLength(2));
   runs[1]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'), patient);
+  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
   expect(runs.map((run) => run.beside)).toEqual([0, 0]);
   await sweeping.stop(0);
   await checkInvariants(context);
@@ -247,28 +246,28 @@ test('a daemon that lost its trust keeps the lane if it is back before the lease
   const daemon = await startDaemon({ ...context, url: proxy.url }, { handlers: [definition], env });
   const job = await addJob(context, { type: 'deaf', targetId: 'kept', maxAttempts: 2 });
   daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(1), patient);
+  await eventually(() => expect(runs).toHaveLength(1));
   proxy.blackHole();
-  await eventually(() => expect(daemon.workers.runningTypes).toEqual(['deaf']), patient);
+  await eventually(() => expect(daemon.workers.runningTypes).toEqual(['deaf']));
   await eventually(async () => {
     const [row] = await context.db.query<{ over: boolean }>(
       `select expires_at < now() as over from ${context.schema}.leases where $1 = any(job_ids)`,
       [job.id],
     );
     expect(row?.over).toBe(true);
-  }, patient);
+  });
   proxy.heal();
   expect((await fenced(job)).hold?.reason).toContain('lease is no longer held');
   // What a person asks meanwhile decides, as it does for every lost lease.
   await pauseJob(context.db, context.schema, by(job));
   runs[0]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'), patient);
+  await eventually(async () => expect(await statusOf(job)).toBe('PAUSED'));
   await resumeJob(context.db, context.schema, by(job));
   daemon.signals.workAvailable(context.tenant);
-  await eventually(() => expect(runs).toHaveLength(2), patient);
+  await eventually(() => expect(runs).toHaveLength(2));
   expect(runs.map((run) => run.beside)).toEqual([0, 0]);
   runs[1]?.end();
-  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'), patient);
+  await eventually(async () => expect(await statusOf(job)).toBe('SUCCESS'));
   await checkInvariants(context);
 });
 
@@ -300,7 +299,7 @@ test('a stop that cannot wait for the grace of a handler writes its end too', as
   await eventually(async () => {
     void daemon.stop();
     expect(daemon.drainResult).toBe('forced');
-  }, patient);
+  });
   await stopped;
   expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', hold: { kind: 'drain', handler: 'running' } });
 });

@@ -22,7 +22,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 60_000 };
 vi.setConfig({ testTimeout: 120_000 });
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
@@ -81,7 +80,7 @@ async function enqueue(type: string, payload: unknown = {}, more: object = {}): 
 }
 
 async function becomes(job: Pick<Job, 'id'>, status: Job['status']): Promise<Job> {
-  await eventually(async () => expect((await reread(context, job)).status).toBe(status), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe(status));
   return reread(context, job);
 }
 
@@ -191,7 +190,7 @@ test('two waits of one job get two events, in the order in which they came', asy
   const again = await send('tick', 1, 't1');
   expect(again).toMatchObject({ id: 't1', replayed: true });
   await expect(send('tick', 2, 't1')).rejects.toMatchObject({ code: 'IDEMPOTENCY_CONFLICT' });
-  await eventually(async () => expect((await reread(context, job)).waiting?.step).toBe('event:tick#2'), patient);
+  await eventually(async () => expect((await reread(context, job)).waiting?.step).toBe('event:tick#2'));
   await send('tick', 2);
   expect((await becomes(job, 'SUCCESS')).result).toEqual([1, 2]);
   const both = await becomes(await enqueue('parallel'), 'WAITING');
@@ -301,7 +300,7 @@ test('a deploy may change what an open wait wants; the drained daemon leaves the
   await next.stop(0);
   await send('deploy', { n: 1 });
   await send('deploy', { n: 2 });
-  await eventually(async () => expect((await reread(context, job)).status).toBe('QUEUED'), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe('QUEUED'));
   await startDaemon(context, { handlers: [version({ n: 2 }, 'other')] });
   const failed = await becomes(job, 'ERROR');
   expect(failed.error).toMatchObject({ code: 'STEP_ORDER_CHANGED', message: expect.stringContaining('"deploy"') });
@@ -336,9 +335,9 @@ test('one event for many jobs is delivered in small transactions, and finds one 
       `select job_id from ${context.schema}.phases where name = $1 and status = 'completed'`,
       [name],
     );
-  await eventually(async () => expect(await stateOf('one')).toEqual([{ job_id: one }]), patient);
+  await eventually(async () => expect(await stateOf('one')).toEqual([{ job_id: one }]));
   await send('all');
-  await eventually(async () => expect(await stateOf('all')).toHaveLength(count), patient);
+  await eventually(async () => expect(await stateOf('all')).toHaveLength(count));
   const [{ max } = { max: 0 }] = await context.db.query<{ max: number }>(
     `select max(count)::int as max from (
        select count(*) from ${context.schema}.events where type = 'job.woken' group by xid) as t`,

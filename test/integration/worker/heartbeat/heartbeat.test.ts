@@ -15,8 +15,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 25_000 };
-
 interface Held {
   job: Job;
   lost: string[];
@@ -73,15 +71,14 @@ async function beats(leaseId: string | null): Promise<string> {
 
 async function nextBeat(leaseId: string | null): Promise<void> {
   const before = await beats(leaseId);
-  await eventually(async () => expect(await beats(leaseId)).not.toBe(before), patient);
+  await eventually(async () => expect(await beats(leaseId)).not.toBe(before));
 }
 
 test('a wish to stop arrives with the next beat', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await pauseJob(context.db, context.schema, { jobId: held.job.id, actor: 'user:ann', author: 'ann' });
-  await eventually(
-    () => expect(held.asked[0]).toMatchObject({ cancelIntent: 'pause', cancelDetail: { author: 'ann' } }),
-    patient,
+  await eventually(() =>
+    expect(held.asked[0]).toMatchObject({ cancelIntent: 'pause', cancelDetail: { author: 'ann' } }),
   );
   expect(held.lost).toEqual([]);
 });
@@ -89,7 +86,7 @@ test('a wish to stop arrives with the next beat', async () => {
 test('zero rows is lost: told at once, whatever the lease says', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
-  await eventually(() => expect(held.lost).toContain(held.job.id), patient);
+  await eventually(() => expect(held.lost).toContain(held.job.id));
   expect((await claim(context)).jobs.map((job) => job.id)).toContain(held.job.id);
 });
 
@@ -103,7 +100,7 @@ test('a job that was lost and taken again is lost for the first lease only', asy
   const lease = { ...held.lease, leaseId: again.leaseId, onLost: (jobId: string) => void second.push(jobId) };
   held.heartbeat.hold(lease, sentAt);
   await nextBeat(again.leaseId);
-  await eventually(() => expect(held.lost).toContain(held.job.id), patient);
+  await eventually(() => expect(held.lost).toContain(held.job.id));
   await nextBeat(again.leaseId);
   expect(second).toEqual([]);
 });
@@ -126,7 +123,7 @@ test('behind a black hole the lease is given up before anybody else may claim', 
   const held = await holdJob({ url: proxy.url, leaseSeconds: 6 });
   await nextBeat(held.job.leaseId);
   proxy.blackHole();
-  await eventually(() => expect(held.lost).toEqual([held.job.id]), patient);
+  await eventually(() => expect(held.lost).toEqual([held.job.id]));
   // The margin: at the moment of giving up, the database still counts the lease as ours, so nobody could take it.
   expect(held.heartbeat.trustedForMs(held.lease.leaseId)).toBeLessThanOrEqual(0);
   expect((await reread(context, held.job)).status).toBe('RUNNING');
@@ -145,7 +142,7 @@ test('an event loop that is dead for too long loses its leases, and one that is 
   expect(busy.heartbeat.trustedForMs(busy.lease.leaseId)).toBeGreaterThan(0);
   expect(await leftSeconds(busy.job.leaseId)).toBeGreaterThan(0);
   expect(busy.lost).toEqual([]);
-  await eventually(() => expect(dead.lost).toEqual([dead.job.id]), patient);
+  await eventually(() => expect(dead.lost).toEqual([dead.job.id]));
 });
 
 function blockFor(ms: number): void {
@@ -157,22 +154,19 @@ test('a handler that blocks the event loop for longer than its lease ends with s
   const block = defineJob({ type: 'block', run: () => blockFor(5000) });
   await startDaemon(context, { handlers: [block], env: { LEASE_SECONDS: '3' } });
   const job = await addJob(context, { type: 'block', targetId: 'blocked' });
-  await eventually(
-    async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 }),
-    patient,
-  );
+  await eventually(async () => expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 }));
 });
 
 test('a full pool does not lose a lease', async () => {
   const daemon = await startDaemon(context, { env: { DATABASE_POOL_MAX: '2', LEASE_SECONDS: '3' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
-  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'));
   const { leaseId, leaseExpiresAt } = await reread(context, job);
   const hogs = [1, 2].map(() => daemon.db.transaction((tx) => tx.query('select pg_sleep(600)')).catch(() => {}));
   await eventually(async () => {
     const [row] = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
     expect(row?.past).toBe(true);
-  }, patient);
+  });
   expect(await reread(context, job)).toMatchObject({ status: 'RUNNING', leaseId, attempt: 1 });
   await context.db.query(
     `select pg_terminate_backend(pid) from pg_stat_activity
@@ -195,10 +189,10 @@ test('a handler whose lease was taken is aborted with leaseLost, and its outcome
   });
   await startDaemon(context, { handlers: [wait] });
   const job = await addJob(context, { type: 'wait' });
-  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'), patient);
+  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'));
   const running = await reread(context, job);
   await finish(context, running, { kind: 'fail', error: { code: 'X', message: 'taken' } });
-  await eventually(() => expect(reason).toEqual({ kind: 'leaseLost' }), patient);
+  await eventually(() => expect(reason).toEqual({ kind: 'leaseLost' }));
   expect(await reread(context, job)).toMatchObject({ status: 'ERROR', error: { code: 'X' }, result: null });
 });
 

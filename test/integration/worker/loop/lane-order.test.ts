@@ -12,8 +12,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
-const patient = { timeoutMs: 25_000 };
-
 afterEach(() => checkInvariants(context));
 
 async function unfinished(): Promise<number> {
@@ -64,10 +62,10 @@ test('a daemon takes the next job of a lane with the outcome of the one before',
   const jobs = await addJobs(context, lane('one', 20, 'gated'));
   await startDaemon(context, { handlers: [gated] });
   for (let n = 1; n <= jobs.length; n++) {
-    await eventually(() => expect(begun).toHaveLength(n), patient);
+    await eventually(() => expect(begun).toHaveLength(n));
     release();
   }
-  await eventually(async () => expect(await unfinished()).toBe(0), patient);
+  await eventually(async () => expect(await unfinished()).toBe(0));
   expect(begun).toEqual(jobs.map((job) => job.id));
   // A poll in between may ask for other work first, and then the next job is claimed as any other.
   expect(await handedOver('one')).toBeGreaterThan(0);
@@ -84,10 +82,10 @@ test('an urgent job of another lane does not wait until the lanes that run are e
   const env = { WORKER_CONCURRENCY: '2', TENANT_CONCURRENCY: '2', POLL_INTERVAL_SECONDS: '3600' };
   const daemon = await startDaemon(context, { handlers: [gated], env });
   for (let n = 0; n < 6; n++) {
-    await eventually(() => expect(open).toHaveLength(2), patient);
+    await eventually(() => expect(open).toHaveLength(2));
     release();
   }
-  await eventually(() => expect(open).toHaveLength(2), patient);
+  await eventually(() => expect(open).toHaveLength(2));
   const before = begun.length;
   const priority: Priority = 'URGENT';
   const [urgent] = await daemon.enqueue(
@@ -98,14 +96,14 @@ test('an urgent job of another lane does not wait until the lanes that run are e
   // The daemon has looked, and found no slot for it.
   for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
   while (!begun.includes(urgent!.job.id)) {
-    await eventually(() => expect(open).toHaveLength(2), patient);
+    await eventually(() => expect(open).toHaveLength(2));
     release();
-    await eventually(() => expect(open).toHaveLength(2), patient);
+    await eventually(() => expect(open).toHaveLength(2));
   }
   // A job or two may have been claimed before it came.
   expect(begun.indexOf(urgent!.job.id) - before).toBeLessThanOrEqual(2);
   releaseAll();
-  await eventually(async () => expect(await unfinished()).toBe(0), patient);
+  await eventually(async () => expect(await unfinished()).toBe(0));
 });
 
 test('two daemons on many lanes of short jobs keep every order, and run nothing twice', async () => {
@@ -132,7 +130,7 @@ test('two daemons on many lanes of short jobs keep every order, and run nothing 
   // Fewer slots than lanes in each, so that lanes change hands.
   const env = { WORKER_CONCURRENCY: '5', TENANT_CONCURRENCY: '5' };
   await Promise.all([1, 2].map(() => startDaemon(context, { handlers: [short], env })));
-  await eventually(async () => expect(await unfinished()).toBe(0), patient);
+  await eventually(async () => expect(await unfinished()).toBe(0));
   expect(max).toBe(1);
   for (const targetId of lanes) {
     const expected = jobs.filter((job) => job.targetId === targetId).map((job) => job.id);
@@ -161,7 +159,7 @@ test('a retry in backoff keeps its lane: the next job does not run before it', a
     { type: 'shaky', targetId: 'shaky', maxAttempts: 1, priority: 'URGENT' },
   ]);
   await startDaemon(context, { handlers: [shaky] });
-  await eventually(async () => expect(await unfinished()).toBe(0), patient);
+  await eventually(async () => expect(await unfinished()).toBe(0));
   expect(begun).toEqual([`shaky ${first!.id} 1`, `shaky ${first!.id} 2`, `shaky ${next!.id} 1`]);
   expect(await eventTypes(context, first!)).toEqual([
     'job.enqueued',
@@ -177,7 +175,7 @@ test('a job that is taken with the last outcome before a drain goes back unharme
   const { gated, begun, release } = createGate();
   const [first, next] = await addJobs(context, lane('drained', 2, 'gated'));
   const daemon = await startDaemon(context, { handlers: [gated], env: { POLL_INTERVAL_SECONDS: '3600' } });
-  await eventually(() => expect(begun).toEqual([first!.id]), patient);
+  await eventually(() => expect(begun).toEqual([first!.id]));
   let stopped: Promise<void> | undefined;
   // The outcome, with the claim that comes with it, waits for this lock.
   await context.db.transaction(async (tx) => {
@@ -188,9 +186,9 @@ test('a job that is taken with the last outcome before a drain goes back unharme
         `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
       );
       expect(waiting).toHaveLength(1);
-    }, patient);
+    });
     stopped = daemon.stop(0);
-    await eventually(() => expect(daemon.workers.draining).toBe(true), patient);
+    await eventually(() => expect(daemon.workers.draining).toBe(true));
   });
   await stopped;
   expect(await reread(context, first!)).toMatchObject({ status: 'SUCCESS' });

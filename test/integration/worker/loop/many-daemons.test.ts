@@ -9,8 +9,6 @@ import { addJobs } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 30_000 };
-
 const computing = (type: string) =>
   defineJob({
     type,
@@ -48,7 +46,7 @@ test('a daemon beside others does not hold more jobs that compute than it runs w
   );
   const env = { WORKER_ID: 'w1', WORKER_CONCURRENCY: '200', TENANT_CONCURRENCY: '200' };
   await startDaemon(context, { env, handlers: [computing('limited')] });
-  await eventually(isDone, patient);
+  await eventually(isDone);
   // A hundred heads and two hundred slots, but a job takes 10 ms of the event loop: the others are left to the peer.
   const [row] = await db.query<{ max: number }>(`select max(cardinality(job_ids)) as max from ${schema}.leases`);
   expect(row?.max).toBeLessThan(60);
@@ -80,11 +78,11 @@ test('a job that this daemon can claim wakes no other; one for which it has no r
   const claims = async () => (await second.metrics.registry.getSingleMetricAsString('leasehold_claims_total')) ?? '';
   const before = await unchanging(claims);
   await first.enqueue(context.tenant, [{ type: 'wait', payload: null, targetId: 'here' }], 'test');
-  await eventually(() => expect(release).toHaveLength(1), patient);
+  await eventually(() => expect(release).toHaveLength(1));
   expect(await claims()).toBe(before);
   await first.enqueue(context.tenant, [{ type: 'wait', payload: null, targetId: 'there' }], 'test');
-  await eventually(() => expect(release).toHaveLength(2), patient);
+  await eventually(() => expect(release).toHaveLength(2));
   for (const end of release) end();
-  await eventually(isDone, patient);
+  await eventually(isDone);
   expect((await sharesOf('wait')).sort()).toEqual([1, 1]);
 });

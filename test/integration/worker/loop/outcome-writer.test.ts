@@ -18,8 +18,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
 const sweep = { actor: 'sweeper:test', graceSeconds: 0, tokenLimit: 0 };
-const patient = { timeoutMs: 25_000 };
-
 /** What Postgres refuses to store from now on, until the test ends or lifts it. */
 async function refuse(what: string): Promise<() => Promise<void>> {
   const { db, schema } = context;
@@ -237,11 +235,11 @@ test('a daemon that cannot write the end of a job leaves it to the sweeper, and 
   await startDaemon(context, { handlers: [unwritable] });
   const job = await addJob(context, { type: 'unwritable', targetId: 'unwritable', maxAttempts: 100 });
   const next = await addJob(context, { targetId: 'unwritable' });
-  await eventually(async () => expect(await reread(context, job)).toMatchObject({ attempt: 2 }), patient);
+  await eventually(async () => expect(await reread(context, job)).toMatchObject({ attempt: 2 }));
   expect(await eventTypes(context, job)).toEqual(['job.enqueued', 'job.started', 'job.lease_expired', 'job.started']);
   await lift();
   proceed();
-  await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'), patient);
+  await eventually(async () => expect((await reread(context, next)).status).toBe('SUCCESS'));
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', result: 2, attempt: 2 });
   await checkInvariants(context);
 });

@@ -12,8 +12,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
-const patient = { timeoutMs: 25_000 };
-
 afterEach(() => checkInvariants(context));
 
 const leaseId = () => crypto.randomUUID();
@@ -139,7 +137,7 @@ function createGate(type: string) {
 const untilDone = (jobs: Pick<Job, 'id'>[]) =>
   eventually(async () => {
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
-  }, patient);
+  });
 
 test('an idle daemon starts what it is given at once, and what does not fit waits its turn', async () => {
   const { gated, begun, open } = createGate('gated');
@@ -151,19 +149,19 @@ test('an idle daemon starts what it is given at once, and what does not fit wait
   };
   // Before the loop's first claim is answered it does not know that nothing waits.
   const first = await add();
-  await eventually(() => expect(begun).toEqual([first.id]), patient);
+  await eventually(() => expect(begun).toEqual([first.id]));
   const second = await add();
   const third = await add();
   expect(await reread(context, second)).toMatchObject({ status: 'QUEUED' });
   open.shift()?.();
-  await eventually(() => expect(begun).toEqual([first.id, second.id]), patient);
+  await eventually(() => expect(begun).toEqual([first.id, second.id]));
   // A slot came free and went to the one that waited; a new one does not overtake the third.
   const fourth = await add();
   open.shift()?.();
-  await eventually(() => expect(begun.length).toBe(3), patient);
+  await eventually(() => expect(begun.length).toBe(3));
   expect(begun[2]).toBe(third.id);
   open.shift()?.();
-  await eventually(() => expect(begun).toEqual([first.id, second.id, third.id, fourth.id]), patient);
+  await eventually(() => expect(begun).toEqual([first.id, second.id, third.id, fourth.id]));
   open.shift()?.();
   await untilDone([first, second, third, fourth]);
   for (const job of [second, third]) expect(await startedTogether(job)).toBe(false);
@@ -171,12 +169,12 @@ test('an idle daemon starts what it is given at once, and what does not fit wait
   // Idle again: in one transaction, and the history reads as ever.
   await eventually(async () => {
     const job = await add();
-    await eventually(() => expect(begun).toContain(job.id), patient);
+    await eventually(() => expect(begun).toContain(job.id));
     open.shift()?.();
     await untilDone([job]);
     expect(await eventTypes(context, job)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
     expect(await startedTogether(job)).toBe(true);
-  }, patient);
+  });
 });
 
 /** Until the daemon has found out that nothing waits. */
@@ -185,7 +183,7 @@ const untilAtOnce = (daemon: Awaited<ReturnType<typeof startDaemon>>) =>
     const [enqueued] = await daemon.enqueue(context.tenant, [echo()], 'test');
     await untilDone([enqueued!.job]);
     expect(await startedTogether(enqueued!.job)).toBe(true);
-  }, patient);
+  });
 
 test('what was on its way when the drain began goes back, uncounted', async () => {
   const { gated, begun } = createGate('stopped');
@@ -206,14 +204,14 @@ test('what was on its way when the drain began goes back, uncounted', async () =
       `select 1 from pg_locks where relation = '${schema}.jobs'::regclass and mode = 'ExclusiveLock' and granted`,
     );
     expect(lock).toBeDefined();
-  }, patient);
+  });
   const adding = daemon.enqueue(context.tenant, [{ type: 'stopped', payload: {} }], 'test');
   await eventually(async () => {
     const [waiting] = await db.query(
       `select 1 from pg_locks where relation = '${schema}.jobs'::regclass and not granted`,
     );
     expect(waiting).toBeDefined();
-  }, patient);
+  });
   let drained = false;
   const draining = daemon.workers.drain(0).then(() => {
     drained = true;
@@ -242,7 +240,7 @@ test('jobs of others that wait already are not overtaken', async () => {
   const [enqueued] = await daemon.enqueue(context.tenant, [{ type: 'patient', payload: {} }], 'test');
   const all = [...older, enqueued!.job];
   for (const count of [1, 2, 3]) {
-    await eventually(() => expect(begun.length).toBe(count), patient);
+    await eventually(() => expect(begun.length).toBe(count));
     open.shift()?.();
   }
   await untilDone(all);

@@ -17,8 +17,6 @@ import { startDelayingProxy } from '../../../support/postgres/delaying-proxy.ts'
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
-const patient = { timeoutMs: 30_000 };
-
 async function stateOf(leaseId: string): Promise<unknown> {
   const [row] = await context.db.query(`select state from ${context.schema}.leases where id = $1`, [leaseId]);
   return row?.state;
@@ -165,7 +163,7 @@ test('the connections of a daemon hang while it sends an outcome, until nobody t
     { type: 'gated', targetId: 'hang-1', maxAttempts: 2 },
     { type: 'gated', targetId: 'hang-2', maxAttempts: 2 },
   ]);
-  await eventually(() => expect(gates.size).toBe(2), patient);
+  await eventually(() => expect(gates.size).toBe(2));
   const { leaseId } = await reread(context, jobs[0]!);
   expect((await reread(context, jobs[1]!)).leaseId).toBe(leaseId);
   proxy.blackHole();
@@ -174,10 +172,10 @@ test('the connections of a daemon hang while it sends an outcome, until nobody t
   await new Promise((resolve) => setImmediate(() => setImmediate(resolve)));
   gates.get('hang-2')?.();
   const over = `select 1 from ${context.schema}.leases where id = $1 and expires_at < now()`;
-  await eventually(async () => expect(await context.db.query(over, [leaseId])).toHaveLength(1), patient);
+  await eventually(async () => expect(await context.db.query(over, [leaseId])).toHaveLength(1));
   proxy.heal();
   await eventually(async () => {
     for (const job of jobs) expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS' });
-  }, patient);
+  });
   await checkInvariants(context);
 });
