@@ -17,12 +17,17 @@ process.exitCode = await runCli(process.argv.slice(2), {
   out: (text) => stdout.write(text),
   err: (text) => process.stderr.write(text),
   screen: stdout.isTTY
-    ? { columns: () => stdout.columns, rows: () => stdout.rows, colours: (process.env.NO_COLOR ?? '') === '' }
+    ? {
+        // A terminal that does not know its size, such as a serial line, says 0.
+        columns: () => stdout.columns || 80,
+        rows: () => stdout.rows || 24,
+        colours: stdout.hasColors(),
+      }
     : undefined,
   interrupted: () => {
     const interrupt = new AbortController();
-    // The second Ctrl-C ends the process as always.
-    process.once('SIGINT', () => interrupt.abort());
+    // The second one ends the process as always.
+    for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort());
     return interrupt.signal;
   },
 });

@@ -24,7 +24,10 @@ export function colourOf(status: string): Colour | undefined {
 // Enough to recognize a value by.
 const minWidth = 8;
 
-/** Columns that are too wide for the terminal are cut, the widest first; the first column, an id, never is. */
+/**
+ * A table as wide as the terminal. If it has no room, columns without a value are left off first; then the widest are cut,
+ * but never the first, an id; then columns are left off at the end.
+ */
 export function fitTable(
   screen: Screen | undefined,
   headings: readonly string[],
@@ -32,37 +35,61 @@ export function fitTable(
   colourAt: (row: number, column: number) => Colour | undefined = () => undefined,
 ): string {
   const clean = rows.map((row) => row.map(oneLine));
-  const widths = headings.map((heading, i) => Math.max(heading.length, ...clean.map((row) => (row[i] ?? '').length)));
-  shrink(widths, screen?.columns() ?? Number.POSITIVE_INFINITY);
+  const all = headings.map((heading, at) => {
+    const valueWidth = Math.max(0, ...clean.map((row) => (row[at] ?? '').length));
+    return { at, width: Math.max(heading.length, valueWidth), isEmpty: valueWidth === 0 };
+  });
+  const columns = fitColumns(all, screen?.columns() ?? Number.POSITIVE_INFINITY);
   const line = (cells: readonly string[], colour: (column: number) => Colour | undefined) =>
-    cells
-      .map((cell, i) => {
-        const text = cut(cell, widths[i] ?? 0);
-        return i === cells.length - 1
-          ? paint(screen, colour(i), text)
-          : paint(screen, colour(i), text.padEnd(widths[i] ?? 0));
+    columns
+      .map(({ at, width }, n) => {
+        const text = cut(cells[at] ?? '', width);
+        return paint(screen, colour(at), n === columns.length - 1 ? text : text.padEnd(width));
       })
       .join('  ')
       .trimEnd();
   return [line(headings, () => 'dim'), ...clean.map((row, n) => line(row, (column) => colourAt(n, column)))].join('\n');
 }
 
-function shrink(widths: number[], columns: number): void {
-  const total = () => widths.reduce((sum, width) => sum + width + 2, -2);
-  while (total() > columns) {
-    let widest = -1;
-    for (let i = 1; i < widths.length; i++) {
-      const width = widths[i] ?? 0;
-      if (width > minWidth && (widest === -1 || width > (widths[widest] ?? 0))) widest = i;
-    }
-    if (widest === -1) return;
-    widths[widest] = Math.max(minWidth, (widths[widest] ?? 0) - Math.max(1, Math.min(8, total() - columns)));
+interface Column {
+  at: number;
+  width: number;
+  isEmpty: boolean;
+}
+
+function fitColumns(all: readonly Column[], room: number): Column[] {
+  const excess = (columns: readonly Column[]) => columns.reduce((sum, { width }) => sum + width + 2, -2) - room;
+  if (excess(all) <= 0) return [...all];
+  const columns = all.filter(({ at, isEmpty }) => at === 0 || !isEmpty).map((column) => ({ ...column }));
+  while (excess(columns) > 0) {
+    const [widest] = columns.filter(({ at, width }) => at > 0 && width > minWidth).sort((a, b) => b.width - a.width);
+    if (widest !== undefined) widest.width = Math.max(minWidth, widest.width - Math.min(8, excess(columns)));
+    else if (columns.length > 1) columns.pop();
+    else break;
   }
+  return columns;
+}
+
+/** One `name  value` line for each field. */
+export function facts(pairs: Record<string, string>, decorate: (name: string, value: string) => string = asIs): string {
+  const width = Math.max(...Object.keys(pairs).map((name) => name.length));
+  return Object.entries(pairs)
+    .map(([name, value]) => `${name.padEnd(width)}  ${decorate(name, oneLine(value))}`)
+    .join('\n');
+}
+
+function asIs(_name: string, value: string): string {
+  return value;
 }
 
 /** Control characters of a message or an id must not reach the terminal. */
 export function oneLine(text: string): string {
   return text.replace(/[\p{Cc}\p{Cf}\u2028\u2029]+/gu, ' ');
+}
+
+/** As `oneLine`, with the line breaks kept. */
+export function printable(text: string): string {
+  return text.split('\n').map(oneLine).join('\n');
 }
 
 function cut(text: string, width: number): string {

@@ -25,7 +25,7 @@ import { addTargetCommands } from './commands/targets.ts';
 import { addTenantCommands } from './commands/tenants.ts';
 import { addTopCommand } from './commands/top.ts';
 import { addVerifyCommand } from './commands/verify.ts';
-import { ProgressBar } from './output.ts';
+import { ProgressBar, printable } from './output.ts';
 import { Session, type Terminal, table } from './session.ts';
 
 /** 0 success, 1 refused or failed, 2 wrong usage, 3 the database or the daemon is unreachable. */
@@ -89,7 +89,7 @@ function explain(error: unknown, terminal: Terminal, json: boolean): ExitCode {
   // commander has already printed its message.
   if (error instanceof CommanderError) return error.exitCode === 0 ? 0 : 2;
   const [exitCode, code, detail] = diagnose(error);
-  terminal.err(json ? `${JSON.stringify({ code, detail })}\n` : `error: ${detail}\n`);
+  terminal.err(json ? `${JSON.stringify({ code, detail })}\n` : `error: ${printable(detail)}\n`);
   return exitCode;
 }
 

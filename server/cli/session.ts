@@ -127,11 +127,3 @@ export function table(headings: readonly string[], rows: readonly (readonly stri
     )
     .join('\n');
 }
-
-/** One `name  value` line for each field. */
-export function facts(pairs: Record<string, string>): string {
-  const width = Math.max(...Object.keys(pairs).map((name) => name.length));
-  return Object.entries(pairs)
-    .map(([name, value]) => `${name.padEnd(width)}  ${value}`)
-    .join('\n');
-}

@@ -4,7 +4,8 @@ import type { Database } from '../../database/database.ts';
 import { createOperation } from '../../jobs/actions/bulk-operations.ts';
 import { startCanary } from '../../jobs/actions/start-canary.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
-import { facts, type Session } from '../session.ts';
+import { facts } from '../output.ts';
+import type { Session } from '../session.ts';
 
 interface AuditOptions {
   reason?: string;

@@ -6,8 +6,8 @@ import type { LeaseholdClient } from '../../client/client.ts';
 import type { BulkAction } from '../../client/operations.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
-import { ProgressBar } from '../output.ts';
-import { facts, type Session } from '../session.ts';
+import { facts, ProgressBar } from '../output.ts';
+import type { Session } from '../session.ts';
 import { countOf, jobIdOf, readJson, watchJob } from './job-reads.ts';
 
 interface AuditOptions {

@@ -7,8 +7,8 @@ import { JobFailedError } from '../../client/client-errors.ts';
 import type { StreamMessage } from '../../client/events.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
-import { age, colourOf, fitTable, oneLine, paint } from '../output.ts';
-import { facts, type Session } from '../session.ts';
+import { age, colourOf, facts, fitTable, oneLine, paint } from '../output.ts';
+import type { Session } from '../session.ts';
 
 interface ListOptions extends ConnectionOptions {
   status?: string[];
@@ -54,7 +54,7 @@ function jobTable(session: Session, found: readonly JobSummary[]): string {
     job.status,
     job.type,
     job.target_id ?? '',
-    job.priority,
+    job.priority === 'NORMAL' ? '' : job.priority,
     job.status === 'RUNNING' && job.progress !== null ? `${Math.round(job.progress)} %` : '',
     age(job.created_at),
     job.error?.message ?? job.progress_message ?? '',
@@ -80,7 +80,7 @@ function jobText(session: Session, job: Job): string {
   const shown: Record<string, unknown> = {
     id: job.id,
     type: job.type,
-    status: paint(screen, colourOf(job.status), job.status),
+    status: job.status,
     target: job.target_id,
     queue: job.queue,
     priority: job.priority,
@@ -96,9 +96,13 @@ function jobText(session: Session, job: Job): string {
     result: job.result === null ? null : JSON.stringify(job.result),
   };
   const present = Object.entries(shown).filter(([, value]) => value !== null && value !== undefined);
-  const phases = job.phases.map((phase) => `  ${phase.name}: ${phase.status} ${phase.message ?? ''}`.trimEnd());
+  const phases = job.phases.map(({ name, status, message }) =>
+    oneLine(`  ${name}: ${status} ${message ?? ''}`).trimEnd(),
+  );
   return [
-    facts(Object.fromEntries(present) as Record<string, string>),
+    facts(Object.fromEntries(present.map(([name, value]) => [name, String(value)])), (name, value) =>
+      name === 'status' ? paint(screen, colourOf(value), value) : value,
+    ),
     ...(phases.length > 0 ? ['phases', ...phases] : []),
   ].join('\n');
 }
@@ -133,7 +137,7 @@ function addLogs(jobs: Command, session: Session): void {
         const ended = !options.follow || isEnded((await client.jobs.get(id)).status);
         const page = await pages.page(cursor);
         for (const line of page.items) {
-          const text = `${line.at} ${line.level.padEnd(5)} ${oneLine(line.message)} ${line.data ? JSON.stringify(line.data) : ''}`;
+          const text = `${line.at} ${line.level.padEnd(5)} ${oneLine(line.message)} ${line.data ? oneLine(JSON.stringify(line.data)) : ''}`;
           session.terminal.out(session.json ? `${JSON.stringify(line)}\n` : `${text.trimEnd()}\n`);
         }
         cursor = page.nextCursor ?? cursor;
@@ -189,9 +193,15 @@ export function eventText(
   },
 ): string {
   const { screen } = session.terminal;
-  const data = event.data === null ? '' : oneLine(JSON.stringify(event.data));
+  const data = event.data === null ? '' : JSON.stringify(event.data);
   const about = [event.target_id, event.job_id].filter(Boolean).join(' ');
-  const text = [event.at, paint(screen, colourOf(event.to ?? ''), event.type), oneLine(about), event.actor, data]
+  const text = [
+    event.at,
+    paint(screen, colourOf(event.to ?? ''), event.type),
+    oneLine(about),
+    oneLine(event.actor),
+    oneLine(data),
+  ]
     .filter(Boolean)
     .join(' ');
   return text;

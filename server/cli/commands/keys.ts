@@ -7,7 +7,8 @@ import { parseFields, timeField } from '../../kernel/fields.ts';
 import { type ApiKey, type NewApiKey, type Scope, scopes } from '../../tenants/api-keys/key.ts';
 import { createApiKey, listApiKeys, revokeApiKey, rotateApiKey } from '../../tenants/api-keys/key-store.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
-import { facts, type Session, table } from '../session.ts';
+import { facts } from '../output.ts';
+import { type Session, table } from '../session.ts';
 
 interface OwnerOptions {
   tenant?: string;

@@ -3,8 +3,8 @@ import type { Command } from 'commander';
 import type { Question } from '../../client/api-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
-import { fitTable } from '../output.ts';
-import { facts, type Session } from '../session.ts';
+import { facts, fitTable } from '../output.ts';
+import type { Session } from '../session.ts';
 import { readJson } from './job-reads.ts';
 
 interface ListFlags extends ConnectionOptions {

@@ -4,8 +4,8 @@ import type { Schedule } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
-import { fitTable } from '../output.ts';
-import { facts, type Session } from '../session.ts';
+import { facts, fitTable } from '../output.ts';
+import type { Session } from '../session.ts';
 
 export function addScheduleCommands(program: Command, session: Session): void {
   const schedules = program.command('schedules').description('list, show, pause, resume, run and delete schedules');

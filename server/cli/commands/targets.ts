@@ -2,8 +2,8 @@
 import type { Command } from 'commander';
 import type { Target, TargetLane } from '../../client/api-types.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
-import { age, colourOf, fitTable, oneLine } from '../output.ts';
-import { facts, type Session } from '../session.ts';
+import { age, colourOf, facts, fitTable, oneLine } from '../output.ts';
+import type { Session } from '../session.ts';
 import { countOf } from './job-reads.ts';
 
 interface PauseOptions extends ConnectionOptions {

@@ -11,7 +11,8 @@ import {
   suspendTenant,
   updateTenantSettings,
 } from '../../tenants/tenant-store.ts';
-import { facts, type Session, table } from '../session.ts';
+import { facts } from '../output.ts';
+import { type Session, table } from '../session.ts';
 
 interface PatchOptions {
   set: string[];

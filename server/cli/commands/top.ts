@@ -14,9 +14,9 @@ interface View {
   lanes: Lane[];
 }
 
-// The alternate screen of the terminal: what was there before is back afterwards.
-const enter = '\u001b[?1049h\u001b[?25l';
-const leave = '\u001b[?25h\u001b[?1049l';
+// The alternate screen of the terminal, without a cursor, and with long lines cut: all as before afterwards.
+const enter = '\u001b[?1049h\u001b[?25l\u001b[?7l';
+const leave = '\u001b[?7h\u001b[?25h\u001b[?1049l';
 
 export function addTopCommand(program: Command, session: Session): void {
   withConnection(program.command('top'))
@@ -40,11 +40,14 @@ async function drawUntilInterrupted(session: Session, client: LeaseholdClient, s
   try {
     let before: View | undefined;
     while (!signal.aborted) {
-      const view = await readView(client, Math.max(5, screen.rows() - 6));
+      const view = await readView(client, Math.max(5, screen.rows() - 6), signal);
       out(`\u001b[H${draw(view, before, screen).replaceAll('\n', '\u001b[K\n')}\u001b[J`);
       before = view;
       await untilNext(everyMs, signal);
     }
+  } catch (error) {
+    // Ctrl-C ends a request that has no answer yet: the terminal is restored at once.
+    if (!signal.aborted) throw error;
   } finally {
     out(leave);
   }
@@ -62,12 +65,13 @@ function untilNext(ms: number, signal: AbortSignal): Promise<void> {
   });
 }
 
-async function readView(client: LeaseholdClient, rows: number): Promise<View> {
+async function readView(client: LeaseholdClient, rows: number, signal?: AbortSignal): Promise<View> {
+  const limit = Math.min(100, rows);
   const [counts, holds, held, running] = await Promise.all([
-    client.counts(),
-    client.holdCount(),
-    client.targets.lanes({ show: 'held', limit: Math.min(100, rows) }).take(rows),
-    client.targets.lanes({ show: 'running', limit: Math.min(100, rows) }).take(rows),
+    client.counts({ signal }),
+    client.holdCount({ signal }),
+    client.targets.lanes({ show: 'held', limit, signal }).take(rows),
+    client.targets.lanes({ show: 'running', limit, signal }).take(rows),
   ]);
   // What needs a person comes first.
   const lanes = [...new Map([...held, ...running].map((lane) => [lane.id, lane])).values()].slice(0, rows);

@@ -174,13 +174,22 @@ it('follows events until Ctrl-C, without a gap', async () => {
 
 it('draws tables that fit, without control characters of messages, and colours on a terminal only', async () => {
   const { cli, client } = await open('http');
-  await client.jobs.wait(await client.enqueue('fails', {}, { targetId: 't'.repeat(150) })).catch(() => undefined);
+  const { id } = await client.enqueue('fails', {}, { targetId: 't'.repeat(150) });
+  await client.jobs.wait({ id }).catch(() => undefined);
   const plain = await cli('jobs list');
   expect(plain.out).not.toContain('\u001b');
   const screen = { columns: () => 100, rows: () => 30, colours: true };
   const { out } = await cli('jobs list', { screen });
   expect(out).toContain('\u001b[31mERROR');
   for (const line of out.replaceAll(/\u001b\[\d+m/g, '').split('\n')) expect(line.length).toBeLessThanOrEqual(100);
+  // A narrow terminal has no room for all columns: the error matters more than columns without a value.
+  const narrow = (await cli('jobs list', { screen: { ...screen, columns: () => 80, colours: false } })).out;
+  expect(narrow).toMatch(/^ID +STATUS +TYPE +TARGET +AGE +MESSAGE\n/);
+  for (const line of narrow.split('\n')) expect(line.length).toBeLessThanOrEqual(80);
+  for (const shown of [await cli(`jobs show ${id}`), await cli(`jobs watch ${id}`)]) {
+    expect(shown.out).toContain('no [31m paper');
+    expect(shown.out + shown.err).not.toContain('\u001b');
+  }
 });
 
 it('shows lanes, holds and counts at once', async () => {
