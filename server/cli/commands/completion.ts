@@ -1,75 +1,113 @@
 // leasehold completion: a script for the shell that completes commands and options, made from the commands themselves.
-import type { Command } from 'commander';
-import { problem } from '../../kernel/errors.ts';
+import { Argument, type Command } from 'commander';
 import type { Session } from '../session.ts';
+
+const scripts = { bash, zsh, fish };
+type Shell = keyof typeof scripts;
 
 export function addCompletionCommand(program: Command, session: Session): void {
   program
-    .command('completion <shell>')
+    .command('completion')
+    .addArgument(new Argument('<shell>', 'the shell that reads the script').choices(Object.keys(scripts)))
     .description('print a script that completes commands: bash, zsh or fish')
-    .action((shell: string) => {
-      const words = wordsOf(program);
-      const scripts: Record<string, () => string> = {
-        bash: () => bash(words),
-        zsh: () => zsh(words),
-        fish: () => fish(words),
-      };
-      const script = scripts[shell]?.();
-      if (script === undefined) throw problem('INVALID_FIELD', `the shell is bash, zsh or fish, not ${shell}`);
-      session.terminal.out(script);
-    });
+    .action((shell: Shell) => session.terminal.out(scripts[shell](candidatesOf(program))));
 }
 
-/** By the words before: `''` → the commands, `jobs` → its subcommands, `jobs list` → its options. */
-type Words = Map<string, string[]>;
-
-function wordsOf(command: Command, path: readonly string[] = [], words: Words = new Map()): Words {
-  const options = command.options.map(({ long }) => long ?? '').filter((name) => name !== '');
-  words.set(path.join(' '), [...command.commands.map((child) => child.name()), ...options, '--help']);
-  for (const child of command.commands) wordsOf(child, [...path, child.name()], words);
-  return words;
+interface Candidate {
+  text: string;
+  description: string;
 }
 
-function cases(words: Words): string {
-  return [...words].map(([path, next]) => `    "${path}") words="${next.join(' ')}" ;;`).join('\n');
+/** By the commands before: `''` → the commands, `jobs` → its subcommands, `jobs list` → its options. */
+type Candidates = Map<string, Candidate[]>;
+
+function candidatesOf(command: Command, path: readonly string[] = [], found: Candidates = new Map()): Candidates {
+  found.set(path.join(' '), [
+    ...command.commands.map((child) => ({ text: child.name(), description: child.description() })),
+    ...command.registeredArguments.flatMap(({ argChoices = [], description }) =>
+      argChoices.map((text) => ({ text, description })),
+    ),
+    ...command.options.flatMap(({ long, description }) => (long ? [{ text: long, description }] : [])),
+    { text: '--help', description: 'show the usage' },
+  ]);
+  for (const child of command.commands) candidatesOf(child, [...path, child.name()], found);
+  return found;
 }
 
-function bash(words: Words): string {
+// Each script collects the commands before the cursor, leaves options out, and takes words off the end, such as the id
+// of a job or the value of an option, until a command remains.
+
+function bash(candidates: Candidates): string {
+  const cases = [...candidates].map(([command, next]) => {
+    const texts = next.map(({ text }) => text).join(' ');
+    return `      ${quote(command)}) candidates=${quote(texts)} ;;`;
+  });
   return `_leasehold() {
-  local path="" words="" i
+  local command="" candidates="" i
   for ((i = 1; i < COMP_CWORD; i++)); do
     case "\${COMP_WORDS[i]}" in
-      -*) break ;;
-      *) [ "\${#path}" -eq 0 ] && path="\${COMP_WORDS[i]}" || path="$path \${COMP_WORDS[i]}" ;;
+      -*) ;;
+      *) command="\${command:+$command }\${COMP_WORDS[i]}" ;;
     esac
   done
   while :; do
-    case "$path" in
-${cases(words)}
+    case "$command" in
+${cases.join('\n')}
     esac
-    { [ -n "$words" ] || [ -z "$path" ]; } && break
-    case "$path" in *" "*) path="\${path% *}" ;; *) path="" ;; esac
+    [ -z "$candidates" ] || break
+    case "$command" in *" "*) command="\${command% *}" ;; *) command="" ;; esac
   done
-  COMPREPLY=($(compgen -W "$words" -- "\${COMP_WORDS[COMP_CWORD]}"))
+  COMPREPLY=($(compgen -W "$candidates" -- "\${COMP_WORDS[COMP_CWORD]}"))
 }
 complete -F _leasehold leasehold
 `;
 }
 
-function zsh(words: Words): string {
-  return `autoload -U +X bashcompinit && bashcompinit\n${bash(words)}`;
+/** As a file `_leasehold` in `fpath`, or sourced after `compinit`. */
+function zsh(candidates: Candidates): string {
+  const cases = [...candidates].map(([command, next]) => {
+    const described = next.map(({ text, description }) => quote(`${text}:${description}`)).join(' ');
+    return `      ${quote(command)}) candidates=(${described}) ;;`;
+  });
+  return `#compdef leasehold
+_leasehold() {
+  local typed="" i
+  local -a candidates
+  for ((i = 2; i < CURRENT; i++)); do
+    [[ "\${words[i]}" == -* ]] || typed="\${typed:+$typed }\${words[i]}"
+  done
+  while :; do
+    case "$typed" in
+${cases.join('\n')}
+    esac
+    (( \${#candidates} == 0 )) || break
+    if [[ "$typed" == *" "* ]]; then typed="\${typed% *}"; else typed=""; fi
+  done
+  _describe -t commands leasehold candidates
+}
+if [ "\${funcstack[1]}" = "_leasehold" ]; then _leasehold "$@"; else compdef _leasehold leasehold; fi
+`;
 }
 
-function fish(words: Words): string {
-  const lines = [...words].flatMap(([path, next]) => {
-    const steps = path === '' ? [] : path.split(' ');
-    const seen = steps.map((step) => `__fish_seen_subcommand_from ${step}`).join('; and ');
-    const condition = steps.length === 0 ? '__fish_use_subcommand' : seen;
-    return next.map((word) =>
-      word.startsWith('--')
-        ? `complete -c leasehold -f -n '${condition}' -l ${word.slice(2)}`
-        : `complete -c leasehold -f -n '${condition}' -a ${word}`,
-    );
+function fish(candidates: Candidates): string {
+  const cases = [...candidates].map(([command, next]) => {
+    const described = next.map(({ text, description }) => quote(`${text}\t${description}`)).join(' ');
+    return `      case ${quote(command)}\n        printf '%s\\n' ${described}\n        return`;
   });
-  return `${lines.join('\n')}\n`;
+  return `function __leasehold_candidates
+  set -l typed (string match -v -- '-*' (commandline -opc)[2..-1])
+  while true
+    switch "$typed"
+${cases.join('\n')}
+    end
+    set -e typed[-1]
+  end
+end
+complete -c leasehold -f -a '(__leasehold_candidates)'
+`;
+}
+
+/** For all three shells; descriptions have no backslashes. */
+function quote(text: string): string {
+  return `'${text.replaceAll("'", "'\\''")}'`;
 }

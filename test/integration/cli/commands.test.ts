@@ -219,13 +219,6 @@ it('needs a key over HTTP, and a tenant where there are several', async () => {
   expect(await run('jobs list --tenant nobody', { DATABASE_URL: context.url })).toMatchObject({ code: 1 });
 });
 
-it('completes commands in the shells', async () => {
-  const { cli } = await open('http');
-  expect((await cli('completion bash')).out).toContain('"jobs") words="list show');
-  expect((await cli('completion fish')).out).toContain('-a enqueue');
-  expect((await cli('completion tcsh')).code).toBe(2);
-});
-
 it('examines the database, and says what to do', async () => {
   const { cli } = await open('database');
   const healthy = await cli('doctor --json');
