@@ -26,8 +26,8 @@ export default defineConfig({
     // Many tests wait for processes, leases and signals more than they compute.
     maxWorkers: 4,
     // Limits for tests that hang. A machine that is busy with other work must not reach them.
-    testTimeout: 90_000,
-    hookTimeout: 120_000,
+    testTimeout: 240_000,
+    hookTimeout: 240_000,
     teardownTimeout: 60_000,
     // The tests of a file run in random order. Files keep theirs: the longest first, so that none is left for the end.
     sequence: { shuffle: { files: false, tests: true }, seed },

@@ -19,7 +19,7 @@ interface Failed {
   error: { name: string; stack: string; cause?: { name: string; message: string; stack: string } };
 }
 
-test('a handler of the build: the stack names its line in the source', { timeout: 180_000 }, async () => {
+test('a handler of the build: the stack names its line in the source', async () => {
   const daemon = await startProcess(context, { command, env: { HANDLERS: '', LOG_LEVEL: 'debug' } });
   const job = await failedJob(daemon, 'demo.fail', { recoverable: false });
   expect(job.error).toMatchObject({ name: 'Fatal', message: 'failing on purpose, attempt 1 of 1' });
@@ -45,7 +45,7 @@ test('a handler of the build: the stack names its line in the source', { timeout
   expect(linesOf(daemon, 'attempt started')).toMatchObject([{ level: 20, ...about }]);
 });
 
-test('a handler in a thread: name, stack and cause come along', { timeout: 180_000 }, async () => {
+test('a handler in a thread: name, stack and cause come along', async () => {
   const daemon = await startProcess(context, { command, env: { HANDLERS: 'test/fixtures/isolated.ts' } });
   const { error } = await failedJob(daemon, 'isolated.thrower', {});
   const place = `test/fixtures/isolated.ts:${lineOf('test/fixtures/isolated.ts', 'new TypeError(')}:`;
@@ -58,7 +58,7 @@ test('a handler in a thread: name, stack and cause come along', { timeout: 180_0
   expect(error.cause?.stack).toContain(place);
 });
 
-test('at debug the log has heartbeats, stop requests and ends', { timeout: 180_000 }, async () => {
+test('at debug the log has heartbeats, stop requests and ends', async () => {
   const daemon = await startProcess(context, { env: { HANDLERS: '', LOG_LEVEL: 'debug' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
   await eventually(() => expect(linesOf(daemon, 'leases renewed').length).toBeGreaterThan(0));

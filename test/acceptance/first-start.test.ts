@@ -13,7 +13,7 @@ import { temporaryDirectory } from '../support/temporary.ts';
 
 useBuild();
 
-describe('npm start', { timeout: 180_000 }, () => {
+describe('npm start', () => {
   test('prints a curl line that runs a job to SUCCESS, and finds its data again', async () => {
     const dataDir = await dataDirectory();
     const first = npmStart(dataDir);

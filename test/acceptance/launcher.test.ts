@@ -34,7 +34,7 @@ const ways: [string, [string, ...string[]], Ask][] = [
   ['the terminal is closed: SIGHUP to the group', throughShell, (daemon) => process.kill(-leader(daemon), 'SIGHUP')],
 ];
 
-describe('drains once and ends', { timeout: 240_000 }, () => {
+describe('drains once and ends', () => {
   test.each(ways)('%s', async (_, command, ask) => {
     const effects = await useEffects();
     const gate = effects.gate('go');
@@ -55,7 +55,7 @@ describe('drains once and ends', { timeout: 240_000 }, () => {
   });
 });
 
-test('npm ends with the exit code of the drain', { timeout: 120_000 }, async () => {
+test('npm ends with the exit code of the drain', async () => {
   const daemon = await startProcess(context, { command: npmStart });
   daemon.kill('SIGTERM');
   expect(await daemon.exited).toEqual({ code: 0, signal: null });

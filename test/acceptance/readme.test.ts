@@ -13,7 +13,7 @@ const context = useTenantPerTest();
 const shells = ['bash', 'zsh'].filter((shell) => spawnSync(shell, ['-c', 'true']).status === 0);
 
 describe.each(shells)('in %s', (shell) => {
-  test('the tour works as printed', { timeout: 240_000 }, async () => {
+  test('the tour works as printed', async () => {
     // The owner of a job names the process, which the tour kills. Its lease expires sooner than by default.
     const env = { HANDLERS: '', WORKER_ID: '', LEASE_SECONDS: '6' };
     const daemon = await startProcess(context, { env });

@@ -17,7 +17,7 @@ const context = useDatabase();
 const root = packageRoot();
 const tsx = pathToFileURL(join(dirname(createRequire(import.meta.url).resolve('tsx/package.json')), 'dist/loader.mjs'));
 
-test('every snippet of the tutorial works as printed', { timeout: 240_000 }, async () => {
+test('every snippet of the tutorial works as printed', async () => {
   const home = await temporaryDirectory('tutorial');
   const env: Record<string, string> = { ...(await standIns(home)), DATABASE_URL: context.url, PORT: '0' };
   const snippets = await readSnippets('docs/tutorial.md');

@@ -16,9 +16,7 @@ import { startPrivateServer } from '../../support/postgres/private-server.ts';
 const context = useTenant();
 const receiver = useReceiver();
 
-test('after a dump was restored on a fresh server, stream, statistics, webhooks and seals continue exactly', {
-  timeout: 120_000,
-}, async () => {
+test('after a dump was restored on a fresh server, stream, statistics, webhooks and seals continue exactly', async () => {
   const { db, schema, tenant } = context;
   // More transactions than a fresh server has had.
   await db.query('do $$ begin for i in 1..3000 loop perform pg_current_xact_id(); commit; end loop; end $$');

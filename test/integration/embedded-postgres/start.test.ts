@@ -33,7 +33,7 @@ beforeAll(async () => {
 });
 afterAll(() => rm(template, { recursive: true, force: true }));
 
-describe('embedded postgres', { timeout: 120_000 }, () => {
+describe('embedded postgres', () => {
   test('keeps its data, its port and its password from start to start and leaves nothing running', async () => {
     const dataDir = await usedDirectory();
     const first = owner(dataDir);

@@ -142,4 +142,6 @@ test('a daemon fires a schedule when its time comes, and its handler’s log can
     const { lines } = await request('GET', `/api/jobs/${jobId}/logs`);
     expect(lines).toMatchObject([{ level: 'warn', message: 'failing as asked', attempt: 1 }]);
   });
+  // It would be due in the tests that follow.
+  await request('POST', `/api/schedules/${schedule.id}/pause`);
 });
