@@ -1,5 +1,6 @@
 // The HTTP API over a database, without workers: what the pages of the dashboard ask.
 import { Registry } from 'prom-client';
+import { controlRoutes, schedulerRoutes } from '../../server/daemon/create-api.ts';
 import type { Database } from '../../server/database/database.ts';
 import { createApp } from '../../server/http/app.ts';
 import { eventRoutes } from '../../server/http/resources/events.ts';
@@ -9,7 +10,6 @@ import { laneRoutes } from '../../server/http/resources/jobs/lanes.ts';
 import { scheduleRoutes } from '../../server/http/resources/schedules.ts';
 import { attentionRoutes, statsRoutes } from '../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../server/http/resources/webhooks.ts';
-import { controlRoutes, schedulerRoutes } from '../../server/http/routes.ts';
 import { HttpServer } from '../../server/http/server.ts';
 import { enqueue } from '../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../server/jobs/enqueue/enqueue-limits.ts';

@@ -7,20 +7,30 @@ import { dashboardPages } from '../http/dashboard.ts';
 import { questionPages } from '../http/question-form/question-pages.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { budgetRoutes } from '../http/resources/budgets.ts';
-import { eventRoutes, eventStreamRoutes } from '../http/resources/events.ts';
+import { eventRoutes, eventStreamRoutes, receivedEventRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
+import type { JobRouteDependencies } from '../http/resources/jobs/create-jobs.ts';
+import { graphRoutes } from '../http/resources/jobs/graph.ts';
+import { jobActionRoutes } from '../http/resources/jobs/job-actions.ts';
 import { jobLogRoutes } from '../http/resources/jobs/job-logs.ts';
+import { jobRoutes } from '../http/resources/jobs/jobs.ts';
 import { laneRoutes } from '../http/resources/jobs/lanes.ts';
+import { type OperationDependencies, operationRoutes } from '../http/resources/jobs/operations.ts';
+import { targetRoutes } from '../http/resources/jobs/targets.ts';
+import { whyRoutes } from '../http/resources/jobs/why.ts';
 import { limitRoutes } from '../http/resources/limits.ts';
 import { questionLinkRoutes } from '../http/resources/question-links.ts';
 import { questionRoutes } from '../http/resources/questions.ts';
-import { receivedEventRoutes } from '../http/resources/received-events.ts';
+import { type SchedulerDependencies, schedulerJobRoutes } from '../http/resources/scheduler/scheduler-jobs.ts';
+import { schedulerLeaseRoutes } from '../http/resources/scheduler/scheduler-leases.ts';
+import { schedulerQuestionRoutes } from '../http/resources/scheduler/scheduler-questions.ts';
+import { schedulerStatsRoutes } from '../http/resources/scheduler/scheduler-stats.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
-import { controlRoutes, schedulerRoutes } from '../http/routes.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
 import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
@@ -103,4 +113,25 @@ function routesOf(context: DaemonContext, parts: ApiParts): RouteGroup[] {
     webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),
     adminWorkerRoutes({ db }),
   ];
+}
+
+// Route groups that belong together: control (jobs, targets, bulk operations) and scheduler (remote workers).
+
+export interface ControlDependencies extends JobRouteDependencies, OperationDependencies {
+  config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;
+}
+
+export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
+  return [
+    jobRoutes(deps),
+    jobActionRoutes(deps),
+    targetRoutes(deps),
+    whyRoutes(deps),
+    graphRoutes(),
+    operationRoutes(deps),
+  ];
+}
+
+export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {
+  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerQuestionRoutes(deps), schedulerStatsRoutes()];
 }

@@ -1,10 +1,12 @@
 // Creates every part of a daemon in the order of their dependencies, subscribes them to the signals after commits, and
 // lists them in the order in which they start.
+import type { Express } from 'express';
 import { DaemonRegistration } from '../daemons/registration.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications.ts';
-import { ServerMonitor } from '../database/servers/server-monitor.ts';
+import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
-import type { HttpServer } from '../http/server.ts';
+import type { Access } from '../http/request/host-access.ts';
+import { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { DependencyResolver } from '../maintenance/dependency-resolver.ts';
@@ -16,9 +18,9 @@ import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
+import type { ApiParts } from './create-api.ts';
 import type { DaemonContext } from './daemon-context.ts';
 import { Enqueuer } from './enqueuer.ts';
-import { type CreateApi, createHttp } from './http.ts';
 
 export interface Services {
   http: HttpServer;
@@ -208,4 +210,17 @@ function createStreams({ config, db, logger }: DaemonContext): EventStreams {
     now: () => db.now(),
   };
   return new EventStreams(db, options, logger);
+}
+
+// The daemon's HTTP server. It listens before the API is loaded, which happens with the first request.
+
+type CreateApi = (access: Access) => Promise<Express>;
+
+function createHttp(context: DaemonContext, parts: ApiParts): { http: HttpServer; createApi: CreateApi } {
+  const { config, logger } = context;
+  const createApi = async (access: Access) => (await import('./create-api.ts')).createApi(context, parts, access);
+  const onRequest = () => parts.workers.monitor.wake();
+  const address = { host: config.host, port: config.port };
+  const http = new HttpServer(() => createApi({}), { ...address, onRequest }, logger);
+  return { http, createApi };
 }

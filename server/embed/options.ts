@@ -1,14 +1,15 @@
 // The options of `createLeasehold`, and how they become those of a daemon. The environment is not read.
 import { existsSync } from 'node:fs';
 import { join } from 'node:path';
+import { pino } from 'pino';
 import type { DaemonOptions } from '../daemon/daemon-context.ts';
 import { ConfigError, configOf } from '../kernel/config.ts';
 import { packageRoot, packageVersion } from '../kernel/environment.ts';
+import type { Logger } from '../kernel/logger.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
-import type { HostPool, LeaseholdOptions } from './api.ts';
-import { loggerFor } from './host-logger.ts';
+import type { HostLogger, HostPool, LeaseholdOptions, LogLine } from './api.ts';
 
 export async function toDaemonOptions(options: LeaseholdOptions): Promise<DaemonOptions> {
   const { jobs = [], settings = {} } = options;
@@ -55,4 +56,39 @@ function urlOfPool({ options }: HostPool): string {
   url.password = encodeURIComponent(String(password ?? ''));
   if (ssl === true) url.searchParams.set('sslmode', 'verify-full');
   return url.href;
+}
+
+// Log lines of an embedded Leasehold: to the logger of its host, or warnings and errors as JSON on standard error.
+
+const errorLevel = pino.levels.values.error ?? 50;
+const warnLevel = pino.levels.values.warn ?? 40;
+const infoLevel = pino.levels.values.info ?? 30;
+
+/** `false` logs nothing. */
+function loggerFor(given: HostLogger | false | undefined, level: string): Logger {
+  if (given === false) return pino({ level: 'silent' });
+  if (given === undefined) {
+    const toStderr = pino.destination({ fd: 2, sync: true });
+    return pino({ level, base: {}, timestamp: pino.stdTimeFunctions.isoTime }, toStderr);
+  }
+  return pino({
+    level,
+    base: {},
+    hooks: {
+      logMethod(args, _method, levelNumber) {
+        const [first, second] = args as [unknown, unknown];
+        const isText = typeof first === 'string';
+        const fields = { ...this.bindings(), ...(isText ? {} : (first as object)) };
+        const message = isText ? first : second;
+        writeOf(given, levelNumber)(fields, typeof message === 'string' ? message : undefined);
+      },
+    },
+  });
+}
+
+function writeOf(host: HostLogger, level: number): LogLine {
+  if (level >= errorLevel) return host.error.bind(host);
+  if (level >= warnLevel) return host.warn.bind(host);
+  if (level >= infoLevel) return host.info.bind(host);
+  return (host.debug ?? host.info).bind(host);
 }

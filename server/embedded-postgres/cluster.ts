@@ -5,9 +5,8 @@ import { randomBytes } from 'node:crypto';
 import { chmod, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
-import type { PostgresBinaries } from './binaries.ts';
+import type { PostgresBinaries, Runner } from './binaries.ts';
 import { EmbeddedPostgresError } from './embedded-postgres-error.ts';
-import type { Runner } from './system-user.ts';
 
 const clusterUser = 'postgres';
 

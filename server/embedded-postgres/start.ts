@@ -15,8 +15,7 @@ import {
   spawnPostmaster,
   writeCredentials,
 } from './cluster.ts';
-import { prepareClusterDirectory } from './cluster-directory.ts';
-import { lockData } from './data-lock.ts';
+import { lockData, prepareClusterDirectory } from './cluster-directory.ts';
 import { EmbeddedPostgresError, explainFileError } from './embedded-postgres-error.ts';
 import { createDatabase, postmasterPid, stopPostmaster, waitForAnswer } from './postmaster.ts';
 

@@ -5,7 +5,7 @@ import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { type EventSelect, insertEvents } from '../events/log/record.ts';
 import { concludeCanaries } from './lanes/conclude-canaries.ts';
-import { distinctTargets, firstByPriority, lockTargets, promote } from './lanes/lane.ts';
+import { distinctTargets, firstByPriority, type LaneNumber, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
 import { type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
 
@@ -90,11 +90,6 @@ export interface TransitionRequest {
   data?: object | undefined;
   /** Of a transition that joins its lane: the number that each job takes. Taking the numbers has locked the lanes. */
   laneNumbers?: readonly LaneNumber[] | undefined;
-}
-
-export interface LaneNumber {
-  id: string;
-  lane_seq: string;
 }
 
 /**

@@ -1,12 +1,10 @@
 // Retention of a tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
 // operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up. Also the timer that
 // deletes expired sessions of the dashboard.
-
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
-import { deleteFreeKeys } from '../jobs/retention/delete-free-keys.ts';
-import { deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
+import { deleteFreeKeys, deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
 import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import {
   findDeletableJobs,

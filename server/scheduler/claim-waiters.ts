@@ -1,10 +1,9 @@
 // Claims of remote workers that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
 // notification) or one shared slow poll tries the waiting claims of a queue in turn. Of claims with the same criteria only
 // the first is tried: if it finds nothing, neither will the others.
-import { EarliestTimer } from '../kernel/earliest-timer.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
-import { Interval, type Service } from '../kernel/service.ts';
+import { EarliestTimer, Interval, type Service } from '../kernel/service.ts';
 
 // Tokens of a fast limit are given out together.
 const minLimitPauseMs = 20;

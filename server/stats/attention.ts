@@ -2,11 +2,13 @@
 // that could not enqueue, disabled webhook URLs.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import type { Event } from '../events/log/event.ts';
 import { readLog } from '../events/log/read-log.ts';
 import type { Job, JobError } from '../jobs/model/job.ts';
+import { hasCode } from '../jobs/model/job-errors.ts';
 import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { readSummaries } from '../jobs/read/read-jobs.ts';
-import { readZombies } from './zombies.ts';
+import { allQueues } from './read-counts.ts';
 
 /** Holds are counted up to this; one more means "more than". */
 export const maxCounted = 10_000;
@@ -17,7 +19,7 @@ const waitingCap = 1000;
 // Failing types are found among this many of the newest failed jobs.
 const maxGrouped = 5_000;
 
-export interface FailingType {
+interface FailingType {
   type: string;
   count: number;
   last_job_id: string;
@@ -65,7 +67,7 @@ export async function readFailingTypes(db: Queryable, schema: Schema): Promise<F
   );
 }
 
-export interface DisabledAddress {
+interface DisabledAddress {
   url: string;
   deliveries: number;
   since: string;
@@ -79,14 +81,14 @@ export async function readDisabledAddresses(db: Queryable, schema: Schema): Prom
   );
 }
 
-export interface FailedSchedule {
+interface FailedSchedule {
   id: string;
   name: string;
   at: string;
   message: string;
 }
 
-export interface LostWorker {
+interface LostWorker {
   owner: string;
   /** Attempts that were lost with it. */
   attempts: number;
@@ -131,4 +133,56 @@ export async function readFailedSchedules(db: Queryable, schema: Schema): Promis
 
 function missedText(count: number): string {
   return count === 1 ? 'It missed one run.' : `It missed ${count} runs.`;
+}
+
+// Zombies: attempts whose lease expired because their holder stopped renewing it. The roll-ups have the minutes in which
+// there were any; only those minutes are read from the log.
+
+export interface Zombie {
+  jobId: string;
+  targetId: string | null;
+  at: string;
+  attempt: number | null;
+  leaseId: string | null;
+  /** The holder of the lease. */
+  owner: string | null;
+  /** `failed`: no attempt was left. */
+  outcome: 'retried' | 'failed';
+}
+
+// Each is one read of the log. A day with more minutes of lost leases gets a shorter list.
+const maxMinutes = 20;
+
+/** Of the last 24 hours, newest first. */
+export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
+  const minutes = await db.query<{ minute: string; ending: string }>(
+    `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes
+      where queue = $1 and minute > now() - interval '24 hours' and leases_expired > 0 order by minute desc limit $2`,
+    [allQueues, maxMinutes],
+  );
+  const zombies: Zombie[] = [];
+  for (const { minute, ending } of minutes) {
+    if (zombies.length >= limit) break;
+    const request = { types: ['job.lease_expired', 'job.failed'], since: minute, until: ending, limit: 1000 };
+    const { events } = await readLog(db, schema, request);
+    zombies.push(...events.flatMap(toZombie));
+  }
+  return zombies.slice(0, limit);
+}
+
+function toZombie(event: Event): Zombie[] {
+  const error = event.data?.error as { code?: string; owner?: string } | undefined;
+  const lost = event.type === 'job.lease_expired' || hasCode(error, 'LEASE_EXPIRED');
+  if (!lost || event.jobId === null) return [];
+  return [
+    {
+      jobId: event.jobId,
+      targetId: event.targetId,
+      at: event.at,
+      attempt: event.attempt,
+      leaseId: event.leaseId,
+      owner: error?.owner ?? null,
+      outcome: event.type === 'job.failed' ? 'failed' : 'retried',
+    },
+  ];
 }

@@ -1,12 +1,12 @@
 // All metrics of this daemon, for Prometheus: one object, created by the composition root. Labels are few and bounded:
 // never a job, a target or an address; the tenant only with METRICS_PER_TENANT.
+import { createHistogram } from 'node:perf_hooks';
 import { Counter, collectDefaultMetrics, Gauge, Registry } from 'prom-client';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
 import { maxTimerMs } from '../kernel/limits.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
 import { LabelledCounter, LabelledGauge, LabelledHistogram, type MetricOptions } from './labelled.ts';
-import { LoopDelay } from './loop-delay.ts';
 
 export type JobOutcome =
   | 'completed'
@@ -18,10 +18,10 @@ export type JobOutcome =
   | 'suspended'
   | 'requeued'
   | 'lost';
-export type ClaimResult = 'some' | 'none' | 'error';
-export type RenewalResult = 'renewed' | 'error';
-export type SweepKind = 'leases' | 'expired' | 'orphans' | 'lanes' | 'targets' | 'retention';
-export type WebhookOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
+type ClaimResult = 'some' | 'none' | 'error';
+type RenewalResult = 'renewed' | 'error';
+type SweepKind = 'leases' | 'expired' | 'orphans' | 'lanes' | 'targets' | 'retention';
+type WebhookOutcome = 'delivered' | 'retried' | 'failed' | 'disabled';
 export type DrainResult = 'clean' | 'grace_over' | 'forced';
 
 interface PoolUse {
@@ -30,7 +30,7 @@ interface PoolUse {
   waitingCount: number;
 }
 
-export interface MetricsOptions {
+interface MetricsOptions {
   perTenant: boolean;
   version: string;
   /** By name; read at every scrape. */
@@ -196,4 +196,63 @@ export function reportSetAside(metrics: Pick<Metrics, 'setAside'>, logger: Logge
       logger.error({ tenant: tenant.slug, ...event }, 'an event could not be processed and was set aside');
     }
   };
+}
+
+// Delay of the event loop since the last scrape, under our name and under the names of prom-client's default metrics.
+// Node's own monitor is not used: its timer would keep waking an idle process.
+
+const help = 'Delay of the event loop since the last scrape, sampled while the daemon is busy.';
+// Not a label `quantile`, which Prometheus reserves for summaries.
+const statistics = { p50: 50, p99: 99, max: 100 };
+
+class LoopDelay {
+  // In nanoseconds; the smallest value is 1.
+  #histogram = createHistogram();
+
+  constructor(registry: Registry) {
+    const read = () => this.#histogram;
+    new Gauge({
+      name: 'leasehold_event_loop_delay_seconds',
+      help,
+      labelNames: ['statistic'],
+      registers: [registry],
+      collect() {
+        const delay = read();
+        for (const [statistic, percentile] of Object.entries(statistics)) {
+          this.set({ statistic }, delay.count === 0 ? 0 : delay.percentile(percentile) / 1e9);
+        }
+      },
+    });
+  }
+
+  add(ms: number): void {
+    this.#histogram.record(Math.max(1, Math.round(ms * 1e6)));
+  }
+
+  /** Replaces prom-client's metrics, which read Node's monitor. The last of them resets the histogram. */
+  replaceDefaults(registry: Registry): void {
+    const histogram = this.#histogram;
+    const values = {
+      min: () => histogram.min,
+      max: () => histogram.max,
+      mean: () => histogram.mean,
+      stddev: () => histogram.stddev,
+      p50: () => histogram.percentile(50),
+      p90: () => histogram.percentile(90),
+      p99: () => histogram.percentile(99),
+    };
+    for (const [key, value] of Object.entries(values)) {
+      const name = `nodejs_eventloop_lag_${key}_seconds`;
+      registry.removeSingleMetric(name);
+      new Gauge({
+        name,
+        help,
+        registers: [registry],
+        collect() {
+          this.set(histogram.count === 0 ? 0 : value() / 1e9);
+          if (key === 'p99') histogram.reset();
+        },
+      });
+    }
+  }
 }

@@ -1,5 +1,4 @@
 // A real daemon with one tenant for a test, with short intervals, on an embedded Postgres or on a given one.
-
 import { randomBytes } from 'node:crypto';
 import { chmod, mkdtemp, rm } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
@@ -14,8 +13,7 @@ import { listPhases } from '../jobs/attempt/phases.ts';
 import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
-import type { JobError, Priority } from '../jobs/model/job-values.ts';
-import type { Phase } from '../jobs/model/phase.ts';
+import type { JobError, Phase, Priority } from '../jobs/model/job-values.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
 import type { Waiting } from '../jobs/model/waiting.ts';
 import { answerQuestion } from '../jobs/questions/answer.ts';

@@ -3,7 +3,7 @@
 import { expect, test } from 'vitest';
 import { runCli } from '../../server/cli/program.ts';
 import { Database } from '../../server/database/database.ts';
-import { ServerMonitor } from '../../server/database/servers/server-monitor.ts';
+import { ServerMonitor } from '../../server/database/servers/availability.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
 import { checkEffects, useEffects } from '../support/daemon/effects.ts';
 import { launchProcess, startProcess } from '../support/daemon/process.ts';

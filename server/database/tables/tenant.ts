@@ -4,7 +4,7 @@ import { sql } from 'drizzle-orm';
 import { check, date, index, integer, jsonb, numeric, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, tenantTemplate } from './columns.ts';
 
-export * from './tenant-dependencies.ts';
+export * from './tenant-jobs.ts';
 export * from './tenant-jobs.ts';
 export * from './tenant-log.ts';
 export * from './tenant-questions.ts';

@@ -2,7 +2,6 @@
 import { createHash } from 'node:crypto';
 import type { Question } from '../../jobs/questions/question.ts';
 import type { FieldError } from '../../kernel/fields.ts';
-import { Html, html } from '../html.ts';
 import type { Entered, FormField } from './form-fields.ts';
 
 const style = `
@@ -38,7 +37,7 @@ export const formPolicy = [
   "frame-ancestors 'none'",
 ].join('; ');
 
-export interface FormPage {
+interface FormPage {
   question: Question;
   fields: readonly FormField[];
   entered: Entered | undefined;
@@ -155,4 +154,26 @@ function fieldOf(field: FormField, n: number, entered: Entered | undefined, erro
   function maxLength() {
     return field.maxLength !== undefined && html` maxlength="${field.maxLength}"`;
   }
+}
+
+// HTML from templates: every value is escaped, unless it is HTML that a template made.
+class Html {
+  readonly text: string;
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+type Value = string | number | Html | undefined | false | readonly Value[];
+
+/** Attributes must be quoted: `<input value="${value}">`. */
+function html(parts: TemplateStringsArray, ...values: readonly Value[]): Html {
+  return new Html(parts.map((part, n) => part + (n < values.length ? render(values[n]) : '')).join(''));
+}
+
+function render(value: Value): string {
+  if (value === undefined || value === false) return '';
+  if (value instanceof Html) return value.text;
+  if (typeof value === 'object') return value.map(render).join('');
+  return String(value).replace(/[&"'<>]/g, (character) => `&#${character.charCodeAt(0)};`);
 }

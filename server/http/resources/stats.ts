@@ -13,12 +13,13 @@ import {
   readHolds,
   readLostWorkers,
   readWaitingBehind,
+  readZombies,
+  type Zombie,
 } from '../../stats/attention.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
 import { readTenantWorkers } from '../../stats/workers.ts';
-import { readZombies, type Zombie } from '../../stats/zombies.ts';
 import { present } from '../present.ts';
 import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';

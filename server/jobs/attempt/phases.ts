@@ -7,7 +7,7 @@ import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
 import type { Job, JobError } from '../model/job.ts';
-import type { Phase, PhaseStatus } from '../model/phase.ts';
+import type { Phase, PhaseStatus } from '../model/job-values.ts';
 
 const phasesOfJob = statement(`
   select name, kind, position, status, progress, message, result, error, attempt,

@@ -5,8 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
-import type { JobError } from '../model/job-values.ts';
-import type { PhaseKind, PhaseStatus } from '../model/phase.ts';
+import type { JobError, PhaseKind, PhaseStatus } from '../model/job-values.ts';
 
 export interface StoredStep {
   name: string;

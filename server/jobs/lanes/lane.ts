@@ -4,6 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import type { Job } from '../model/job.ts';
 
 const lockStatement = statement(`
   with locked as materialized (
@@ -28,7 +29,7 @@ export const isDueOutOfLine = `status = 'PENDING' and not lane_head and run_at <
 /** Assignments to a job in line that becomes the head of its lane. */
 export const becomesHead = 'lane_head = true, lane_rank = null';
 
-export interface NumberedLane {
+interface NumberedLane {
   id: string;
   /** The last of the numbers taken. */
   lane_seq: string;
@@ -54,7 +55,7 @@ const takeNumbers = statement(`
    where t.id = w.id
   returning t.id, t.lane_seq, t.paused_at`);
 
-export interface OpenLane {
+interface OpenLane {
   /** The number before the first that was taken. */
   seq: bigint;
   /** It has no head and is not paused: the next job becomes its head. */
@@ -71,7 +72,7 @@ const insertTargets = statement(`
   on conflict (id) do nothing`);
 
 /** Locks the lanes in id order, inserting targets that are new, and takes as many numbers of each as `counts` says. */
-export async function takeLaneNumbers(
+async function takeLaneNumbers(
   tx: Queryable,
   schema: Schema,
   counts: ReadonlyMap<string, number>,
@@ -124,7 +125,7 @@ export async function openLanes(
   return lanes;
 }
 
-export interface PromotedJob {
+interface PromotedJob {
   id: string;
   target_id: string;
   status: string;
@@ -224,4 +225,27 @@ export function distinctTargets(jobs: Iterable<{ targetId: string | null }>): st
   const ids = new Set<string>();
   for (const job of jobs) if (job.targetId !== null) ids.add(job.targetId);
   return [...ids].sort();
+}
+
+export interface LaneNumber {
+  id: string;
+  lane_seq: string;
+}
+
+/** Takes a number in its lane for each job, in the order of `due`; a job without a lane gets 0. */
+export async function numberJobs(
+  tx: Queryable,
+  schema: Schema,
+  due: readonly Pick<Job, 'id' | 'targetId'>[],
+): Promise<LaneNumber[]> {
+  const counts = new Map<string, number>();
+  for (const { targetId } of due) if (targetId !== null) counts.set(targetId, (counts.get(targetId) ?? 0) + 1);
+  const lanes = await takeLaneNumbers(tx, schema, counts);
+  const last = new Map(lanes.map((lane) => [lane.id, BigInt(lane.lane_seq) - BigInt(counts.get(lane.id) ?? 0)]));
+  return due.map(({ id, targetId }) => {
+    const before = targetId === null ? undefined : last.get(targetId);
+    if (targetId === null || before === undefined) return { id, lane_seq: '0' };
+    last.set(targetId, before + 1n);
+    return { id, lane_seq: String(before + 1n) };
+  });
 }

@@ -25,7 +25,7 @@ export interface IdPageRequest {
   before?: string | undefined;
 }
 
-export interface IdPage {
+interface IdPage {
   ids: string[];
   next: string | undefined;
 }
@@ -219,4 +219,39 @@ function idAt(time: string, laterMs: number): string {
   const ms = Math.min(Math.max(0, Date.parse(time) + laterMs), 2 ** 48 - 1);
   const hex = ms.toString(16).padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-7000-8000-000000000000`;
+}
+
+// Ids of jobs on hold, oldest first: bulk resumes follow this order, so that the jobs of a lane run in the order in
+// which they came.
+
+/** The filter must name held statuses only. A whole operation reads the index of holds once, page after page. */
+export async function pageOfHeldIds(
+  db: Queryable,
+  schema: Schema,
+  filter: JobFilter,
+  page: { limit: number; after?: string | undefined },
+): Promise<IdPage> {
+  const statuses = filter.statuses ?? [];
+  if (!statuses.every(isOnHold)) throw new Error('only jobs on hold can be read in this order');
+  if (statuses.length === 0) return { ids: [], next: undefined };
+  const { text, parameters } = conditionsOf(filter);
+  const select = (where: string) => `(
+        select j.id
+          from ${tenant}.jobs j
+         where ${where}
+           and j.id > :after::uuid${text}
+         order by j.id
+         limit :limit)`;
+  // jobs_held_status_id, once per status; ids that are named are looked up by the primary key.
+  const parts =
+    filter.ids === undefined ? statuses.map((status) => select(`j.status = '${status}'`)) : [select('true')];
+  const inOrder = new Statement(`
+    select id
+      from (${parts.join(' union all ')}) h
+     order by id
+     limit :limit`);
+  const given = { ...parameters, after: page.after ?? firstUuid, limit: page.limit + 1 };
+  const rows = await inOrder.query<{ id: string }>(db, schema, given);
+  const ids = rows.slice(0, page.limit).map((row) => row.id);
+  return { ids, next: rows.length > page.limit ? ids.at(-1) : undefined };
 }

@@ -1,6 +1,5 @@
 // The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
-
 import { checkUsage, type Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { type Duration, parseDuration } from '../../kernel/duration.ts';
@@ -27,7 +26,7 @@ import { askPerson } from './asking.ts';
 import { DurableCalls } from './durable-calls.ts';
 import { fanOut, waitForChildren } from './fan-out.ts';
 import type { Effects, PhaseScope } from './handler-run.ts';
-import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
+import { type Stopping, sleep, stopped, throwIfStopped } from './stop-reason.ts';
 import { waitForEvent } from './wait-for-event.ts';
 
 export interface ContextParts {

@@ -1,17 +1,15 @@
 // The durable calls of one run of a handler. Each has a name and a place in the order of calls, and is stored; a later
 // run of the same job makes the same calls and finds what they led to. A run that waits for long is suspended: it is
 // stopped, its job becomes WAITING, and the next run begins from the top.
-
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import type { JobError } from '../../jobs/model/job-values.ts';
-import type { PhaseKind } from '../../jobs/model/phase.ts';
+import type { JobError, PhaseKind } from '../../jobs/model/job-values.ts';
 import type { Waiting } from '../../jobs/model/waiting.ts';
 import { dispositionOf, Fatal, Recoverable } from '../handlers/handler-errors.ts';
 import type { StepContext, StepOptions } from '../handlers/job-context.ts';
 import { toJobError } from '../handlers/job-error.ts';
 import type { Effects, PhaseScope, StepStore } from './handler-run.ts';
-import { type Stopping, sleep, stopped, throwIfStopped } from './stopping.ts';
+import { type Stopping, sleep, stopped, throwIfStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 import { tryStep } from './try-step.ts';
 

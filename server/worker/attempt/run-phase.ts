@@ -1,5 +1,4 @@
 // One phase: its attempts, its time limit, and its end.
-
 import type { JobError } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
@@ -9,7 +8,7 @@ import { dispositionOf } from '../handlers/handler-errors.ts';
 import { isRecoverable, toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
 import type { HandlerRun } from './handler-run.ts';
-import { sleep } from './stopping.ts';
+import { sleep } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 
 export type PhaseEnd =

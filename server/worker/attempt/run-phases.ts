@@ -1,11 +1,10 @@
 // A job of ordered phases. Each is stored when it ends; an attempt starts with the first phase that is not done. The
 // ends of all phases make the end of the job.
-
 import { openPhases, type PhaseChange, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
-import type { Phase, PhaseStatus } from '../../jobs/model/phase.ts';
+import type { Phase, PhaseStatus } from '../../jobs/model/job-values.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import { toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';

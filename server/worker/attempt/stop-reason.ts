@@ -1,9 +1,9 @@
 // Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
 // that carries it.
-
 import type { Spent } from '../../jobs/model/job-budget.ts';
 import type { CancelDetail } from '../../jobs/model/job-values.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
+import { maxTimerMs } from '../../kernel/limits.ts';
 
 /** `by` is what the stop request says: who, why, when. */
 export type StopReason =
@@ -47,4 +47,43 @@ export function stopReasonOf(signal: AbortSignal): StopReason | undefined {
 
 function isStopReason(value: unknown): value is StopReason {
   return typeof value === 'object' && value !== null && 'kind' in value && String(value.kind) in messages;
+}
+
+// What the calls of a handler do when it must stop, and sleeping until then.
+
+export interface Stopping {
+  readonly signal: AbortSignal;
+  /** Aborts it now if the lease has expired, e.g. while the process was suspended. */
+  check?(): void;
+}
+
+export function stopped(signal: AbortSignal): JobStopped {
+  return new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' });
+}
+
+export function throwIfStopped(signal: AbortSignal): void {
+  if (signal.aborted) throw stopped(signal);
+}
+
+export async function sleep(ms: number, stopping: Stopping): Promise<void> {
+  for (let left = ms; left > maxTimerMs; left -= maxTimerMs) await wait(maxTimerMs, stopping);
+  await wait(ms > maxTimerMs ? ms % maxTimerMs : ms, stopping);
+}
+
+function wait(ms: number, stopping: Stopping): Promise<void> {
+  const { signal } = stopping;
+  return new Promise((resolve, reject) => {
+    if (signal.aborted) return reject(stopped(signal));
+    const stop = () => {
+      clearTimeout(timer);
+      reject(stopped(signal));
+    };
+    const timer = setTimeout(() => {
+      // This timer may be the first code that runs after the process was suspended.
+      stopping.check?.();
+      signal.removeEventListener('abort', stop);
+      resolve();
+    }, ms);
+    signal.addEventListener('abort', stop, { once: true });
+  });
 }

@@ -1,13 +1,11 @@
 // The code of one durable step: its tries, its time limit, and the error of a step whose time is up.
-
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { StepContext, StepOptions } from '../handlers/job-context.ts';
 import { isRecoverable } from '../handlers/job-error.ts';
 import type { Effects } from './handler-run.ts';
-import { JobStopped } from './stop-reason.ts';
-import { type Stopping, sleep, throwIfStopped } from './stopping.ts';
+import { JobStopped, type Stopping, sleep, throwIfStopped } from './stop-reason.ts';
 
 // How long code that observes its signal may take to end after its time is up.
 const graceMs = 5000;

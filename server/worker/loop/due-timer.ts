@@ -1,8 +1,8 @@
 // Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
 import type { Database } from '../../database/database.ts';
 import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
-import { EarliestTimer } from '../../kernel/earliest-timer.ts';
 import type { Logger } from '../../kernel/logger.ts';
+import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
 export interface DueTimerOptions {

@@ -4,8 +4,8 @@ import type { Database } from '../../database/database.ts';
 import { assignLimits } from '../../jobs/limits/assign-limits.ts';
 import { dropFullBuckets, type GatePosition, openGate } from '../../jobs/limits/gate.ts';
 import { claimantOf } from '../../jobs/limits/limit-keys.ts';
-import { EarliestTimer } from '../../kernel/earliest-timer.ts';
 import type { Logger } from '../../kernel/logger.ts';
+import { EarliestTimer } from '../../kernel/service.ts';
 import type { Metrics } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 

@@ -8,12 +8,12 @@ import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import type { StopReason } from '../attempt/stop-reason.ts';
+import { type Released, UnresponsiveHandlers } from '../attempt/unresponsive-handler.ts';
 import type { LoopContext } from '../worker-context.ts';
-import { ClaimLimit } from './claim-limit.ts';
+import { ClaimLimit } from './claim-room.ts';
 import type { LoopObserver } from './observe.ts';
 import { ReadyQueue } from './ready-queue.ts';
 import type { SlotWaiter } from './slots.ts';
-import { type Released, UnresponsiveHandlers } from './unresponsive-handlers.ts';
 
 export const leaseExpiredReason = 'the lease ran out before the attempt began';
 

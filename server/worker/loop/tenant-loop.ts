@@ -8,7 +8,7 @@ import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { Rate } from '../../kernel/clock.ts';
-import { EarliestTimer } from '../../kernel/earliest-timer.ts';
+import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
 import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';

@@ -9,9 +9,16 @@ import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '..
 import type { ChildrenAnswer, ChildrenRequest, Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
 import { toStorable } from '../attempt/storable.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
-import { loadDefinitions } from '../handlers/load-module.ts';
-import { receiveError, sendError } from './thread-error.ts';
-import type { FromHandler, HandlerCall, RunMessage, ThreadHealth, ToHandler } from './thread-messages.ts';
+import { loadDefinitions } from '../handlers/load-handlers.ts';
+import {
+  type FromHandler,
+  type HandlerCall,
+  type RunMessage,
+  receiveError,
+  sendError,
+  type ThreadHealth,
+  type ToHandler,
+} from './thread-messages.ts';
 
 class HandlerThread {
   readonly #port: MessagePort;

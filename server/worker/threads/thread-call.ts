@@ -1,13 +1,18 @@
 // The daemon's side of one job in a thread: sends the job, serves its effects, forwards the stop, and returns how it
 // ended: by a message, by a crash, or killed.
-
 import type { Worker } from 'node:worker_threads';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { ContextParts } from '../attempt/context.ts';
 import { stopReasonOf } from '../attempt/stop-reason.ts';
-import { receiveError, sendError } from './thread-error.ts';
-import type { FromHandler, HandlerCall, ThreadHealth, ToHandler } from './thread-messages.ts';
+import {
+  type FromHandler,
+  type HandlerCall,
+  receiveError,
+  sendError,
+  type ThreadHealth,
+  type ToHandler,
+} from './thread-messages.ts';
 
 export interface ThreadEnd {
   health: ThreadHealth;

@@ -3,11 +3,14 @@ import type { WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
 import type { Units } from '../../jobs/model/job-budget.ts';
+import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { ChildrenRequest, LogLevel, PhaseScope } from '../attempt/handler-run.ts';
-import type { StopReason } from '../attempt/stop-reason.ts';
+import { JobStopped, type StopReason } from '../attempt/stop-reason.ts';
+import { dispositionOf, Fatal, Recoverable, SkipPhase } from '../handlers/handler-errors.ts';
 import type { ChildOptions, JobInfo } from '../handlers/job-context.ts';
+import { toJobError, traceOf } from '../handlers/job-error.ts';
 
 export interface RunMessage {
   kind: 'run';
@@ -58,11 +61,46 @@ export interface ThreadHealth {
 }
 
 /** An error as it travels: what the job's error and the retry policy need. */
-export interface SentError {
+interface SentError {
   message: string;
   trace: ErrorTrace;
   code?: string | undefined;
   details?: Record<string, unknown> | undefined;
   disposition?: string | undefined;
   stopped?: StopReason | undefined;
+}
+
+// Converts errors to messages between threads and back.
+export function sendError(error: unknown): SentError {
+  const { code, message, details } = toJobError(error);
+  return {
+    message,
+    trace: traceOf(error),
+    code: code === ('HANDLER_ERROR' satisfies JobErrorCode) ? undefined : code,
+    details: details as Record<string, unknown> | undefined,
+    disposition: dispositionOf(error),
+    stopped: error instanceof JobStopped ? error.reason : undefined,
+  };
+}
+
+export function receiveError(sent: SentError): Error {
+  if (sent.stopped !== undefined) return new JobStopped(sent.stopped);
+  const options = {
+    ...(sent.code !== undefined && { code: sent.code }),
+    ...(sent.details !== undefined && { details: sent.details }),
+  };
+  return Object.assign(create(sent.disposition, sent.message), options, sent.trace);
+}
+
+function create(disposition: string | undefined, message: string): Error {
+  switch (disposition) {
+    case 'recoverable':
+      return new Recoverable(message);
+    case 'fatal':
+      return new Fatal(message);
+    case 'skipPhase':
+      return new SkipPhase(message);
+    default:
+      return new Error(message);
+  }
 }

@@ -195,7 +195,7 @@ test('a daemon works for its tenants with their roles: jobs, lanes, renewals', a
 });
 
 test('names of roles stay within 63 bytes and differ between databases', async () => {
-  const { tenantRoleName } = await import('../../../server/database/tenant-role.ts');
+  const { tenantRoleName } = await import('../../../server/database/connections/tenant-roles.ts');
   const long = quoteSchema(`tenant_${'x'.repeat(48)}`);
   expect(tenantRoleName('a', long).length).toBeLessThanOrEqual(63);
   expect(tenantRoleName('a', long)).not.toBe(tenantRoleName('b', long));

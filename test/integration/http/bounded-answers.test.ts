@@ -1,9 +1,9 @@
 // Pages and claims end before their documents are too many bytes, and continue where they ended.
 import { describe, expect, it } from 'vitest';
+import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
 import { jobLogRoutes } from '../../../server/http/resources/jobs/job-logs.ts';
 import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
-import { schedulerRoutes } from '../../../server/http/routes.ts';
 import { claimJobs } from '../../../server/jobs/claim/claim.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';

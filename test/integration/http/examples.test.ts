@@ -1,6 +1,6 @@
 // Sends every example of the API's document to a daemon: each body is accepted as it stands, apart from the ids in it.
 import { expect, it } from 'vitest';
-import { requestExamples } from '../../../server/http/request-examples.ts';
+import { requestExamples } from '../../../server/http/openapi.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';

@@ -1,6 +1,7 @@
 // Times, cursors and cron expressions that Postgres or a library would choke on, in every route that takes them.
 import { beforeAll, describe, expect, it } from 'vitest';
 import { z } from 'zod';
+import { controlRoutes } from '../../../server/daemon/create-api.ts';
 import { demoHandlers } from '../../../server/demo/handlers.ts';
 import { encodeCursor, pageQuery } from '../../../server/http/request/paging.ts';
 import { eventRoutes } from '../../../server/http/resources/events.ts';
@@ -9,7 +10,6 @@ import { scheduleRoutes } from '../../../server/http/resources/schedules.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
 import { webhookRoutes } from '../../../server/http/resources/webhooks.ts';
 import { RouteGroup } from '../../../server/http/route.ts';
-import { controlRoutes } from '../../../server/http/routes.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { timeField } from '../../../server/kernel/fields.ts';

@@ -1,6 +1,6 @@
 // Claims that wait: woken by work, ended by time, and asked once for all that are alike.
 import { expect, onTestFinished, test } from 'vitest';
-import { schedulerRoutes } from '../../../server/http/routes.ts';
+import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';

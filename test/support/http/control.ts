@@ -2,8 +2,8 @@
 
 import { beforeAll } from 'vitest';
 import { z } from 'zod';
+import { controlRoutes } from '../../../server/daemon/create-api.ts';
 import type { RouteGroup } from '../../../server/http/route.ts';
-import { controlRoutes } from '../../../server/http/routes.ts';
 import { type EnqueueJobs, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';

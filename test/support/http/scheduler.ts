@@ -1,7 +1,7 @@
 // The scheduler API over HTTP, with a tenant of its own for every test, and short ways through a job's life.
 import { afterAll, beforeAll, beforeEach, expect } from 'vitest';
+import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { statsRoutes } from '../../../server/http/resources/stats.ts';
-import { schedulerRoutes } from '../../../server/http/routes.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/recover.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';

@@ -6,7 +6,7 @@ import { onTestFinished } from 'vitest';
 import { Database } from '../../../server/database/database.ts';
 import { quoteSchema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
-import { findBinaries } from '../../../server/embedded-postgres/binaries.ts';
+import { findBinaries, findRunner } from '../../../server/embedded-postgres/binaries.ts';
 import {
   type ClusterDirectory,
   clusterUrl,
@@ -14,7 +14,6 @@ import {
   initCluster,
   spawnPostmaster,
 } from '../../../server/embedded-postgres/cluster.ts';
-import { findRunner } from '../../../server/embedded-postgres/system-user.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../eventually.ts';
 import { defaultSlug, provisionForTest } from '../provision.ts';

@@ -4,10 +4,9 @@ import { request } from 'node:http';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
-import { findBinaries } from '../../../server/embedded-postgres/binaries.ts';
+import { findBinaries, findRunner } from '../../../server/embedded-postgres/binaries.ts';
 import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../../server/embedded-postgres/cluster.ts';
 import { postmasterPid } from '../../../server/embedded-postgres/postmaster.ts';
-import { findRunner } from '../../../server/embedded-postgres/system-user.ts';
 import { eventually } from '../eventually.ts';
 import { citusCluster } from './citus.ts';
 

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { countBytes, httpCall } from '../../../server/demo/http-call.ts';
+import { countBytes, httpCall } from '../../../server/demo/handlers.ts';
 import { runHandler } from '../../../server/testing/fake-run.ts';
 
 test.each(['http://127.0.0.1:9/', 'http://169.254.169.254/latest/meta-data', 'http://[::1]/', 'http://0x7f.1/'])(

@@ -1,6 +1,6 @@
 import { readFileSync } from 'node:fs';
 import { expect, it } from 'vitest';
-import { operationIdOf } from '../../../server/http/operation-id.ts';
+import { operationIdOf } from '../../../server/http/openapi.ts';
 
 const document = JSON.parse(readFileSync(new URL('../../snapshots/openapi.json', import.meta.url), 'utf8')) as {
   paths: Record<string, Record<string, { operationId: string }>>;

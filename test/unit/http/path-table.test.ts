@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { PathTable } from '../../../server/http/path-table.ts';
+import { PathTable } from '../../../server/http/mount.ts';
 
 const paths = new PathTable<string>();
 for (const path of [

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
 import { explainDrain } from '../../../server/daemon/run-daemon.ts';
-import { toTerminalText } from '../../../server/kernel/terminal-log.ts';
+import { toTerminalText } from '../../../server/kernel/logger.ts';
 
 const line = (fields: object) =>
   JSON.stringify({ level: 30, time: '2030-01-31T08:00:00.000Z', worker: 'w', ...fields });

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { isPublicAddress, publicLookup } from '../../../server/webhooks/address.ts';
-import { WebhookSender } from '../../../server/webhooks/sender.ts';
+import { isPublicAddress, publicLookup, WebhookSender } from '../../../server/webhooks/sender.ts';
 
 test.each([
   '127.0.0.1',

@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { retryRequest } from '../../../jobs/enqueue/job-request.ts';
 import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
-import type { Phase } from '../../../jobs/model/phase.ts';
+import type { Phase } from '../../../jobs/model/job-values.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import { waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';

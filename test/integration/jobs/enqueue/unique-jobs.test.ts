@@ -7,7 +7,7 @@ import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { enqueue, enqueueAllOrNone, enqueueInCallersTransaction } from '../../../../server/jobs/enqueue/enqueue.ts';
 import type { Unique } from '../../../../server/jobs/enqueue/new-job.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
-import { deleteFreeKeys } from '../../../../server/jobs/retention/delete-free-keys.ts';
+import { deleteFreeKeys } from '../../../../server/jobs/retention/delete-stale.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
 import { claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';

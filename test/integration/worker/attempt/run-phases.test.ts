@@ -3,7 +3,7 @@ import { z } from 'zod';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
-import type { Phase } from '../../../../server/jobs/model/phase.ts';
+import type { Phase } from '../../../../server/jobs/model/job-values.ts';
 import { defineJob, type JobDefinition } from '../../../../server/worker/handlers/define-job.ts';
 import { Recoverable, SkipPhase } from '../../../../server/worker/handlers/handler-errors.ts';
 import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
