@@ -52,7 +52,7 @@ export function useDaemon(context: DatabaseContext, given: StartDaemon = {}): { 
   return running;
 }
 
-function createDaemon(context: DatabaseContext, given: StartDaemon): Daemon {
+export function createDaemon(context: DatabaseContext, given: StartDaemon): Daemon {
   // LISTEN needs a session of its own.
   const listen =
     process.env.TEST_POOLER_URL && databaseUrl(inject('serverUrl'), new URL(context.url).pathname.slice(1));

@@ -1,5 +1,5 @@
-// A durable sleep: the job is WAITING without slot, lease or counted attempt, and each of pause, cancel, resume, drain
-// and crash does in it what a person expects.
+// A durable sleep: the job is WAITING without slot, lease or counted attempt, and pause, cancel and resume do in it what a
+// person expects. Drain, crash and deploy: waits-under-faults.test.ts.
 import { expect, test, vi } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
@@ -11,7 +11,7 @@ import { type Duration, parseDuration } from '../../../../server/kernel/duration
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
-import { addJob, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
+import { addJob, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
@@ -166,32 +166,6 @@ test('cancel: the job ends at once, its sleep with it, and the lane continues', 
   expect(await reread(context, job)).toMatchObject({ status: 'CANCELED', waiting: null });
   expect(await listPhases(context.db, context.schema, job.id)).toMatchObject([{ status: 'cancelled' }]);
   await becomes(behind, 'SUCCESS');
-});
-
-test('a drain has nothing to do with sleeping jobs; the next daemon wakes them', async () => {
-  const first = await start();
-  const job = await becomes(await first.enqueue('nap'), 'WAITING');
-  await first.daemon.stop();
-  expect((await reread(context, job)).status).toBe('WAITING');
-  await advance(job, '4d');
-  await start();
-  expect(await becomes(job, 'SUCCESS')).toMatchObject({ attempt: 2 });
-});
-
-test('a crash after the wake costs an attempt; the retry does not sleep again', async () => {
-  const job = await addJob(context, { type: 'nap', maxAttempts: 2 });
-  const first = await start();
-  await becomes(job, 'WAITING');
-  await first.daemon.stop();
-  await advance(job, '4d');
-  await queueDueJobs(context.db, context.schema, 'test');
-  const crashed = (await claim(context, { types: ['nap'] })).jobs.find((one) => one.id === job.id);
-  expect(crashed).toMatchObject({ attempt: 2, attemptFloor: 1 });
-  await expireLease(context, crashed!.leaseId!);
-  const second = await start();
-  expect(await becomes(job, 'SUCCESS')).toMatchObject({ attempt: 3, attemptFloor: 1 });
-  expect(second.runs).toEqual([job.id]);
-  await checkInvariants(context);
 });
 
 test('the deadline of a job stands still while it waits', async () => {
