@@ -20,9 +20,16 @@ async function turnsOf(work: () => Promise<unknown>): Promise<number> {
   return turns;
 }
 
+/** Of several runs the fewest: a pause of the whole process can end the time slice of any one of them. */
+async function fewestTurnsOf(work: () => Promise<unknown>): Promise<number> {
+  let fewest = Number.POSITIVE_INFINITY;
+  for (let run = 0; run < 20 && fewest > 0; run++) fewest = Math.min(fewest, await turnsOf(work));
+  return fewest;
+}
+
 test('a large body is parsed in another turn than its request is served', async () => {
   expect(await turnsOf(() => parseBytes(Buffer.from(JSON.stringify(large)), {}))).toBeGreaterThan(0);
-  expect(await turnsOf(() => parseBytes(Buffer.from(JSON.stringify(small)), {}))).toBe(0);
+  expect(await fewestTurnsOf(() => parseBytes(Buffer.from(JSON.stringify(small)), {}))).toBe(0);
 });
 
 test('a large payload is hashed in another turn than it is checked', async () => {
@@ -35,7 +42,7 @@ test('a large payload is hashed in another turn than it is checked', async () =>
   const make = (payload: object) => () =>
     toNewJob({ type: 't', payload, client_request_id: 'c' } as never, context as never);
   expect(await turnsOf(make(large))).toBeGreaterThan(0);
-  expect(await turnsOf(make(small))).toBe(0);
+  expect(await fewestTurnsOf(make(small))).toBe(0);
 });
 
 test('a document is large from 64 KiB on', async () => {
