@@ -38,11 +38,14 @@ async function waitsForChildren(db: Queryable, schema: Schema, job: Job, { step,
   return {
     code: 'WAITING',
     detail:
-      `The job waits for ${format(unfinished)} of ${format(total)} children in "${step}", since ${job.heldSince}. ` +
+      `The job waits for ${childrenText(total, unfinished)} in "${step}", since ${job.heldSince}. ` +
       `It has no slot and no lease meanwhile${left}.`,
     since: job.heldSince,
     release: {
-      detail: 'The children end, or one of them fails. A cancel cancels them too.',
+      detail:
+        total === 1
+          ? 'The child ends. A cancel cancels it too.'
+          : 'The children end, or one of them fails. A cancel cancels them too.',
       at: null,
       actions: [jobAction(job.id, 'cancel')],
     },
@@ -74,10 +77,13 @@ async function runsAfter(db: Queryable, schema: Schema, job: Job, waiting: Waiti
   const notBefore = waiting.not_before === undefined ? '' : ` It is not queued before ${waiting.not_before}.`;
   const summary: Reason = {
     code: 'WAITING',
-    detail: `The job runs after ${format(total)} other jobs, of which ${format(unfinished)} have not ended.${notBefore}`,
+    detail: `The job runs after ${afterText(total, unfinished)}.${notBefore}`,
     since: job.heldSince,
     release: {
-      detail: 'They succeed, or end in another way that its edges allow.',
+      detail:
+        total === 1
+          ? 'That job succeeds, or ends in another way that the edge allows.'
+          : 'They succeed, or end in another way that its edges allow.',
       at: null,
       actions: [jobAction(job.id, 'cancel')],
     },
@@ -109,6 +115,23 @@ function waitsForTurn(job: Job, waiting: Waiting): Reason {
     since: job.heldSince,
     release: { detail: 'One of its siblings ends.', at: null, actions: [jobAction(job.id, 'cancel')] },
   };
+}
+
+/** @internal */
+export function afterText(total: number, unfinished: number): string {
+  if (total === 1) return unfinished === 0 ? 'one other job, which has ended' : 'one other job, which has not ended';
+  const left =
+    unfinished === 0
+      ? 'all of which have ended'
+      : unfinished === total
+        ? 'none of which has ended'
+        : `of which ${format(unfinished)} ${unfinished === 1 ? 'has' : 'have'} not ended`;
+  return `${format(total)} other jobs, ${left}`;
+}
+
+/** @internal */
+export function childrenText(total: number, unfinished: number): string {
+  return total === 1 ? 'its child' : `${format(unfinished)} of its ${format(total)} children`;
 }
 
 function format(number: number): string {

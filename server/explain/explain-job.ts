@@ -1,11 +1,13 @@
 // Why a job is not running: every current reason, each with what would release it. A job without reasons is running, or
 // the next claim takes it.
 import type { Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
 import { type LimitWait, readLimitWaits } from '../jobs/limits/read-limits.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
 import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
 import { describeWaiting, type Waiting, waitsForJobs } from '../jobs/model/waiting.ts';
+import { readQuestion } from '../jobs/questions/read-questions.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dependencyReasons } from './dependency-reasons.ts';
 import { laneReasons } from './lane-reasons.ts';
@@ -34,7 +36,7 @@ export async function explainJob(db: Queryable, job: Job, view: WorkerView): Pro
   }
   const lane = await laneReasons(db, view.tenant.schema, job);
   const reasons = [
-    ...ownReasons(job),
+    ...(await ownReasons(db, view.tenant.schema, job)),
     ...(await dependencyReasons(db, view.tenant.schema, job)),
     ...lane.reasons,
     ...(await limitReasons(db, job, view.tenant)),
@@ -53,11 +55,14 @@ function finished(job: Job): Reason {
   };
 }
 
-function ownReasons(job: Job): Reason[] {
+async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reason[]> {
   if (isOnHold(job.status)) return [held(job)];
   if (job.status === 'PENDING') return [scheduled(job)];
   if (job.status === 'WAITING' && job.waiting !== null) {
-    return waitsForJobs(job.waiting) ? [] : [waiting(job, job.waiting)];
+    if (waitsForJobs(job.waiting)) return [];
+    const { question } = job.waiting;
+    const asked = question === undefined ? undefined : await readQuestion(db, schema, question);
+    return [waiting(job, job.waiting, asked?.title)];
   }
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
@@ -107,10 +112,10 @@ function held(job: Job): Reason {
   };
 }
 
-function waiting(job: Job, waits: Waiting): Reason {
+function waiting(job: Job, waits: Waiting, title: string | undefined): Reason {
   return {
     code: 'WAITING',
-    detail: `The job ${describeWaiting(waits)}, since ${job.heldSince}. It has no slot and no lease meanwhile${
+    detail: `The job ${describeWaiting(waits, title)}, since ${job.heldSince}. It has no slot and no lease meanwhile${
       waits.lane === 'released' ? ', and has left its lane' : ''
     }.`,
     since: job.heldSince,
