@@ -33,6 +33,17 @@ export interface Hold {
   handler: 'running' | 'terminated' | null;
 }
 
+/** What a WAITING job waits for. */
+export interface Waiting {
+  kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
+  step?: string;
+  until?: string;
+  event?: string;
+  question?: string;
+  jobs?: number;
+  not_before?: string;
+}
+
 export interface JobSummary {
   id: string;
   type: string;
@@ -54,12 +65,14 @@ export interface JobSummary {
   heartbeat_at: string | null;
   cancel_requested: boolean;
   cancel_intent: 'pause' | 'cancel' | null;
-  run_at: string;
+  /** Null: it waits for others, and no time wakes it. */
+  run_at: string | null;
   created_at: string;
   started_at: string | null;
   finished_at: string | null;
   updated_at: string;
   held_since: string | null;
+  waiting: Waiting | null;
   expires_at: string | null;
   on_error: 'block' | 'continue';
   timeout_seconds: number | null;
@@ -102,7 +115,7 @@ export interface LaneJob {
   status: Status;
   priority: string;
   created_at: string;
-  run_at: string;
+  run_at: string | null;
   held_since: string | null;
   lease_owner: string | null;
   error: JobError | null;

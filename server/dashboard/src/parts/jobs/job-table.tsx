@@ -5,8 +5,9 @@ import { enc } from '../../data/api.ts';
 import { hrefOf, navigate } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import type { JobSummary } from '../../data/types.ts';
+import { describeWaiting } from '../../data/waiting.ts';
 import { Icon } from '../icons.tsx';
-import { Ago, number, span } from '../time.tsx';
+import { Ago, number, Sentence, span } from '../time.tsx';
 import { Progress, StatusMark } from './status.tsx';
 import { useNarrow, useRowWindow } from './windowed.ts';
 
@@ -81,14 +82,21 @@ function noteOf(job: JobSummary): ComponentChildren {
       </span>
     );
   }
-  const text = job.hold?.reason ?? job.error?.message;
-  if (job.status === 'PENDING' || job.status === 'WAITING') {
+  if (job.status === 'WAITING' && job.waiting !== null) {
+    return (
+      <span class="clip muted">
+        <Sentence text={describeWaiting(job.waiting)} />
+      </span>
+    );
+  }
+  if (job.status === 'PENDING') {
     return (
       <span class="muted">
         due <Ago at={job.run_at} />
       </span>
     );
   }
+  const text = job.hold?.reason ?? job.error?.message;
   return <span class={job.status === 'ERROR' ? 'clip tone-fail' : 'clip muted'}>{text ?? ''}</span>;
 }
 

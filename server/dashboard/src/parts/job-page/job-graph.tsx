@@ -4,8 +4,8 @@ import { layoutOf, type PlacedNode } from '../../data/graph-layout.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';
 import type { JobGraph as Graph, Job } from '../../data/types.ts';
+import { toneOf, wordOf } from '../jobs/status.tsx';
 import { number } from '../time.tsx';
-import { toneOf, wordOf } from './status.tsx';
 
 const box = { width: 168, height: 40 };
 const gap = { column: 56, row: 14 };

@@ -1,0 +1,25 @@
+import { expect, test } from 'vitest';
+import type { Waiting } from '../../../server/dashboard/src/data/types.ts';
+import { describeWaiting } from '../../../server/dashboard/src/data/waiting.ts';
+import { waitKinds } from '../../../server/jobs/model/waiting.ts';
+
+const at = '2026-01-02T03:04:05Z';
+const texts: [Waiting, string][] = [
+  [{ kind: 'sleep', step: 'sleep#1', until: at }, `sleeps, wakes ${at}`],
+  [{ kind: 'event', event: 'paid' }, 'waits for the event "paid"'],
+  [{ kind: 'event', event: 'paid', until: at }, `waits for the event "paid", gives up ${at}`],
+  [{ kind: 'question', question: 'q', until: at }, `waits for an answer, due ${at}`],
+  [{ kind: 'children', jobs: 1 }, 'waits for its child'],
+  [{ kind: 'children', jobs: 1200 }, 'waits for its 1,200 children'],
+  [{ kind: 'after', jobs: 1 }, 'runs after another job'],
+  [{ kind: 'after', jobs: 3, not_before: at }, `runs after 3 other jobs, at the earliest ${at}`],
+  [{ kind: 'turn', step: 'all#1' }, 'waits for its turn among the children of its parent'],
+];
+
+test.each(texts)('%j', (waiting, text) => {
+  expect(describeWaiting(waiting)).toBe(text);
+});
+
+test('every kind of wait has its text', () => {
+  expect(new Set(texts.map(([{ kind }]) => kind))).toEqual(new Set(waitKinds));
+});
