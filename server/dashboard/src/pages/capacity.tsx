@@ -1,6 +1,7 @@
 // Cost units: how many there are, how many are used, what is asked for.
 import { api } from '../data/api.ts';
 import { useTitle } from '../data/holds.ts';
+import { type Limit, limitEntry } from '../data/limits.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf } from '../data/router.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
@@ -14,19 +15,6 @@ interface Snapshot {
 
 interface Queues {
   queues: { queue: string; counts: Record<string, number> }[];
-}
-
-interface Limit {
-  name: string;
-  type: string | null;
-  queue: string | null;
-  key: string | null;
-  rate: number | null;
-  per: string | null;
-  concurrency: number | null;
-  waiting: number;
-  running: number;
-  keys: { value: string; waiting: number; running: number; tokens: number | null; next_at: string | null }[];
 }
 
 interface QueueUnits {
@@ -115,16 +103,15 @@ function LimitCard({ limit }: { limit: Limit }) {
           <dt>running</dt>
           <dd>{number(running)}</dd>
         </div>
-        {keys.slice(0, 5).map(({ value, tokens, ...each }) => {
-          const text = key === null ? tokens : `${number(each.waiting)} waiting, ${number(each.running)} running`;
-          return (
-            text !== null && (
-              <div key={value}>
-                <dt>{key === null ? 'tokens' : value}</dt>
-                <dd>{text}</dd>
-              </div>
-            )
-          );
+        {keys.slice(0, 5).flatMap((each) => {
+          const entry = limitEntry(limit, each);
+          if (entry === undefined) return [];
+          return [
+            <div key={each.value}>
+              <dt>{entry.name}</dt>
+              <dd>{entry.text}</dd>
+            </div>,
+          ];
         })}
       </dl>
     </article>

@@ -30,7 +30,7 @@ export function QuestionCard({ question, onDone }: { question: Question; onDone:
         {assignees.length > 0 && `, for ${assignees.join(', ')}`}
         {status === 'open' && (
           <>
-            , until <Ago at={question.expires_at} />
+            , answer due <Ago at={question.expires_at} />
           </>
         )}
       </p>
