@@ -90,6 +90,10 @@ export function Numbers() {
   const snapshot = useQuery('snapshot', (signal) => api<Snapshot>('/stats/snapshot', { signal }), {
     on: (event) => event.to !== event.from,
   });
+  const counts = useQuery('counts', (signal) => api<{ counts: Record<string, number> }>('/stats/jobs', { signal }), {
+    on: (event) => event.to !== event.from,
+  });
+  const waiting = counts.data?.counts.WAITING;
   return (
     <section class="numbers" aria-label="Numbers">
       <header class="section-head">
@@ -110,7 +114,8 @@ export function Numbers() {
       {snapshot.data && (
         <dl class="figures">
           <Figure name="Running" value={compact(snapshot.data.jobs.running)} to="/jobs?status=RUNNING" />
-          <Figure name="Waiting" value={compact(snapshot.data.jobs.queued)} to="/jobs?status=QUEUED,PENDING" />
+          <Figure name="Queued" value={compact(snapshot.data.jobs.queued)} to="/jobs?status=QUEUED,PENDING" />
+          <Figure name="Waiting" value={waiting === undefined ? '–' : compact(waiting)} to="/jobs?status=WAITING" />
           <Figure
             name="Oldest claimable"
             value={span(snapshot.data.oldest_queued_seconds * 1000)}
