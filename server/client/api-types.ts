@@ -39,6 +39,11 @@ export interface Attention {
     last_job_id: string;
     owner: string;
   }[];
+  questions: {
+    newest: Question[];
+    /** Questions that wait for an answer, counted the same way. */
+    open: number;
+  };
 }
 
 export interface BatchAnswer {
@@ -95,6 +100,8 @@ export interface HoldCount {
   error: number;
   /** Jobs that are PAUSED; 10001 when there are more than 10000. */
   paused: number;
+  /** Questions that wait for an answer, counted the same way. */
+  questions: number;
 }
 
 export interface Job extends JobSummary {
@@ -210,7 +217,8 @@ export interface JobSummary {
   remote: boolean;
   result?: unknown;
   retry: RetryPolicy | null;
-  run_at: string;
+  /** When it may start or wake. Null: it waits for others, and no time wakes it. */
+  run_at: string | null;
   schedule_id: string | null;
   stale_at: string | null;
   /** Start of the last attempt. */
@@ -268,7 +276,8 @@ export interface Lane {
     priority: Priority;
     progress: number | null;
     progress_message: string | null;
-    run_at: string;
+    /** Null: no time wakes it. */
+    run_at: string | null;
     started_at: string | null;
     status: Status;
     type: string;
@@ -299,7 +308,8 @@ export interface LaneJob {
   id: string;
   lease_owner: string | null;
   priority: Priority;
-  run_at: string;
+  /** Null: no time wakes it. */
+  run_at: string | null;
   status: Status;
   type: string;
 }
@@ -486,6 +496,7 @@ export interface Schedule {
 export interface StatsSnapshot {
   jobs: {
     failed_last_24h: number;
+    /** Jobs that are PENDING or QUEUED. */
     queued: number;
     running: number;
   };

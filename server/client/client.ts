@@ -69,6 +69,7 @@ export class LeaseholdClient {
     return this.#get('/api/attention', call);
   }
 
+  /** How many jobs and questions wait for a person. */
   holdCount(call: CallOptions = {}): Promise<HoldCount> {
     return this.#get('/api/attention/count', call);
   }

@@ -6,6 +6,7 @@ import { createApp } from '../http/app.ts';
 import { dashboardPages } from '../http/dashboard.ts';
 import { questionPages } from '../http/question-form/question-pages.ts';
 import type { Access } from '../http/request/host-access.ts';
+import { attentionRoutes } from '../http/resources/attention.ts';
 import { budgetRoutes } from '../http/resources/budgets.ts';
 import { eventRoutes, eventStreamRoutes, receivedEventRoutes } from '../http/resources/events.ts';
 import { adminWorkerRoutes } from '../http/resources/health.ts';
@@ -26,7 +27,7 @@ import { schedulerLeaseRoutes } from '../http/resources/scheduler/scheduler-leas
 import { schedulerQuestionRoutes } from '../http/resources/scheduler/scheduler-questions.ts';
 import { schedulerStatsRoutes } from '../http/resources/scheduler/scheduler-stats.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
-import { attentionRoutes, statsRoutes } from '../http/resources/stats.ts';
+import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';

@@ -15,7 +15,7 @@ import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
 import type { JobError, Phase, Priority } from '../jobs/model/job-values.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
-import type { Waiting } from '../jobs/model/waiting.ts';
+import { dueAt, never, type Waiting } from '../jobs/model/waiting.ts';
 import { answerQuestion } from '../jobs/questions/answer.ts';
 import { listQuestions } from '../jobs/questions/read-questions.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
@@ -74,7 +74,8 @@ export interface EngineJob {
   checkpoint: unknown;
   parentId: string | null;
   createdAt: string;
-  runAt: string;
+  /** Null: it waits for others, and no time wakes it. */
+  runAt: string | null;
   startedAt: string | null;
   finishedAt: string | null;
   /** What a WAITING job waits for. */
@@ -148,7 +149,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     const job = async (id: string) => {
       const found = await findJob(daemon.db, tenant.schema, id);
       if (found === undefined) throw new Error(`there is no job ${id}`);
-      return { ...found, phases: await listPhases(daemon.db, tenant.schema, id) };
+      return { ...found, runAt: dueAt(found), phases: await listPhases(daemon.db, tenant.schema, id) };
     };
     const question = async (jobId: string) => {
       const deadline = performance.now() + maxWaitMs;
@@ -223,9 +224,13 @@ async function moveTime(db: Database, schema: Schema, ms: number): Promise<void>
         where status = 'open'`,
       [ms],
     );
-    await tx.query(`update ${schema}.jobs set run_at = run_at - ${earlier} where status in ('PENDING', 'WAITING')`, [
-      ms,
-    ]);
+    await tx.query(
+      `update ${schema}.jobs
+          set run_at = run_at - ${earlier}
+        where status in ('PENDING', 'WAITING')
+          and run_at < timestamptz '${never}'`,
+      [ms],
+    );
   });
   while ((await queueDueJobs(db, schema, 'test')) > 0);
 }

@@ -5,6 +5,7 @@ import type { Job, JobSummary, Status } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
 import { JobFailedError } from '../../client/client-errors.ts';
 import type { StreamMessage } from '../../client/events.ts';
+import { describeWaiting } from '../../jobs/model/waiting.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { age, colourOf, facts, fitTable, oneLine, paint } from '../output.ts';
@@ -57,12 +58,17 @@ function jobTable(session: Session, found: readonly JobSummary[]): string {
     job.priority === 'NORMAL' ? '' : job.priority,
     job.status === 'RUNNING' && job.progress !== null ? `${Math.round(job.progress)} %` : '',
     age(job.created_at),
-    job.error?.message ?? job.progress_message ?? '',
+    messageOf(job),
   ]);
   const headings = ['ID', 'STATUS', 'TYPE', 'TARGET', 'PRIORITY', 'DONE', 'AGE', 'MESSAGE'];
   return fitTable(session.terminal.screen, headings, rows, (row, column) =>
     column === 1 ? colourOf(found[row]?.status ?? '') : undefined,
   );
+}
+
+function messageOf({ status, waiting, error, progress_message: message }: JobSummary): string {
+  if (status === 'WAITING' && waiting !== null) return describeWaiting(waiting);
+  return error?.message ?? message ?? '';
 }
 
 function addShow(jobs: Command, session: Session): void {
@@ -91,6 +97,7 @@ function jobText(session: Session, job: Job): string {
     finished: job.finished_at,
     'runs on': job.lease_expires_at === null ? null : job.lease_owner,
     hold: job.hold && `${job.hold.kind}: ${job.hold.reason ?? ''} (${job.hold.author ?? ''} since ${job.hold.since})`,
+    waits: job.status === 'WAITING' && job.waiting !== null ? describeWaiting(job.waiting) : null,
     error: job.error && `${job.error.code}: ${job.error.message}`,
     payload: JSON.stringify(job.payload),
     result: job.result === null ? null : JSON.stringify(job.result),

@@ -81,11 +81,13 @@ async function readView(client: LeaseholdClient, rows: number, signal?: AbortSig
 function draw(view: View, before: View | undefined, screen: Screen): string {
   const { counts } = view.counts;
   const held = view.holds.paused + view.holds.error;
-  const shown = (['QUEUED', 'RUNNING', 'PENDING', 'PAUSED', 'ERROR', 'SUCCESS'] as const).map(
+  const { questions } = view.holds;
+  const asked = questions === 0 ? '' : `  ${paint(screen, 'yellow', `${questions} to answer`)}`;
+  const shown = (['QUEUED', 'RUNNING', 'PENDING', 'WAITING', 'PAUSED', 'ERROR', 'SUCCESS'] as const).map(
     (status) => `${paint(screen, colourOf(status), status)} ${counts[status]}`,
   );
   const lines = [
-    `Leasehold  ${new Date(view.at).toISOString().slice(11, 19)}  finished ${rateOf(view, before)}/s  ${paint(screen, held > 0 ? 'red' : 'green', `${held} held`)}`,
+    `Leasehold  ${new Date(view.at).toISOString().slice(11, 19)}  finished ${rateOf(view, before)}/s  ${paint(screen, held > 0 ? 'red' : 'green', `${held} held`)}${asked}`,
     shown.join('  '),
     '',
     view.lanes.length === 0 ? 'no lane runs or is held' : laneTable(view.lanes, screen),

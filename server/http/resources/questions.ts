@@ -20,7 +20,7 @@ const time = z.iso.datetime({ offset: true });
 
 const answerFields = z.record(z.string(), z.unknown());
 
-const questionSchema = z
+export const questionSchema = z
   .strictObject({
     id: z.string(),
     job_id: z.string(),
@@ -129,6 +129,6 @@ export function questionId({ id }: { id: string }): string {
   return id;
 }
 
-function questionToApi(question: Question): z.input<typeof questionSchema> {
+export function questionToApi(question: Question): z.input<typeof questionSchema> {
   return present(questionSchema, question);
 }

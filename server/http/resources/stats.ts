@@ -1,21 +1,7 @@
-// /api/stats, read from roll-ups: current counts, time series, attempts whose lease expired. /api/attention: what needs a
-// person now, in one response.
+// /api/stats, read from roll-ups: current counts, time series, attempts whose lease expired.
 import { z } from 'zod';
-import type { Database } from '../../database/database.ts';
-import type { Schema } from '../../database/identifiers.ts';
 import { statuses } from '../../jobs/model/states.ts';
-import {
-  countHolds,
-  maxCounted,
-  readDisabledAddresses,
-  readFailedSchedules,
-  readFailingTypes,
-  readHolds,
-  readLostWorkers,
-  readWaitingBehind,
-  readZombies,
-  type Zombie,
-} from '../../stats/attention.ts';
+import { readZombies, type Zombie } from '../../stats/attention.ts';
 import { readCounts, readOldestSeconds, readQueueCounts, readSnapshot } from '../../stats/read-counts.ts';
 import { rollUpNow } from '../../stats/roll-up.ts';
 import { metricNames, readTimeseries } from '../../stats/timeseries.ts';
@@ -23,7 +9,6 @@ import { readTenantWorkers } from '../../stats/workers.ts';
 import { present } from '../present.ts';
 import { integerQuery, paged, pageOf, pageQuery, pageSchema } from '../request/paging.ts';
 import { RouteGroup } from '../route.ts';
-import { jobErrorSchema, jobSummarySchema, jobSummaryToApi } from './jobs/job-schema.ts';
 
 const count = z.int().min(0);
 const queueQuery = z.string().min(1).max(200).optional().describe('Only this queue.');
@@ -31,7 +16,11 @@ const countsSchema = z
   .strictObject(Object.fromEntries(statuses.map((status) => [status, count])))
   .meta({ id: 'StatusCounts' });
 const snapshotSchema = z.strictObject({
-  jobs: z.strictObject({ queued: count, running: count, failed_last_24h: count }),
+  jobs: z.strictObject({
+    queued: count.describe('Jobs that are PENDING or QUEUED.'),
+    running: count,
+    failed_last_24h: count,
+  }),
   leases: z.strictObject({ active: count, expired_last_24h: count }),
   oldest_queued_seconds: z.number().describe('How long the oldest claimable job has waited; 0 if there is none.'),
 });
@@ -172,90 +161,4 @@ const tenantWorkerSchema = z
 
 function zombieToApi(zombie: Zombie): z.input<typeof zombieSchema> {
   return present(zombieSchema, zombie, { became_of: zombie.outcome });
-}
-
-const time = z.iso.datetime({ offset: true });
-
-const holdsSchema = z.strictObject({
-  paused: z.int().describe(`Jobs that are PAUSED; ${maxCounted + 1} when there are more than ${maxCounted}.`),
-  error: z.int().describe('Jobs in ERROR, counted the same way.'),
-  newest: z.array(
-    z.strictObject({
-      job: jobSummarySchema.describe('Its error has the stack.'),
-      waiting: z.int().describe('Jobs that wait behind it; 1001 means more than 1000.'),
-      oldest_waiting_at: time.nullable(),
-    }),
-  ),
-});
-
-const attentionSchema = z
-  .strictObject({
-    holds: holdsSchema,
-    failing_types: z.array(
-      z.strictObject({
-        type: z.string(),
-        count: z.int(),
-        last_job_id: z.uuid(),
-        last_at: time.nullable(),
-        error: jobErrorSchema.nullable(),
-      }),
-    ),
-    failed_schedules: z.array(z.strictObject({ id: z.string(), name: z.string(), at: time, message: z.string() })),
-    lost_workers: z
-      .array(z.strictObject({ owner: z.string(), attempts: z.int(), last_at: time, last_job_id: z.uuid() }))
-      .describe('Of the last day: who went silent while it held leases.'),
-    disabled_webhooks: z.array(z.strictObject({ url: z.string(), deliveries: z.int(), since: time })),
-  })
-  .meta({ id: 'Attention' });
-
-export function attentionRoutes(): RouteGroup {
-  const group = new RouteGroup('Statistics');
-  group.route({
-    method: 'get',
-    path: '/api/attention',
-    summary: 'What needs a person: holds, failing types, failed and missed schedules, lost workers, disabled webhooks',
-    access: 'read',
-    answers: { 200: attentionSchema },
-    handle: async ({ tenant, db }) => {
-      const { schema } = tenant;
-      const [counts, newest, types, schedules, lost, webhooks] = await Promise.all([
-        countHolds(db, schema),
-        newestHolds(db, schema),
-        readFailingTypes(db, schema),
-        readFailedSchedules(db, schema),
-        readLostWorkers(db, schema),
-        readDisabledAddresses(db, schema),
-      ]);
-      return {
-        holds: { ...counts, newest },
-        failing_types: types,
-        failed_schedules: schedules,
-        lost_workers: lost,
-        disabled_webhooks: webhooks,
-      };
-    },
-  });
-  group.route({
-    method: 'get',
-    path: '/api/attention/count',
-    summary: 'How many jobs wait for a person',
-    access: 'read',
-    answers: { 200: holdsSchema.pick({ paused: true, error: true }) },
-    handle: ({ tenant, db }) => countHolds(db, tenant.schema),
-  });
-  return group;
-}
-
-async function newestHolds(db: Database, schema: Schema) {
-  const jobs = await readHolds(db, schema);
-  const targets = jobs.flatMap((job) => (job.targetId === null ? [] : [job.targetId]));
-  const waiting = await readWaitingBehind(db, schema, [...new Set(targets)]);
-  return jobs.map((job) => {
-    const line = job.targetId === null || !job.laneHead ? undefined : waiting.get(job.targetId);
-    return {
-      job: { ...jobSummaryToApi(job), error: job.error },
-      waiting: line?.waiting ?? 0,
-      oldest_waiting_at: line?.oldest ?? null,
-    };
-  });
 }

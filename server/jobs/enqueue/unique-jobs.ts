@@ -8,6 +8,7 @@ import { withLog } from '../../events/log/transaction-ids.ts';
 import { newId } from '../../kernel/ids.ts';
 import type { Job } from '../model/job.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
+import { never } from '../model/waiting.ts';
 import { findJob, readJobsByRequestIds } from '../read/read-jobs.ts';
 import type { Enqueued, NewJob, Unique, UniqueOutcome } from './new-job.ts';
 
@@ -157,7 +158,7 @@ const replaceStatement = statement(`
     ${withLog(tenant)}
     insert into ${tenant}.events (xid, type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data)
     select log.xid, 'job.replaced', id, target_id, status, status, attempt, lease_id, :actor,
-           jsonb_build_object('run_at', run_at)
+           jsonb_build_object('run_at', nullif(run_at, timestamptz '${never}'))
       from changed
      cross join log
   )

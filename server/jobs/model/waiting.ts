@@ -5,6 +5,7 @@ export type WaitKind = (typeof waitKinds)[number];
 
 /** The `run_at` of a job that no time wakes. Not infinity, which older servers cannot subtract from. */
 export const never = '9999-12-31T00:00:00.000Z';
+const neverMs = Date.parse(never);
 /** How long that is for a timer. */
 export const foreverMs = Number.MAX_SAFE_INTEGER;
 
@@ -35,13 +36,19 @@ export interface AwaitedCalls {
   until?: string | undefined;
 }
 
+/** When the job is or was due, for callers; null if no time wakes it. */
+export function dueAt({ runAt }: { runAt: string }): string | null {
+  return Date.parse(runAt) === neverMs ? null : runAt;
+}
+
 /** It waits for other jobs, not for a time or a person. */
 export function waitsForJobs({ kind }: Waiting): boolean {
   return kind === 'children' || kind === 'after' || kind === 'turn';
 }
 
-/** `sleeps until 2026-01-02T03:04:05Z`, for people. */
-export function describeWaiting({ kind, step, until, event, match, question, jobs = 0 }: Waiting): string {
+/** `sleeps until 2026-01-02T03:04:05Z`, for people. A caller that has read the question gives its title. */
+export function describeWaiting(waiting: Waiting, title?: string): string {
+  const { kind, step, until, event, match, jobs = 0 } = waiting;
   switch (kind) {
     case 'children':
       return `waits in "${step}" for its ${count(jobs, 'child', 'children')}`;
@@ -50,7 +57,7 @@ export function describeWaiting({ kind, step, until, event, match, question, job
     case 'turn':
       return `waits for its turn: the call "${step}" of its parent limits how many children are unfinished`;
     case 'question':
-      return `waits for a person to answer question ${question}, asked in "${step}", until ${until}`;
+      return `waits for a person to answer ${title === undefined ? 'the question' : `"${title}"`}, asked in "${step}", until ${until}`;
     case 'event': {
       const wanted = match === undefined ? '' : ` with ${JSON.stringify(match)}`;
       const end = until === undefined ? 'without a time limit' : `until ${until}`;

@@ -1,4 +1,4 @@
-// Reads one question, and pages of questions, newest first. An open question of a job that ended counts as canceled.
+// Reads one question, pages of questions, newest first, and how many are open. An open question of a job that ended counts as canceled.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
@@ -73,6 +73,21 @@ export async function listQuestions(
   const given = (Object.keys(conditions) as Condition[]).filter((name) => values[name] !== undefined).join(' ');
   const rows = await list({ status, given }).query<QuestionRow>(db, schema, { ...values, limit });
   return rows.map(toQuestion);
+}
+
+const countOpen = statement(`
+  select count(*)::int as open
+    from (
+      select 1
+        from ${tenant}.questions q
+       where ${statusConditions('open').join('\n         and ')}
+       limit :limit
+    ) c`);
+
+/** Counted up to the limit. */
+export async function countOpenQuestions(db: Queryable, schema: Schema, limit: number): Promise<number> {
+  const [row] = await countOpen.query<{ open: number }>(db, schema, { limit });
+  return row?.open ?? 0;
 }
 
 function toQuestion({ isOrphan, ...question }: QuestionRow): Question {

@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
 import { statuses } from '../../../server/jobs/model/states.ts';
+import { never } from '../../../server/jobs/model/waiting.ts';
 import {
   eventName,
   jobStates,
@@ -61,6 +62,8 @@ test('a claim is no lease, and a job that waits again has neither', () => {
     waitsForRetry: true,
   });
   expect(toJobIntent(again)).toMatchObject({ lease_id: null, claimed_by: null, next_retry_at: 'later' });
+  const after = job({ status: 'WAITING', runAt: never, waitsForRetry: true });
+  expect(toJobIntent(after).next_retry_at).toBeNull();
   const done = job({ status: 'SUCCESS', leaseId: 'l', leaseHolder: 'w', leaseKind: 'remote', finishedAt: 'now' });
   expect(toJobIntent(done)).toMatchObject({ lease_id: 'l', claimed_by: 'w' });
 });

@@ -48,6 +48,12 @@ class AttentionLostWorker(TypedDict):
     owner: str
 
 
+class AttentionQuestions(TypedDict):
+    newest: List[Question]
+    # Questions that wait for an answer, counted the same way.
+    open: int
+
+
 class Attention(TypedDict):
     disabled_webhooks: List[AttentionDisabledWebhook]
     failed_schedules: List[AttentionFailedSchedule]
@@ -55,6 +61,7 @@ class Attention(TypedDict):
     holds: AttentionHolds
     # Of the last day: who went silent while it held leases.
     lost_workers: List[AttentionLostWorker]
+    questions: AttentionQuestions
 
 
 class BatchAnswerResultError(TypedDict):
@@ -110,6 +117,8 @@ class HoldCount(TypedDict):
     error: int
     # Jobs that are PAUSED; 10001 when there are more than 10000.
     paused: int
+    # Questions that wait for an answer, counted the same way.
+    questions: int
 
 
 class JobUsage(TypedDict):
@@ -186,7 +195,8 @@ class Job(TypedDict):
     remote: bool
     result: Any
     retry: Optional[RetryPolicy]
-    run_at: str
+    # When it may start or wake. Null: it waits for others, and no time wakes it.
+    run_at: Optional[str]
     schedule_id: Optional[str]
     stale_at: Optional[str]
     # Start of the last attempt.
@@ -343,7 +353,8 @@ class JobSummary(TypedDict):
     remote: bool
     result: Any
     retry: Optional[RetryPolicy]
-    run_at: str
+    # When it may start or wake. Null: it waits for others, and no time wakes it.
+    run_at: Optional[str]
     schedule_id: Optional[str]
     stale_at: Optional[str]
     # Start of the last attempt.
@@ -372,7 +383,8 @@ class LaneHead(TypedDict):
     priority: Priority
     progress: Optional[float]
     progress_message: Optional[str]
-    run_at: str
+    # Null: no time wakes it.
+    run_at: Optional[str]
     started_at: Optional[str]
     status: Status
     type: str
@@ -409,7 +421,8 @@ class LaneJob(TypedDict):
     id: str
     lease_owner: Optional[str]
     priority: Priority
-    run_at: str
+    # Null: no time wakes it.
+    run_at: Optional[str]
     status: Status
     type: str
 
@@ -613,6 +626,7 @@ class Schedule(TypedDict):
 
 class StatsSnapshotJobs(TypedDict):
     failed_last_24h: int
+    # Jobs that are PENDING or QUEUED.
     queued: int
     running: int
 

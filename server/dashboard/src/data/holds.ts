@@ -1,11 +1,20 @@
-// How many jobs wait for a person: in the title and the favicon, also while the page is hidden.
+// How many holds and open questions wait for a person: in the title and the favicon, also while the page is hidden.
 import { useEffect } from 'preact/hooks';
 import iconUrl from '../icon.svg';
 import { api } from './api.ts';
 import { live } from './live.ts';
 import { Store, useStore } from './store.ts';
+import type { LiveEvent } from './types.ts';
 
-export const holds = new Store<number | undefined>(undefined);
+interface AttentionCount {
+  paused: number;
+  error: number;
+  questions: number;
+}
+
+/** Holds and open questions; undefined until they were counted. */
+export const attentionTotal = new Store<number | undefined>(undefined);
+export const openQuestions = new Store(0);
 
 // A hidden tab needs its title, not its speed.
 const gapMs = { seen: 3000, hidden: 30_000 };
@@ -19,8 +28,10 @@ export function useHoldCount(active: boolean): void {
     const read = async () => {
       lastAt = performance.now();
       try {
-        const { paused, error } = await api<{ paused: number; error: number }>('/attention/count');
-        if (!stopped) holds.set(paused + error);
+        const { paused, error, questions } = await api<AttentionCount>('/attention/count');
+        if (stopped) return;
+        attentionTotal.set(paused + error + questions);
+        openQuestions.set(questions);
       } catch {
         // The page itself says what is wrong.
       }
@@ -38,7 +49,7 @@ export function useHoldCount(active: boolean): void {
     };
     void read();
     const unsubscribe = live.subscribe((event) => {
-      if (event === 'reset' || isHold(event.to) || isHold(event.from)) soon();
+      if (event === 'reset' || changesCount(event)) soon();
     });
     return () => {
       stopped = true;
@@ -48,12 +59,16 @@ export function useHoldCount(active: boolean): void {
   }, [active]);
 }
 
+function changesCount({ type, from, to }: LiveEvent): boolean {
+  return isHold(from) || isHold(to) || type.startsWith('question.');
+}
+
 function isHold(status: string | null): boolean {
   return status === 'PAUSED' || status === 'ERROR';
 }
 
 export function useTitle(page: string): void {
-  const count = useStore(holds);
+  const count = useStore(attentionTotal);
   useEffect(() => {
     document.title = `${count ? `(${count}) ` : ''}${page} · Leasehold`;
     drawIcon(count ?? 0);

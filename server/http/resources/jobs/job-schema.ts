@@ -5,7 +5,7 @@ import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import type { Phase } from '../../../jobs/model/job-values.ts';
 import { statuses } from '../../../jobs/model/states.ts';
-import { waitKinds } from '../../../jobs/model/waiting.ts';
+import { dueAt, waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';
 
 const time = z.iso.datetime({ offset: true });
@@ -102,7 +102,7 @@ export const jobSummarySchema = z
     cancel_requested: z.boolean(),
     cancel_intent: z.enum(['pause', 'cancel']).nullable(),
     cancel_detail: z.looseObject({}).nullable().describe('Who requested the stop, why and when.'),
-    run_at: time,
+    run_at: time.nullable().describe('When it may start or wake. Null: it waits for others, and no time wakes it.'),
     created_at: time,
     started_at: time.nullable().describe('Start of the last attempt.'),
     finished_at: time.nullable(),
@@ -157,6 +157,7 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     attempts: job.attempt,
     attempts_since_resume: job.attempt - job.attemptFloor,
     usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit, units: job.usage ?? {}, budget: job.budget ?? {} },
+    run_at: dueAt(job),
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
     retry: job.retry && present(retryRequest, job.retry),
     // Undefined where the query did not read the documents.

@@ -15,6 +15,7 @@ import {
 import { describeHold, type Hold, holdOf } from '../../../jobs/model/hold.ts';
 import { holdsLane, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import { statuses } from '../../../jobs/model/states.ts';
+import { dueAt } from '../../../jobs/model/waiting.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
@@ -45,7 +46,7 @@ export const laneJobSchema = z
     status: z.enum(statuses),
     priority: z.enum(priorities),
     created_at: time,
-    run_at: time,
+    run_at: time.nullable().describe('Null: no time wakes it.'),
     held_since: time.nullable(),
     lease_owner: z.string().nullable(),
     error: jobErrorSchema.nullable(),
@@ -267,6 +268,7 @@ function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
     priority: priorities[job.priority] ?? 'NORMAL',
     error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,
+    run_at: dueAt(job),
   });
 }
 

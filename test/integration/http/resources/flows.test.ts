@@ -100,15 +100,29 @@ test('a failed job holds those that run after it until a person has repaired it'
   const canceled = await enqueue({ after: [{ job: first, on_failure: 'cancel' }] });
   const behind = await enqueue({ after: [canceled] });
   const anyway = await enqueue({ after: [{ job: first, on_failure: 'continue' }] });
+  const replaced = await enqueue({ after: [first], unique: { key: 'one' } });
+  await call('POST', '/api/jobs', {
+    type: 'note',
+    payload: { name: 'y' },
+    unique: { key: 'one', conflict: 'replace' },
+  });
   await becomes(first, 'ERROR');
   await becomes(canceled, 'CANCELED');
   await becomes(anyway, 'SUCCESS');
   await becomes(behind, 'PAUSED');
   const held = await call('GET', `/api/jobs/${behind}`);
   expect(held.body.hold).toMatchObject({ kind: 'dependency', reason: expect.stringContaining(canceled) });
+  // No time wakes it, so it has none, also in lists.
+  expect((await call('GET', `/api/jobs/${next}`)).body).toMatchObject({ status: 'WAITING', run_at: null });
+  const { jobs } = (await call('GET', '/api/jobs?limit=200')).body as { jobs: { id: string; run_at: string | null }[] };
+  const due = new Map(jobs.map((job) => [job.id, job.run_at]));
+  expect([next, replaced].map((id) => due.get(id))).toEqual([null, null]);
+  expect(due.get(first)).toEqual(expect.any(String));
+  const { events } = (await call('GET', `/api/jobs/${replaced}/events`)).body as { events: { type: string }[] };
+  expect(events.find(({ type }) => type === 'job.replaced')).toMatchObject({ data: { run_at: null } });
   const { body: why } = await call('GET', `/api/jobs/${next}/why`);
   expect(why.reasons).toMatchObject([
-    { code: 'WAITING', detail: expect.stringContaining('of which 1') },
+    { code: 'WAITING', detail: 'The job runs after one other job, which has not ended.' },
     {
       code: 'AFTER_JOB',
       job_id: first,

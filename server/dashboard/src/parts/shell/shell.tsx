@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { api, chosenTenant } from '../../data/api.ts';
-import { holds } from '../../data/holds.ts';
+import { attentionTotal, openQuestions } from '../../data/holds.ts';
 import { live } from '../../data/live.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf, navigate, usePlace } from '../../data/router.ts';
@@ -82,19 +82,26 @@ function NavLinks() {
 
 function NavLink({ entry }: { entry: NavEntry }) {
   const { path } = usePlace();
-  const count = useStore(holds);
+  const total = useStore(attentionTotal);
+  const questions = useStore(openQuestions);
   if (entry.shown && !entry.shown()) return null;
   const here = entry.to === '/' ? path === '/' : path.startsWith(entry.to);
   return (
     <a class="nav-link" href={hrefOf(entry.to)} aria-current={here ? 'page' : undefined}>
       <Icon name={entry.icon} />
       <span>{entry.label}</span>
-      {entry.to === '/' && count !== undefined && count > 0 && (
-        <span class="count" title={`${count} jobs wait for a person`}>
-          {count > 999 ? '999+' : count}
-        </span>
-      )}
+      {entry.to === '/' && <Count of={total ?? 0} title="Holds and questions that wait for a person" />}
+      {entry.to === '/questions' && <Count of={questions} title="Questions that wait for an answer" />}
     </a>
+  );
+}
+
+function Count({ of, title }: { of: number; title: string }) {
+  if (of === 0) return null;
+  return (
+    <span class="count" title={title}>
+      {of > 999 ? '999+' : of}
+    </span>
   );
 }
 

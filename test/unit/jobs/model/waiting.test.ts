@@ -1,0 +1,16 @@
+import { expect, test } from 'vitest';
+import { describeWaiting, dueAt, never } from '../../../../server/jobs/model/waiting.ts';
+
+test('a job that no time wakes has no due time for callers', () => {
+  expect(dueAt({ runAt: never })).toBeNull();
+  expect(dueAt({ runAt: '9999-12-31T00:00:00.000000Z' })).toBeNull();
+  expect(dueAt({ runAt: '2026-01-02T03:04:05.123456Z' })).toBe('2026-01-02T03:04:05.123456Z');
+});
+
+test('a question is described by its title, never by its id', () => {
+  const waiting = { kind: 'question', step: 'ok', until: 'then', question: 'an-id' } as const;
+  expect(describeWaiting(waiting, 'Ship it?')).toBe(
+    'waits for a person to answer "Ship it?", asked in "ok", until then',
+  );
+  expect(describeWaiting(waiting)).toBe('waits for a person to answer the question, asked in "ok", until then');
+});
