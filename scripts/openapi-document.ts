@@ -43,11 +43,13 @@ const named: Record<string, Schema> = {
   Status: property(component('Job'), 'status'),
   TargetHold: property(component('Target'), 'hold'),
   Priority: property(component('Job'), 'priority'),
+  UsageDay: found(property(answer('/api/stats/usage', 'get', 200), 'usage').items, 'UsageDay'),
 };
 
 const ofClients = [
   ...[
     'Attention',
+    'Budget',
     'Event',
     'EventReceipt',
     'Job',
@@ -81,6 +83,7 @@ export const options: Record<string, Schema> = {
   JobListOptions: query('/api/jobs'),
   LaneListOptions: query('/api/lanes'),
   LinkOptions: body('/api/questions/{id}/links', 'post'),
+  NewBudget: component('BudgetSetting'),
   NewSchedule: body('/api/schedules', 'post'),
   NewLimit: component('LimitSetting'),
   QuestionListOptions: query('/api/questions'),

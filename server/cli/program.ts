@@ -9,6 +9,7 @@ import { packageVersion } from '../kernel/environment.ts';
 import { errorMessage, Problem, problem } from '../kernel/errors.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import { readAllTenants } from '../tenants/tenant-store.ts';
+import { addBudgetCommands } from './commands/budgets.ts';
 import { addCanaryCommands } from './commands/canary.ts';
 import { addCompletionCommand } from './commands/completion.ts';
 import { addDevCommand } from './commands/dev.ts';
@@ -49,6 +50,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   addQuestionCommands(program, session);
   addScheduleCommands(program, session);
   addLimitCommands(program, session);
+  addBudgetCommands(program, session);
   addEventCommands(program, session);
   addWorkerCommands(program, session);
   addTopCommand(program, session);

@@ -102,6 +102,16 @@ export interface LinkOptions {
   recipient?: string | undefined;
 }
 
+export interface NewBudget {
+  limit: number;
+  /** For each job; for all jobs of a day together (UTC); for those of each target on a day. */
+  per: 'job' | 'day' | 'target_day';
+  /** Only jobs of this type. */
+  type?: string | undefined;
+  /** What is counted: `tokens`, `cents` or any name that handlers report. */
+  unit: string;
+}
+
 export interface NewSchedule {
   author?: string | undefined;
   /** Five fields, or six with seconds in front, e.g. `0 8 * * MON-FRI`. */

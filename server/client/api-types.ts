@@ -64,6 +64,16 @@ export interface BatchAnswer {
   }[];
 }
 
+export interface Budget {
+  limit: number;
+  name: string;
+  per: 'job' | 'day' | 'target_day';
+  type: string | null;
+  unit: string;
+  /** Today; of the target that used most. Null for a budget of each job. */
+  used: number | null;
+}
+
 export interface Counts {
   counts: StatusCounts;
   total: number;
@@ -571,6 +581,15 @@ export interface TargetLane extends Target {
   /** Jobs that wait behind the head; at most 1000 are counted. */
   waiting: number;
   waiting_exact: boolean;
+}
+
+export interface UsageDay {
+  /** UTC. */
+  day: string;
+  /** Null: all types together. */
+  type: string | null;
+  unit: string;
+  used: number;
 }
 
 export interface Why {

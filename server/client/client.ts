@@ -1,5 +1,6 @@
 // The client of the HTTP API: fetch and nothing else, for Node, browsers and edge runtimes.
 import type { Attention, Counts, HoldCount, StatsSnapshot, Worker } from './api-types.ts';
+import { Budgets } from './budgets.ts';
 import {
   type Enqueued,
   type EnqueueResult,
@@ -24,6 +25,7 @@ export class LeaseholdClient {
   readonly targets: Targets;
   readonly schedules: Schedules;
   readonly limits: Limits;
+  readonly budgets: Budgets;
   readonly operations: Operations;
   readonly questions: Questions;
   readonly events: Events;
@@ -36,6 +38,7 @@ export class LeaseholdClient {
     this.targets = new Targets(this.#transport);
     this.schedules = new Schedules(this.#transport);
     this.limits = new Limits(this.#transport);
+    this.budgets = new Budgets(this.#transport);
     this.operations = new Operations(this.#transport);
     this.questions = new Questions(this.#transport);
   }

@@ -21,7 +21,7 @@ export {
 } from './enqueue-requests.ts';
 export type { SendOptions, StreamMessage, StreamOptions } from './events.ts';
 export type { InputOf, JobId, JobReference, ResultOf } from './job-reference.ts';
-export type { ActionOptions, JobHandle, JobWithResult, WaitOptions } from './jobs.ts';
+export type { ActionOptions, JobHandle, JobWithResult, ResumeOptions, WaitOptions } from './jobs.ts';
 export type { List, Page } from './pages.ts';
 export type { QuestionAnswer } from './questions.ts';
 export type { CallOptions, ClientOptions, RequestOptions } from './transport.ts';

@@ -24,6 +24,13 @@ export interface JobHandle<R = unknown> {
   readonly types?: { readonly result: R };
 }
 
+export interface ResumeOptions extends ActionOptions {
+  /** A new limit of tokens for the job. */
+  tokenLimit?: number | undefined;
+  /** New limits by unit, for a job that its budget holds. */
+  budget?: Readonly<Record<string, number>> | undefined;
+}
+
 export interface WaitOptions extends CallOptions {
   /** Then a WaitTimeoutError is thrown. Default: no limit. */
   waitMs?: number | undefined;
@@ -70,7 +77,7 @@ export class Jobs {
   }
 
   /** Runs a paused or failed job again. Not repeated after a lost answer: the job may have run and failed anew. */
-  resume(job: JobId, options: ActionOptions & { tokenLimit?: number | undefined } = {}): Promise<Job> {
+  resume(job: JobId, options: ResumeOptions = {}): Promise<Job> {
     return this.#act(job, 'resume', options, false);
   }
 

@@ -8,6 +8,7 @@ import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { facts, ProgressBar } from '../output.ts';
 import type { Session } from '../session.ts';
+import { unitsOf } from './budgets.ts';
 import { countOf, jobIdOf, readJson, watchJob } from './job-reads.ts';
 
 interface AuditOptions {
@@ -26,6 +27,7 @@ interface EnqueueFlags extends ConnectionOptions {
   queue?: string;
   runAt?: string;
   maxAttempts?: string;
+  budget?: string[];
   after?: string[];
   afterFailure?: string;
   idempotencyKey?: string;
@@ -35,7 +37,6 @@ interface EnqueueFlags extends ConnectionOptions {
 
 const actions = {
   pause: 'pause a job; it holds its lane',
-  resume: 'run a paused or failed job again, first in its lane',
   retry: 'run a failed job again; the same as resume',
   skip: 'cancel the job that holds its lane, so that the lane continues',
   cancel: 'end a job; a running one is asked to stop',
@@ -59,7 +60,26 @@ export function addJobActions(jobs: Command, session: Session): void {
         return client.jobs.resolve(job, { ...auditOf(options), result });
       }),
     );
+  addResume(jobs, session);
   addBulk(jobs, session);
+}
+
+interface ResumeFlags extends ConnectionOptions, AuditOptions {
+  tokenLimit?: string;
+  budget?: string[];
+}
+
+function addResume(jobs: Command, session: Session): void {
+  withAudit(withConnection(jobs.command('resume <job>')))
+    .description('run a paused or failed job again, first in its lane')
+    .option('--budget <unit=amount...>', 'what it may use from now on, e.g. cents=1000')
+    .option('--token-limit <count>', 'the same for tokens')
+    .action((id: string, options: ResumeFlags) =>
+      act(session, id, options, (client, job) => {
+        const tokenLimit = options.tokenLimit === undefined ? undefined : countOf(options.tokenLimit, '--token-limit');
+        return client.jobs.resume(job, { ...auditOf(options), tokenLimit, budget: unitsOf(options.budget) });
+      }),
+    );
 }
 
 function addEnqueue(jobs: Command, session: Session): void {
@@ -72,6 +92,7 @@ function addEnqueue(jobs: Command, session: Session): void {
     .option('--after <job...>', 'run when these jobs have succeeded: ids, or the keys they were enqueued with')
     .option('--after-failure <policy>', 'if one of them fails: hold (default), cancel or continue')
     .option('--max-attempts <count>', 'including the first')
+    .option('--budget <unit=amount...>', 'what it may use over all attempts, e.g. cents=500')
     .option('--idempotency-key <key>', 'the same key makes one job')
     .option('--unique <key>', 'at most one job of the type holds the key at a time')
     .option('--unique-until <end>', 'started, finished, or a number of seconds', 'finished')
@@ -88,6 +109,7 @@ function addEnqueue(jobs: Command, session: Session): void {
         queue,
         runAt,
         maxAttempts: options.maxAttempts === undefined ? undefined : countOf(options.maxAttempts, '--max-attempts'),
+        budget: unitsOf(options.budget),
         idempotencyKey,
         author,
         after: options.after?.map((job) => ({

@@ -92,6 +92,7 @@ function jobText(session: Session, job: Job): string {
     priority: job.priority,
     attempts: `${job.attempts} (${job.attempts_since_resume} of ${job.max_attempts})`,
     progress: job.progress === null ? null : `${job.progress} % ${job.progress_message ?? ''}`,
+    used: usageText(job.usage),
     created: job.created_at,
     started: job.started_at,
     finished: job.finished_at,
@@ -112,6 +113,14 @@ function jobText(session: Session, job: Job): string {
     ),
     ...(phases.length > 0 ? ['phases', ...phases] : []),
   ].join('\n');
+}
+
+/** `1200 tokens of 5000, 3 cents`; null if nothing was used. */
+function usageText({ tokens, token_limit, units, budget }: Job['usage']): string | null {
+  const limits: Record<string, number | null> = { ...budget, tokens: token_limit };
+  const used = Object.entries({ ...(tokens > 0 && { tokens }), ...units });
+  const text = used.map(([unit, amount]) => `${amount} ${unit}${limits[unit] ? ` of ${limits[unit]}` : ''}`);
+  return text.length === 0 ? null : text.join(', ');
 }
 
 function addWhy(jobs: Command, session: Session): void {

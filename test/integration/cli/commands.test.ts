@@ -27,7 +27,12 @@ const failing = defineJob({
     throw new Error('no\u001b[31m paper');
   },
 });
-const running = useDaemon(context, { handlers: [double, failing] });
+const spend = defineJob({
+  type: 'spend',
+  payload: z.object({ cents: z.number() }),
+  run: ({ payload, addUsage }) => addUsage(payload),
+});
+const running = useDaemon(context, { handlers: [double, failing, spend] });
 
 interface Run {
   code: number;
@@ -158,6 +163,30 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
     expect((await cli('jobs bulk frobnicate --all')).code).toBe(2);
     expect((await cli('jobs list --limit none')).code).toBe(2);
   });
+});
+
+it('sets limits and budgets, shows what was used, and raises the budget of a held job', async () => {
+  const { cli } = await open('http');
+  expect((await cli('limits set slow --rate 100/minute --by payload.account')).out).toBe('slow: 100 per minute\n');
+  expect((await cli('limits list')).out).toMatch(/slow +100 per minute +by payload.account/);
+  expect((await cli('limits show slow --json')).json()).toMatchObject({ rate: 100, key: 'payload.account' });
+  expect((await cli('limits delete slow')).out).toBe('deleted slow\n');
+  expect((await cli('budgets list')).out).toBe('no budgets\n');
+  expect((await cli('budgets set daily --unit cents --limit 500 --per day')).out).toContain('500 cents for a day');
+  expect((await cli('budgets raise daily 800')).out).toContain('800 cents for a day');
+  expect((await cli('budgets raise hourly 800')).code).toBe(1);
+  expect((await cli('budgets set daily --unit cents --limit much')).code).toBe(2);
+  expect((await cli('budgets set daily --unit cents --limit 1 --per year')).code).toBe(2);
+  const spent = await cli(['jobs', 'enqueue', 'spend', '{"cents":3}', '--budget', 'cents=1', '--watch']);
+  expect(spent).toMatchObject({ code: 1, err: expect.stringContaining('used 3 of 1 cents') });
+  const [{ id }] = (await cli('jobs list --held --json')).json();
+  expect((await cli(`jobs show ${id}`)).out).toMatch(/used +3 cents of 1\n/);
+  expect((await cli(`jobs resume ${id} --budget cents=ten`)).code).toBe(2);
+  expect((await cli(`jobs resume ${id} --budget cents=10`)).code).toBe(0);
+  expect((await cli(`jobs watch ${id}`)).code).toBe(0);
+  await eventually(async () => expect((await cli('budgets list')).out).toMatch(/daily +800 cents +a day .* 6\n/));
+  expect((await cli('budgets usage --days 2')).out).toMatch(/cents +spend +6\n/);
+  expect((await cli('budgets delete daily')).out).toBe('deleted daily\n');
 });
 
 it('follows events until Ctrl-C, without a gap', async () => {

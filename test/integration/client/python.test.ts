@@ -100,6 +100,14 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     );
     expect(await run(`client.jobs.wait(client.schedules.run("${schedule}"))["result"]`)).toBe(2);
     expect(await run(`client.schedules.delete("${schedule}")`)).toBeNull();
+    expect(await run(`client.limits.set("slow", rate=5, per="minute")["rate"]`)).toBe(5);
+    expect(await run(`[limit["name"] for limit in client.limits.list()]`)).toEqual(['slow']);
+    expect(await run(`client.limits.delete("slow")`)).toBeNull();
+    expect(await run(`client.budgets.set("daily", unit="cents", limit=500, per="day")["used"]`)).toBe(0);
+    expect(await run(`[budget["limit"] for budget in client.budgets.list()]`)).toEqual([500]);
+    expect(await run(`client.budgets.usage(days=2)`)).toEqual([]);
+    expect(await run(`client.budgets.delete("daily")`)).toBeNull();
+    expect(await run(`client.enqueue("echo", budget={"cents": 5}).job["usage"]["budget"]`)).toEqual({ cents: 5 });
     const asked = await run(`client.enqueue("demo.approval").id`);
     await eventually(async () => expect(await direct.questions.list({ jobId: asked }).take(1)).toHaveLength(1));
     const question = `next(client.questions.list(job="${asked}"))["id"]`;

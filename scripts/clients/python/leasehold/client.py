@@ -7,6 +7,7 @@ from typing import Any, Dict, List, Mapping, NamedTuple, Optional, Sequence, Uni
 
 from .errors import Problem
 from .jobs import Jobs
+from .limits import Budgets, Limits
 from .resources import Events, Operations, Questions, Schedules, Targets
 from .transport import Answer, Transport, without_none
 from .types import Attention, Counts, HoldCount, Job, JobSummary, StatsSnapshot, Worker
@@ -54,6 +55,8 @@ class Client:
         self.jobs = Jobs(self._transport)
         self.targets = Targets(self._transport)
         self.schedules = Schedules(self._transport)
+        self.limits = Limits(self._transport)
+        self.budgets = Budgets(self._transport)
         self.operations = Operations(self._transport)
         self.questions = Questions(self._transport)
         self.events = Events(self._transport)
@@ -62,7 +65,8 @@ class Client:
                 priority: Optional[str] = None, queue: Optional[str] = None, run_at: Any = None,
                 max_attempts: Optional[int] = None, retry: Optional[Mapping[str, Any]] = None,
                 timeout_seconds: Optional[float] = None, expires_in_seconds: Optional[float] = None,
-                token_limit: Optional[int] = None, cost_units: Optional[int] = None,
+                token_limit: Optional[int] = None, budget: Optional[Mapping[str, float]] = None,
+                cost_units: Optional[int] = None,
                 constraints: Optional[Mapping[str, Any]] = None, on_error: Optional[str] = None,
                 on_drain: Optional[str] = None, webhook_url: Optional[str] = None, author: Optional[str] = None,
                 after: Optional[Sequence[Union[str, Mapping[str, str]]]] = None,

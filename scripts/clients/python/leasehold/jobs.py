@@ -77,9 +77,9 @@ class Jobs:
         return self._act(job, "pause", {"reason": reason, "author": author})
 
     def resume(self, job: JobId, *, reason: Optional[str] = None, author: Optional[str] = None,
-               token_limit: Optional[int] = None) -> Job:
-        """Runs a paused or failed job again. Not repeated after a lost answer: it may have run and failed anew."""
-        body = {"reason": reason, "author": author, "token_limit": token_limit}
+               token_limit: Optional[int] = None, budget: Optional[Mapping[str, float]] = None) -> Job:
+        """Runs a paused or failed job again, under a new `budget` if one is given (`{"cents": 1000}`). Not repeated after a lost answer: it may have run and failed anew."""
+        body = {"reason": reason, "author": author, "token_limit": token_limit, "budget": budget}
         return self._act(job, "resume", body, repeatable=False)
 
     def retry(self, job: JobId, *, reason: Optional[str] = None, author: Optional[str] = None) -> Job:

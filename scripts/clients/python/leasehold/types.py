@@ -85,6 +85,16 @@ class BatchAnswer(TypedDict):
     results: List[BatchAnswerResult]
 
 
+class Budget(TypedDict):
+    limit: float
+    name: str
+    per: Literal["job", "day", "target_day"]
+    type: Optional[str]
+    unit: str
+    # Today; of the target that used most. Null for a budget of each job.
+    used: Optional[float]
+
+
 class Counts(TypedDict):
     counts: StatusCounts
     total: int
@@ -709,6 +719,15 @@ class TargetLane(TypedDict):
     # Jobs that wait behind the head; at most 1000 are counted.
     waiting: int
     waiting_exact: bool
+
+
+class UsageDay(TypedDict):
+    # UTC.
+    day: str
+    # Null: all types together.
+    type: Optional[str]
+    unit: str
+    used: float
 
 
 class WhyReasonReleaseAction(TypedDict):

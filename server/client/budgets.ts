@@ -1,0 +1,47 @@
+// Budgets: how much of a unit jobs may use, and what they used.
+import type { NewBudget } from './api-options.ts';
+import type { Budget, UsageDay } from './api-types.ts';
+import { ProblemError } from './client-errors.ts';
+import type { CallOptions, Transport } from './transport.ts';
+import { toBody } from './wire.ts';
+
+export class Budgets {
+  readonly #transport: Transport;
+
+  constructor(transport: Transport) {
+    this.#transport = transport;
+  }
+
+  /** All of them, by name, with what was used today. */
+  async list(call: CallOptions = {}): Promise<Budget[]> {
+    const options = { ...call, repeatable: true };
+    return (await this.#transport.request<{ budgets: Budget[] }>('GET', '/api/budgets', options)).body.budgets;
+  }
+
+  /** Adds the budget, or replaces the one of this name: a higher limit raises it. */
+  async set(name: string, budget: NewBudget, call: CallOptions = {}): Promise<Budget> {
+    const options = { ...call, body: toBody(budget), repeatable: true };
+    return (await this.#transport.request<Budget>('PUT', pathOf(name), options)).body;
+  }
+
+  /** Jobs that it holds stay held. */
+  async delete(name: string, call: CallOptions = {}): Promise<void> {
+    try {
+      await this.#transport.request('DELETE', pathOf(name), { ...call, repeatable: true });
+    } catch (error) {
+      // An earlier attempt, whose answer was lost, has deleted it.
+      if (!(error instanceof ProblemError && error.status === 404 && error.attempts > 1)) throw error;
+    }
+  }
+
+  /** What jobs used of each unit, by day and type. */
+  async usage({ days, ...call }: { days?: number | undefined } & CallOptions = {}): Promise<UsageDay[]> {
+    const path = `/api/stats/usage${days === undefined ? '' : `?days=${days}`}`;
+    return (await this.#transport.request<{ usage: UsageDay[] }>('GET', path, { ...call, repeatable: true })).body
+      .usage;
+  }
+}
+
+function pathOf(name: string): string {
+  return `/api/budgets/${encodeURIComponent(name)}`;
+}
