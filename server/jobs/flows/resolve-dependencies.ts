@@ -133,8 +133,8 @@ const turnHasCome = `not exists (
                 and d.state = 'gated'
            )`;
 
-/** The handler makes the call again when it runs, and gets what its children led to. */
-const childrenHaveEnded = `exists (
+/** SQL over a WAITING job `j`: the handler makes the call again when it runs, and gets what its children led to. */
+export const childrenHaveEnded = `exists (
              select 1
                from ${tenant}.phases p
               where p.job_id = j.id

@@ -3,6 +3,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
+import { childrenHaveEnded } from '../flows/resolve-dependencies.ts';
 import { nextTime, recordQuestions } from './question.ts';
 
 const expireStatement = statement(`
@@ -124,6 +125,7 @@ const nextStatement = statement(`
      and j.status = 'WAITING'
      and g.ends_at > now()
      and g.next_at is not null
+     and not ${childrenHaveEnded}
   returning j.id`);
 
 /**
