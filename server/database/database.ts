@@ -8,16 +8,7 @@ import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } fro
 import { ownRole, TenantRoles } from './connections/tenant-roles.ts';
 import type { Schema } from './identifiers.ts';
 import type { Servers } from './servers/servers.ts';
-import {
-  beforeCommit,
-  isDatabaseLost,
-  isStatementGone,
-  isWriteError,
-  readOnlyState,
-  sqlState,
-  timedOutMessage,
-  transactionFailed,
-} from './sql-errors.ts';
+import { beforeCommit, sqlState, transactionFailed } from './sql-errors.ts';
 
 export interface Queryable {
   query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
@@ -130,7 +121,7 @@ export class Database implements Queryable {
       const needsTransaction = !this.#isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
       return needsTransaction
         ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
-        : this.#run<R>(client, text, values, reuse);
+        : this.#send<R>(client, text, values, reuse);
     });
   }
 
@@ -150,7 +141,7 @@ export class Database implements Queryable {
         await this.#begin(client, options);
         return work({
           query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
-            track(this.#run<R>(client, text, values, reuse && 'often', 'transaction')),
+            track(this.#send<R>(client, text, values, reuse && 'prepared', 'transaction')),
         });
       });
       await client.query('COMMIT');
@@ -176,7 +167,7 @@ export class Database implements Queryable {
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return (await track(this.#send<R>(client, text, values, reuse && 'often', 'transaction'))).rows;
+            return track(this.#send<R>(client, text, values, reuse && 'prepared', 'transaction'));
           },
         });
         sent = true;
@@ -244,65 +235,27 @@ export class Database implements Queryable {
     return beginWith(statements?.direct ? own : { ...this.#limits, ...own });
   }
 
-  async #run<R extends object>(
+  async #send<R extends object>(
     client: pg.PoolClient,
     text: string,
     values: unknown[],
     reuse: Reuse | undefined,
     within?: 'transaction',
   ): Promise<R[]> {
-    return (await this.#send<R>(client, text, values, reuse, within)).rows;
-  }
-
-  #send<R extends object>(
-    client: pg.PoolClient,
-    text: string,
-    values: unknown[],
-    reuse: Reuse | undefined,
-    within?: 'transaction',
-  ) {
     const role = this.#roles?.roleFor(this.#tenant, text);
     if (role !== undefined) {
       const isSession = this.#isDirect(client);
       // Behind a pooler a statement outside of a transaction always runs with the rights of the connection.
       if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
     }
-    return this.#connections.statementsOf(client)?.query<R>(text, values, reuse) ?? client.query<R>(text, values);
-  }
-
-  /** Whether to drop the connection: its server may have become a standby. */
-  #cannotWrite(error: unknown): boolean {
-    this.#connections.writeError = sqlState(error);
-    if (!this.servers.isChosen || sqlState(error) !== readOnlyState) return false;
-    this.servers.suspect();
-    return true;
+    const statements = this.#connections.statementsOf(client);
+    const { rows } = await (statements?.query<R>(text, values, reuse) ?? client.query<R>(text, values));
+    return rows;
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     if (this.#tenant !== undefined) await this.#roles?.prepare(this.#tenant);
-    const client = await this.#connections.take();
-    // A statement that never answers (a black-holed connection) must not keep a pool slot: the
-    // socket is destroyed, which rejects the statement and drops the client from the pool.
-    let timedOut = false;
-    const timer = setTimeout(() => {
-      timedOut = true;
-      (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
-        new Error(timedOutMessage),
-      );
-    }, timeoutMs);
-    let broken = false;
-    try {
-      return await work(client);
-    } catch (error) {
-      const isLost = timedOut || isDatabaseLost(error);
-      broken = isLost || isStatementGone(error);
-      if (isLost) this.#connections.lost(error);
-      if (isWriteError(error)) broken = this.#cannotWrite(error) || broken;
-      throw error;
-    } finally {
-      clearTimeout(timer);
-      client.release(broken);
-    }
+    return this.#connections.use(timeoutMs, work);
   }
 }
 

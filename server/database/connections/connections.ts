@@ -5,6 +5,14 @@ import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Availability } from '../servers/availability.ts';
 import { clientOf, Servers } from '../servers/servers.ts';
+import {
+  isDatabaseLost,
+  isStatementGone,
+  isWriteError,
+  readOnlyState,
+  sqlState,
+  timedOutMessage,
+} from '../sql-errors.ts';
 import { Statements } from './prepared-statements.ts';
 import { keepAliveAfterMs, openSession, type SessionLimits } from './session-limits.ts';
 import { createTypeParsers } from './value-formats.ts';
@@ -24,6 +32,8 @@ export class Connections {
   readonly #availability: Availability;
   /** The database is a Citus cluster. Known with the first connection. */
   sharded = false;
+  /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
+  writeError: string | undefined;
   #clock: { serverTimeMs: number; readAt: number } | undefined;
   readonly #statements = new WeakMap<pg.PoolClient, Statements>();
   readonly #generations = new WeakMap<pg.PoolClient, number>();
@@ -47,7 +57,7 @@ export class Connections {
       onConnect: (client) => this.#opened(client as pg.PoolClient),
     });
     // Without a listener a dropped idle connection ends the process.
-    this.pool.on('error', (error) => this.lost(error));
+    this.pool.on('error', (error) => this.#lost(error));
   }
 
   /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
@@ -56,8 +66,34 @@ export class Connections {
     return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
   }
 
-  /** The caller releases it. */
-  async take(): Promise<pg.PoolClient> {
+  /** A connection for `work`, which takes at most `timeoutMs`. It is dropped if it is of no more use. */
+  async use<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
+    const client = await this.#take();
+    // A statement that never answers (a black-holed connection) must not keep a pool slot: the
+    // socket is destroyed, which rejects the statement and drops the client from the pool.
+    let timedOut = false;
+    const timer = setTimeout(() => {
+      timedOut = true;
+      (client as unknown as { connection: { stream: { destroy(e: Error): void } } }).connection.stream.destroy(
+        new Error(timedOutMessage),
+      );
+    }, timeoutMs);
+    let broken = false;
+    try {
+      return await work(client);
+    } catch (error) {
+      const isLost = timedOut || isDatabaseLost(error);
+      broken = isLost || isStatementGone(error);
+      if (isLost) this.#lost(error);
+      if (isWriteError(error)) broken = this.#cannotWrite(error) || broken;
+      throw error;
+    } finally {
+      clearTimeout(timer);
+      client.release(broken);
+    }
+  }
+
+  async #take(): Promise<pg.PoolClient> {
     try {
       for (;;) {
         const client = await this.pool.connect();
@@ -77,11 +113,16 @@ export class Connections {
     return this.#statements.get(client);
   }
 
-  /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
-  writeError: string | undefined;
+  /** Whether to drop the connection: its server may have become a standby. */
+  #cannotWrite(error: unknown): boolean {
+    this.writeError = sqlState(error);
+    if (!this.servers.isChosen || sqlState(error) !== readOnlyState) return false;
+    this.servers.suspect();
+    return true;
+  }
 
   /** A connection broke, idle or in use. */
-  lost(error: unknown): void {
+  #lost(error: unknown): void {
     this.servers.suspect();
     this.#availability.connectionLost(error);
   }

@@ -9,10 +9,10 @@ const maxSeen = 200;
 const usesBeforeNaming = 3;
 
 /**
- * What is kept of a statement on its connection. `often`: it is parsed once. `keepPlan`: it is also planned once, which
- * takes longer than to run it, if it finds its rows by a key; within a transaction it is as `often`.
+ * What is kept of a statement on its connection. `prepared`: it is parsed once. `keepPlan`: it is also planned once, which
+ * takes longer than to run it, if it finds its rows by a key; within a transaction it is as `prepared`.
  */
-export type Reuse = 'often' | 'keepPlan';
+export type Reuse = 'prepared' | 'keepPlan';
 
 /** A kept plan must fit a table of any size: one that was made for a small table would read all of it. */
 export function keepPlans(during: 'session' | 'transaction'): string {

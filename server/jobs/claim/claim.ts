@@ -97,7 +97,7 @@ async function claim(
       types: request.types ?? null,
       ...parameters,
     },
-    'often',
+    'prepared',
   );
   return toClaimed(rows, transitionOf(variant), leaseId, request.owner);
 }

@@ -17,7 +17,7 @@ const lockStatement = statement(`
   select count(*) from locked`);
 
 export async function lockTargets(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
-  if (targetIds.length > 0) await lockStatement.query(tx, schema, { targetIds }, 'often');
+  if (targetIds.length > 0) await lockStatement.query(tx, schema, { targetIds }, 'prepared');
 }
 
 /** Ranks in line: 0 will hold the lane as its head, 1 is first, and from this rank on jobs wait by priority. */
@@ -79,7 +79,7 @@ async function takeLaneNumbers(
 ): Promise<NumberedLane[]> {
   const take = (targetIds: string[]) => {
     const numbers = targetIds.map((id) => counts.get(id));
-    return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts: numbers }, 'often');
+    return takeNumbers.query<NumberedLane>(tx, schema, { targetIds, counts: numbers }, 'prepared');
   };
   const targetIds = [...counts.keys()].sort();
   if (targetIds.length === 0) return [];
@@ -115,7 +115,7 @@ export async function openLanes(
   if (counts.size === 0) return lanes;
   const numbered = await takeLaneNumbers(tx, schema, counts);
   const targetIds = [...counts.keys()];
-  const found = await headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'often');
+  const found = await headsAndDue.query<{ target_id: string; is_head: boolean }>(tx, schema, { targetIds }, 'prepared');
   const headed = new Set(found.filter((row) => row.is_head).map((row) => row.target_id));
   const due = new Set(found.filter((row) => !row.is_head).map((row) => row.target_id));
   for (const { id, lane_seq, paused_at } of numbered) {
@@ -155,7 +155,7 @@ const promoteStatement = statement(`
 /** Makes the next in line of each headless, unpaused lane its head. The targets must be locked. */
 export async function promote(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<PromotedJob[]> {
   if (targetIds.length === 0) return [];
-  return promoteStatement.query<PromotedJob>(tx, schema, { targetIds }, 'often');
+  return promoteStatement.query<PromotedJob>(tx, schema, { targetIds }, 'prepared');
 }
 
 const demoteStatement = statement(`

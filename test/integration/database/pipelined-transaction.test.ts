@@ -28,7 +28,7 @@ test('all statements are one transaction, in the order in which they were sent',
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1) returning n, pg_current_xact_id()::text as xid`;
   const answers = await db.pipelinedTransaction((tx) =>
-    Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2]), tx.query(insert, [3], 'often')]),
+    Promise.all([tx.query(insert, [1], 'prepared'), tx.query(insert, [2]), tx.query(insert, [3], 'prepared')]),
   );
   expect(answers.map(([row]) => row?.n)).toEqual([1, 2, 3]);
   expect(new Set(answers.map(([row]) => row?.xid)).size).toBe(1);
@@ -41,12 +41,12 @@ test.each([0, 1, 2])(
     const { db, table, read } = await open();
     const insert = `insert into ${table} (n) values ($1)`;
     const failing = db.pipelinedTransaction((tx) =>
-      Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'often'))),
+      Promise.all([0, 1, 2].map((n) => tx.query(insert, [n === bad ? 100 : n], 'prepared'))),
     );
     expect(sqlState(await failing.catch((error: unknown) => error))).toBe('23514');
     expect(await read()).toEqual([]);
     // The connection is as good as before.
-    await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'often'));
+    await db.pipelinedTransaction((tx) => tx.query(insert, [7], 'prepared'));
     expect(await read()).toEqual([7]);
     expect(db.pool.totalCount).toBe(1);
   },
@@ -70,14 +70,16 @@ test('a name that the server never learned is forgotten without asking it', asyn
   const refused = (n: number) => `select $1::int as n /* refused ${n} */`;
   // Each is worth a name by its third use, which stands behind a statement that fails.
   for (let n = 0; n < 3; n++) {
-    for (let use = 0; use < 2; use++) await db.query(refused(n), [n], 'often');
-    const all = db.pipelinedTransaction((tx) => Promise.all([tx.query(failing), tx.query(refused(n), [n], 'often')]));
+    for (let use = 0; use < 2; use++) await db.query(refused(n), [n], 'prepared');
+    const all = db.pipelinedTransaction((tx) =>
+      Promise.all([tx.query(failing), tx.query(refused(n), [n], 'prepared')]),
+    );
     await expect(all).rejects.toThrow('check constraint');
   }
   for (let n = 0; n < 60; n++) {
     for (let use = 0; use < 3; use++) {
       const text = `select $1::int as n /* ${n} */`;
-      expect(await db.transaction((tx) => tx.query(text, [n], 'often'))).toEqual([{ n }]);
+      expect(await db.transaction((tx) => tx.query(text, [n], 'prepared'))).toEqual([{ n }]);
     }
   }
 });
@@ -128,7 +130,7 @@ test('a pooler is given nothing to remember', async () => {
   for (let n = 0; n < 5; n++) {
     const [, [row]] = await db.pipelinedTransaction((tx) =>
       Promise.all([
-        tx.query(insert, [n], 'often'),
+        tx.query(insert, [n], 'prepared'),
         tx.query<{ plans: string }>(`select current_setting('plan_cache_mode') as plans`),
       ]),
     );
@@ -142,6 +144,6 @@ test('statements of any transaction keep the order in which they were asked for,
   const { db, table, read } = await open();
   const insert = `insert into ${table} (n) values ($1)`;
   // The first of them asks what it leads to, the second needs not know: it may not overtake.
-  await db.transaction((tx) => Promise.all([tx.query(insert, [1], 'often'), tx.query(insert, [2])]));
+  await db.transaction((tx) => Promise.all([tx.query(insert, [1], 'prepared'), tx.query(insert, [2])]));
   expect(await read()).toEqual([1, 2]);
 });

@@ -29,7 +29,7 @@ async function processOf(db: Database): Promise<number | undefined> {
 }
 
 async function use(db: Database, text: string, times: number): Promise<void> {
-  for (let n = 0; n < times; n++) expect(await db.query(text, [n], 'often')).toEqual([{ n }]);
+  for (let n = 0; n < times; n++) expect(await db.query(text, [n], 'prepared')).toEqual([{ n }]);
 }
 
 const numbered = (n: number) => `select $1::int as n /* ${String(n).padStart(3, '0')} */`;
@@ -47,7 +47,7 @@ test('a text is named with its third use, and answers the same under its name', 
 test('statements of transactions are named as well, and their names outlive a rollback', async () => {
   const db = await openOne();
   const failing = db.transaction(async (tx) => {
-    for (let n = 0; n < 3; n++) await tx.query(numbered(1), [n], 'often');
+    for (let n = 0; n < 3; n++) await tx.query(numbered(1), [n], 'prepared');
     throw new Error('no');
   });
   await expect(failing).rejects.toThrow('no');
@@ -98,16 +98,16 @@ test('names that the server has forgotten fail once; the connection is dropped, 
     return processOf(db);
   };
   const first = await forgetful();
-  const error = await db.query(numbered(1), [7], 'often').catch((reason: unknown) => reason);
+  const error = await db.query(numbered(1), [7], 'prepared').catch((reason: unknown) => reason);
   expect(sqlState(error)).toBe('26000');
   expect(db.pool.totalCount).toBe(0);
-  expect(await db.query(numbered(1), [7], 'often')).toEqual([{ n: 7 }]);
+  expect(await db.query(numbered(1), [7], 'prepared')).toEqual([{ n: 7 }]);
   const second = await forgetful();
   expect(second).not.toBe(first);
-  expect(await retryConflicts(() => db.query(numbered(1), [8], 'often'))).toEqual([{ n: 8 }]);
+  expect(await retryConflicts(() => db.query(numbered(1), [8], 'prepared'))).toEqual([{ n: 8 }]);
   const third = await forgetful();
   expect(third).not.toBe(second);
-  const inTransaction = () => db.transaction((tx) => tx.query(numbered(1), [9], 'often'));
+  const inTransaction = () => db.transaction((tx) => tx.query(numbered(1), [9], 'prepared'));
   expect(await retryConflicts(inTransaction)).toEqual([{ n: 9 }]);
 });
 
@@ -115,7 +115,7 @@ test('a name whose columns have changed fails once, and another try succeeds', a
   const db = await openOne();
   await db.query('create table changing (a int)');
   await db.query('insert into changing values (1)');
-  const look = () => db.query('select * from changing', [], 'often');
+  const look = () => db.query('select * from changing', [], 'prepared');
   for (let n = 0; n < 3; n++) expect(await look()).toEqual([{ a: 1 }]);
   await db.query('alter table changing add column b int');
   await expect(look()).rejects.toThrow('cached plan');
