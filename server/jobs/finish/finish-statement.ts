@@ -1,7 +1,6 @@
 // The statement that ends attempts: outcomes of one kind, fenced, with their phases, leases and events, and the next
 // job of each lane, which starts in the same statement if the caller has room. Promoting it first and claiming it
 // later would write it twice.
-
 import { jsonBytes } from '../../database/bounded-reads.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
@@ -77,26 +76,14 @@ export const finishStatement = statementVariants<FinishVariant>(
          jsonb_build_object(
            'accepted', accepted,
            'promoted', ${lanes === 'none' ? 'false' : 'exists (select 1 from promoted)'},
-           ${lanes === 'none' || !endsCanary[kind] ? '' : `'canary', ${hasCanary},`}
+           ${lanes === 'none' || !endsCanary.has(kind) ? '' : `'canary', ${hasCanary},`}
            'ids', case when accepted < :count::int then (select jsonb_agg(id) from finished) end
          ) as summary
     from (select count(*)::int as accepted from finished) as c`,
 );
 
-/** Whether an outcome decides a canary. A drained canary is resumed as one; see lanes/conclude-canaries.ts. */
-const endsCanary: Record<OutcomeKind, boolean> = {
-  complete: true,
-  completePartly: true,
-  fail: true,
-  stopPaused: true,
-  stopCanceled: true,
-  retry: false,
-  requeue: false,
-  suspend: false,
-  suspendAside: false,
-  recover: false,
-  recoverLater: false,
-};
+/** The outcomes that decide a canary. A drained canary is resumed as one; see lanes/conclude-canaries.ts. */
+const endsCanary = new Set<OutcomeKind>(['complete', 'completePartly', 'fail', 'stopPaused', 'stopCanceled']);
 
 const hasCanary = `exists (
              select 1

@@ -2,6 +2,7 @@
 // starts and ends.
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import { Rate } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { JobOutcome, Metrics } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
@@ -16,14 +17,20 @@ export interface EndedAttempt {
 export class LoopObserver {
   readonly #metrics: Metrics;
   readonly #logger: Logger;
+  readonly #claimRate = new Rate();
 
   constructor(metrics: Metrics, logger: Logger) {
     this.#metrics = metrics;
     this.#logger = logger;
   }
 
+  get claimsPerSecond(): number {
+    return this.#claimRate.perSecond();
+  }
+
   claimed({ slug }: Tenant, jobs: Job[]): void {
     const metrics = this.#metrics;
+    this.#claimRate.add(jobs.length);
     metrics.claims.add(slug, jobs.length > 0 ? 'some' : 'none');
     metrics.jobsClaimed.add(slug, jobs.length);
     metrics.running.add(slug, jobs.length);

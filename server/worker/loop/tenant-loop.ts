@@ -2,12 +2,10 @@
 // outcomes → start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
 // it is woken by enqueues, advanced lanes, due times and the daemon's poll.
 import { setImmediate as immediate } from 'node:timers/promises';
-
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import { Rate } from '../../kernel/clock.ts';
 import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
@@ -37,7 +35,6 @@ export class TenantLoop implements SlotWaiter {
   readonly #room: ClaimRoom;
   readonly #due: DueTimer;
   readonly gate: LimitGate;
-  readonly #claimRate = new Rate();
   /** Claims and reservations in flight: a drain waits until it is known what they took. */
   readonly #inFlight = new Set<Promise<void>>();
   readonly #wakeTimer = new EarliestTimer(() => this.wake());
@@ -104,7 +101,7 @@ export class TenantLoop implements SlotWaiter {
 
   /** Jobs claimed in the last second or so. */
   get claimsPerSecond(): number {
-    return this.#claimRate.perSecond();
+    return this.#observe.claimsPerSecond;
   }
 
   get runningCount(): number {
@@ -174,7 +171,6 @@ export class TenantLoop implements SlotWaiter {
   #start(claimed: Claimed, sentAt: bigint): void {
     const { monitor, signals } = this.#context;
     this.#observe.claimed(this.tenant, claimed.jobs);
-    this.#claimRate.add(claimed.jobs.length);
     if (claimed.jobs.length > 0) {
       this.#attempts.hold(this.tenant, claimed, sentAt);
       monitor?.wake();
