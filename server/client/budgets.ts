@@ -2,8 +2,7 @@
 import type { NewBudget } from './api-options.ts';
 import type { Budget, UsageDay } from './api-types.ts';
 import { ProblemError } from './client-errors.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Budgets {
   readonly #transport: Transport;

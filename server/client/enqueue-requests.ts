@@ -4,8 +4,7 @@ import type { BatchAnswer, Job, JobSummary } from './api-types.ts';
 import { ProblemError } from './client-errors.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import type { JobHandle } from './jobs.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { randomKey, toBody } from './wire.ts';
+import { type CallOptions, randomKey, type Transport, toBody } from './transport.ts';
 
 export interface SingleOptions extends EnqueueOptions, CallOptions {
   /** The same key and request make one job, also across calls and processes. Default: a new one for each call. */

@@ -2,8 +2,7 @@
 import type { NewLimit } from './api-options.ts';
 import type { Limit } from './api-types.ts';
 import { ProblemError } from './client-errors.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Limits {
   readonly #transport: Transport;

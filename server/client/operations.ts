@@ -3,9 +3,7 @@ import type { BulkFilter } from './api-options.ts';
 import type { Operation, OperationPreview } from './api-types.ts';
 import type { ActionOptions } from './jobs.ts';
 import { type List, listAt } from './pages.ts';
-import { sleep } from './retry-delay.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, sleep, type Transport, toBody } from './transport.ts';
 
 export type BulkAction = Operation['action'];
 

@@ -1,6 +1,5 @@
 // Lists: `for await (const job of client.jobs.list(…))` reads page after page; `firstPage()` reads one.
-import type { CallOptions, Transport } from './transport.ts';
-import { toQuery } from './wire.ts';
+import { type CallOptions, type Transport, toQuery } from './transport.ts';
 
 export interface Page<T> {
   items: T[];

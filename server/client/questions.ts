@@ -2,8 +2,7 @@
 import type { LinkOptions, QuestionListOptions } from './api-options.ts';
 import type { NewQuestionLink, Question, QuestionLink } from './api-types.ts';
 import { type List, listAt } from './pages.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export interface QuestionAnswer {
   /** Fits the schema of the question, except for fields that the action sets. */

@@ -3,8 +3,7 @@ import type { NewSchedule, ScheduleChanges } from './api-options.ts';
 import type { Job, Schedule } from './api-types.ts';
 import { ProblemError } from './client-errors.ts';
 import { type List, listAt } from './pages.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Schedules {
   readonly #transport: Transport;

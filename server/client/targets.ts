@@ -3,8 +3,7 @@ import type { LaneListOptions, TargetListOptions } from './api-options.ts';
 import type { Lane, Target, TargetLane } from './api-types.ts';
 import type { ActionOptions } from './jobs.ts';
 import { type List, listAt } from './pages.ts';
-import type { CallOptions, Transport } from './transport.ts';
-import { toBody } from './wire.ts';
+import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Targets {
   readonly #transport: Transport;

@@ -1,7 +1,5 @@
 // Sends requests and repeats those that are safe to repeat. Knows HTTP, keys and time; nothing of jobs.
-
 import { ConnectionError, ProblemError } from './client-errors.ts';
-import { backoffMs, retryAfterMs, sleep } from './retry-delay.ts';
 
 export interface ClientOptions {
   /** Where the daemon, or a balancer in front of several, answers: `http://127.0.0.1:8080`. */
@@ -190,4 +188,87 @@ function messageOf(error: unknown): string {
   const code = codeOf(error);
   const message = error instanceof Error ? error.message : String(error);
   return code === '' ? message : `${message} (${code})`;
+}
+
+// When a request is sent again: exponential delays with jitter, or what the server asked for.
+
+const firstDelayMs = 100;
+const maxDelayMs = 5000;
+
+/** Between half and all of the delay, so that many clients do not return in the same moment. */
+export function backoffMs(attempt: number, retryAfterMs = 0): number {
+  const delayMs = Math.min(maxDelayMs, firstDelayMs * 2 ** (attempt - 1)) * (0.5 + Math.random() / 2);
+  return retryAfterMs > 0 ? retryAfterMs + delayMs / 2 : delayMs;
+}
+
+/** `Retry-After` as milliseconds: a number of seconds or a date. 0 without one. */
+function retryAfterMs(headers: Headers): number {
+  const text = headers.get('retry-after');
+  if (text === null) return 0;
+  const ms = /^\d+$/.test(text.trim()) ? Number(text) * 1000 : Date.parse(text) - Date.now();
+  return Number.isFinite(ms) && ms > 0 ? ms : 0;
+}
+
+/** Rejects with the reason of the signal. */
+export function sleep(ms: number, signal: AbortSignal | undefined): Promise<void> {
+  return new Promise((resolve, reject) => {
+    if (signal?.aborted) return reject(signal.reason);
+    const onAbort = () => {
+      clearTimeout(timer);
+      reject(signal?.reason);
+    };
+    const timer = setTimeout(() => {
+      signal?.removeEventListener('abort', onAbort);
+      resolve();
+    }, ms);
+    signal?.addEventListener('abort', onAbort, { once: true });
+  });
+}
+
+// From options in camel case to what the API reads: fields in snake case, times as text, lists in queries with commas.
+
+/** Content that belongs to the user: its keys are sent as they are. */
+const opaque = new Set(['payload', 'result', 'constraints', 'labels']);
+const names = new Map<string, string>();
+
+export function toBody(options: object): Record<string, unknown> {
+  const body: Record<string, unknown> = {};
+  for (const [key, value] of Object.entries(options)) {
+    if (value !== undefined) body[snakeCase(key)] = opaque.has(key) ? value : toValue(value);
+  }
+  return body;
+}
+
+function toValue(value: unknown): unknown {
+  if (Array.isArray(value)) return value.map(toValue);
+  if (typeof value !== 'object' || value === null || value instanceof Date) return value;
+  return toBody(value);
+}
+
+/** `?status=ERROR,PAUSED&limit=50`, or an empty text. */
+export function toQuery(options: object): string {
+  const parts: string[] = [];
+  for (const [key, value] of Object.entries(options)) {
+    if (value === undefined) continue;
+    const text = value instanceof Date ? value.toISOString() : String(value);
+    parts.push(`${snakeCase(key)}=${encodeURIComponent(text)}`);
+  }
+  return parts.length === 0 ? '' : `?${parts.join('&')}`;
+}
+
+function snakeCase(name: string): string {
+  let known = names.get(name);
+  if (known === undefined) {
+    known = name.replace(/[A-Z]/g, (letter) => `_${letter.toLowerCase()}`);
+    names.set(name, known);
+  }
+  return known;
+}
+
+/** For requests that may be repeated. */
+export function randomKey(): string {
+  // Missing on pages that were loaded without TLS.
+  if (typeof crypto.randomUUID === 'function') return crypto.randomUUID();
+  const bytes = crypto.getRandomValues(new Uint8Array(16));
+  return Array.from(bytes, (byte) => byte.toString(16).padStart(2, '0')).join('');
 }

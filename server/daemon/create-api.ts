@@ -34,13 +34,12 @@ import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
 import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
+import type { ScheduleTicker } from '../schedules/fire-schedules.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
-import type { Enqueuer } from './enqueuer.ts';
-import { onEventReceived } from './received-events.ts';
+import { type Enqueuer, onEventReceived } from './enqueuer.ts';
 
 export interface ApiParts {
   workers: WorkerPool;

@@ -5,7 +5,7 @@ import { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReadinessState } from '../http/resources/health.ts';
 import { CommitSignals } from '../jobs/commit-signals.ts';
 import { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
-import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
+import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Metrics } from '../stats/metrics.ts';

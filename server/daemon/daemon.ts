@@ -23,7 +23,7 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { createContext, type DaemonContext, type DaemonOptions, type Lifecycle } from './daemon-context.ts';
-import { onEventReceived } from './received-events.ts';
+import { onEventReceived } from './enqueuer.ts';
 import { createServices, type Services } from './services.ts';
 
 // How long a stop waits for services that are still starting.

@@ -4,6 +4,8 @@ import type { Database } from '../database/database.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import { type Enqueued, enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
 import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
+import { notifyReceived } from '../jobs/received/receive-event.ts';
+import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
@@ -41,4 +43,22 @@ export class Enqueuer {
     this.#signals.workAvailable(tenant, { enqueued });
     return enqueued;
   }
+}
+
+// What follows from an event from outside once it is committed: it is delivered here, or by the daemons that run.
+
+/** An instance that was not started runs no tasks. */
+export function onEventReceived(
+  { db, signals, lifecycle, logger }: DaemonContext,
+  tasks: Pick<PerTenantTasks, 'received'>,
+  tenant: Tenant,
+): void {
+  signals.eventsWritten(tenant);
+  if (lifecycle.state === 'running') {
+    tasks.received.runNow(tenant.slug);
+    return;
+  }
+  void notifyReceived(db, tenant).catch((error: unknown) =>
+    logger.debug({ err: error, tenant: tenant.slug }, 'received event was not announced; a poll finds it'),
+  );
 }

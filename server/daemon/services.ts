@@ -1,19 +1,18 @@
 // Creates every part of a daemon in the order of their dependencies, subscribes them to the signals after commits, and
 // lists them in the order in which they start.
 import type { Express } from 'express';
-import { DaemonRegistration } from '../daemons/registration.ts';
+import { DaemonRegistration } from '../daemons/live-daemons.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications.ts';
 import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { HttpServer } from '../http/server.ts';
 import type { Service } from '../kernel/service.ts';
-import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
-import type { DependencyResolver } from '../maintenance/dependency-resolver.ts';
+import type { DependencyResolver, PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
 import type { TenantPoller } from '../maintenance/tenant-poller.ts';
 import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
+import { ScheduleTicker } from '../schedules/fire-schedules.ts';
 import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';

@@ -11,11 +11,13 @@ import {
   idempotencyConflict,
   type NewJob,
 } from '../jobs/enqueue/enqueue.ts';
-import { type JobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
+import { type JobRequest, jobRequest, toNewJob } from '../jobs/enqueue/job-request.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
 import { withEnqueueSpan } from '../jobs/model/trace.ts';
-import { notifyReceived, receiveEvent } from '../jobs/received/receive-event.ts';
+import { eventName, notifyReceived, receiveEvent, type SentEvent, sentEvent } from '../jobs/received/receive-event.ts';
 import { Problem, problem } from '../kernel/errors.ts';
+import { invalidFields, parseFields } from '../kernel/fields.ts';
+import { findJsonViolation } from '../kernel/json.ts';
 import { migrateEverything } from '../tenants/migrate-all.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type {
@@ -36,7 +38,6 @@ import type {
   Tenants,
 } from './api.ts';
 import { queryableOf } from './caller-transaction.ts';
-import { toJobRequest, toSentEvent } from './enqueue-request.ts';
 import { toDaemonOptions } from './options.ts';
 import { HostTenants } from './tenants.ts';
 
@@ -202,3 +203,54 @@ async function insertInTransaction(tx: Queryable, tenant: Tenant, newJobs: NewJo
 
 /** In the events of jobs that the host enqueues. */
 const actor = 'host';
+
+// What a program passes to `enqueue` and `sendEvent`, and how it becomes the request that clients send over HTTP.
+function toJobRequest(job: JobRef, payload: unknown, options: EnqueueOptions): JobRequest {
+  const { runAt } = options;
+  return parseFields(jobRequest, {
+    type: typeof job === 'string' ? job : job.type,
+    payload: toJson(payload),
+    target_id: options.targetId,
+    priority: options.priority,
+    queue: options.queue,
+    run_at: runAt instanceof Date ? runAt.toISOString() : runAt,
+    max_attempts: options.maxAttempts,
+    retry: toRetryRequest(options.retry),
+    timeout_seconds: options.timeoutSeconds,
+    expires_in_seconds: options.expiresInSeconds,
+    token_limit: options.tokenLimit,
+    cost_units: options.costUnits,
+    constraints: options.constraints,
+    on_error: options.onError,
+    on_drain: options.onDrain,
+    webhook_url: options.webhookUrl,
+    client_request_id: options.idempotencyKey,
+    author: options.author,
+    after: options.after?.map((one) => (typeof one === 'string' ? one : { job: one.job, on_failure: one.onFailure })),
+    unique: options.unique,
+  });
+}
+
+function toRetryRequest(retry: EnqueueOptions['retry']): JobRequest['retry'] {
+  if (retry === undefined) return undefined;
+  const { kind, delaySeconds, maxDelaySeconds, jitter, codes } = retry;
+  return { kind, delay_seconds: delaySeconds, max_delay_seconds: maxDelaySeconds, jitter, codes };
+}
+
+/** The value as the handler will get it: dates as text, undefined left out. */
+function toJson(value: unknown, field = 'payload'): unknown {
+  if (value === undefined) return undefined;
+  let json: unknown;
+  try {
+    json = JSON.parse(JSON.stringify(value) ?? 'null');
+  } catch (error) {
+    throw invalidFields([{ field, message: `is not JSON: ${(error as Error).message}` }]);
+  }
+  const violation = findJsonViolation(json);
+  if (violation) throw invalidFields([{ ...violation, field: [field, violation.field].filter(Boolean).join('.') }]);
+  return json;
+}
+
+function toSentEvent(name: string, data: unknown, id: string | undefined): SentEvent {
+  return { name: parseFields(eventName, name, 'name'), ...parseFields(sentEvent, { data: toJson(data, 'data'), id }) };
+}

@@ -8,16 +8,19 @@ import {
   type ClusterDirectory,
   type Credentials,
   clusterUrl,
+  createDatabase,
   credentialsFile,
   freePort,
   lastLines,
+  postmasterPid,
   readCredentials,
   spawnPostmaster,
+  stopPostmaster,
+  waitForAnswer,
   writeCredentials,
 } from './cluster.ts';
 import { lockData, prepareClusterDirectory } from './cluster-directory.ts';
 import { EmbeddedPostgresError, explainFileError } from './embedded-postgres-error.ts';
-import { createDatabase, postmasterPid, stopPostmaster, waitForAnswer } from './postmaster.ts';
 
 export interface EmbeddedPostgres {
   url: string;

@@ -1,16 +1,19 @@
 // The Express app: middleware for every request, the routes, then the responses for requests without a route.
-import express, { type Express, type Request, type RequestHandler, type Response, type Router } from 'express';
+import type { ErrorRequestHandler, Express, Request, RequestHandler, Response, Router } from 'express';
+import express from 'express';
 import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
+import { isConnectionError, isLockTimeout, sqlState } from '../database/sql-errors.ts';
 import type { Config } from '../kernel/config.ts';
+import { Problem, problem } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
-import { answerNotFound, answerProblem } from './error-responses.ts';
+import type { Tenant } from '../tenants/tenant.ts';
 import { dispatch, refuseCaching } from './mount.ts';
-import { createAuthenticate } from './request/authenticate.ts';
+import { callerOf, createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
 import { type Access, authenticateByHost, readingOnly } from './request/host-access.ts';
 import { logRequests } from './request/request-log.ts';
@@ -129,3 +132,121 @@ const security: Parameters<typeof helmet>[0] = {
     },
   },
 };
+
+// Error responses: RFC 9457 problems with a `code` from the catalogue. Unexpected errors are logged in full; the response
+// does not contain their text.
+function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): ErrorRequestHandler {
+  return async (error, request, response, next) => {
+    const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
+    if (found.httpStatus >= 500) logFailure(request.log, error, found);
+    // The response has started: the connection is closed, so that the client notices.
+    if (response.headersSent) return next(error);
+    if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
+    response.status(found.httpStatus).type('application/problem+json');
+    response.send(
+      JSON.stringify({
+        ...withoutStatus(found.extra),
+        type: `urn:leasehold:problem:${found.code}`,
+        title: found.title,
+        status: found.httpStatus,
+        detail: found.message,
+        code: found.code,
+        instance: request.path,
+        request_id: request.id,
+      }),
+    );
+  };
+}
+
+/** A deliberate refusal needs no stack. */
+function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
+  if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
+  else log.error({ err: error, code }, 'request failed');
+}
+
+/** A table is missing because its tenant was deleted during the request. */
+async function fromDeletedTenant(
+  error: unknown,
+  tenant: Tenant | undefined,
+  registry: Pick<TenantRegistry, 'byId' | 'refresh'>,
+): Promise<Problem | undefined> {
+  const state = sqlState(error);
+  if (tenant === undefined || (state !== '42P01' && state !== '3F000')) return undefined;
+  await registry.refresh().catch(() => {});
+  const status = registry.byId(tenant.id)?.status ?? 'DELETING';
+  if (status !== 'DELETING') return undefined;
+  return problem('TENANT_SUSPENDED', 'The tenant is being deleted.', { status });
+}
+
+/** RFC 9457 reserves `status` for the HTTP status; the status of a job or tenant gets another name. */
+function withoutStatus({ status, ...extra }: Record<string, unknown>): Record<string, unknown> {
+  return status === undefined ? extra : { ...extra, current_status: status };
+}
+
+const answerNotFound: RequestHandler = (request) => {
+  throw problem('NOT_FOUND', `There is nothing at ${request.method} ${request.path.slice(0, 200)}.`);
+};
+
+function toProblem(error: unknown): Problem {
+  if (error instanceof Problem) return error;
+  return (
+    fromBodyParser(error) ??
+    fromDatabase(error) ??
+    problem('INTERNAL', 'An unexpected error occurred; the log of the daemon has it under this request_id.')
+  );
+}
+
+/** body-parser and Express mark client errors with a `type` or a 4xx `status`. */
+function fromBodyParser(error: unknown): Problem | undefined {
+  if (!(error instanceof Error) || !('status' in error) || typeof error.status !== 'number') return undefined;
+  if (error.status < 400 || error.status > 499) return undefined;
+  const type = 'type' in error ? error.type : undefined;
+  switch (type) {
+    case 'entity.parse.failed':
+      return problem('INVALID_JSON', `The body is not valid JSON: ${error.message.slice(0, 200)}`);
+    case 'entity.too.large':
+      return problem(
+        'PAYLOAD_TOO_LARGE',
+        `The body is larger than ${'limit' in error ? error.limit : 'the allowed'} bytes.`,
+      );
+    case 'encoding.unsupported':
+    case 'charset.unsupported':
+      return problem('UNSUPPORTED_MEDIA_TYPE', 'The encoding of the body is not supported; send UTF-8 JSON.');
+    default:
+      return problem(
+        'BAD_REQUEST',
+        type === undefined ? 'The address of the request is not valid.' : 'The request is incomplete or malformed.',
+      );
+  }
+}
+
+function fromDatabase(error: unknown): Problem | undefined {
+  const state = sqlState(error);
+  // 53: out of connections, memory or disk. 25006: a standby that cannot write.
+  if (isConnectionError(error) || state?.startsWith('53') || state === '25006') {
+    return problem(
+      'DATABASE_UNAVAILABLE',
+      'The database cannot be reached or cannot write at present; try again soon.',
+    );
+  }
+  if (isLockTimeout(error)) {
+    return problem(
+      'TARGET_LOCKED',
+      'Another transaction holds a lock that this needs; nothing was done. Try again soon.',
+    );
+  }
+  // Canceled by the server after its limit for one statement: rolled back.
+  if (state === '57014') {
+    return problem('DATABASE_UNAVAILABLE', 'The database did not finish in time; nothing was done. Try again soon.');
+  }
+  if (state === '42501') {
+    return problem(
+      'DATABASE_RIGHTS_MISSING',
+      'The database role of this daemon lacks a right that this needs. Tenants are created and deleted by a role that may create schemas: use `leasehold tenants` with the URL of leasehold_migrator.',
+    );
+  }
+  // A character that Postgres cannot store; validation stops these, this is the backstop.
+  if (state === '22021' || state === '22P05')
+    return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');
+  return undefined;
+}

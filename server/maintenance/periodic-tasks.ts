@@ -2,7 +2,7 @@
 // What runs when is in tasks.ts.
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
-import type { RetentionHooks } from '../jobs/retention/retention-hooks.ts';
+import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
@@ -11,8 +11,7 @@ import { Statistics } from '../stats/statistics.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { WebhookDispatcher } from '../webhooks/dispatcher.ts';
-import { createPerTenantTasks, type PerTenantTasks } from './create-per-tenant-tasks.ts';
-import { DependencyResolver } from './dependency-resolver.ts';
+import { createPerTenantTasks, DependencyResolver, type PerTenantTasks } from './create-per-tenant-tasks.ts';
 import { createSessionRetention, type RetentionReport } from './retention.ts';
 import { Sweeper } from './sweeper.ts';
 import { createPolledTasks, type PolledTaskParts } from './tasks.ts';

@@ -4,14 +4,15 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
-import { deleteFreeKeys, deleteStaleJobs } from '../jobs/retention/delete-stale.ts';
-import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import {
+  deleteFreeKeys,
+  deleteStaleJobs,
   findDeletableJobs,
   hookBatch,
   type RetentionHooks,
   readFinishedJobs,
-} from '../jobs/retention/retention-hooks.ts';
+} from '../jobs/retention/delete-stale.ts';
+import { type MarkedStale, markStaleJobs, secondsBetweenScans } from '../jobs/retention/mark-stale.ts';
 import type { Config } from '../kernel/config.ts';
 import type { Logger } from '../kernel/logger.ts';
 import { Interval } from '../kernel/service.ts';

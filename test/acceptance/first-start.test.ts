@@ -5,7 +5,7 @@ import { chmod, realpath } from 'node:fs/promises';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
 import { describe, expect, onTestFinished, test } from 'vitest';
-import { postmasterPid, stopPostmaster } from '../../server/embedded-postgres/postmaster.ts';
+import { postmasterPid, stopPostmaster } from '../../server/embedded-postgres/cluster.ts';
 import { packageRoot } from '../../server/kernel/environment.ts';
 import { useBuild } from '../support/daemon/build.ts';
 import { eventually } from '../support/eventually.ts';

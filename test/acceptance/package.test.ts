@@ -7,7 +7,7 @@ import { dirname, join } from 'node:path';
 import { promisify } from 'node:util';
 import ts from 'typescript';
 import { describe, expect, onTestFinished, test, vi } from 'vitest';
-import { postmasterPid } from '../../server/embedded-postgres/postmaster.ts';
+import { postmasterPid } from '../../server/embedded-postgres/cluster.ts';
 import { packageRoot } from '../../server/kernel/environment.ts';
 import { readSnippets } from '../support/docs.ts';
 import { eventually } from '../support/eventually.ts';

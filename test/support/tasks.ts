@@ -5,8 +5,11 @@ import type { Database } from '../../server/database/database.ts';
 import { EventListeners } from '../../server/events/log/event-listeners.ts';
 import { type Config, loadConfig } from '../../server/kernel/config.ts';
 import { createLogger } from '../../server/kernel/logger.ts';
-import { createPerTenantTasks, type PerTenantTasks } from '../../server/maintenance/create-per-tenant-tasks.ts';
-import { DependencyResolver } from '../../server/maintenance/dependency-resolver.ts';
+import {
+  createPerTenantTasks,
+  DependencyResolver,
+  type PerTenantTasks,
+} from '../../server/maintenance/create-per-tenant-tasks.ts';
 import type { PerTenantTask } from '../../server/maintenance/per-tenant-task.ts';
 import { Sweeper } from '../../server/maintenance/sweeper.ts';
 import { createPolledTasks } from '../../server/maintenance/tasks.ts';

@@ -1,5 +1,6 @@
 // The live feed of one tenant: reads the log once for all its streams on this daemon, while there are any. Woken by
 // hints and by a slow poll; sends pings while there are no events.
+import type { ServerResponse } from 'node:http';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Logger } from '../../kernel/logger.ts';
@@ -8,9 +9,8 @@ import { bySeq, type Event } from '../log/event.ts';
 import { parseSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
 import { currentSnapshot } from '../log/transaction-ids.ts';
-import { pingFrame, resetFrame, StreamBatch } from './frames.ts';
+import { pingFrame, resetFrame, StreamBatch, type StreamFilter } from './frames.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
-import type { StreamReader } from './stream-reader.ts';
 
 /** What a feed needs to know of its tenant. */
 export interface FeedTenant extends StreamOwner {
@@ -18,7 +18,7 @@ export interface FeedTenant extends StreamOwner {
   schema: Schema;
 }
 
-export interface FeedOptions {
+interface FeedOptions {
   pollMs: number;
   pingMs: number;
   /** The database's time, for pings. */
@@ -186,4 +186,80 @@ function requireSnapshot(text: string): Snapshot {
   const snapshot = parseSnapshot(text);
   if (!snapshot) throw new Error(`not a snapshot: ${JSON.stringify(text)}`);
   return snapshot;
+}
+
+// One reader of a live stream: its filter, the writing to it, and when it is dropped.
+
+interface ReaderOptions {
+  filter: StreamFilter;
+  /** Bytes that may be buffered for a slow reader. */
+  bufferBytes: number;
+  /** How long a reader may accept no bytes while some are buffered for it. */
+  stallMs: number;
+  /** Whether its key may still read this stream. Rejects if that cannot be checked now. */
+  stillAllowed(): Promise<boolean>;
+}
+
+export class StreamReader {
+  readonly filter: StreamFilter;
+  readonly stillAllowed: () => Promise<boolean>;
+  #response: ServerResponse;
+  #options: ReaderOptions;
+  /** Batches that arrived while the reader was still reading its backlog. */
+  #waiting: StreamBatch[] | undefined = [];
+  #waitingBytes = 0;
+  #stalledAt: number | undefined;
+
+  constructor(response: ServerResponse, options: ReaderOptions) {
+    this.filter = options.filter;
+    this.stillAllowed = options.stillAllowed;
+    this.#response = response;
+    this.#options = options;
+    response.on('drain', () => {
+      this.#stalledAt = undefined;
+    });
+  }
+
+  get closed(): boolean {
+    return this.#response.destroyed || this.#response.writableEnded;
+  }
+
+  deliver(batch: StreamBatch): void {
+    if (this.#waiting) {
+      this.#waiting.push(batch);
+      this.#waitingBytes += batch.whole.length;
+      if (this.#waitingBytes > this.#options.bufferBytes) this.drop();
+      return;
+    }
+    this.send(batch.select(this.filter));
+  }
+
+  /** The backlog was sent: from here on batches are written at once. */
+  goLive(): void {
+    const waiting = this.#waiting ?? [];
+    this.#waiting = undefined;
+    for (const batch of waiting) this.deliver(batch);
+  }
+
+  send(frames: Buffer | string): void {
+    if (this.closed || frames.length === 0) return;
+    if (this.#response.writableLength > this.#options.bufferBytes) this.drop();
+    else if (!this.#response.write(frames)) this.#stalledAt ??= performance.now();
+  }
+
+  /** Drops a reader that accepts nothing: it can resume with its last id. */
+  dropIfStalled(): void {
+    if (this.#stalledAt !== undefined && performance.now() - this.#stalledAt > this.#options.stallMs) this.drop();
+  }
+
+  drop(): void {
+    this.#response.destroy();
+  }
+
+  end(finalFrame: string): void {
+    if (this.closed) return;
+    // A reader that accepts nothing would keep `end` waiting for ever.
+    if (this.#stalledAt !== undefined) this.drop();
+    else this.#response.end(finalFrame);
+  }
 }

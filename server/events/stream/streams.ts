@@ -8,7 +8,7 @@ import { Quota } from '../../kernel/quota.ts';
 import { Interval, type Service } from '../../kernel/service.ts';
 import { parseSnapshot } from '../log/position.ts';
 import { Backlog } from './backlog.ts';
-import { Feed, type FeedTenant } from './feed.ts';
+import { Feed, type FeedTenant, StreamReader } from './feed.ts';
 import {
   type ClosedReason,
   closedFrame,
@@ -19,7 +19,6 @@ import {
   snapshotFrame,
 } from './frames.ts';
 import { decodeStreamId, encodeStreamId, type StreamPosition } from './stream-id.ts';
-import { StreamReader } from './stream-reader.ts';
 
 export interface StreamOptions {
   maxReaders: number;

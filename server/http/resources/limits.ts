@@ -3,7 +3,7 @@ import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { type LimitUse, readLimitUse } from '../../jobs/limits/read-limits.ts';
 import { burstOf, limitSetting } from '../../tenants/limit.ts';
-import { deleteLimit, noLimit, putLimit } from '../../tenants/limit-store.ts';
+import { deleteLimit, noLimit, putLimit } from '../../tenants/named-settings.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';

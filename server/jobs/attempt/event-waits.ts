@@ -8,7 +8,7 @@ import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import { foreverMs } from '../model/waiting.ts';
 import { receivedSql } from '../received/deliver-events.ts';
-import { matchKeyOf } from '../received/match-key.ts';
+import { matchKeyOf } from '../received/receive-event.ts';
 import type { StepCall } from './steps.ts';
 
 /** What is waited for. */

@@ -12,7 +12,7 @@ import { withLog } from '../../events/log/transaction-ids.ts';
 import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
-import { keysOf } from './match-key.ts';
+import { keysOf } from './receive-event.ts';
 
 // A transaction locks so many jobs and lanes for some milliseconds.
 const jobsPerTransaction = 200;

@@ -2,7 +2,7 @@
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 import { checkUsage, type Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { type Duration, parseDuration } from '../../kernel/duration.ts';
+import { type Duration, parseDuration } from '../../kernel/clock.ts';
 import type { AskOptions } from '../handlers/ask-options.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import { Fatal } from '../handlers/handler-errors.ts';

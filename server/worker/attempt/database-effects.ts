@@ -1,7 +1,6 @@
 // The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
 // ends the attempt with `leaseLost`, and nothing is written after it.
-
-import { appendLogs, trimLogs } from '../../jobs/attempt/logs.ts';
+import { appendLogs, type NewLogLine, trimLogs } from '../../jobs/attempt/logs.ts';
 import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
 import { isHeld, leaseLeftMs } from '../../jobs/claim/lease.ts';
 import {
@@ -18,12 +17,16 @@ import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
 import type { ChildOptions } from '../handlers/job-context.ts';
-import { enqueueChild } from './children.ts';
 import { Coalescer } from './coalesce.ts';
-import { DatabaseSteps } from './database-steps.ts';
-import type { HandlerRun } from './handler-run.ts';
-import { type Effects, type LeaseAssertion, type LogLevel, overallProgress, type PhaseScope } from './handler-run.ts';
-import { LogWriter } from './log-writer.ts';
+import { DatabaseSteps, enqueueChild } from './database-steps.ts';
+import {
+  type Effects,
+  type HandlerRun,
+  type LeaseAssertion,
+  type LogLevel,
+  overallProgress,
+  type PhaseScope,
+} from './handler-run.ts';
 import { JobStopped, stopReasonOf } from './stop-reason.ts';
 import { storableText, toStorable } from './storable.ts';
 
@@ -174,4 +177,81 @@ export class DatabaseEffects implements Effects {
     this.#lost = true;
     this.#run.stop({ kind: 'leaseLost' });
   }
+}
+
+// Buffers a job's log lines and writes them in batches. A handler that logs faster than the database writes loses its
+// oldest unwritten lines, and the log says how many.
+
+interface Line {
+  level: LogLevel;
+  message: string;
+  data?: Record<string, unknown> | undefined;
+  saidAt: number;
+}
+
+interface LogBatch {
+  lines: Line[];
+  dropped: number;
+}
+
+interface LogTarget {
+  append(lines: NewLogLine[]): Promise<void>;
+  trim(): Promise<void>;
+  onError(error: unknown): void;
+}
+
+const everyMs = 250;
+const maxWaiting = 1000;
+const maxMessageLength = 8000;
+const maxDataBytes = 16_384;
+// Lines between two trims: the table holds at most this many more than it keeps.
+const trimEvery = 500;
+
+class LogWriter {
+  readonly #target: LogTarget;
+  readonly #writer: Coalescer<LogBatch>;
+  #sinceTrim: number;
+
+  /** `mayHaveOld`: lines of earlier attempts may be there, so that the first trim comes with the first flush. */
+  constructor(target: LogTarget, mayHaveOld: boolean) {
+    this.#target = target;
+    this.#sinceTrim = mayHaveOld ? trimEvery : 0;
+    this.#writer = new Coalescer<LogBatch>({
+      everyMs,
+      delayFirst: true,
+      merge: (older, newer) => bounded([...older.lines, ...newer.lines], older.dropped + newer.dropped),
+      write: (batch) => this.#write(batch),
+      onError: target.onError,
+    });
+  }
+
+  log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void {
+    const line: Line = { level, message: storableText(message, maxMessageLength), saidAt: performance.now() };
+    if (data !== undefined) {
+      const kept = toStorable(data, maxDataBytes, 'data');
+      line.data = kept.ok ? (kept.value as Record<string, unknown>) : { not_stored: kept.error.message };
+    }
+    this.#writer.put({ lines: [line], dropped: 0 });
+  }
+
+  flush(): Promise<void> {
+    return this.#writer.flush();
+  }
+
+  async #write({ lines, dropped }: LogBatch): Promise<void> {
+    const now = performance.now();
+    const said: NewLogLine[] = lines.map(({ saidAt, ...line }) => ({ ...line, ageMs: now - saidAt }));
+    if (dropped > 0)
+      said.unshift({ level: 'warn', message: `${dropped} lines were dropped: logged too fast`, ageMs: 0 });
+    await this.#target.append(said);
+    this.#sinceTrim += said.length;
+    if (this.#sinceTrim < trimEvery) return;
+    this.#sinceTrim = 0;
+    await this.#target.trim();
+  }
+}
+
+function bounded(lines: Line[], dropped: number): LogBatch {
+  const over = Math.max(0, lines.length - maxWaiting);
+  return { lines: over === 0 ? lines : lines.slice(over), dropped: dropped + over };
 }

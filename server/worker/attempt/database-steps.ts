@@ -1,5 +1,7 @@
 // The durable calls of an attempt in its tenant's schema. Every write is fenced; a refused one ends the attempt with
 // `leaseLost`.
+import { readLiveDaemons } from '../../daemons/live-daemons.ts';
+import { retryConflicts } from '../../database/sql-errors.ts';
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
@@ -12,12 +14,19 @@ import {
   type WaitEnd,
 } from '../../jobs/attempt/steps.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
+import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
+import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import { childrenState, collectChildren, gate, openChildren } from '../../jobs/flows/fenced-children.ts';
+import { resolveDependencies } from '../../jobs/flows/resolve-dependencies.ts';
+import { type JobErrorCode, jobError } from '../../jobs/model/job-errors.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
 import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
-import { waitForChildrenIn } from './database-children.ts';
+import { Problem } from '../../kernel/errors.ts';
+import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
+import type { ChildOptions } from '../handlers/job-context.ts';
 import type { ChildrenAnswer, ChildrenRequest, HandlerRun, StepStore } from './handler-run.ts';
 import { JobStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
@@ -98,4 +107,144 @@ export class DatabaseSteps implements StepStore {
   get #held() {
     return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
   }
+}
+
+// Enqueues and collects the children of a durable call in the tenant's schema.
+
+/** Undefined: the lease no longer owns the parent, and nothing was written. */
+async function waitForChildrenIn(
+  run: HandlerRun,
+  request: ChildrenRequest,
+  actor: string,
+): Promise<ChildrenAnswer | undefined> {
+  const { db, tenant, job, leaseId, config } = run;
+  const { name } = request.call;
+  const held = { jobId: job.id, leaseId };
+  if (request.open !== undefined && !(await open(run, request, actor))) return undefined;
+  const state = await childrenState(db, tenant.schema, held, name);
+  const isOver = state.unfinished === 0 || (state.failed !== null && request.onFailure === 'stop');
+  if (!isOver) return state;
+  // Edges of children that had ended before the call: no event follows.
+  await db.transaction((tx) => resolveDependencies(tx, tenant.schema, { ended: [], waiting: [job.id] }));
+  if (state.unfinished > 0) return state;
+  if (state.bytes > config.resultLimitBytes) throw tooLarge(name, state.bytes, config.resultLimitBytes);
+  return { ...state, ends: await collectChildren(db, tenant.schema, job.id, name) };
+}
+
+async function open(
+  run: HandlerRun,
+  { call, open: wanted, ...options }: ChildrenRequest,
+  actor: string,
+): Promise<boolean> {
+  const { db, tenant, job, leaseId } = run;
+  const jobs = wanted !== undefined && 'jobs' in wanted ? wanted.jobs : [];
+  const requests = jobs.map(({ type, payload = {}, ...child }, n): ChildRequest => {
+    return { key: `fan:${call.name}:${child.key ?? n}`, type, payload, options: child, actor };
+  });
+  const children = await Promise.all(requests.map((request) => toChild(run, request)));
+  await admitChildren(run, children);
+  try {
+    const enqueued = await retryConflicts(() =>
+      db.transaction(async (tx) => {
+        const made = await enqueueIn(tx, tenant.schema, gate(children, call.name, options), actor);
+        const ids = wanted !== undefined && 'ids' in wanted ? wanted.ids : made.map((one) => one.job.id);
+        // Last: finishing the parent locks its lane before its row.
+        if (await openChildren(tx, tenant.schema, { jobId: job.id, leaseId }, call, ids, options)) return made;
+        throw new LeaseLost();
+      }),
+    );
+    run.onEnqueued?.(enqueued);
+    run.onDependencies?.();
+    return true;
+  } catch (error) {
+    if (error instanceof LeaseLost) return false;
+    throw error;
+  }
+}
+
+function tooLarge(name: string, bytes: number, limit: number): Fatal {
+  const { code, message } = jobError(
+    'RESULT_TOO_LARGE',
+    `The results of the children of "${name}" have ${bytes} bytes; at most ${limit} are allowed. Let them return less.`,
+  );
+  return new Fatal(message, { code });
+}
+
+// Jobs that a handler enqueues in its own tenant. A child is identified by its parent and its key, so that a retry
+// finds the child of an earlier attempt instead of creating another.
+
+interface ChildRequest {
+  key: string;
+  type: string;
+  payload: unknown;
+  options: ChildOptions;
+  actor: string;
+}
+
+// With the parent's id it has to fit into an index.
+const maxKeyLength = 300;
+
+class LeaseLost extends Error {}
+
+/** Undefined: the parent's lease is lost, and nothing was enqueued. */
+export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
+  const { db, tenant, job, leaseId } = run;
+  const child = await toChild(run, request);
+  await admitChildren(run, [child]);
+  try {
+    const enqueued = await retryConflicts(() =>
+      db.transaction(async (tx) => {
+        const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
+        // Last: finishing the parent locks its lane before its row.
+        const held = await tx.query(
+          `select id from ${tenant.schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING' for share`,
+          [job.id, leaseId],
+        );
+        if (held.length === 0 || enqueued === undefined) throw new LeaseLost();
+        return enqueued;
+      }),
+    );
+    run.onEnqueued?.([enqueued]);
+    return { id: enqueued.job.id };
+  } catch (error) {
+    if (error instanceof LeaseLost) return undefined;
+    throw error;
+  }
+}
+
+/** A full queue is not the parent's error: it is retried, unless its handler catches the error and waits. */
+async function admitChildren(run: HandlerRun, children: NewJob[]): Promise<void> {
+  try {
+    await run.admit(children);
+  } catch (error) {
+    if (!(error instanceof Problem) || error.code !== 'QUEUE_FULL') throw error;
+    throw new Recoverable(error.message, { code: 'QUEUE_FULL' satisfies JobErrorCode, details: error.extra });
+  }
+}
+
+async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
+  const { db, tenant, jobTypes, job } = run;
+  const { type, payload, options } = request;
+  if (request.key.length > maxKeyLength)
+    throw new RangeError(`the key of a child has at most ${maxKeyLength} characters`);
+  const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
+  if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' satisfies JobErrorCode });
+  const child = await toNewJob(
+    {
+      type,
+      payload: stored.value,
+      target_id: options.targetId,
+      priority: options.priority,
+      run_at: options.runAt,
+      max_attempts: options.maxAttempts,
+      author: job.author ?? undefined,
+    },
+    { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) },
+  );
+  return {
+    ...child,
+    traceparent: job.traceparent ?? undefined,
+    parentId: job.id,
+    clientRequestId: `child:${job.id}:${request.key}`,
+  };
 }

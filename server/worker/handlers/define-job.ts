@@ -1,8 +1,8 @@
 // What a developer writes: a job type, its payload's schema, and one `run` or ordered phases.
 // Types only, and `defineJob`, which checks the definition and infers payload and results.
 import type { z } from 'zod';
+import { limitNamePattern, limitSetting } from '../../tenants/limit.ts';
 import type { JobContext, RetryOptions } from './job-context.ts';
-import { findLimitError, type JobLimit } from './job-limit.ts';
 
 export interface PhaseDefinition<P = unknown, N extends string = string, V = unknown, R = Record<string, unknown>> {
   name: N;
@@ -130,7 +130,7 @@ export function isDefinition(value: unknown): value is JobDefinition {
 }
 
 /** Why this is no job definition; undefined if it is one. @internal */
-export function findDefinitionError(d: JobDefinition): string | undefined {
+function findDefinitionError(d: JobDefinition): string | undefined {
   if (typeof d.type !== 'string' || !typePattern.test(d.type)) {
     return `type must match ${typePattern.source}, not ${JSON.stringify(d.type)}`;
   }
@@ -158,6 +158,38 @@ export function findDefinitionError(d: JobDefinition): string | undefined {
     if (names.has(phase.name)) return `${at} has two phases named "${phase.name}"`;
     if (typeof phase.run !== 'function') return `${at}: phase "${phase.name}" needs a run function`;
     names.add(phase.name);
+  }
+  return undefined;
+}
+
+// Limits as a definition of a job type declares them.
+
+export interface JobLimit {
+  /** By default the type. A limit of the same name in a tenant's settings replaces it. */
+  name?: string;
+  /** Starts per `per`, by default a second. */
+  rate?: number;
+  per?: 'second' | 'minute' | 'hour' | 'day';
+  /** Starts that may come at once after a pause; by default those of one second, at least 1. */
+  burst?: number;
+  /** Jobs that may run at once, on all daemons and workers. */
+  concurrency?: number;
+  /** Counts each value separately: `payload.account`, `target_id` or `author`. */
+  key?: string;
+}
+
+/** Why these are no limits of the type; undefined if they are. */
+function findLimitError({ type, limits }: { type: string; limits?: readonly JobLimit[] }): string | undefined {
+  if (limits === undefined) return undefined;
+  if (!Array.isArray(limits)) return 'limits must be a list';
+  const names = new Set<string>();
+  for (const [n, { name = n === 0 ? type : `${type}-${n + 1}`, ...limit }] of limits.entries()) {
+    if (!limitNamePattern.test(name)) return `the name of a limit must match ${limitNamePattern.source}, not "${name}"`;
+    if (names.has(name)) return `two limits are named "${name}"`;
+    names.add(name);
+    const issue = limitSetting.safeParse(limit).error?.issues[0];
+    if (issue !== undefined)
+      return `limit "${name}": ${[issue.path.join('.'), issue.message].filter(Boolean).join(' ')}`;
   }
   return undefined;
 }

@@ -4,8 +4,7 @@ import { defaultBackoff } from '../../kernel/backoff.ts';
 import { formatPath } from '../../kernel/json.ts';
 import type { LimitSetting } from '../../tenants/limit.ts';
 import type { ThreadPool } from '../threads/thread-pool.ts';
-import type { JobDefinition } from './define-job.ts';
-import type { JobLimit } from './job-limit.ts';
+import type { JobDefinition, JobLimit } from './define-job.ts';
 
 export class HandlerRegistry implements JobTypes {
   #definitions = new Map<string, JobDefinition>();

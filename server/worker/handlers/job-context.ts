@@ -2,7 +2,7 @@
 import type { z } from 'zod';
 import type { Priority } from '../../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
-import type { Duration } from '../../kernel/duration.ts';
+import type { Duration } from '../../kernel/clock.ts';
 import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {

@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
-import { DaemonRegistration } from '../../../server/daemons/registration.ts';
+import { DaemonRegistration, listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
 import { adminWorkerRoutes } from '../../../server/http/resources/health.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { adminKey, useApp } from '../../support/http/app.ts';

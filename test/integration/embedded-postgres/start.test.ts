@@ -8,7 +8,7 @@ import { promisify } from 'node:util';
 import pg from 'pg';
 import { afterAll, beforeAll, describe, expect, onTestFinished, test } from 'vitest';
 import { findRunner } from '../../../server/embedded-postgres/binaries.ts';
-import { postmasterPid, stopPostmaster } from '../../../server/embedded-postgres/postmaster.ts';
+import { postmasterPid, stopPostmaster } from '../../../server/embedded-postgres/cluster.ts';
 import { startEmbeddedPostgres } from '../../../server/embedded-postgres/start.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { useProgram } from '../../support/daemon/build.ts';

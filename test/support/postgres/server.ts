@@ -5,8 +5,13 @@ import { tmpdir } from 'node:os';
 import { join } from 'node:path';
 import pg from 'pg';
 import { findBinaries, findRunner } from '../../../server/embedded-postgres/binaries.ts';
-import { clusterUrl, freePort, initCluster, spawnPostmaster } from '../../../server/embedded-postgres/cluster.ts';
-import { postmasterPid } from '../../../server/embedded-postgres/postmaster.ts';
+import {
+  clusterUrl,
+  freePort,
+  initCluster,
+  postmasterPid,
+  spawnPostmaster,
+} from '../../../server/embedded-postgres/cluster.ts';
 import { eventually } from '../eventually.ts';
 import { citusCluster } from './citus.ts';
 

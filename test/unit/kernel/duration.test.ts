@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { parseDuration } from '../../../server/kernel/duration.ts';
+import { parseDuration } from '../../../server/kernel/clock.ts';
 
 test.each([
   [1500, 1500],

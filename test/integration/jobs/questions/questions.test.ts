@@ -7,7 +7,7 @@ import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { checkQuestion } from '../../../../server/jobs/questions/answer-schema.ts';
 import { openQuestion } from '../../../../server/jobs/questions/ask.ts';
 import { questionRequest } from '../../../../server/jobs/questions/question-request.ts';
-import { parseDuration } from '../../../../server/kernel/duration.ts';
+import { parseDuration } from '../../../../server/kernel/clock.ts';
 import { LeaseholdWorker } from '../../../../server/remote-worker/worker.ts';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';

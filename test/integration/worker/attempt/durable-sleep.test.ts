@@ -7,7 +7,7 @@ import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { pageOfIds } from '../../../../server/jobs/read/page-of-ids.ts';
-import { type Duration, parseDuration } from '../../../../server/kernel/duration.ts';
+import { type Duration, parseDuration } from '../../../../server/kernel/clock.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
