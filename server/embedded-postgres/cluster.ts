@@ -1,7 +1,7 @@
 // One Postgres cluster: initdb, the postmaster as a child process, and the port and password by which it is reached.
 // Locks, versions and adoption are decided in start.ts.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
-import { randomBytes } from 'node:crypto';
+import { randomBytes, randomInt } from 'node:crypto';
 import { chmod, open, readFile, readlink, realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
@@ -114,12 +114,27 @@ export async function writeCredentials(dataDir: string, credentials: Credentials
   await rename(`${file}.new`, file);
 }
 
+// Below the ports that systems assign to outgoing connections (from 32768 on Linux, from 49152 elsewhere): one of those
+// may be taken by any program before it is used here, or between two starts.
+const portRange = { first: 15_000, count: 15_000 };
+const maxPortTries = 50;
+
 /** A port that is free now on the loopback address. */
 export async function freePort(): Promise<number> {
+  for (let tries = 0; tries < maxPortTries; tries++) {
+    const port = portRange.first + randomInt(portRange.count);
+    const isFree = await tryPort(port).catch(() => undefined);
+    if (isFree !== undefined) return port;
+  }
+  // A system that reserves all of them, or is full: any that it has.
+  return tryPort(0);
+}
+
+async function tryPort(port: number): Promise<number> {
   return new Promise((resolve, reject) => {
     const server = createServer();
     server.once('error', reject);
-    server.listen(0, '127.0.0.1', () => {
+    server.listen(port, '127.0.0.1', () => {
       const address = server.address();
       server.close(() =>
         address && typeof address === 'object' ? resolve(address.port) : reject(new Error('no port')),
