@@ -1,7 +1,8 @@
 // What stands between the worker under test and the server: sees every request, and can cut the
 // line (as a restart does), fall silent (as a lost network does) or answer in the server's place.
+import { randomInt } from 'node:crypto';
 import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
-import type { AddressInfo, Socket } from 'node:net';
+import type { Socket } from 'node:net';
 
 export interface Exchange {
   /** On performance.now(), when the request had arrived. */
@@ -18,6 +19,8 @@ export interface Canned {
   status: number;
   body: object;
 }
+
+const maxPortTries = 50;
 
 export class FaultProxy {
   readonly exchanges: Exchange[] = [];
@@ -44,11 +47,15 @@ export class FaultProxy {
       this.#sockets.add(socket);
       socket.on('close', () => this.#sockets.delete(socket));
     });
-    await new Promise<void>((resolve, reject) => {
-      server.once('error', reject);
-      server.listen(this.#port, '127.0.0.1', resolve);
-    });
-    this.#port = (server.address() as AddressInfo).port;
+    for (let tries = 1; this.#port === 0; tries++) {
+      // Below the ports of outgoing connections: while the line is cut, one of those could take the address.
+      const port = 15_000 + randomInt(15_000);
+      const isMine = await listen(server, port).catch((error: unknown) => {
+        if (tries === maxPortTries) throw error;
+      });
+      if (isMine) this.#port = port;
+    }
+    if (!server.listening) await listen(server, this.#port);
     this.#server = server;
   }
 
@@ -108,6 +115,13 @@ export class FaultProxy {
     const response = await fetch(this.#target + request.url, { method, headers, signal, ...body });
     return { status: response.status, text: await response.text() };
   }
+}
+
+function listen(server: Server, port: number): Promise<true> {
+  return new Promise((resolve, reject) => {
+    server.once('error', reject);
+    server.listen(port, '127.0.0.1', () => resolve(true));
+  });
 }
 
 export async function read(request: IncomingMessage): Promise<string> {
