@@ -14,21 +14,20 @@ const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seco
 test('within the grace a running job goes on to its end', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
-  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '5' } });
+  const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '60' } });
   const job = await addJob(context, { type: 'work', targetId: 'graceful', payload: { until: gate.path } });
   await eventually(() => expect(effects.read().length).toBeGreaterThan(0));
   daemon.kill('SIGTERM');
   await eventually(async () => expect(await daemon.isReady()).toBe(false));
-  // Longer than the lease: the heartbeat goes on during the drain.
-  const { leaseExpiresAt } = await reread(context, job);
-  await eventually(async () => {
-    const rows = await context.db.query<{ past: boolean }>('select now() > $1::timestamptz as past', [leaseExpiresAt]);
-    expect(rows[0]?.past).toBe(true);
-  });
+  // The lease is renewed during the drain. One renewal may have been under way when it began.
+  for (let renewals = 0; renewals < 3; renewals++) {
+    const { leaseExpiresAt: before } = await reread(context, job);
+    await eventually(async () => expect((await reread(context, job)).leaseExpiresAt).not.toBe(before));
+  }
   gate.release();
   expect(await daemon.exited).toEqual({ code: 0, signal: null });
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
-}, 180_000);
+});
 
 test('a second signal ends the grace: jobs are paused or given back, and nothing is lost', async () => {
   const effects = await useEffects();
@@ -70,7 +69,7 @@ test('a second signal ends the grace: jobs are paused or given back, and nothing
   await eventually(async () => expect((await reread(context, paused!)).status).toBe('SUCCESS'));
   checkEffects(effects.read());
   await checkInvariants(context);
-}, 240_000);
+});
 
 test('a second signal right behind the first ends the grace as well', async () => {
   const effects = await useEffects();
@@ -84,7 +83,7 @@ test('a second signal right behind the first ends the grace as well', async () =
   expect(await daemon.exited).toEqual({ code: 3, signal: null });
   expect(daemon.output()).toContain('shutting down at once');
   expect(await reread(context, job)).toMatchObject({ status: 'PAUSED', leaseOwner: null });
-}, 180_000);
+});
 
 test('a grace shorter than the job pauses it, also one that does not listen', async () => {
   const effects = await useEffects();
@@ -102,4 +101,4 @@ test('a grace shorter than the job pauses it, also one that does not listen', as
   expect(stopped).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain' } });
   expect(deaf).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain', handler: 'running' } });
   await checkInvariants(context);
-}, 180_000);
+});

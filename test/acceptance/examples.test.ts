@@ -14,8 +14,6 @@ import { useDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
-vi.setConfig({ testTimeout: 180_000 });
-
 const context = useTenant();
 const running = useDaemon(context, { handlers: [agent, buildReport], env: { WEBHOOK_ALLOW_PRIVATE: 'true' } });
 const patient = { timeoutMs: 90_000 };

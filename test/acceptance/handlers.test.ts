@@ -35,7 +35,7 @@ test('a handler that ignores its signal is fenced off after its grace; it keeps 
   expect(await reread(context, job!)).toMatchObject({ status: 'CANCELED', result: null, progressMessage: null });
   expect((await eventTypes(context, job!)).at(-1)).toBe('job.canceled');
   await checkInvariants(context);
-}, 180_000);
+});
 
 test('errors thrown from a timer and rejections that nobody awaits do not end the daemon', async () => {
   const effects = await useEffects();
@@ -47,4 +47,4 @@ test('errors thrown from a timer and rejections that nobody awaits do not end th
   await eventually(() => expect(daemon.output()).toContain('thrown from a timer'));
   expect(await daemon.isReady()).toBe(true);
   expect(daemon.child.exitCode).toBe(null);
-}, 180_000);
+});

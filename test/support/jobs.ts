@@ -55,6 +55,14 @@ export async function expireLease(where: Where, leaseId: string): Promise<void> 
   ]);
 }
 
+/** What time does to the leases of a worker that is gone. */
+export async function expireLeasesOf(where: Where, owner: string): Promise<void> {
+  await where.db.query(
+    `update ${where.schema}.leases set expires_at = now() - interval '1 hour' where owner = $1 and state = 'ACTIVE'`,
+    [owner],
+  );
+}
+
 export async function eventTypes(where: Where, job: Pick<Job, 'id'>): Promise<string[]> {
   const rows = await where.db.query<{ type: string }>(
     `select type from ${where.schema}.events where job_id = $1 order by seq`,
