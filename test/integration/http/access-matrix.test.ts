@@ -6,7 +6,6 @@ import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey, revokeApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { suspendTenant } from '../../../server/tenants/tenant-store.ts';
 import { fastSettings, useDaemon } from '../../support/daemon/daemon.ts';
-import { eventually } from '../../support/eventually.ts';
 import { type FilledTenant, fillTenant } from '../../support/http/one-of-everything.ts';
 import { type Body, fillPath, type Operation, operationsOf, readDocument } from '../../support/http/operations.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
@@ -38,12 +37,8 @@ beforeAll(async () => {
   suspendedId = (await addTenant(context.db, 'suspended')).tenant.id;
   await suspendTenant(context.db, 'suspended');
   // The daemon learns of both before any of their keys is used.
-  await eventually(async () => {
-    const answer = await fetch(`${url}/api/admin/tenants/suspended`, {
-      headers: { authorization: `Bearer ${adminKey}` },
-    });
-    expect(((await answer.json()) as { tenant: { status: string } }).tenant.status).toBe('SUSPENDED');
-  });
+  await running.daemon.registry.refresh();
+  expect(running.daemon.registry.bySlug('suspended')?.status).toBe('SUSPENDED');
 });
 afterAll(() => Promise.all(agents.map((agent) => agent.close())));
 

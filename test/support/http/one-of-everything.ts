@@ -62,7 +62,7 @@ export async function fillTenant(
   const leaseId = String((granted.lease as Body | undefined)?.lease_id ?? granted.lease_id);
   const limit = `limit-of-${tenant.slug}`;
   await send('PUT', `/api/limits/${limit}`, { type: marker, concurrency: 1 });
-  await send('POST', '/api/jobs', { type: 'demo.approval', payload: { question: marker } });
+  const asking = await send('POST', '/api/jobs', { type: 'demo.approval', payload: { question: marker } });
   const questionId = await eventually(async () => {
     const { questions } = (await send('GET', '/api/questions')) as { questions: Body[] };
     if (questions[0] === undefined) throw new Error('no question yet');
@@ -72,6 +72,17 @@ export async function fillTenant(
     const { deliveries } = (await send('GET', `/api/jobs/${jobId}/deliveries`)) as { deliveries: Body[] };
     if (deliveries[0] === undefined) throw new Error('no delivery yet');
     return String(deliveries[0].id);
+  });
+  // The daemon has nothing left to do for the tenant: from here on only requests change it.
+  await eventually(async () => {
+    for (const [path, status] of [
+      [`/api/jobs/${jobId}`, 'ERROR'],
+      [`/api/jobs/${asking.id}`, 'WAITING'],
+      [`/api/operations/${operationId}`, 'finished'],
+    ] as const) {
+      const { status: found } = await send('GET', path);
+      if (found !== status) throw new Error(`${path} is ${found}`);
+    }
   });
   const idIn = (path: string, name: string): string => {
     if (name === 'slug') return tenant.slug;

@@ -16,8 +16,9 @@ import { addJob, addJobs, claim, expireLease, finish } from '../../../support/jo
 const control = useControl(() => [attentionRoutes(), laneRoutes(), statsRoutes(), schedulerStatsRoutes()]);
 const failing = { kind: 'fail', error: { code: 'X', message: 'broken', stack: 'Error: broken\n    at here' } } as const;
 
+/** With a lease that does not expire meanwhile: one of the tests looks for those that have. */
 async function claimOne(type: string, owner = 'w1'): Promise<Job> {
-  const [job] = (await claim(control, { types: [type], limit: 1, owner })).jobs;
+  const [job] = (await claim(control, { types: [type], limit: 1, owner, leaseSeconds: 3600 })).jobs;
   if (job === undefined) throw new Error(`no ${type} to claim`);
   return job;
 }
@@ -137,7 +138,8 @@ describe('the list of jobs', () => {
 describe('workers, capacity and ages', () => {
   it('says which jobs a drain will interrupt', async () => {
     await addJobs(control, [{ type: 'drain.slow' }, { type: 'drain.fast' }, { type: 'drain.mute' }]);
-    await claim(control, { types: ['drain.slow', 'drain.fast', 'drain.mute'], owner: 'daemon-1' });
+    const types = ['drain.slow', 'drain.fast', 'drain.mute'];
+    await claim(control, { types, owner: 'daemon-1', leaseSeconds: 3600 });
     await control.db.query(
       `update ${control.schema}.jobs
           set started_at = now() - interval '1 minute', progress = case type when 'drain.slow' then 1 when 'drain.fast' then 90 end

@@ -1,5 +1,5 @@
 // Jobs that run after others, over HTTP with a daemon that runs them.
-import { beforeAll, expect, test, vi } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { followDependencies } from '../../../../server/jobs/flows/follow-dependencies.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
@@ -9,7 +9,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { addTenant, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-vi.setConfig({ testTimeout: 120_000 });
 
 let isBroken = true;
 const order: string[] = [];

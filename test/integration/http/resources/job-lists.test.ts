@@ -16,7 +16,7 @@ beforeAll(async () => {
   await add('done', { targetId: 'a', type: 'mail' });
   await add('failed', { targetId: 'b', type: 'mail', priority: 'HIGH' });
   await add('running', { targetId: 'c' });
-  for (const job of (await claim(control)).jobs) {
+  for (const job of (await claim(control, { leaseSeconds: 3600 })).jobs) {
     if (job.id === jobs.done?.id) await finish(control, job);
     if (job.id === jobs.failed?.id) await finish(control, job, { kind: 'fail', error: { code: 'X', message: 'x' } });
   }
@@ -64,7 +64,7 @@ describe('GET /api/jobs', () => {
     const { body: before } = await control.get(path);
     const times = [before.lease_expires_at, before.heartbeat_at];
     expect([before.lease_owner, before.lease_id, ...times]).toEqual(['w1', ...Array(3).fill(expect.any(String))]);
-    const { text, values } = renewStatement(schema, [before.lease_id], 60);
+    const { text, values } = renewStatement(schema, [before.lease_id], 3600);
     await db.query(text, values);
     const { body: after } = await control.get(path);
     expect(Date.parse(after.heartbeat_at)).toBeGreaterThan(Date.parse(before.heartbeat_at));

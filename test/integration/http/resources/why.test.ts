@@ -7,8 +7,8 @@ const control = useControl();
 it('answers with the reasons and with addresses that release them', async () => {
   const [first, second] = await addJobs(control, [{ targetId: 'lane' }, { targetId: 'lane' }]);
   await control.db.query(
-    `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types)
-     values ('d', gen_random_uuid(), 'h', 1, '0', '{demo.echo}')`,
+    `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types, last_beat_at)
+     values ('d', gen_random_uuid(), 'h', 1, '0', '{demo.echo}', now() + interval '1 hour')`,
   );
   const free = await control.get(`/api/jobs/${first?.id}/why`);
   expect(free.body).toEqual({
