@@ -49,7 +49,7 @@ test.each(entryPoints)('importing %s opens nothing: the process ends by itself',
   const { stdout } = await promisify(execFile)(process.execPath, ['--input-type=module', '-e', code], {
     cwd: installed.home,
     env: { PATH: process.env.PATH },
-    timeout: 60_000,
+    timeout: 180_000,
   });
   const [exported, resources] = JSON.parse(stdout);
   expect(exported).toBeGreaterThan(0);
@@ -154,16 +154,21 @@ describe('a first project', () => {
     await eventually(() => expect(dev.text()).toMatch(/running at \S+ with hello\n/), patient);
     const request = { type: 'hello', payload: { name: 'Ann' } };
     const headers = { authorization: `Bearer ${key}`, 'content-type': 'application/json' };
-    const enqueued = await fetch(`${url}/api/jobs`, { method: 'POST', headers, body: JSON.stringify(request) });
-    const { id } = (await enqueued.json()) as { id: string };
+    // The files are written one after the other: the daemon may restart once more.
+    const id = await eventually(async () => {
+      const enqueued = await fetch(`${url}/api/jobs`, { method: 'POST', headers, body: JSON.stringify(request) });
+      expect(enqueued.status).toBe(201);
+      return ((await enqueued.json()) as { id: string }).id;
+    }, patient);
     await eventually(async () => {
       const job = await (await fetch(`${url}/api/jobs/${id}`, { headers })).json();
       expect(job).toMatchObject({ status: 'SUCCESS', result: { greeting: 'Hello, Ann!' } });
     }, patient);
     await writeFile(join(home, 'jobs', 'broken.ts'), 'export default {');
     await eventually(() => expect(dev.text()).toContain('starts again when a file of your jobs changes'), patient);
+    const shown = dev.text().length;
     await rm(join(home, 'jobs', 'broken.ts'));
-    await eventually(() => expect(dev.text().match(/with hello\n/g)).toHaveLength(2), patient);
+    await eventually(() => expect(dev.text().slice(shown)).toMatch(/with hello\n/), patient);
     dev.process.kill('SIGINT');
     expect(await dev.ended).toEqual([0, null]);
     expect(await postmasterPid(join(home, '.leasehold', 'postgres'))).toBeUndefined();
