@@ -100,8 +100,10 @@ describe('embedded postgres', () => {
     const url = await first.url();
     await ask(url, 'create table kept (id integer)');
     const pid = (await running(dataDir)) as number;
-    first.process.kill('SIGKILL');
+    const gone = first.kill('SIGKILL');
     process.kill(pid, 'SIGKILL');
+    // As long as nobody has waited for it, it counts as running.
+    await gone;
     const second = owner(dataDir);
     expect(await ask(await second.url(), 'select * from kept')).toEqual([]);
   });
