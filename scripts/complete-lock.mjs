@@ -42,7 +42,9 @@ function complete() {
 
 /** Without a hash npm installs whatever the registry answers with. */
 function unhashedPackages(packages) {
-  return Object.entries(packages).filter(([path, entry]) => path !== '' && !entry.link && !entry.integrity);
+  return Object.entries(packages).filter(
+    ([path, entry]) => path.startsWith('node_modules/') && !entry.link && !entry.integrity,
+  );
 }
 
 function hashOf(name, version) {

@@ -57,10 +57,11 @@ function isInstalled(scope) {
   });
 }
 
+/** Of the registry: the project itself, the dashboard with its own package.json and the link to it are left out. */
 function lockedPackages(scope) {
   const { packages } = JSON.parse(readFileSync(lockFile, 'utf8'));
-  const isWanted = ({ dev, devOptional }) => scope === 'all' || !(dev || devOptional);
-  return Object.entries(packages).filter(([path, entry]) => path !== '' && isWanted(entry));
+  const isWanted = ({ link, dev, devOptional }) => !link && (scope === 'all' || !(dev || devOptional));
+  return Object.entries(packages).filter(([path, entry]) => path.startsWith('node_modules/') && isWanted(entry));
 }
 
 /** Those that npm will install here: packages of other platforms are left out. */

@@ -33,6 +33,19 @@ test('holds what users need and nothing else', () => {
   expect(installed.files).toContain('dist/dashboard/index.html');
 });
 
+test('users do not install the packages that the dashboard is built from', () => {
+  const page = JSON.parse(readFileSync(join(packageRoot(), 'server/dashboard/package.json'), 'utf8'));
+  const names = Object.keys(page.dependencies);
+  expect(names).toContain('preact');
+  const { dependencies } = JSON.parse(
+    readFileSync(join(installed.home, 'node_modules', 'leasehold', 'package.json'), 'utf8'),
+  );
+  for (const name of names) {
+    expect(dependencies).not.toHaveProperty(name);
+    expect(existsSync(join(installed.home, 'node_modules', name))).toBe(false);
+  }
+});
+
 test('every source map leads to a file of the package', () => {
   const home = join(installed.home, 'node_modules', 'leasehold');
   const maps = installed.files.filter((file) => file.endsWith('.map'));

@@ -20,6 +20,7 @@ export interface Installed {
 
 interface LockEntry {
   version?: string;
+  link?: boolean;
   dev?: boolean;
   devOptional?: boolean;
 }
@@ -47,7 +48,7 @@ async function install(home: string, file: string): Promise<void> {
   await writeFile(join(home, 'package.json'), '{ "type": "module" }\n');
   const lock = JSON.parse(await readFile(join(root, 'package-lock.json'), 'utf8'));
   const packages = Object.entries(lock.packages as Record<string, LockEntry>).filter(
-    ([path, { dev, devOptional }]) => path !== '' && !dev && !devOptional,
+    ([path, { link, dev, devOptional }]) => path.startsWith('node_modules/') && !link && !dev && !devOptional,
   );
   const entries = { '': {}, ...Object.fromEntries(packages) };
   await writeFile(join(home, 'package-lock.json'), JSON.stringify({ lockfileVersion: 3, packages: entries }));
