@@ -145,9 +145,8 @@ async function spread(context: Pick<JobContext, 'sleep' | 'progress'>, seconds: 
 /**
  * A sample of an HTTP call: the signal aborts the request, a busy server is retried, and the fence is sent as a header so
  * that the receiver can refuse a stale caller.
- * @internal
  */
-export const httpCall = defineJob({
+const httpCall = defineJob({
   type: 'demo.http',
   payload: z.object({
     url: z.url({ protocol: /^https?$/ }).default('https://example.com/'),
@@ -215,7 +214,7 @@ export async function countBytes(body: AsyncIterable<Uint8Array> | null, maxByte
   return bytes;
 }
 
-// The module that a thread loads a handler with `isolation: 'thread'` from.
+// The module that a thread loads a handler with `isolation: 'thread'` from. It exports each definition once.
 const file = fileURLToPath(import.meta.url);
 
 export const demoHandlers: readonly JobDefinition[] = [
