@@ -234,9 +234,7 @@ export const guards: readonly Guard[] = [
     name: 'idempotency conflicts',
     prevents: 'another request with the same key is answered with a job that it did not ask for',
     file: 'server/jobs/enqueue/enqueue.ts',
-    edits: [
-      { search: `job.requestHash === (row.requestHash ?? null) ? 'replayed' : 'conflict'`, replace: `'replayed'` },
-    ],
+    edits: [{ search: `isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict'`, replace: `'replayed'` }],
     tests: ['test/integration/http/resources/job-creation.test.ts'],
   },
   {

@@ -166,12 +166,17 @@ async function insertPlaced(
   // A replayed job may have been placed as the head of a lane that it never entered.
   const opened = lanes === 'outside' ? [] : missing.flatMap((row) => (row.targetId == null ? [] : [row.targetId]));
   await promote(tx, schema, [...new Set(opened)].sort());
-  return placed.map((row) => {
+  return placed.map((row, n) => {
     const created = inserted.get(row.id);
     if (created) return { kind: 'created', job: created };
     const job = existing.get(row.clientRequestId as string) as Job;
-    return { kind: job.requestHash === (row.requestHash ?? null) ? 'replayed' : 'conflict', job };
+    return { kind: isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict', job };
   });
+}
+
+function isSameRequest(asked: NewJob | undefined, { requestHash }: Job): boolean {
+  if (requestHash === null) return asked?.requestHash === undefined;
+  return requestHash === asked?.requestHash || requestHash === asked?.earlierHash;
 }
 
 async function insertParts(

@@ -11,7 +11,7 @@ import { canonicalJson } from '../../kernel/json.ts';
 import { maxInt4, maxSeconds } from '../../kernel/limits.ts';
 import { unitAmounts } from '../../tenants/budget.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { afterField } from '../flows/after-request.ts';
+import { afterField, shortestEdge } from '../flows/after-request.ts';
 import { limitKeysOf } from '../limits/limit-keys.ts';
 import { requestColumns, sqlName } from '../model/columns.ts';
 import { priorities, type RetryPolicy } from '../model/job.ts';
@@ -33,7 +33,7 @@ export const retryRequest = z
 
 export const clientRequestId = z.string().min(1).max(200);
 
-const uniqueRequest = z
+export const uniqueRequest = z
   .strictObject({
     key: nameField().describe('Of this type, at most one job holds the key at a time.'),
     until: z
@@ -112,13 +112,13 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.expiresInSeconds = request.expires_in_seconds;
   job.onError = request.on_error ?? defaults.onError;
   job.webhookUrl = request.webhook_url === undefined ? undefined : normalizeUrl(request.webhook_url);
-  job.requestHash = request.client_request_id === undefined ? undefined : requestHash(request);
+  if (request.client_request_id !== undefined) Object.assign(job, requestHashes(request));
   job.traceparent = context.traceparent;
   const { tokens: tokenBudget, ...budget } = request.budget ?? {};
   job.budget = Object.keys(budget).length === 0 ? undefined : budget;
   job.tokenLimit = request.token_limit ?? (tokenBudget === undefined ? undefined : Math.floor(tokenBudget));
   job.phases = defaults.phases;
-  if (request.unique !== undefined) job.unique = request.unique;
+  if (request.unique !== undefined) job.unique = { ...request.unique, limits: context.tenant.limits };
   job.limitKeys = limitKeysOf(context.tenant.limits, job);
   return job;
 }
@@ -152,7 +152,9 @@ function sameColumns(request: JobRequest): NewJob {
 
 const columnFields = requestColumns.map((column) => [column, sqlName(column)] as const);
 /** Every key, so that filling one adds none: an object that grows key by key costs several times as much. */
-const blank = Object.fromEntries([...requestColumns, 'expiresInSeconds', 'phases'].map((name) => [name, undefined]));
+const blank = Object.fromEntries(
+  [...requestColumns, 'expiresInSeconds', 'phases', 'earlierHash'].map((name) => [name, undefined]),
+);
 
 function checkedPayload(jobTypes: JobTypes, type: string, given: unknown): unknown {
   const check = jobTypes.checkPayload(type, given);
@@ -173,8 +175,28 @@ function toRetryPolicy(request: JobRequest['retry'], defaults: TypeDefaults['ret
   };
 }
 
+interface RequestHashes {
+  requestHash: string;
+  /** If an earlier version stored another one for the same request. */
+  earlierHash: string | undefined;
+}
+
+/** Equal for two requests that ask for the same job. The SQL function `enqueue` of a tenant's schema makes the same hash. */
+export function requestHashes(request: JobRequest): RequestHashes {
+  const { payload, priority, queue, after, ...rest } = request;
+  const asked = {
+    ...rest,
+    payload: payload ?? {},
+    priority: priority === 'NORMAL' ? undefined : priority,
+    queue: queue === 'default' ? undefined : queue,
+    after: after === undefined || after.length === 0 ? undefined : after.map(shortestEdge),
+  };
+  const hasDefaults = payload == null || priority !== asked.priority || queue !== asked.queue || after !== undefined;
+  return { requestHash: requestHash(asked), earlierHash: hasDefaults ? requestHash(request) : undefined };
+}
+
 /** Equal for two requests that differ only in the order of their fields. `scope` keeps two APIs apart. */
-export function requestHash({ client_request_id: _, ...asked }: { client_request_id?: unknown }, scope = ''): string {
+export function requestHash({ client_request_id: _, ...asked }: Readonly<Record<string, unknown>>, scope = ''): string {
   return createHash('sha256')
     .update(scope + canonicalJson(asked))
     .digest('base64url');

@@ -1,4 +1,6 @@
 // A job to enqueue, and what became of it.
+
+import type { Limit } from '../../tenants/limit.ts';
 import type { Dependency } from '../flows/dependencies.ts';
 import type { RequestColumn } from '../model/columns.ts';
 import type { Job } from '../model/job.ts';
@@ -14,6 +16,8 @@ export interface NewJob extends RequestedColumns {
   runAt?: string | undefined;
   /** Equal for a replay of the same request; another hash with the same `clientRequestId` is a conflict. */
   requestHash?: string | undefined;
+  /** The same request may have been stored with this hash, by an earlier version. */
+  earlierHash?: string | undefined;
   expiresInSeconds?: number | undefined;
   /** Names of its phases, when its type is known to have some. */
   phases?: readonly string[] | undefined;
@@ -40,6 +44,8 @@ export interface Unique {
   until: 'started' | 'finished' | number;
   /** What a second request does: nothing, or it changes the job that waits; `debounce` moves its time too. */
   conflict: 'skip' | 'replace' | 'debounce';
+  /** Of the tenant: a changed payload may have other keys. */
+  limits: readonly Limit[];
 }
 
 /** What became of a request whose key was held. A job that has started is not changed. */

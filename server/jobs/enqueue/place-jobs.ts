@@ -58,7 +58,7 @@ export function place(job: NewJob, status: Status, head: boolean, rank: number |
 }
 
 function isNoColumn(key: string): boolean {
-  return key === 'phases' || key === 'after' || key === 'unique';
+  return key === 'phases' || key === 'after' || key === 'unique' || key === 'earlierHash';
 }
 
 const futureStatement = statement(`

@@ -6,6 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { newId } from '../../kernel/ids.ts';
+import { limitKeysSql, limitsForSql } from '../limits/limit-keys.ts';
 import type { Job } from '../model/job.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { never } from '../model/waiting.ts';
@@ -137,15 +138,24 @@ async function setHolders(tx: Queryable, schema: Schema, jobs: NewJob[], inserte
   if (holders.length > 0) await setStatement.query(tx, schema, { holders: JSON.stringify(holders) });
 }
 
-// Only what has never started and nobody owns. A job that is due stays due, and keeps its place in its lane.
+// Only what has never started and nobody owns. A job that is due stays due, and keeps its place in its lane. If limits count
+// the new payload under other keys, it passes the gate again.
 const replaceStatement = statement(`
   with given as (
-    select :runAt::timestamptz as run_at, now() as at
+    select :runAt::timestamptz as run_at, now() as at, j.author, j.payload, ${limitKeysSql} as limit_keys
+      from (
+        select id, type, queue, remote, target_id, coalesce(:author::text, author) as author, :payload::jsonb as payload
+          from ${tenant}.jobs
+         where id = :jobId
+      ) as j
   ),
   changed as (
     update ${tenant}.jobs j
-       set payload = :payload::jsonb,
-           author = coalesce(:author::text, j.author),
+       set payload = g.payload,
+           author = g.author,
+           limit_keys = g.limit_keys,
+           gated = case when j.limit_keys is not distinct from g.limit_keys then j.gated
+                     else j.status = 'QUEUED' and g.limit_keys is not null end,
            run_at = case when :moves::boolean and j.status = 'PENDING' then coalesce(g.run_at, g.at) else j.run_at end,
            updated_at = g.at
       from given g
@@ -181,6 +191,7 @@ async function applyConflict(
       author: author ?? null,
       moves,
       actor,
+      limits: limitsForSql(unique.limits),
     };
     const changed = await replaceStatement.query(tx, schema, values);
     if (changed.length > 0) outcome = moves ? 'debounced' : 'replaced';

@@ -30,6 +30,11 @@ export const afterField = z
   .describe('Ids or client_request_ids of jobs that have to succeed first; also of other jobs of the same batch.');
 type AfterRequest = z.output<typeof afterField>;
 
+/** The same value for all ways to ask for the same edge. */
+export function shortestEdge(edge: AfterRequest[number]): AfterRequest[number] {
+  return typeof edge === 'string' || (edge.on_failure ?? 'hold') !== 'hold' ? edge : edge.job;
+}
+
 /** A job to enqueue, and what its request says about others. */
 export interface LinkedJob {
   job: NewJob;

@@ -1,6 +1,7 @@
 // The keys under which limits count a job. `limit_keys` of a job has, first, who may claim it (`type:mail.send` for daemons,
 // `queue:gpu` for remote workers), then one key per limit: its name, or name and value (`per-account:42`). Jobs with equal
-// keys wait for the same limits, so if the first of them has to wait, all of them do.
+// keys wait for the same limits, so if the first of them has to wait, all of them do. The function `limit_keys` of a tenant's
+// schema computes the same for the SQL function `enqueue`; tests compare the three.
 import { createHash } from 'node:crypto';
 import type { Limit } from '../../tenants/limit.ts';
 
@@ -65,6 +66,8 @@ export const limitKeysSql = `(
                      when l.path = '{target_id}' then l.name || ':' || ${boundedSql(`coalesce(j.target_id, '')`)}
                      when l.path = '{author}' then l.name || ':' || ${boundedSql(`coalesce(j.author, '')`)}
                      when jsonb_typeof(j.payload #> l.path[2:]) in ('object', 'array') then l.name || ':'
+                     when jsonb_typeof(j.payload #> l.path[2:]) = 'number'
+                       then l.name || ':' || ${boundedSql('trim_scale((j.payload #>> l.path[2:])::numeric)::text')}
                      else l.name || ':' || ${boundedSql(`coalesce(j.payload #>> l.path[2:], '')`)}
                    end as key
               from jsonb_to_recordset(:limits::jsonb) as l(name text, type text, queue text, path text[])

@@ -4,6 +4,7 @@ import { cancelJob } from '../../../jobs/actions/stop.ts';
 import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
+import { linkJobs } from '../../../jobs/flows/after-request.ts';
 import { limitKeysOf } from '../../../jobs/limits/limit-keys.ts';
 import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import type { Config } from '../../../kernel/config.ts';
@@ -59,30 +60,32 @@ function addSubmit(group: RouteGroup, { waiters, wake, queueLimit }: SchedulerDe
     path: `${base}/submit`,
     summary: 'Submit a job for remote workers',
     description:
-      'Any job_type is accepted. A repeated request with the same client_request_id gets 200 and the first job.',
+      'Any job_type is accepted. A repeated request with the same client_request_id gets 200 and the first job; a `unique` key that is held gets 200 and its job, and the header `Unique-Job` says what the request did to it.',
     access: 'enqueue',
     body: submitBody,
     answers: { 201: oneJob, 200: oneJob },
     problems: ['IDEMPOTENCY_CONFLICT', 'QUEUE_FULL'],
     handle: async ({ body, tenant, db, actor, request }) => {
-      const newJob = toNewJob(body);
-      newJob.limitKeys = limitKeysOf(tenant.limits, { ...newJob, remote: true });
+      const newJob = toNewJob(body, tenant);
+      const [refused] = await linkJobs(db, tenant.schema, [{ job: newJob, after: body.after }]);
+      if (refused !== undefined) throw refused;
       await queueLimit.admit(tenant, [newJob]);
       const about = { tenant: tenant.slug, type: body.job_type, count: 1, traceparent: request.get('traceparent') };
-      const { job, created } = await withEnqueueSpan(about, (traceparent) =>
+      const { job, created, unique } = await withEnqueueSpan(about, (traceparent) =>
         submitJob(db, tenant.schema, { ...newJob, traceparent }, actor),
       );
-      if (created) {
+      if (created || unique !== undefined) {
         waiters.wake(tenant.schema, job.queue);
         wake?.(tenant);
       }
-      return reply(created ? 201 : 200, { job: toJobIntent(job) });
+      const headers = unique === undefined ? {} : { 'Unique-Job': unique };
+      return reply(created ? 201 : 200, { job: toJobIntent(job) }, headers);
     },
   });
 }
 
-function toNewJob(body: z.output<typeof submitBody>): NewJob {
-  return {
+function toNewJob(body: z.output<typeof submitBody>, { limits }: Tenant): NewJob {
+  const job: NewJob = {
     type: body.job_type,
     queue: body.addon_id,
     priority: body.priority,
@@ -94,7 +97,11 @@ function toNewJob(body: z.output<typeof submitBody>): NewJob {
     tokenLimit: body.token_limit ?? undefined,
     clientRequestId: body.client_request_id ?? undefined,
     requestHash: body.client_request_id ? requestHash(body, 'submit:') : undefined,
+    remote: true,
+    unique: body.unique ? { ...body.unique, limits } : undefined,
   };
+  job.limitKeys = limitKeysOf(limits, job);
+  return job;
 }
 
 function addClaim(group: RouteGroup, { config, waiters }: SchedulerDependencies): void {

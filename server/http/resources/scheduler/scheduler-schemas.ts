@@ -1,6 +1,8 @@
 // The schemas of the scheduler API: jobs, leases, results, and the bodies of its requests.
 
 import { z } from 'zod';
+import { uniqueRequest } from '../../../jobs/enqueue/job-request.ts';
+import { afterField } from '../../../jobs/flows/after-request.ts';
 import { priorities } from '../../../jobs/model/job.ts';
 import { nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import { maxInt4 } from '../../../kernel/limits.ts';
@@ -95,6 +97,8 @@ export const submitBody = z.strictObject({
     .describe('The lane of the job. Without one it runs in parallel with all others.'),
   max_attempts: z.int().min(1).max(100).default(1),
   token_limit: z.int().min(0).nullish().describe('Maximum tokens over all attempts; 0 means no limit.'),
+  unique: uniqueRequest.optional(),
+  after: afterField.optional(),
 });
 
 export const maxWaitSeconds = 60;

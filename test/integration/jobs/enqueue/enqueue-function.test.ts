@@ -5,6 +5,11 @@ import pg from 'pg';
 import { afterAll, beforeAll, expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { quoteSchema } from '../../../../server/database/identifiers.ts';
+import {
+  migrationsDirectory,
+  readMigrations,
+  statementsFor,
+} from '../../../../server/database/migrations/migration-files.ts';
 import { createLeasehold, type EnqueueOptions, type Leasehold } from '../../../../server/embed/index.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { jobColumns, sqlName } from '../../../../server/jobs/model/columns.ts';
@@ -25,11 +30,24 @@ const rich = defineJob({
     { name: 'two', run: () => 2 },
   ],
 });
+let running = 0;
+let maxRunning = 0;
+const limited = defineJob({
+  type: 'limited',
+  limits: [{ name: 'account', concurrency: 1, key: 'payload.account' }],
+  run: async () => {
+    running += 1;
+    maxRunning = Math.max(maxRunning, running);
+    await new Promise((resolve) => setTimeout(resolve, 5));
+    running -= 1;
+  },
+});
+const inAnHour = new Date(Date.now() + 3_600_000);
 /** Not started: nothing changes a job behind the tests' back. */
 let sender: Leasehold;
 let pool: pg.Pool;
 
-const create = () => createLeasehold({ databaseUrl: context.url, jobs: [plain, rich], logger: false });
+const create = () => createLeasehold({ databaseUrl: context.url, jobs: [plain, rich, limited], logger: false });
 
 beforeAll(async () => {
   pool = new pg.Pool({ connectionString: context.url, max: 4 });
@@ -39,7 +57,11 @@ beforeAll(async () => {
   sender = await create();
   for (const slug of ['one', 'two']) {
     await addTenant(context.db, slug);
-    await sender.tenants.configure(slug, { remote_job_types: ['elsewhere'] });
+    const limits = { slow: { queue: 'slow', rate: 5, key: 'author' } };
+    await sender.tenants.configure(slug, { remote_job_types: ['elsewhere'], limits });
+    for (const idempotencyKey of ['before', 'before too']) {
+      await sender.enqueue(slug, plain, {}, { idempotencyKey, runAt: inAnHour });
+    }
   }
 });
 afterAll(async () => {
@@ -57,10 +79,10 @@ async function call(db: Pick<pg.Pool, 'query'>, schema: string, args: Record<str
 
 const refusal = (work: Promise<unknown>) => work.then(() => undefined).catch((error) => [error.code, error.hint]);
 
-test('a job exists with the commit, and runs', async () => {
+test('a job exists with the commit, and runs, within its limits', async () => {
   // No poll within the time of the test: the commit announces the job.
   const settings = { pollIntervalSeconds: 3600, sweepIntervalSeconds: 3600 };
-  const worker = await createLeasehold({ databaseUrl: context.url, jobs: [plain], logger: false, settings });
+  const worker = await createLeasehold({ databaseUrl: context.url, jobs: [plain, limited], logger: false, settings });
   onTestFinished(() => worker.stop({ graceSeconds: 0 }));
   await worker.start();
   const client = await pool.connect();
@@ -76,6 +98,24 @@ test('a job exists with the commit, and runs', async () => {
   expect(await status()).toBeUndefined();
   await client.query('commit');
   await eventually(async () => expect(await status()).toBe('SUCCESS'));
+  const ids = await Promise.all(
+    Array.from({ length: 8 }, () => call(pool, 'tenant_acme', { type: 'limited', payload: '{"account":7.0}' })),
+  );
+  const after = { type: 'plain', after: ids, on_failure: 'continue', target: 'last' };
+  const last = await call(pool, 'tenant_acme', after);
+  await eventually(async () => {
+    const jobs = await context.db.query<{ status: string }>('select status from tenant_acme.jobs where id = any($1)', [
+      [...ids, last],
+    ]);
+    expect(jobs.map((job) => job.status)).toEqual(Array(9).fill('SUCCESS'));
+  });
+  expect(maxRunning).toBe(1);
+  const order = await context.db.query<{ late: boolean }>(
+    `select started_at >= (select max(finished_at) from tenant_acme.jobs where id = any($1)) as late
+       from tenant_acme.jobs where id = $2`,
+    [ids, last],
+  );
+  expect(order).toEqual([{ late: true }]);
 });
 
 /** Everything that is stored, except what differs between any two jobs. */
@@ -99,10 +139,18 @@ async function stored(schema: string, id: string) {
        from ${schema}.events where job_id = $1 order by seq`,
     [id],
   );
-  return { job, phases, events };
+  const edges = await db.query(
+    `select d.position, d.step, d.on_failure, d.concurrency, d.state, j.client_request_id
+       from ${schema}.dependencies d join ${schema}.jobs j on j.id = d.after_id where d.job_id = $1 order by d.position`,
+    [id],
+  );
+  const held = await db.query(
+    `select key, until, held_until is null as endless from ${schema}.unique_keys where job_id = $1`,
+    [id],
+  );
+  return { job, phases, events, edges, held };
 }
 
-const inAnHour = new Date(Date.now() + 3_600_000);
 const anHourAgo = new Date(Date.now() - 3_600_000);
 test.each<[string, string, unknown, EnqueueOptions, Record<string, unknown>]>([
   ['a plain job', 'plain', { a: [1, 'ü', null] }, {}, {}],
@@ -112,6 +160,30 @@ test.each<[string, string, unknown, EnqueueOptions, Record<string, unknown>]>([
   ['a later job', 'rich', {}, { runAt: inAnHour }, { run_at: inAnHour }],
   ['a later job with a lane', 'plain', {}, { runAt: inAnHour, targetId: 'x' }, { run_at: inAnHour, target: 'x' }],
   ['a job of the past', 'plain', {}, { runAt: anHourAgo }, { run_at: anHourAgo }],
+  ['a job that limits count', 'plain', {}, { queue: 'slow', author: 'ann' }, { queue: 'slow', author: 'ann' }],
+  ['limits of the type', 'limited', { account: 1.5 }, {}, {}],
+  ['a unique job', 'plain', {}, { unique: { key: 'u' } }, { unique_key: 'u' }],
+  [
+    'a unique job of a minute',
+    'plain',
+    {},
+    { unique: { key: 'minute', until: 60, conflict: 'debounce' } },
+    { unique_key: 'minute', unique_until: '60', unique_conflict: 'debounce' },
+  ],
+  [
+    'a job that runs after others',
+    'rich',
+    {},
+    { after: ['before too', 'before', 'before'], targetId: 'desk', runAt: inAnHour },
+    { after: ['before too', 'before', 'before'], target: 'desk', run_at: inAnHour },
+  ],
+  [
+    'a job that continues if others fail',
+    'plain',
+    {},
+    { after: [{ job: 'before', onFailure: 'continue' }] },
+    { after: ['before'], on_failure: 'continue' },
+  ],
   ['a type of remote workers', 'elsewhere', {}, { priority: 'LOW' }, { priority: 'LOW' }],
   [
     'every option',
@@ -162,6 +234,7 @@ test.each<[string, string, unknown, EnqueueOptions, Record<string, unknown>]>([
   const before = await compare();
   for (const schema of schemas) await queueDueJobs(context.db, schema, 'test');
   const after = await compare();
+  if ('after' in args) return expect([before, after]).toEqual(['WAITING', 'WAITING']);
   expect([before, after]).toEqual(
     'run_at' in args && args.run_at === inAnHour
       ? ['PENDING', 'PENDING']
@@ -220,6 +293,14 @@ test.each<[string, Record<string, unknown>, string[] | undefined]>([
   ['a payload as deep as allowed', { payload: deep(100) }, undefined],
   ['a payload with __proto__', { payload: '{"a":[{"__proto__":1}]}' }, ['LH002', 'INVALID_FIELD']],
   ['a number beyond doubles', { payload: '[1e400]' }, ['LH002', 'INVALID_FIELD']],
+  ['an unknown job before', { after: ['nobody'] }, ['LH002', 'INVALID_FIELD']],
+  ['no name of a job before', { after: [null] }, ['LH002', 'INVALID_FIELD']],
+  ['no job before', { after: [] }, undefined],
+  ['a policy of its own', { on_failure: 'stop' }, ['LH002', 'INVALID_FIELD']],
+  ['an empty unique key', { unique_key: '' }, ['LH002', 'INVALID_FIELD']],
+  ['a unique key without an end', { unique_key: 'a', unique_until: 'never' }, ['LH002', 'INVALID_FIELD']],
+  ['a unique key for too long', { unique_key: 'a', unique_until: '31536000001' }, ['LH002', 'INVALID_FIELD']],
+  ['a conflict of its own', { unique_key: 'a', unique_conflict: 'fail' }, ['LH002', 'INVALID_FIELD']],
   ['a number of doubles', { payload: '[-1e308, 1e-300]' }, undefined],
 ])('refuses %s', async (_, args, expected) => {
   expect(await refusal(call(pool, 'tenant_acme', { type: 'plain', ...args }))).toEqual(expected);
@@ -266,8 +347,35 @@ test('a role with nothing but EXECUTE can enqueue, and nothing else', async () =
     'select * from leasehold.tenants',
     'delete from tenant_acme.events',
     `select tenant_acme.assert_lease('${id}', '${id}')`,
+    `select tenant_acme.limit_keys('a', 'a', false, null, null, '{}')`,
+    `select tenant_acme.lock_unique_key('a', 'a')`,
+    `select tenant_acme.canonical_json('{}')`,
     'create table tenant_acme.mine (id int)',
   ]) {
     expect(await refusal(app.query(statement))).toEqual(denied);
   }
+});
+
+test('who may execute the earlier version of the function may execute this one', async () => {
+  const role = `app_${randomBytes(6).toString('hex')}`;
+  const migrations = await readMigrations(migrationsDirectory('tenant'));
+  const statements = (name: string) => statementsFor(migrations.find((one) => one.name === name)!, context.schema);
+  const undone = new Error('rolled back');
+  const upgrade = context.db.transaction(async (tx) => {
+    for (const name of ['enqueue', 'canonical_json', 'limit_keys', 'lock_unique_key']) {
+      await tx.query(`drop function ${context.schema}.${name}`);
+    }
+    await tx.query(`create role ${role}`);
+    for (const statement of statements('0011_enqueue_function')) await tx.query(statement);
+    await tx.query(`grant execute on function ${context.schema}.enqueue to ${role} with grant option`);
+    for (const statement of statements('0022_enqueue_options')) await tx.query(statement);
+    const granted = await tx.query(
+      `select a.grantee = 0 as everyone, a.is_grantable
+         from pg_proc p cross join lateral aclexplode(p.proacl) a
+        where p.oid = '${context.schema}.enqueue'::regproc and a.grantee <> p.proowner`,
+    );
+    expect(granted).toEqual([{ everyone: false, is_grantable: true }]);
+    throw undone;
+  });
+  await expect(upgrade).rejects.toBe(undone);
 });

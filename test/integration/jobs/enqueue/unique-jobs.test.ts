@@ -17,7 +17,7 @@ const context = useTenant();
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
 async function add(type: string, unique: Partial<Unique> & { key: string }, more: object = {}) {
-  const full: Unique = { until: 'finished', conflict: 'skip', ...unique };
+  const full: Unique = { until: 'finished', conflict: 'skip', limits: [], ...unique };
   const [enqueued] = await enqueue(context.db, context.schema, [{ type, payload: {}, ...more, unique: full }], 'test');
   return enqueued!;
 }
@@ -103,7 +103,7 @@ test('replace and debounce change the job that waits; seals and verify accept it
 });
 
 test('batches, replays and transactions of callers', async () => {
-  const unique = { key: 'k', until: 'finished', conflict: 'replace' } as const;
+  const unique: Unique = { key: 'k', until: 'finished', conflict: 'replace', limits: [] };
   const batch = [1, 2].map((n) => ({ type: 'batch', payload: n, unique, clientRequestId: `b${n}` }));
   const [one, two] = await enqueueAllOrNone(
     context.db,

@@ -1,9 +1,10 @@
 import fc from 'fast-check';
 import { describe, expect, it } from 'vitest';
-import { jobRequest, requestHash } from '../../../../server/jobs/enqueue/job-request.ts';
+import { jobRequest, requestHash, requestHashes } from '../../../../server/jobs/enqueue/job-request.ts';
 import { isTargetId, timeField } from '../../../../server/kernel/fields.ts';
 
-const hash = (given: object) => requestHash(jobRequest.parse({ type: 'x', ...given }));
+const parse = (given: object) => jobRequest.parse({ type: 'x', ...given });
+const hash = (given: object) => requestHashes(parse(given)).requestHash;
 
 describe('the hash of a request', () => {
   it('does not depend on the order of fields, at any depth', () => {
@@ -34,6 +35,31 @@ describe('the hash of a request', () => {
     ]) {
       expect(hash(other)).not.toBe(base);
     }
+  });
+
+  it('is the same with a default that is written out; what earlier versions stored for it is known', () => {
+    const plain = requestHashes(parse({ payload: {} }));
+    expect(plain).toEqual({ requestHash: requestHash({ type: 'x', payload: {} }), earlierHash: undefined });
+    for (const given of [
+      {},
+      { payload: null },
+      { payload: {}, priority: 'NORMAL' },
+      { queue: 'default' },
+      { after: [] },
+    ]) {
+      const request = parse(given);
+      expect(requestHashes(request)).toEqual({ ...plain, earlierHash: requestHash(request) });
+    }
+    const after = hash({ after: ['a', { job: 'b', on_failure: 'cancel' }] });
+    expect(
+      hash({
+        after: [
+          { job: 'a', on_failure: 'hold' },
+          { job: 'b', on_failure: 'cancel' },
+        ],
+      }),
+    ).toBe(after);
+    expect(hash({ after: ['a', 'b'] })).not.toBe(after);
   });
 
   it('is the same for one instant in two zones', () => {
