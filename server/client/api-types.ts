@@ -437,7 +437,7 @@ export interface Question {
   escalate_at: string | null;
   escalate_to: string[] | null;
   escalated_at: string | null;
-  /** When the wait is over. It stands still while the job is paused. */
+  /** When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks. */
   expires_at: string;
   id: string;
   job_id: string;
@@ -453,7 +453,7 @@ export interface Question {
   /** JSON Schema of the answer. */
   schema: Record<string, unknown>;
   status: 'open' | 'answered' | 'expired' | 'canceled';
-  /** The durable call of the handler that waits for the answer. */
+  /** The durable call of the handler that waits for the answer; empty: a budget has stopped the job. */
   step: string;
   target_id: string | null;
   title: string;

@@ -5,13 +5,16 @@ import type { Schema } from '../database/identifiers.ts';
 import { type LimitWait, readLimitWaits } from '../jobs/limits/read-limits.ts';
 import { describeHold, type Hold, holdOf } from '../jobs/model/hold.ts';
 import { type Job, priorityRank } from '../jobs/model/job.ts';
+import { isBudgetError } from '../jobs/model/job-errors.ts';
 import { isOnHold, isTerminal, ownedStatuses } from '../jobs/model/states.ts';
 import { describeWaiting, type Waiting, waitsForJobs } from '../jobs/model/waiting.ts';
+import { readBudgetQuestion } from '../jobs/questions/budget-question.ts';
+import type { Question } from '../jobs/questions/question.ts';
 import { readQuestion } from '../jobs/questions/read-questions.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dependencyReasons } from './dependency-reasons.ts';
 import { laneReasons } from './lane-reasons.ts';
-import { jobAction, type Reason, type Release } from './reason.ts';
+import { jobAction, type Reason, type Release, type ReleaseAction } from './reason.ts';
 import { type WorkerView, workerReasons } from './worker-reasons.ts';
 
 interface Why {
@@ -56,7 +59,9 @@ function finished(job: Job): Reason {
 }
 
 async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reason[]> {
-  if (isOnHold(job.status)) return [held(job)];
+  if (isOnHold(job.status)) {
+    return [held(job, isBudgetError(job.error) ? await readBudgetQuestion(db, schema, job.id) : undefined)];
+  }
   if (job.status === 'PENDING') return [scheduled(job)];
   if (job.status === 'WAITING' && job.waiting !== null) {
     if (waitsForJobs(job.waiting)) return [];
@@ -96,7 +101,7 @@ function withoutLease(job: Job): Reason {
   };
 }
 
-function held(job: Job): Reason {
+function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reason {
   const hold = holdOf(job);
   const why = hold === undefined ? '' : `: ${describeHold(hold)}`;
   return {
@@ -105,9 +110,12 @@ function held(job: Job): Reason {
     ...(hold && { hold }),
     since: job.heldSince,
     release: {
-      detail: 'Resume it to run it again; resolve or cancel it to end it.',
+      detail:
+        asked === undefined
+          ? 'Resume it to run it again; resolve or cancel it to end it.'
+          : `A person answers the question ${asked.id}, "${asked.title}": raise the limit, resume or cancel. The same is done by resume with a higher limit, resolve or cancel.`,
       at: null,
-      actions: [jobAction(job.id, 'resume')],
+      actions: [...(asked === undefined ? [] : [answerAction(asked.id)]), jobAction(job.id, 'resume')],
     },
   };
 }
@@ -132,9 +140,12 @@ function releaseOf(job: Job, { kind, until, event, question }: Waiting): Release
     return { detail, at: until ?? null, actions: [send, cancel] };
   }
   if (kind !== 'question') return { detail: `It wakes at ${until}.`, at: until ?? null, actions: [cancel] };
-  const answer = { action: 'answer', method: 'POST', path: `/api/questions/${question}/answer` } as const;
   const detail = `A person answers the question. Without an answer the wait is over at ${until}: by default QUESTION_TIMEOUT_SECONDS after the question.`;
-  return { detail, at: until ?? null, actions: [answer, cancel] };
+  return { detail, at: until ?? null, actions: [answerAction(question), cancel] };
+}
+
+function answerAction(questionId: string | undefined): ReleaseAction {
+  return { action: 'answer', method: 'POST', path: `/api/questions/${questionId}/answer` };
 }
 
 function scheduled(job: Job): Reason {

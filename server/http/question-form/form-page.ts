@@ -1,5 +1,6 @@
 // The hosted form of one question, and the pages around it: HTML without scripts, in light and dark, for phones too.
 import { createHash } from 'node:crypto';
+import { never } from '../../jobs/model/waiting.ts';
 import type { Question } from '../../jobs/questions/question.ts';
 import type { FieldError } from '../../kernel/fields.ts';
 import type { Entered, FormField } from './form-fields.ts';
@@ -64,7 +65,7 @@ ${errors.length > 0 && html`<div class="errors" role="alert"><strong>The answer 
 ${fields.map((field, n) => fieldOf(field, n, entered, errors.find((error) => error.field === field.name)?.message))}
 <div class="actions">${buttons}</div>
 </form>
-<footer>Please answer by <time datetime="${expiresAt}">${utc(expiresAt)}</time>. The first answer counts.</footer>`,
+<footer>${expiresAt < never && html`Please answer by <time datetime="${expiresAt}">${utc(expiresAt)}</time>. `}The first answer counts.</footer>`,
   );
 }
 

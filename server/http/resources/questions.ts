@@ -24,7 +24,9 @@ export const questionSchema = z
   .strictObject({
     id: z.string(),
     job_id: z.string(),
-    step: z.string().describe('The durable call of the handler that waits for the answer.'),
+    step: z
+      .string()
+      .describe('The durable call of the handler that waits for the answer; empty: a budget has stopped the job.'),
     target_id: z.string().nullable(),
     title: z.string(),
     context: z.unknown().describe('What a person needs to decide: text or any JSON.'),
@@ -33,7 +35,9 @@ export const questionSchema = z
     assignees: z.array(z.string()),
     status: z.enum(questionStatuses),
     asked_at: time,
-    expires_at: time.describe('When the wait is over. It stands still while the job is paused.'),
+    expires_at: time.describe(
+      'When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks.',
+    ),
     on_timeout: z
       .strictObject({ answer: answerFields, action: z.string().optional() })
       .nullable()

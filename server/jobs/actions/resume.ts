@@ -1,7 +1,7 @@
 // Two ways to end a hold: resume (the job runs again, first in its lane, with a new set of attempts) and resolve (a person
 // supplies the result).
 import { isDeepStrictEqual } from 'node:util';
-import type { Database } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import { endOpenPhases } from '../attempt/phases.ts';
@@ -10,9 +10,10 @@ import { resolveDependencies } from '../flows/resolve-dependencies.ts';
 import { holdOf } from '../model/hold.ts';
 import type { Job } from '../model/job.ts';
 import type { Units } from '../model/job-budget.ts';
-import { hasCode } from '../model/job-errors.ts';
+import { hasCode, isBudgetError } from '../model/job-errors.ts';
 import { allows } from '../model/states.ts';
 import { never } from '../model/waiting.ts';
+import { closeBudgetQuestion } from '../questions/budget-question.ts';
 import { closeQuestions, extendQuestions } from '../questions/close-questions.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
@@ -52,40 +53,49 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
       if (last?.type === 'job.resumed' && !job.finishedAt) return { job, done: true };
       throw await refusal(db, schema, job, 'resume');
     }
-    const { tokens, ...budget } = request.budget ?? {};
-    const limit = request.tokenLimit ?? tokens;
-    const raises = Object.keys(budget).length > 0;
-    const waiting = await unfinishedWait(db, schema, job.id);
-    const set = [
-      waiting === undefined ? resumeAssignments : waitAgain,
-      ...(limit === undefined ? [] : ['token_limit = :limit::bigint']),
-      ...(raises ? ['budget = :budget::jsonb'] : []),
-    ].join(', ');
-    const raised = {
-      ...(limit !== undefined && { token_limit: { from: job.tokenLimit, to: limit } }),
-      ...(raises && { budget: { from: job.budget, to: { ...job.budget, ...budget } } }),
-    };
-    return db.transaction(async (tx) => {
-      const ids = await applyTransition(tx, schema, {
-        name: waiting === undefined ? 'resume' : 'resumeWaiting',
-        jobs: [job],
-        set,
-        values: {
-          limit,
-          ...(raises && { budget: JSON.stringify({ ...job.budget, ...budget }) }),
-          waiting: waiting && JSON.stringify(waiting),
-        },
-        actor: request.actor,
-        data: eventData(request, raised),
-      });
-      if (ids.length === 0) return undefined;
-      await extendQuestions(tx, schema, job);
-      if (hasCode(job.error, 'DEPENDENCY_FAILED')) await acceptFailures(tx, schema, job.id);
-      // What it waits for may have ended since it was read.
-      if (waiting !== undefined) await resolveDependencies(tx, schema, { ended: [], waiting: [job.id] });
-      return 'changed';
-    });
+    return db.transaction((tx) => resumeIn(tx, schema, job, request));
   });
+}
+
+/** In the caller's transaction. Undefined: the job is no longer on hold. */
+export async function resumeIn(
+  tx: Queryable,
+  schema: Schema,
+  job: Job,
+  request: ResumeRequest,
+): Promise<'changed' | undefined> {
+  const { tokens, ...budget } = request.budget ?? {};
+  const limit = request.tokenLimit ?? tokens;
+  const raises = Object.keys(budget).length > 0;
+  const waiting = await unfinishedWait(tx, schema, job.id);
+  const set = [
+    waiting === undefined ? resumeAssignments : waitAgain,
+    ...(limit === undefined ? [] : ['token_limit = :limit::bigint']),
+    ...(raises ? ['budget = :budget::jsonb'] : []),
+  ].join(', ');
+  const raised = {
+    ...(limit !== undefined && { token_limit: { from: job.tokenLimit, to: limit } }),
+    ...(raises && { budget: { from: job.budget, to: { ...job.budget, ...budget } } }),
+  };
+  const ids = await applyTransition(tx, schema, {
+    name: waiting === undefined ? 'resume' : 'resumeWaiting',
+    jobs: [job],
+    set,
+    values: {
+      limit,
+      ...(raises && { budget: JSON.stringify({ ...job.budget, ...budget }) }),
+      waiting: waiting && JSON.stringify(waiting),
+    },
+    actor: request.actor,
+    data: eventData(request, raised),
+  });
+  if (ids.length === 0) return undefined;
+  if (isBudgetError(job.error)) await closeBudgetQuestion(tx, schema, job.id, request.actor);
+  await extendQuestions(tx, schema, job);
+  if (hasCode(job.error, 'DEPENDENCY_FAILED')) await acceptFailures(tx, schema, job.id);
+  // What it waits for may have ended since it was read.
+  if (waiting !== undefined) await resolveDependencies(tx, schema, { ended: [], waiting: [job.id] });
+  return 'changed';
 }
 
 /** Resumed now, the job would run twice at once, or be paused again by the request that its owner has not seen yet. */

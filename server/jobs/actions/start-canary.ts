@@ -11,6 +11,7 @@ import { type LaneJob, laneColumns, readHeads } from '../lanes/read-lanes.ts';
 import { mustFindTarget, type Target, type TargetRequest } from '../lanes/target.ts';
 import { holdsLane } from '../model/job.ts';
 import { isOnHold, ownedStatuses } from '../model/states.ts';
+import { closeBudgetQuestion } from '../questions/budget-question.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, eventData } from './job-action.ts';
@@ -139,4 +140,5 @@ async function letRun(tx: Queryable, schema: Schema, request: CanaryRequest, job
     data: eventData({ ...request, jobId: job.id }, { canary: true }),
   });
   if (resumed === undefined) throw problem('CONFLICT', `Job ${job.id} changed meanwhile; try again.`);
+  await closeBudgetQuestion(tx, schema, job.id, actor);
 }

@@ -1,7 +1,7 @@
 // Pause, cancel and skip. A job that does not run changes at once. A running one is flagged: its owner reads the flag
 // with the next heartbeat and stops the handler.
 
-import type { Database } from '../../database/database.ts';
+import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
@@ -68,24 +68,33 @@ async function cancelNow(
   request: ActionRequest,
   skip?: 'skip',
 ): Promise<'changed' | undefined> {
-  return db.transaction(async (tx) => {
-    const ids = await applyTransition(tx, schema, {
-      name: 'cancel',
-      jobs: [job],
-      extraGuard: skip && statusIn(heldStatuses, 'j.status'),
-      set: `finished_at = now(),
+  return db.transaction((tx) => cancelIn(tx, schema, job, request, skip));
+}
+
+/** In the caller's transaction. Undefined: the job cannot be canceled now. */
+export async function cancelIn(
+  tx: Queryable,
+  schema: Schema,
+  job: Pick<Job, 'id' | 'targetId'>,
+  request: ActionRequest,
+  skip?: 'skip',
+): Promise<'changed' | undefined> {
+  const ids = await applyTransition(tx, schema, {
+    name: 'cancel',
+    jobs: [job],
+    extraGuard: skip && statusIn(heldStatuses, 'j.status'),
+    set: `finished_at = now(),
               held_since = null,
               waiting = null,
               hold = null,
               lease_owner = null`,
-      actor: request.actor,
-      data: eventData(request, skip ? { skipped: true } : {}),
-    });
-    if (ids.length === 0) return undefined;
-    await endOpenPhases(tx, schema, [job.id], 'cancelled');
-    await closeQuestions(tx, schema, job.id, request.actor);
-    return 'changed';
+    actor: request.actor,
+    data: eventData(request, skip ? { skipped: true } : {}),
   });
+  if (ids.length === 0) return undefined;
+  await endOpenPhases(tx, schema, [job.id], 'cancelled');
+  await closeQuestions(tx, schema, job.id, request.actor);
+  return 'changed';
 }
 
 const flagStatement = statementVariants<{ intent: StopIntent }>(

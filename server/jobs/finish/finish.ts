@@ -11,8 +11,9 @@ import type { ClaimedRow } from '../claim/claimed-job.ts';
 import { concludeCanaries } from '../lanes/conclude-canaries.ts';
 import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/lane.ts';
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
+import { askAboutBudgets } from '../questions/budget-question.ts';
 import { finishStatement, isDelayed, stopRequestGuard } from './finish-statement.ts';
-import { entryOf, isAwaiting, isEmpty, type Outcome, type OutcomeKind } from './outcome.ts';
+import { entryOf, isAwaiting, isEmpty, isOverBudget, type Outcome, type OutcomeKind } from './outcome.ts';
 
 export interface FinishedAttempt {
   jobId: string;
@@ -46,7 +47,7 @@ export async function finishAttempts(
 ): Promise<FinishResult> {
   const kind = items[0]?.outcome.kind;
   // Without lanes and with one kind of outcome, one statement does it.
-  if (items.every((item) => item.targetId === null && item.outcome.kind === kind && !isAwaiting(item.outcome))) {
+  if (items.every((item) => item.targetId === null && item.outcome.kind === kind && !needsTransaction(item.outcome))) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = supersededByStopRequest(items, written);
     if (left.length === 0) return toFinishResult(items, written);
@@ -54,7 +55,7 @@ export async function finishAttempts(
     return toFinishResult(items, merge([written, requested]));
   }
   // Where no stop request can supersede an outcome, no answer decides what is sent next.
-  if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined)) {
+  if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined && !isOverBudget(item.outcome))) {
     const written = await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options)));
     // Until this second transaction commits, the lane stays paused. If the daemon dies before it, the sweeper does this.
     if (written.canary) {
@@ -75,7 +76,15 @@ export async function finishAttemptsIn(
   const left = supersededByStopRequest(items, written);
   const all = left.length === 0 ? written : merge([written, await finishAsRequested(tx, schema, left, options)]);
   if (all.canary) await endCanaries(tx, schema, items, options, all);
+  const stopped = items.flatMap(({ jobId, outcome }) =>
+    isOverBudget(outcome) && all.accepted.has(jobId) ? [{ jobId, error: outcome.error }] : [],
+  );
+  if (stopped.length > 0) await askAboutBudgets(tx, schema, stopped, options.actor);
   return toFinishResult(items, all);
+}
+
+function needsTransaction(outcome: Outcome): boolean {
+  return isAwaiting(outcome) || isOverBudget(outcome);
 }
 
 /** Releases, or leaves paused, the lanes whose canary has ended. */

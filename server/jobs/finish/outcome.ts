@@ -27,6 +27,11 @@ export function isAwaiting(outcome: Outcome): boolean {
   return (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') && outcome.awaited !== undefined;
 }
 
+/** A budget has stopped the attempt: a person is asked. */
+export function isOverBudget(outcome: Outcome): outcome is Outcome & { kind: 'fail' } {
+  return outcome.kind === 'fail' && isBudgetError(outcome.error);
+}
+
 export function isEmpty(outcome: Outcome): boolean {
   return outcome.kind === 'complete' && (outcome.result === null || outcome.result === undefined);
 }

@@ -61,9 +61,20 @@ export function findSpentDay(job: BudgetedJob, days: readonly DayUsage[], budget
     if (per === 'job' || (type ?? job.type) !== job.type) continue;
     const scope = per === 'target_day' ? targetScope(job) : type === undefined ? '' : typeScope(type);
     const used = days.find((day) => day.scope === scope && day.unit === unit)?.used ?? 0;
-    if (used > limit) return { unit, used, limit, budget, per };
+    const allowed = Math.max(limit, job.budget?.[dayKey(budget)] ?? 0);
+    if (used > allowed) return { unit, used, limit: allowed, budget, per };
   }
   return undefined;
+}
+
+/** Where the `budget` of a job keeps what a person has raised a budget of the day to, for this job. No unit has such a name. */
+function dayKey(budget: string): string {
+  return `day:${budget}`;
+}
+
+/** What of the job's own budget a person raises, so that it may continue. */
+export function unitOfRaise({ unit, budget, per }: Spent): string {
+  return per === 'job' || budget === undefined ? unit : dayKey(budget);
 }
 
 /** Under what a job's usage is counted: the tenant, its type, and its target if a budget needs it. */

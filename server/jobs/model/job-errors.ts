@@ -28,7 +28,7 @@ export const jobErrors = {
   DEPENDENCY_FAILED: 'A job that this one runs after did not succeed.',
   QUEUE_FULL: 'A child job was refused because the tenant has reached `max_queued`.',
   TIMEOUT: 'The attempt, or a phase of it, ran longer than it may.',
-  TOKEN_LIMIT: 'The job used more tokens than its limit allows.',
+  TOKEN_LIMIT: 'The job used more tokens than its limit allows; `error.details` has used and limit.',
   BUDGET_SPENT:
     'The job used more of a unit than a budget allows; `error.details` has unit, used, limit and the name of the budget.',
   HANDLER_CRASHED: 'The thread of the handler crashed or ran out of memory.',
@@ -49,15 +49,21 @@ export function jobError(code: JobErrorCode, message: string, details: object = 
 /** Tokens of one job have a code of their own, which came first. */
 export function budgetError(spent: Spent): JobError {
   const { unit, used, limit, budget, per } = spent;
-  if (unit === 'tokens' && per === 'job') {
-    return jobError('TOKEN_LIMIT', `Token limit exceeded: used ${used} of ${limit} allowed.`);
-  }
   const details = { unit, used, limit, per, ...(budget !== undefined && { budget }) };
+  if (unit === 'tokens' && per === 'job') {
+    return jobError('TOKEN_LIMIT', `Token limit exceeded: used ${used} of ${limit} allowed.`, { details });
+  }
   return jobError('BUDGET_SPENT', `Budget exceeded: ${describeSpent(spent)}.`, { details });
 }
 
 export function isBudgetError(error: { code?: string } | null | undefined): boolean {
   return hasCode(error, 'TOKEN_LIMIT') || hasCode(error, 'BUDGET_SPENT');
+}
+
+/** Of an error that `budgetError` made; undefined for others. */
+export function spentOf(error: JobError | null): Spent | undefined {
+  const details = isBudgetError(error) ? (error?.details as Partial<Spent> | undefined) : undefined;
+  return details?.unit === undefined ? undefined : (details as Spent);
 }
 
 export function isBudgetErrorSql(error = 'j.error'): string {

@@ -5,10 +5,14 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
+import { resumeIn } from '../actions/resume.ts';
+import { cancelIn } from '../actions/stop.ts';
 import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { lockTargets } from '../lanes/lane.ts';
 import { isTerminal, type Status } from '../model/states.ts';
+import { findJob } from '../read/read-jobs.ts';
 import { checkAnswer } from './answer-schema.ts';
+import { budgetStep, decideBudget } from './budget-question.ts';
 import { requireOpenLink } from './links.ts';
 import { type Question, questionColumns, recordQuestions } from './question.ts';
 import type { GivenAnswer } from './question-request.ts';
@@ -113,9 +117,29 @@ async function write(
     actor,
   });
   if (rows.length === 0) throw problem('CONFLICT', 'The question was just closed.');
-  if (question.jobStatus === 'WAITING') {
+  if (question.step === budgetStep) {
+    await changeStoppedJob(tx, schema, question, { actor, author, given });
+  } else if (question.jobStatus === 'WAITING') {
     await wakeJobs(tx, schema, [{ id: question.jobId, targetId: question.targetId }], actor);
   }
+}
+
+/** The answer of a job that a budget has stopped: resumes it, with a raised limit or as it is, or cancels it. */
+async function changeStoppedJob(
+  tx: Queryable,
+  schema: Schema,
+  { jobId }: LockedQuestion,
+  { actor, author, given }: { actor: string; author: string | undefined; given: GivenAnswer },
+): Promise<void> {
+  const job = await findJob(tx, schema, jobId);
+  if (job === undefined) throw notFound();
+  const decision = decideBudget(job.error, given);
+  const request = { jobId, actor, author };
+  const changed =
+    decision === 'cancel'
+      ? await cancelIn(tx, schema, job, request)
+      : await resumeIn(tx, schema, job, { ...request, budget: decision });
+  if (changed === undefined) throw problem('CONFLICT', 'The job has just changed; read it and try again.');
 }
 
 export async function requireQuestion(db: Queryable, schema: Schema, id: string): Promise<Question> {

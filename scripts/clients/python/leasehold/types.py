@@ -571,7 +571,7 @@ class Question(TypedDict):
     escalate_at: Optional[str]
     escalate_to: Optional[List[str]]
     escalated_at: Optional[str]
-    # When the wait is over. It stands still while the job is paused.
+    # When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks.
     expires_at: str
     id: str
     job_id: str
@@ -584,7 +584,7 @@ class Question(TypedDict):
     # JSON Schema of the answer.
     schema: Dict[str, Any]
     status: Literal["open", "answered", "expired", "canceled"]
-    # The durable call of the handler that waits for the answer.
+    # The durable call of the handler that waits for the answer; empty: a budget has stopped the job.
     step: str
     target_id: Optional[str]
     title: str

@@ -111,6 +111,73 @@ test('budgets of each job, of a day and of targets on a day', async () => {
   expect((await put('bad', { unit: 'Cents', limit: 5, per: 'day' })).status).toBe(400);
 });
 
+test('a job that a budget has stopped asks a person: raise, resume or cancel', async () => {
+  const { call, run, ended } = await tenantWithKey('asks');
+  const questionOf = async (id: string) => {
+    const { questions } = (await call('GET', `/api/questions?job_id=${id}&status=open`)).body;
+    return questions[0];
+  };
+  const answer = (question: { id: string }, body: object) => call('POST', `/api/questions/${question.id}/answer`, body);
+  const succeeds = (id: string) => eventually(async () => expect((await ended(id)).status).toBe('SUCCESS'));
+
+  // The job's own budget: the answer raises it.
+  const own = await run({ payload: { cents: 3 }, budget: { cents: 5 } });
+  const question = await questionOf(own.id);
+  expect(question).toMatchObject({
+    job_id: own.id,
+    step: '',
+    status: 'open',
+    title: 'Budget exceeded: used 6 of 5 cents. Raise the limit?',
+    context: { unit: 'cents', used: 6, limit: 5, per: 'job' },
+    schema: { properties: { limit: { exclusiveMinimum: 6, default: 12 } } },
+    actions: [{ name: 'Raise' }, { name: 'Resume' }, { name: 'Cancel' }],
+  });
+  const why = (await call('GET', `/api/jobs/${own.id}/why`)).body.reasons[0];
+  expect(why.release.detail).toContain(question.id);
+  expect(why.release.actions[0]).toMatchObject({ action: 'answer', path: `/api/questions/${question.id}/answer` });
+  expect(await answer(question, { action: 'Raise', answer: { limit: 6 } })).toMatchObject({
+    status: 400,
+    body: { field: 'answer.limit' },
+  });
+  expect(await answer(question, { action: 'Raise', answer: { limit: 50 }, author: 'ann' })).toMatchObject({
+    status: 200,
+    body: { status: 'answered', answered_by: 'ann' },
+  });
+  expect((await answer(question, { action: 'Cancel' })).status).toBe(409);
+  await succeeds(own.id);
+  expect((await ended(own.id)).usage).toMatchObject({ units: { cents: 12 }, budget: { cents: 50 } });
+
+  // Tokens, raised to what is suggested. A resume by the other route closes the question of the next stop.
+  const tokens = await run({ payload: { tokens: 4 }, token_limit: 5 });
+  await answer(await questionOf(tokens.id), { action: 'Raise' });
+  await eventually(async () => expect((await ended(tokens.id)).usage.token_limit).toBe(16));
+  await succeeds(tokens.id);
+  const resumed = await run({ payload: { tokens: 4 }, token_limit: 5 });
+  const closed = await questionOf(resumed.id);
+  await call('POST', `/api/jobs/${resumed.id}/resume`, { token_limit: 100 });
+  await succeeds(resumed.id);
+  expect((await call('GET', `/api/questions/${closed.id}`)).body.status).toBe('canceled');
+
+  // A budget of the day: raised for this job, not for others. Resumed as it is, the job asks again.
+  await call('PUT', '/api/budgets/daily', { unit: 'calls', limit: 5, per: 'day' });
+  const day = await run({ payload: { calls: 3 } });
+  const first = await questionOf(day.id);
+  expect(first.context).toMatchObject({ unit: 'calls', budget: 'daily', per: 'day' });
+  await answer(first, { action: 'Resume' });
+  const again = await eventually(async () => {
+    const next = await questionOf(day.id);
+    expect(next.id).not.toBe(first.id);
+    return next;
+  });
+  await answer(again, { action: 'Raise', answer: { limit: 1000 } });
+  await succeeds(day.id);
+  const other = await run({ payload: { calls: 1 } });
+  expect(other).toMatchObject({ status: 'ERROR', error: { details: { limit: 5, budget: 'daily' } } });
+  await answer(await questionOf(other.id), { action: 'Cancel' });
+  expect((await call('GET', `/api/jobs/${other.id}`)).body.status).toBe('CANCELED');
+  expect((await call('GET', '/api/questions?status=open')).body.questions).toEqual([]);
+});
+
 test('a remote worker reports absolute sums, counted once; above the budget it is asked to stop', async () => {
   const { call } = await tenantWithKey('remote');
   await call('PUT', '/api/budgets/each', { unit: 'cents', limit: 10, per: 'job' });
@@ -137,4 +204,6 @@ test('a remote worker reports absolute sums, counted once; above the budget it i
   });
   const { body } = await call('GET', `/api/jobs/${claimed.job_id}`);
   expect(body).toMatchObject({ status: 'ERROR', hold: { kind: 'budget' }, usage: { units: { cents: 11 } } });
+  const { questions } = (await call('GET', '/api/questions?status=open')).body;
+  expect(questions).toMatchObject([{ job_id: claimed.job_id, context: { unit: 'cents', used: 11, limit: 10 } }]);
 });
