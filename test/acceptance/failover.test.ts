@@ -29,7 +29,7 @@ test('a daemon finds the primary among several hosts and follows it after a fail
   const context = through(primary, `${bothOf(primary, standby)}?target_session_attrs=read-write`);
   const effects = await useEffects();
   const gate = effects.gate('go');
-  const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '60' } });
+  const daemon = await startProcess(context, { env: { ...effects.env, LEASE_SECONDS: '600' } });
   try {
     const running = await addJob(context, { type: 'work', targetId: 'moved', payload: { until: gate.path } });
     await eventually(() => expect(effects.read().filter((e) => e.kind === 'begin')).toHaveLength(1), patient);
@@ -61,25 +61,30 @@ test('a daemon finds the primary among several hosts and follows it after a fail
   } finally {
     await context.db.close();
   }
-}, 240_000);
+});
 
 test('on a standby a daemon waits with one line, without a stack, and begins when it is promoted', async () => {
   const primary = await startPrivateServer();
   const standby = await startStandby(primary);
   const daemon = await launchProcess({ ...primary, url: standby.url });
   const alone = await launchProcess({ ...primary, url: `${standby.url}?target_session_attrs=read-write` });
-  const lineOf = (output: string) => output.split('\n').filter((line) => /standby or read-only/.test(line));
+  const reasonsIn = (output: string) =>
+    [...output.matchAll(/"reason":"([^"]*)","msg":"database cannot be used(?: yet)?;/g)].map(
+      ([, reason = '']) => reason,
+    );
   for (const one of [daemon, alone]) {
-    await eventually(() => expect(lineOf(one.output())).toHaveLength(1), patient);
+    await eventually(() => expect(reasonsIn(one.output()).at(-1)).toMatch(/standby or read-only/), patient);
     expect(await one.isReady()).toBe(false);
   }
   await standby.promote();
   for (const one of [daemon, alone]) {
     await one.ready();
-    expect(lineOf(one.output())).toHaveLength(1);
+    // One line for each change of the reason: a probe may get no answer in time.
+    const reasons = reasonsIn(one.output());
+    expect(reasons.filter((reason, n) => reason === reasons[n - 1])).toEqual([]);
     expect(one.output()).not.toMatch(/\n\s+at /);
   }
-}, 240_000);
+});
 
 async function replicated(primary: PrivateServer): Promise<boolean> {
   const [row] = await primary.db.query<{ done: boolean }>(
@@ -109,11 +114,14 @@ test('of two servers that accept writes the one that was left behind is not used
     // The primary lives on, as it does behind a broken network.
     await standby.promote();
     expect(await portOf()).toBe(primary.port);
-    await watch.check();
-    expect(moved).toBe(1);
+    // A probe that a busy machine does not answer in time is repeated, as the monitor does.
+    await eventually(async () => {
+      await watch.check();
+      expect(moved).toBe(1);
+    }, patient);
     expect(lines).toEqual(['two database servers accept writes; one is not used']);
     expect(await portOf()).toBe(standby.port);
   } finally {
     await db.close();
   }
-}, 120_000);
+});

@@ -53,7 +53,7 @@ test('what it says of a blocked loop names the types that ran, also those that h
   watch.began('compute');
   const until = performance.now() + 300;
   while (performance.now() < until);
-  await vi.waitFor(() => expect(warn).toHaveBeenCalled());
+  await vi.waitFor(() => expect(warn).toHaveBeenCalled(), { timeout: 60_000 });
   expect(warn.mock.calls[0]?.[0]).toMatchObject({ runningTypes: ['compute'] });
   await watch.stop();
 });
