@@ -12,15 +12,13 @@ import { cycle, type FaultProxy, startFaultProxy } from '../../support/http/faul
 import { addTenant, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
-const gate = { open: () => {} };
+/** Opened once: for handlers that wait, and for those that begin later. */
+const gate = createGate();
 const echo = defineJob({ type: 'echo', run: ({ payload }) => payload });
 /** Only the daemons of the restart run it. */
 const gated = defineJob({
   type: 'gated',
-  run: () =>
-    new Promise<string>((resolve) => {
-      gate.open = () => resolve('through');
-    }),
+  run: () => gate.opened.then(() => 'through'),
 });
 
 const running = useDaemon(context, { handlers: [echo], env: { STREAM_PING_SECONDS: '1' } });
@@ -177,3 +175,11 @@ describe('behind a bad connection', () => {
     await expect(client.schedules.delete(id)).rejects.toMatchObject({ status: 404 });
   });
 });
+
+function createGate(): { opened: Promise<void>; open(): void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open };
+}

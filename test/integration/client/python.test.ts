@@ -32,14 +32,12 @@ const failing = defineJob({
     throw new Error('no paper');
   },
 });
-const gate = { open: () => {} };
+/** Opened once: for handlers that wait, and for those that begin later. */
+const gate = createGate();
 /** Only the daemons of the restart run it. */
 const gated = defineJob({
   type: 'gated',
-  run: () =>
-    new Promise<string>((resolve) => {
-      gate.open = () => resolve('through');
-    }),
+  run: () => gate.opened.then(() => 'through'),
 });
 
 const running = useDaemon(context, { handlers: [echo, double, failing], env: { STREAM_PING_SECONDS: '1' } });
@@ -185,3 +183,11 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     expect(await waiting).toBe('through');
   });
 });
+
+function createGate(): { opened: Promise<void>; open(): void } {
+  let open = () => {};
+  const opened = new Promise<void>((resolve) => {
+    open = resolve;
+  });
+  return { opened, open };
+}

@@ -83,11 +83,12 @@ test('an open transaction keeps nobody waiting, not even its own lane', async ()
   const tx = await begin();
   const open = await worker.enqueue('acme', noop, {}, { tx, targetId: 'shared' });
   const fresh = await worker.enqueue('acme', noop, {}, { tx, targetId: 'new-target' });
-  const locks = await context.db.query<{ relation: string }>(
-    `select l.relation::regclass::text as relation from pg_locks l join pg_stat_activity a using (pid)
-      where l.locktype = 'tuple' or not l.granted`,
-  );
-  expect(locks).toEqual([]);
+  // Other tests use the same server: only what this transaction holds, and who waits for it.
+  const [own] = (await tx.query<{ pid: number }>('select pg_backend_pid() as pid')).rows;
+  const locks = `select relation::regclass::text from pg_locks where pid = $1 and (locktype = 'tuple' or not granted)`;
+  expect(await context.db.query(locks, [own?.pid])).toEqual([]);
+  const waiting = `select query from pg_stat_activity where $1 = any(pg_blocking_pids(pid))`;
+  expect(await context.db.query(waiting, [own?.pid])).toEqual([]);
   for (const targetId of ['shared', 'new-target', 'other']) {
     const { id } = await worker.enqueue('acme', noop, {}, { targetId });
     await succeeds(id);
