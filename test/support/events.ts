@@ -4,6 +4,9 @@ import type { Schema } from '../../server/database/identifiers.ts';
 import { recordEvent } from '../../server/events/log/record.ts';
 import type { TenantContext } from './postgres/database.ts';
 
+/** For transactions that stay open as long as the test wants, or that wait for each other, on a busy machine too. */
+const patient = { idleTimeoutMs: 600_000, timeoutMs: 600_000, lockTimeoutMs: 600_000 };
+
 type Where = Pick<TenantContext, 'db' | 'schema'>;
 
 export async function writeEvent(
@@ -36,14 +39,10 @@ export async function openTransaction({ db }: Where): Promise<OpenTransaction> {
     opened = resolve;
   });
   const done = db
-    .transaction(
-      async (tx) => {
-        opened(tx);
-        if ((await ended) === 'rollback') throw new Error('rolled back on purpose');
-        // It stays open as long as the test wants, on a busy machine too.
-      },
-      { idleTimeoutMs: 600_000, timeoutMs: 600_000 },
-    )
+    .transaction(async (tx) => {
+      opened(tx);
+      if ((await ended) === 'rollback') throw new Error('rolled back on purpose');
+    }, patient)
     .catch((error: Error) => {
       if (error.message !== 'rolled back on purpose') throw error;
     });
@@ -86,7 +85,7 @@ export async function writeOutOfOrder(
             if (Math.random() < 0.3) await tx.query('select pg_sleep($1)', [Math.random() * 0.02]);
           }
           if ((writer + i) % 7 === 0) throw new Error('rolled back on purpose');
-        });
+        }, patient);
         await write.then(
           () => committed.push(...own),
           (error: Error) => {

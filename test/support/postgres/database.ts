@@ -120,7 +120,7 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
     const closed = context.db.close();
     try {
       // Sessions end a moment after their clients; those of a leaked pool or a running process stay.
-      await eventually(() => onServer(serverUrl, `drop database ${name}`), { timeoutMs: 30_000 });
+      await eventually(() => onServer(serverUrl, `drop database ${name}`));
     } catch (error) {
       await onServer(serverUrl, `drop database if exists ${name} with (force)`);
       throw new Error('database sessions are still open at the end of the file', { cause: error });

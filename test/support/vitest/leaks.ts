@@ -21,7 +21,7 @@ const atStart = countResources();
 
 afterAll(async () => {
   // What was closed may need a moment to be gone; what leaks stays.
-  const deadline = performance.now() + 5_000;
+  const deadline = performance.now() + 30_000;
   let leaks = findLeaks();
   while (leaks.length > 0 && performance.now() < deadline) {
     await new Promise((resolve) => setTimeout(resolve, 50));
@@ -30,7 +30,7 @@ afterAll(async () => {
   // What this file left is not the next one's.
   for (const one of [clients, timers, workers]) one.clear();
   if (leaks.length > 0) throw new Error(`still alive at the end of the file:\n  ${leaks.join('\n  ')}`);
-}, 15_000);
+});
 
 function findLeaks(): string[] {
   const leaks: string[] = [];
