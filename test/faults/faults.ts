@@ -100,7 +100,8 @@ export const faults: readonly Fault[] = [
       world.note('ended sessions');
       await world.context.db.query(
         `select pg_terminate_backend(pid) from pg_stat_activity
-          where datname = current_database() and application_name like 'leasehold%' and pid <> pg_backend_pid() and random() < 0.5`,
+          where datname = current_database() and application_name like 'leasehold%' and application_name <> 'leasehold-test'
+            and pid <> pg_backend_pid() and random() < 0.5`,
       );
     },
   },

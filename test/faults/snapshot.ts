@@ -51,7 +51,7 @@ export async function takeSnapshot(world: World): Promise<void> {
     const allSeen = () => {
       if (stream !== undefined && !events.every(({ seq }) => stream.seen.has(seq))) throw new Error('not yet');
     };
-    await eventually(allSeen, { timeoutMs: 20_000, everyMs: 100 }).catch(() => {});
+    await eventually(allSeen, { everyMs: 100 }).catch(() => {});
   }
   world.log.write(
     'tenants.jsonl',
@@ -62,9 +62,7 @@ export async function takeSnapshot(world: World): Promise<void> {
       `output-${daemon.name}.jsonl`,
       daemon.output.split('\n').flatMap((line) => (line === '' ? [] : [{ line }])),
     );
-    const metrics = await eventually(() => readMetrics(daemon.url), { timeoutMs: 20_000, everyMs: 100 }).catch(
-      () => undefined,
-    );
+    const metrics = await readMetrics(daemon.url);
     if (metrics !== undefined) world.log.append('metrics.jsonl', { name: daemon.name, ...metrics });
   }
 }
@@ -78,7 +76,17 @@ async function violationsOf(db: Queryable, schema: Schema): Promise<string[]> {
 }
 
 /** Once nobody waits for a connection, or as it is when that lasts. */
-async function readMetrics(url: string): Promise<Omit<MetricsRecord, 'name'>> {
+async function readMetrics(url: string): Promise<Omit<MetricsRecord, 'name'> | undefined> {
+  let last: Omit<MetricsRecord, 'name'> | undefined;
+  const isQuiet = async () => {
+    last = await readMetricsOnce(url);
+    if (last.poolWaiters > 0) throw new Error('requests wait for a connection');
+  };
+  await eventually(isQuiet, { everyMs: 100 }).catch(() => {});
+  return last;
+}
+
+async function readMetricsOnce(url: string): Promise<Omit<MetricsRecord, 'name'>> {
   const response = await fetch(`${url}/metrics`, { signal: AbortSignal.timeout(5_000) });
   if (!response.ok) throw new Error(`no metrics: ${response.status}`);
   const text = await response.text();
