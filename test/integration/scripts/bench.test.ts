@@ -4,9 +4,10 @@ import type { Daemon } from '../../../server/daemon/daemon.ts';
 import { enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
-import { useTenant } from '../../support/postgres/database.ts';
+import { useTenantPerTest } from '../../support/postgres/database.ts';
 
-const context = useTenant();
+// Jobs that a workload leaves belong to nobody else.
+const context = useTenantPerTest();
 
 interface Item {
   i: number;
