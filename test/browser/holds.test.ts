@@ -176,6 +176,7 @@ describeInBrowser('holds', () => {
         javaScriptEnabled: colorScheme === 'dark',
       });
       onTestFinished(() => phone.close());
+      phone.setDefaultTimeout(60_000);
       const form = await phone.newPage();
       await form.goto(String(url));
       await form.getByRole('heading', { name: 'And this <b>one</b>?' }).waitFor();

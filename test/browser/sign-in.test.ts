@@ -15,7 +15,7 @@ describeInBrowser('signing in', () => {
     await page.getByRole('alert').getByText('This key is not valid').waitFor();
 
     await signIn(page, key);
-    await page.getByRole('heading', { name: 'Needs attention' }).waitFor();
+    await page.getByRole('heading', { name: 'Needs attention', exact: true }).waitFor();
     const stored = String(await page.evaluate('JSON.stringify([localStorage, sessionStorage, document.cookie])'));
     expect(stored).not.toContain(key.slice(0, 10));
     const [cookie] = await browserContext.cookies();
@@ -27,7 +27,7 @@ describeInBrowser('signing in', () => {
     const { page, daemon, key, browserContext } = await openDashboard(context, { signIn: false });
     const link = await createSignInLink(context.db, key);
     await page.goto(`${daemon.url}/sign-in#${link}`);
-    await page.getByRole('heading', { name: 'Needs attention' }).waitFor();
+    await page.getByRole('heading', { name: 'Needs attention', exact: true }).waitFor();
     expect(page.url()).toBe(`${daemon.url}/`);
 
     const other = await startDaemon(context, { dashboardDir: context.dashboardDir });
@@ -69,7 +69,7 @@ describeInBrowser('signing in', () => {
 
   it('refuses requests of other sites that carry the cookie', async () => {
     const { daemon, browserContext, api } = await openDashboard(context);
-    const job = await api('POST', '/api/jobs', { type: 'demo.sleep', payload: { seconds: 60 } });
+    const job = await api('POST', '/api/jobs', { type: 'demo.sleep', payload: { seconds: 600 } });
     const [cookie] = await browserContext.cookies();
     const send = (headers: Record<string, string>) =>
       fetch(`${daemon.url}/api/jobs/${job.id}/cancel`, {
@@ -88,7 +88,7 @@ describeInBrowser('signing in', () => {
     await daemon.registry.refresh();
     await daemon.enqueue(other, [{ type: 'demo.echo', payload: {}, targetId: 'globex-1' }], 'test');
     await signIn(page, fastSettings.ADMIN_API_KEY as string);
-    await page.getByRole('heading', { name: 'Tenants' }).waitFor();
+    await page.getByRole('heading', { name: 'Tenants', exact: true }).waitFor();
     await page.getByLabel('Tenant', { exact: true }).selectOption('globex');
     await page.getByRole('link', { name: 'Targets' }).first().click();
     await page.getByRole('link', { name: 'globex-1' }).waitFor();
