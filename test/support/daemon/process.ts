@@ -22,7 +22,7 @@ const settings: Record<string, string> = {
   ...fastSettings,
   LOG_LEVEL: 'info',
   HEARTBEAT_INTERVAL_SECONDS: '0.3',
-  LEASE_SECONDS: '15',
+  LEASE_SECONDS: '120',
   STALE_LEASE_GRACE_SECONDS: '0.5',
   SWEEP_INTERVAL_SECONDS: '0.3',
   DEMO_TENANT: 'never',
