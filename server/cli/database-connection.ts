@@ -16,10 +16,15 @@ export async function connectToDatabase(
 ): Promise<LeaseholdClient> {
   const tenant = as === 'operator' ? undefined : await tenantOf(session, options);
   // Links to questions must lead to the daemon, not to this process.
-  const { streamPollSeconds, publicUrl, host, port } = session.config;
+  const { streamPollSeconds, tenantConcurrency, publicUrl, host, port } = session.config;
   const leasehold = await createLeasehold({
     databaseUrl: await session.databaseUrl(),
-    settings: { streamPollSeconds, workerConcurrency: 0, publicUrl: publicUrl || `http://${host}:${port}` },
+    settings: {
+      streamPollSeconds,
+      workerConcurrency: 0,
+      tenantConcurrency,
+      publicUrl: publicUrl || `http://${host}:${port}`,
+    },
     logger: false,
   });
   session.onClose(() => leasehold.stop({ graceSeconds: 0 }));

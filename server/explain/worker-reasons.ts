@@ -80,7 +80,9 @@ async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: Work
       },
     };
   }
-  if (able.every((daemon) => daemon.running >= view.workerConcurrency)) {
+  // A process that runs no jobs itself, such as the command line, does not know how many the daemons may run.
+  const isKnown = view.workerConcurrency > 0;
+  if (isKnown && able.every((daemon) => daemon.running >= view.workerConcurrency)) {
     return {
       code: 'DAEMONS_BUSY',
       detail: `All ${able.length} daemon(s) with a handler run as many jobs as they may (${view.workerConcurrency}).`,
