@@ -5,6 +5,7 @@ export { defineJob, type JobDefinition, type JobOptions, type PhaseDefinition } 
 export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handlers/handler-errors.ts';
 export type {
   ChildOptions,
+  EnqueuedChild,
   JobContext,
   JobInfo,
   Lease,

@@ -10,6 +10,7 @@ import type {
   ChildJob,
   ChildOptions,
   ChildrenOptions,
+  EnqueuedChild,
   EventWaitOptions,
   FanOutOptions,
   JobContext,
@@ -161,7 +162,7 @@ class Context implements JobContext {
   }
 
   get enqueue() {
-    return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<{ id: string }> => {
+    return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<EnqueuedChild> => {
       throwIfStopped(this.#parts.stopping.signal);
       const { phase } = this.#parts;
       this.#children += 1;
@@ -169,7 +170,7 @@ class Context implements JobContext {
       const child = await this.#parts
         .effects()
         .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
-      if (phase === undefined) this.#notAwaited.push(child.id);
+      if (phase === undefined && options.unique === undefined) this.#notAwaited.push(child.id);
       return child;
     };
   }

@@ -16,7 +16,7 @@ import {
 import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { Fatal } from '../handlers/handler-errors.ts';
-import type { ChildOptions } from '../handlers/job-context.ts';
+import type { ChildOptions, EnqueuedChild } from '../handlers/job-context.ts';
 import { Coalescer } from './coalesce.ts';
 import { DatabaseSteps, enqueueChild } from './database-steps.ts';
 import {
@@ -105,7 +105,7 @@ export class DatabaseEffects implements Effects {
     }
   }
 
-  async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }> {
+  async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild> {
     const child = await enqueueChild(this.#run, { key, type, payload, options, actor: this.#actor });
     if (child !== undefined) {
       this.#throwIfRunOut();

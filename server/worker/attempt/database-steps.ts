@@ -16,7 +16,7 @@ import {
 import { isHeld } from '../../jobs/claim/lease.ts';
 import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
-import { toNewJob } from '../../jobs/enqueue/job-request.ts';
+import { toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
 import { childrenState, collectChildren, gate, openChildren } from '../../jobs/flows/fenced-children.ts';
 import { resolveDependencies } from '../../jobs/flows/resolve-dependencies.ts';
 import { type JobErrorCode, jobError } from '../../jobs/model/job-errors.ts';
@@ -25,8 +25,9 @@ import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
 import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import { Problem } from '../../kernel/errors.ts';
+import { parseFields } from '../../kernel/fields.ts';
 import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
-import type { ChildOptions } from '../handlers/job-context.ts';
+import type { ChildOptions, EnqueuedChild } from '../handlers/job-context.ts';
 import type { ChildrenAnswer, ChildrenRequest, HandlerRun, StepStore } from './handler-run.ts';
 import { JobStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
@@ -187,7 +188,7 @@ const maxKeyLength = 300;
 class LeaseLost extends Error {}
 
 /** Undefined: the parent's lease is lost, and nothing was enqueued. */
-export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<{ id: string } | undefined> {
+export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);
   await admitChildren(run, [child]);
@@ -205,7 +206,8 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
       }),
     );
     run.onEnqueued?.([enqueued]);
-    return { id: enqueued.job.id };
+    const unique = enqueued.kind === 'replayed' ? enqueued.unique : undefined;
+    return { id: enqueued.job.id, ...(unique !== undefined && { unique }) };
   } catch (error) {
     if (error instanceof LeaseLost) return undefined;
     throw error;
@@ -238,6 +240,7 @@ async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> 
       run_at: options.runAt,
       max_attempts: options.maxAttempts,
       author: job.author ?? undefined,
+      unique: options.unique && parseFields(uniqueRequest, options.unique, 'unique'),
     },
     { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) },
   );

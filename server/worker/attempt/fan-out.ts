@@ -28,8 +28,14 @@ export async function fanOut<T>(
     call,
     onFailure: policyOf(onFailure),
     concurrency,
-    ...(stored === undefined && { open: { jobs: items.map(toJob) } }),
+    ...(stored === undefined && { open: { jobs: items.map((item, n) => withoutKey(toJob(item, n))) } }),
   }));
+}
+
+/** The call waits for its own children only: the job that holds a key may be waiting for this one. */
+function withoutKey(job: ChildJob): ChildJob {
+  if ('unique' in job) throw new RangeError('a child of fanOut cannot be unique');
+  return job;
 }
 
 export async function waitForChildren(

@@ -15,7 +15,7 @@ import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import type { ChildJob, ChildOptions } from '../handlers/job-context.ts';
+import type { ChildJob, ChildOptions, EnqueuedChild } from '../handlers/job-context.ts';
 import type { StopReason } from './stop-reason.ts';
 
 export type HandlerEnd =
@@ -104,7 +104,7 @@ export interface Effects {
   /** Rejects if the lease is lost. */
   assertLease(): Promise<LeaseAssertion>;
   /** `key` tells the child from its siblings over all attempts. */
-  enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<{ id: string }>;
+  enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild>;
   checkpoint(state: unknown): Promise<void>;
   /** Resolves when everything reported so far is stored. */
   flush(): Promise<void>;

@@ -40,10 +40,18 @@ export interface ChildOptions {
   maxAttempts?: number;
   /** Identifies this child among those of the same job; by default its position in the order of calls. */
   key?: string;
+  /** At most one job of the type holds the key at a time. No call waits for such a child: it may be the job of another request. */
+  unique?: { key: string; until?: 'started' | 'finished' | number; conflict?: 'skip' | 'replace' | 'debounce' };
+}
+
+export interface EnqueuedChild {
+  id: string;
+  /** It holds the unique key of the call: what the call did to it. */
+  unique?: 'skipped' | 'replaced' | 'debounced';
 }
 
 /** A child as `fanOut` enqueues it. */
-export interface ChildJob extends ChildOptions {
+export interface ChildJob extends Omit<ChildOptions, 'unique'> {
   type: string;
   payload?: unknown;
 }
@@ -170,7 +178,7 @@ export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknow
    */
   readonly waitForEvent: WaitForEvent;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
-  enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<{ id: string }>;
+  enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<EnqueuedChild>;
   /**
    * Enqueues one child per item, once, and waits for all of them: the job needs no slot and no lease meanwhile. Returns
    * their results in the order of the items.

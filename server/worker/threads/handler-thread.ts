@@ -9,6 +9,7 @@ import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '..
 import type { ChildrenAnswer, ChildrenRequest, Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
 import { toStorable } from '../attempt/storable.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
+import type { EnqueuedChild } from '../handlers/job-context.ts';
 import { loadDefinitions } from '../handlers/load-handlers.ts';
 import {
   type FromHandler,
@@ -128,7 +129,7 @@ class HandlerThread {
       }
     },
     enqueue: async (key, type, payload, options) =>
-      (await this.#call({ effect: 'enqueue', key, type, payload: plain(payload), options })) as { id: string },
+      (await this.#call({ effect: 'enqueue', key, type, payload: plain(payload), options })) as EnqueuedChild,
     checkpoint: async (state) => {
       const stored = toStorable(state, Number.POSITIVE_INFINITY, 'The checkpoint');
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });

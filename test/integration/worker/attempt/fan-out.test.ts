@@ -36,6 +36,19 @@ interface Fan {
 
 const handlers = [
   defineJob({
+    type: 'unique',
+    async run({ enqueue, waitForChildren, fanOut }) {
+      const unique = { key: 'k', conflict: 'replace' } as const;
+      // The job itself holds the key.
+      const own = await enqueue('unique', {}, { unique });
+      const runAt = '2199-01-01T00:00:00Z';
+      const first = await enqueue('double', { n: 1 }, { unique, runAt, key: 'a' });
+      const second = await enqueue('double', { n: 2 }, { unique, key: 'b' });
+      const refused = await fanOut('all', [1], () => ({ type: 'double', unique }) as never).catch((e: Error) => e.name);
+      return { own, first, second, refused, results: await waitForChildren() };
+    },
+  }),
+  defineJob({
     type: 'fan',
     async run({ payload, fanOut }) {
       parentRuns += 1;
@@ -280,4 +293,20 @@ test('no items, another number of items in the next run, and results that are to
   const large = await becomes(await enqueue('large'), 'ERROR');
   expect(large.error?.code).toBe('RESULT_TOO_LARGE');
   expect(await openEdges()).toBe(0);
+});
+
+test('a unique child may be the job of another request, even the parent: no call waits for it', async () => {
+  const unique = { key: 'k', until: 'finished', conflict: 'skip', limits: [] };
+  const parent = await enqueue('unique', {}, { unique });
+  const { result } = await becomes(parent, 'SUCCESS');
+  const [child] = await childrenOf(parent);
+  expect(result).toEqual({
+    own: { id: parent.id, unique: 'skipped' },
+    first: { id: child?.id },
+    second: { id: child?.id, unique: 'replaced' },
+    refused: 'RangeError',
+    results: [],
+  });
+  expect(await reread(context, child!)).toMatchObject({ status: 'PENDING', payload: { n: 2 } });
+  await cancelJob(context.db, context.schema, by(child!));
 });
