@@ -1,6 +1,8 @@
 // A TCP proxy before the database that delivers late: requests after their client gave them up, answers after what they
 // grant is over. It can also refuse every connection.
-import { onTestFinished } from 'vitest';
+import { setImmediate as immediate } from 'node:timers/promises';
+import { expect, onTestFinished } from 'vitest';
+import { eventually } from '../eventually.ts';
 import { FaultProxy } from './fault-proxy.ts';
 
 export interface DelayingProxy {
@@ -8,6 +10,8 @@ export interface DelayingProxy {
   url: string;
   /** Keeps the requests of a connection, from the first that contains `text` on. Its client may go; the server waits. */
   holdRequests(text: string): void;
+  /** Cuts the connections of clients as soon as a request is kept: its sender gives it up. */
+  cutWhenHeld(): Promise<void>;
   /** Delivers what was kept; resolves when the server has done all of it and has closed the connection. */
   deliverRequests(): Promise<void>;
   /** Keeps the answers of all requests from now on. */
@@ -26,6 +30,12 @@ export async function startDelayingProxy(databaseUrl: string): Promise<DelayingP
   return {
     url: url.href,
     holdRequests: (text) => proxy.treat(text, 'holdRequest', Number.POSITIVE_INFINITY),
+    cutWhenHeld: async () => {
+      await eventually(() => expect(proxy.held).toBeGreaterThan(0));
+      // What its client sent together with it has arrived.
+      await immediate();
+      proxy.cutClients();
+    },
     deliverRequests: async () => {
       if (proxy.held === 0) throw new Error('no request was held');
       await proxy.deliver();
