@@ -20,11 +20,12 @@ export async function addJobs(where: Where, given: Partial<NewJob>[]): Promise<J
   return (await enqueue(where.db, where.schema, jobs, 'test')).map((e) => e.job);
 }
 
+/** The lease is long: a machine that is busy with other work must not let it expire between two steps of a test. */
 export async function claim(
   where: Where,
   given: { owner?: string; limit?: number; leaseSeconds?: number; types?: string[] } = {},
 ): Promise<Claimed> {
-  return claimJobs(where.db, where.schema, { owner: 'w1', limit: 100, leaseSeconds: 15, ...given });
+  return claimJobs(where.db, where.schema, { owner: 'w1', limit: 100, leaseSeconds: 3600, ...given });
 }
 
 export async function finish(

@@ -363,7 +363,7 @@ test('a lease that is asked for again lasts as long as the worker believes: from
   const job = await api.claim({ addon_id: 'twice' });
   const ask = () => api.post('/lease/request', { ...own(job), ttl_sec: 30 });
   const { lease } = (await ask()).body;
-  await db.query(`update ${schema}.leases set expires_at = now() + interval '1 second' where id = $1`, [
+  await db.query(`update ${schema}.leases set expires_at = now() + interval '15 seconds' where id = $1`, [
     lease.lease_id,
   ]);
   const again = (await ask()).body.lease;
