@@ -37,8 +37,8 @@ async function sharesOf(type: string): Promise<number[]> {
 test('a daemon beside others does not hold more jobs that compute than it runs within a moment', async () => {
   const { db, schema } = context;
   await db.query(
-    `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types)
-     values ('idle', gen_random_uuid(), 'elsewhere', 1, 'test', '{limited}')`,
+    `insert into leasehold.daemons (id, incarnation, host, pid, version, job_types, last_beat_at)
+     values ('idle', gen_random_uuid(), 'elsewhere', 1, 'test', '{limited}', now() + interval '1 hour')`,
   );
   await addJobs(
     context,
@@ -50,7 +50,10 @@ test('a daemon beside others does not hold more jobs that compute than it runs w
   // A hundred heads and two hundred slots, but a job takes 10 ms of the event loop: the others are left to the peer.
   const [row] = await db.query<{ max: number }>(`select max(cardinality(job_ids)) as max from ${schema}.leases`);
   expect(row?.max).toBeLessThan(60);
-  const requeued = await db.query(`select 1 from ${schema}.events where type = 'job.requeued'`);
+  const requeued = await db.query(
+    `select 1 from ${schema}.events e join ${schema}.jobs j on j.id = e.job_id
+      where e.type = 'job.requeued' and j.type = 'limited'`,
+  );
   expect(requeued).toEqual([]);
 });
 
@@ -76,6 +79,7 @@ test('a job that this daemon can claim wakes no other; one for which it has no r
   const first = await startDaemon(context, { env: { ...env, WORKER_ID: 'w1' }, handlers: [wait] });
   const second = await startDaemon(context, { env: { ...env, WORKER_ID: 'w2' }, handlers: [wait] });
   const claims = async () => (await second.metrics.registry.getSingleMetricAsString('leasehold_claims_total')) ?? '';
+  await eventually(async () => expect(await claims()).toMatch(/result="none"\} [1-9]/));
   const before = await unchanging(claims);
   await first.enqueue(context.tenant, [{ type: 'wait', payload: null, targetId: 'here' }], 'test');
   await eventually(() => expect(release).toHaveLength(1));
