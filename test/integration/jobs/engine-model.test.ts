@@ -15,7 +15,7 @@ const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? (long ? Date.now() % 2 **
 /** A long run ends after its time, a short one after its number of runs. */
 const limits = (numRuns: number) =>
   long ? { numRuns: 1_000_000, interruptAfterTimeLimit: minutes * 30_000, markInterruptAsFailure: false } : { numRuns };
-const timeout = 120_000 + minutes * 120_000;
+const timeout = 240_000 + minutes * 120_000;
 
 /** A run that the time limit interrupts goes on behind our back: whoever comes next waits for it. */
 let previous: Promise<unknown> = Promise.resolve();

@@ -12,6 +12,8 @@ import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
+/** Requests wait for as long as a busy machine takes for the others. */
+const patient = { maxLockMs: 600_000 };
 const on = (targetId: string) => ({ type: 'demo.echo', payload: {}, targetId });
 
 /** Somebody else's transaction, which the server does not limit. */
@@ -35,7 +37,7 @@ async function orderOf(targetId: string): Promise<string[]> {
 
 test('requests of other lanes are acknowledged while one lane is locked; those of the locked one follow in order', async () => {
   await addJobs(context, [on('held'), on('free')]);
-  const group = new EnqueueGroupCommit(context.db);
+  const group = new EnqueueGroupCommit(context.db, patient);
   const enqueue = (targetId: string) => group.enqueue(context.schema, [on(targetId)], 'test');
   const lock = await lockLane('held');
   const acknowledged: string[] = [];
@@ -75,7 +77,7 @@ test('a request whose idempotency key is being used by a silent transaction dela
     `insert into ${context.schema}.jobs (id, status, type, queue, payload, client_request_id, lane_head, priority, max_attempts, on_error)
      select gen_random_uuid(), 'QUEUED', 'demo.echo', 'default', '{}', 'same', true, 2, 1, 'block'`,
   );
-  const group = new EnqueueGroupCommit(context.db);
+  const group = new EnqueueGroupCommit(context.db, patient);
   const keyed = group.enqueue(context.schema, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
   await group.enqueue(context.schema, [on('beside')], 'test');
   await client.query('commit');

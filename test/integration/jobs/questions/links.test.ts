@@ -1,6 +1,6 @@
 // Links to questions: the hosted form works without a key and without scripts, escapes what it shows, and a link is valid
 // until the answer, its time, the timeout, a cancel or its revocation.
-import { beforeAll, expect, test, vi } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { scopes } from '../../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../../server/tenants/api-keys/key-store.ts';
@@ -10,7 +10,6 @@ import { eventually } from '../../../support/eventually.ts';
 import { reread } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
-vi.setConfig({ testTimeout: 120_000 });
 const context = useTenant();
 const hostile = `"><script>alert(1)</script><img src=x onerror=alert(1)>'&`;
 

@@ -1,6 +1,6 @@
 // A job asks a person: over HTTP from the handler to SUCCESS, exactly one answer, and what each of timeout, default answer,
 // pause, cancel, crash and reminder does to an open question.
-import { beforeAll, expect, test, vi } from 'vitest';
+import { beforeAll, expect, test } from 'vitest';
 import { z } from 'zod';
 import { LeaseholdClient } from '../../../../server/client/client.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
@@ -18,7 +18,6 @@ import { addJob, claim, eventTypes, expireLease, finish, reread } from '../../..
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
-vi.setConfig({ testTimeout: 120_000 });
 const context = useTenant();
 const runs: string[] = [];
 const approval = z.object({ approve: z.boolean(), note: z.string().max(100).optional() });

@@ -1,6 +1,6 @@
 // A durable sleep: the job is WAITING without slot, lease or counted attempt, and pause, cancel and resume do in it what a
 // person expects. Drain, crash and deploy: waits-under-faults.test.ts.
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
@@ -16,7 +16,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-vi.setConfig({ testTimeout: 120_000 });
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
 function sleepers() {

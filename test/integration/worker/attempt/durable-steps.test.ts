@@ -1,6 +1,6 @@
 // Durable steps: what a step returned is stored and returned again after a wait, a retry, a crash and a resume; code that
 // no longer makes the same calls is named, not misread.
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import { saveSteps } from '../../../../server/jobs/attempt/steps.ts';
@@ -19,7 +19,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 type Code = (context: JobContext, ran: (name: string) => number) => Promise<unknown>;
 
 const context = useTenant();
-vi.setConfig({ testTimeout: 120_000 });
 /** How often each step of each test ran, and the code that is deployed for each. */
 const counts = new Map<string, number>();
 const deployed = new Map<string, Code>();

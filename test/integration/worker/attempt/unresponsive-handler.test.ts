@@ -1,5 +1,5 @@
 // A handler that does not stop when it is told to: its job says so, its lane is kept, and nothing runs beside it.
-import { expect, onTestFinished, test, vi } from 'vitest';
+import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../../server/daemon/daemon.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
@@ -15,7 +15,6 @@ import { useTenant } from '../../../support/postgres/database.ts';
 import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
-vi.setConfig({ testTimeout: 240_000 });
 // Only the tests in which a lease must expire use a short one: on a busy machine a lease of two seconds expires by itself.
 const longLease = { LEASE_SECONDS: '60' };
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann', author: 'ann', reason: 'enough' });

@@ -1,6 +1,6 @@
 // A handler that waits for an event from outside: every job that waits gets it exactly once, also if it came just before
 // the wait was stored, and pause, cancel, resume, drain, crash, deploy and retention do what a person expects.
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
@@ -21,7 +21,6 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-vi.setConfig({ testTimeout: 120_000 });
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });
 
 /** Handlers that hold here until the test lets them continue, by job id. */

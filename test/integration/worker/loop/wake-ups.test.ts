@@ -29,7 +29,7 @@ test('an enqueue that races the finish of the last job of its lane is never left
   let producing = true;
   const consumers = [1, 2].map(async () => {
     // Takes one at a time, so that lanes run empty again and again.
-    const until = performance.now() + 60_000;
+    const until = performance.now() + 180_000;
     while (producing || (await unfinished()) > 0) {
       if (performance.now() > until) throw new Error(`${await unfinished()} jobs were left behind`);
       const { jobs } = await claim(context, { limit: 2 });
@@ -167,12 +167,14 @@ test('more due jobs than one batch are all queued, without waiting for a poll', 
 });
 
 test('a statement that never answers leaves no dead client in the pool', async () => {
-  const db = new Database({ url: context.url, poolMax: 1, logger: createLogger('silent'), statementTimeoutMs: 300 });
+  const db = new Database({ url: context.url, poolMax: 1, logger: createLogger('silent'), statementTimeoutMs: 500 });
+  // On a busy machine a new connection takes longer than that at times.
+  const answers = () => eventually(async () => expect(await db.query('select 1 as one')).toEqual([{ one: 1 }]));
   try {
-    await expect(db.query('select pg_sleep(2)')).rejects.toThrow();
-    expect(await db.query('select 1 as one')).toEqual([{ one: 1 }]);
-    await expect(db.transaction((tx) => tx.query('select pg_sleep(2)'))).rejects.toThrow();
-    expect(await db.query('select 1 as one')).toEqual([{ one: 1 }]);
+    await expect(db.query('select pg_sleep(600)')).rejects.toThrow();
+    await answers();
+    await expect(db.transaction((tx) => tx.query('select pg_sleep(600)'))).rejects.toThrow();
+    await answers();
     expect([db.pool.totalCount, db.pool.waitingCount]).toEqual([1, 0]);
   } finally {
     await db.close();
