@@ -60,6 +60,7 @@ test('a lane that moves on while its daemon drains continues in another one', as
   const [first, second] = await begin(one, [{ targetId: 'lane' }, { targetId: 'lane' }]);
   await start(() => 'elsewhere');
   const stopped = one.stop(60_000);
+  await eventually(() => expect(one.workers.draining).toBe(true));
   gate.open();
   await eventually(async () =>
     expect(await reread(context, second!)).toMatchObject({ status: 'SUCCESS', result: 'elsewhere' }),
@@ -94,5 +95,5 @@ test('a daemon whose notifications do not come back says what to set, and polls 
     expect(await readiness(daemon)).toEqual({ ok: true, detail: expect.stringContaining('LISTEN_DATABASE_URL') }),
   );
   const direct = await startDaemon({ ...context, url }, { env: { LISTEN_DATABASE_URL: context.url } });
-  expect(await readiness(direct)).toEqual({ ok: true });
+  await eventually(async () => expect(await readiness(direct)).toEqual({ ok: true }));
 });

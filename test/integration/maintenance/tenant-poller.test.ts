@@ -152,8 +152,7 @@ test('a follower ahead of a restored database, or in the middle of a read, is wo
   await runJob(where);
   await followAll(where);
   const poll = pollerOver([where.tenant]);
-  await poll();
-  expect((await poll()).woken).toEqual([]);
+  await eventually(async () => expect((await poll()).woken).toEqual([]));
   await where.db.query(
     `update ${where.schema}.followers set snapshot = '9999999999:9999999999:' where name = 'webhooks'`,
   );
