@@ -2,10 +2,7 @@
 import type { Queryable } from '../../server/database/database.ts';
 import type { Schema } from '../../server/database/identifiers.ts';
 import { recordEvent } from '../../server/events/log/record.ts';
-import type { TenantContext } from './postgres/database.ts';
-
-/** For transactions that stay open as long as the test wants, or that wait for each other, on a busy machine too. */
-const patient = { idleTimeoutMs: 600_000, timeoutMs: 600_000, lockTimeoutMs: 600_000 };
+import { staysOpen, type TenantContext } from './postgres/database.ts';
 
 type Where = Pick<TenantContext, 'db' | 'schema'>;
 
@@ -42,7 +39,7 @@ export async function openTransaction({ db }: Where): Promise<OpenTransaction> {
     .transaction(async (tx) => {
       opened(tx);
       if ((await ended) === 'rollback') throw new Error('rolled back on purpose');
-    }, patient)
+    }, staysOpen)
     .catch((error: Error) => {
       if (error.message !== 'rolled back on purpose') throw error;
     });
@@ -85,7 +82,7 @@ export async function writeOutOfOrder(
             if (Math.random() < 0.3) await tx.query('select pg_sleep($1)', [Math.random() * 0.02]);
           }
           if ((writer + i) % 7 === 0) throw new Error('rolled back on purpose');
-        }, patient);
+        }, staysOpen);
         await write.then(
           () => committed.push(...own),
           (error: Error) => {

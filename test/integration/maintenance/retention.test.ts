@@ -10,7 +10,7 @@ import { createSessionRetention, runRetentionOnce } from '../../../server/mainte
 import { readCounts } from '../../../server/stats/read-counts.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import { addJob, addJobs, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
-import { addTenant, type TenantContext, useTenant } from '../../support/postgres/database.ts';
+import { addTenant, staysOpen, type TenantContext, useTenant } from '../../support/postgres/database.ts';
 import { createTasks } from '../../support/tasks.ts';
 
 const context = useTenant();
@@ -198,7 +198,7 @@ test('events of a transaction in progress are not skipped', async () => {
     await finishAttemptsIn(tx, where.schema, [{ jobId: id, leaseId: leaseId!, targetId: null, outcome }], {
       actor: 'worker:slow',
     });
-  });
+  }, staysOpen);
   await begun.promise;
   await finishOne(where);
   expect(await retain(where)).toMatchObject({ stale: 0, complete: true });

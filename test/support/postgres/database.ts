@@ -2,7 +2,7 @@
 // `const context = useTenant();` at the top of a file; its fields are there once the tests run.
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, inject } from 'vitest';
-import { Database } from '../../../server/database/database.ts';
+import { Database, type TransactionOptions } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
@@ -65,6 +65,9 @@ export function useTenantPerTest(): TenantContext {
 }
 
 const testSession = 'leasehold-test';
+
+/** For transactions of tests that stay open while the test waits, or that wait for each other, on a busy machine too. */
+export const staysOpen: TransactionOptions = { idleTimeoutMs: 600_000, timeoutMs: 600_000, lockTimeoutMs: 600_000 };
 
 /** Ends every connection to the test's database except the test's own, and waits until they are gone. */
 export async function endOtherConnections(db: Database): Promise<void> {

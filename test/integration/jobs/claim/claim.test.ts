@@ -4,7 +4,7 @@ import { Database } from '../../../../server/database/database.ts';
 import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { addJobs } from '../../../support/jobs.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 
@@ -23,5 +23,5 @@ test('a claim of one type leaves the lanes of other types to others, also when i
     expect((await claimJobs(tx, schema, of('mine'))).jobs.map((job) => job.targetId)).toEqual(['a']);
     // It has not ended yet.
     expect((await claimJobs(context.db, schema, of('theirs'))).jobs.map((job) => job.targetId)).toEqual(['b', 'c']);
-  });
+  }, staysOpen);
 });

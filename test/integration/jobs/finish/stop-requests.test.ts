@@ -7,7 +7,7 @@ import { repairOrphans } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { addJob, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -71,7 +71,8 @@ test('a success that was first, and a spent budget, win over a cancel', async ()
 test('a cancel between the look of the sweeper and its write is not lost', async () => {
   const job = await runningJob(false);
   await expireLease(context, job.leaseId as string);
-  const [lease] = await findExpiredLeases(context.db, context.schema, 0, firstId, 10);
+  const expired = await findExpiredLeases(context.db, context.schema, 0, firstId, 100);
+  const lease = expired.find(({ id }) => id === job.leaseId);
   const sweeping = {
     ...context.db,
     transaction: slowTransaction(() => cancelJob(context.db, context.schema, by(job))),
@@ -92,7 +93,7 @@ function slowTransaction(meanwhile: () => Promise<unknown>): typeof context.db.t
           return rows as never;
         },
       });
-    });
+    }, staysOpen);
 }
 
 test('what only waits longer than an outage is late, not orphaned', async () => {

@@ -9,7 +9,7 @@ import { followDependencies } from '../../../../server/jobs/flows/follow-depende
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { addJob, claim, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const call = { name: 'all', position: 0, parallel: false };
@@ -95,7 +95,7 @@ test('a job ends while another transaction enqueues one that runs after it', asy
     // The follower reads the end; the edge is not visible yet.
     await follow();
     return made!.job;
-  });
+  }, staysOpen);
   expect(enqueued).toMatchObject({ status: 'WAITING', waiting: { kind: 'after', jobs: 1 } });
   expect(await statusOf(enqueued)).toBe('WAITING');
   await follow();

@@ -16,7 +16,7 @@ import type { Job } from '../../../../server/jobs/model/job.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenantPerTest } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 const error = { code: 'HANDLER_ERROR', message: 'no' };
@@ -173,7 +173,7 @@ test('a job that is put in while an outcome waits for the lane is the next of it
     });
     const [job] = await enqueueIn(tx, context.schema, [{ type: 'demo.echo', payload: {}, targetId }], 'test');
     return job?.job.id;
-  });
+  }, staysOpen);
   expect(taken(await settling!)).toEqual([added]);
 });
 

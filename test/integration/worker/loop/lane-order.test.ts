@@ -9,7 +9,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenantPerTest } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 afterEach(() => checkInvariants(context));
@@ -189,7 +189,7 @@ test('a job that is taken with the last outcome before a drain goes back unharme
     });
     stopped = daemon.stop(0);
     await eventually(() => expect(daemon.workers.draining).toBe(true));
-  });
+  }, staysOpen);
   await stopped;
   expect(await reread(context, first!)).toMatchObject({ status: 'SUCCESS' });
   expect(await reread(context, next!)).toMatchObject({

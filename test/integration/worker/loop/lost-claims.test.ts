@@ -5,9 +5,9 @@ import { isConnectionError } from '../../../../server/database/sql-errors.ts';
 import { type Claimed, type ClaimRequest, claimJobs } from '../../../../server/jobs/claim/claim.ts';
 import { startLoop } from '../../../support/daemon/loop.ts';
 import { eventually } from '../../../support/eventually.ts';
-import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';
+import { addJobs, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const long = { leaseSeconds: 3600, heartbeatSeconds: 1 };
@@ -92,6 +92,10 @@ test('a loop that is stopped waits for the claims in flight; what they bring is 
   expect(ran).toEqual([]);
   expect(requests).toHaveLength(1);
   await checkInvariants(context);
+  // The loops of other tests would claim them, and count other transactions.
+  const left = await claim(context);
+  await finish(context, left.jobs.find(({ targetId }) => targetId === null)!);
+  await finish(context, left.jobs.find(({ targetId }) => targetId === 'stopped')!);
 });
 
 test('a connection that died between two statements is a lost connection, not a refusal', async () => {
@@ -105,7 +109,7 @@ test('a connection that died between two statements is a lost connection, not a 
     });
     await new Promise((resolve) => setImmediate(resolve));
     await tx.query('select 1');
-  });
+  }, staysOpen);
   const error = await failed.catch((reason: unknown) => reason);
   expect([String(error), isConnectionError(error)]).toEqual([String(error), true]);
 });

@@ -13,7 +13,7 @@ import { OutcomePump, type PumpOptions } from '../../../support/daemon/outcome-p
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -132,7 +132,8 @@ test.each(['with it', 'while it is written', 'after it'])(
     expect(await leaseIsLeft(leaseId)).toBe(true);
     await lift();
     await expireLease(context, leaseId);
-    const [lease] = await findExpiredLeases(context.db, context.schema, 0, firstId, 10);
+    const expired = await findExpiredLeases(context.db, context.schema, 0, firstId, 100);
+    const lease = expired.find(({ id }) => id === leaseId);
     expect(await recoverLease(context.db, context.schema, lease!, sweep)).toEqual({ jobs: 1, failed: 0 });
     expect(await reread(context, cursed!)).toMatchObject({ status: 'QUEUED', attempt: 1 });
     const again = await claim(context);
@@ -174,7 +175,7 @@ test.each([
     const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
     await eventually(async () => expect(await db.query(waiting)).toHaveLength(connections));
     expect(pump.pending).toBe((3 - connections) * 101);
-  });
+  }, staysOpen);
   await pump.idle();
   expect(reported.filter((id) => !id.startsWith('-')).sort()).toEqual(added.map((job) => job.id).sort());
 });
@@ -207,7 +208,7 @@ test('the queues are idle when what came along with one of them was requeued thr
     pump.add(ending(jobs[0]!, complete(1)), true);
     await eventually(() => expect(reported).toHaveLength(100));
     idle = pump.idle();
-  });
+  }, staysOpen);
   await idle;
   expect(await reread(context, next!)).toMatchObject({
     status: 'QUEUED',
@@ -261,10 +262,11 @@ test('an outcome that is written again after a lost connection still takes the n
     const end = `select pg_terminate_backend(pid) from pg_stat_activity
                   where datname = current_database() and wait_event_type = 'Lock'`;
     await eventually(async () => expect(await db.query(end)).toHaveLength(1));
-  });
+  }, staysOpen);
   await pump.idle();
   expect(reported).toEqual([first!.id]);
   expect(taken.map((job) => job.id)).toEqual([next!.id]);
   expect(await reread(context, next!)).toMatchObject({ status: 'RUNNING', leaseId: taken[0]!.leaseId, attempt: 1 });
   await checkInvariants(context);
+  await finish(context, taken[0]!);
 });

@@ -9,7 +9,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenantPerTest } from '../../../support/postgres/database.ts';
+import { staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 afterEach(() => checkInvariants(context));
@@ -198,7 +198,7 @@ test('what was on its way when the drain began goes back, uncounted', async () =
   const locking = db.transaction(async (tx) => {
     await tx.query(`lock table ${schema}.jobs in exclusive mode`);
     await held;
-  });
+  }, staysOpen);
   await eventually(async () => {
     const [lock] = await db.query(
       `select 1 from pg_locks where relation = '${schema}.jobs'::regclass and mode = 'ExclusiveLock' and granted`,
