@@ -1,6 +1,6 @@
 // Two waits at once, of which the first to end decides: every pair, either way. The job wakes although the other wait is
 // open, and what comes for that one later changes nothing.
-import { expect, test, vi } from 'vitest';
+import { expect, test } from 'vitest';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { answerQuestion } from '../../../../server/jobs/questions/answer.ts';
 import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
@@ -12,7 +12,6 @@ import { addJob, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
-vi.setConfig({ testTimeout: 120_000 });
 const context = useTenant();
 // Children run when the test makes them due.
 const later = '2199-01-01T00:00:00.000Z';

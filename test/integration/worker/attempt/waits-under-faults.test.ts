@@ -1,7 +1,7 @@
 // What can happen to a job, in each durable call that it can be in: one table. Every job makes three calls: a step before,
 // the call of its row, a step after. Whatever happens, a completed call is not made again, and the handler gets what was
 // stored.
-import { afterAll, beforeAll, describe, expect, test, vi } from 'vitest';
+import { afterAll, beforeAll, describe, expect, test } from 'vitest';
 import type { Daemon } from '../../../../server/daemon/daemon.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
@@ -21,7 +21,6 @@ import { addJob, eventTypes, expireLease, reread } from '../../../support/jobs.t
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
-vi.setConfig({ testTimeout: 120_000 });
 const context = useTenant();
 type Code = (given: JobContext) => Promise<unknown>;
 type JobId = Pick<Job, 'id'>;
