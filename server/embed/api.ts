@@ -1,6 +1,6 @@
 // What programs that embed Leasehold see: types alone, of this package and of Node.
 import type { IncomingMessage, ServerResponse } from 'node:http';
-import type { EventListener } from '../events/log/event-listener.ts';
+import type { EventListener } from '../events/log/leasehold-event.ts';
 import type { Priority, RetentionHook } from '../jobs/model/job-values.ts';
 import type { BackoffPolicy } from '../kernel/backoff.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';

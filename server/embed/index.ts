@@ -1,6 +1,6 @@
 // The package `leasehold/server`: Leasehold as a part of another program. Nothing here opens a connection, starts a timer
 // or listens for a signal before `createLeasehold` and `start` are called.
-export type { EventListener, LeaseholdEvent } from '../events/log/event-listener.ts';
+export type { EventListener, LeaseholdEvent } from '../events/log/leasehold-event.ts';
 export type { FinishedJob, RetentionHook } from '../jobs/model/job-values.ts';
 export type {
   CallerTransaction,

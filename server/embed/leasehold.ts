@@ -3,7 +3,7 @@
 import { Daemon } from '../daemon/daemon.ts';
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
-import type { EventListener } from '../events/log/event-listener.ts';
+import type { EventListener } from '../events/log/leasehold-event.ts';
 import {
   type Enqueued,
   enqueueAllOrNone,

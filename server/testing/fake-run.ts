@@ -10,7 +10,7 @@ import { invokeHere } from '../worker/attempt/context.ts';
 import type { Effects, HandlerRun } from '../worker/attempt/handler-run.ts';
 import { createParts, runHandler as runAttempt } from '../worker/attempt/run-handler.ts';
 import { runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
-import type { PhaseStore, StoredPhase } from '../worker/attempt/run-phases.ts';
+import type { PhaseStore, StoredPhase } from '../worker/attempt/run-all-phases.ts';
 import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';

@@ -4,7 +4,7 @@ import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
-import type { EventListener, LeaseholdEvent } from './event-listener.ts';
+import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
 import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
 import { currentSnapshot, presentEpoch, toLogXid } from './transaction-ids.ts';

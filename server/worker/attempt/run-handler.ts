@@ -8,8 +8,8 @@ import type { ContextParts } from './context.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './context.ts';
 import { DatabaseEffects } from './database-effects.ts';
 import type { Effects, HandlerEnd, HandlerRun } from './handler-run.ts';
+import { databasePhaseStore, type PhaseStore, runPhases } from './run-all-phases.ts';
 import type { Invoke } from './run-phase.ts';
-import { databasePhaseStore, type PhaseStore, runPhases } from './run-phases.ts';
 import { isLarge, type Storable, toStorable, toStorableInTurns } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
