@@ -1,5 +1,5 @@
 // `npm run names`: refuses retired words in the names of files, functions, types, members and variables,
-// and two files with one base name. CONTRIBUTING.md has the glossary: one word for one idea.
+// two files with one base name, and two in one folder whose names differ by a plural. CONTRIBUTING.md has the glossary: one word for one idea.
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -72,6 +72,13 @@ for (const file of files) {
 }
 for (const [name, same] of groupByName()) {
   if (same.length > 1) problems.push(`two files are called ${name}: ${same.join(', ')}`);
+}
+
+for (const file of files.filter((name) => name.startsWith('server'))) {
+  // A page for one and a page for many are what the dashboard has.
+  const plural = file.replace(/(\.tsx?)$/, 's$1');
+  if (files.includes(plural) && !file.startsWith('server/dashboard'))
+    problems.push(`one letter apart: ${file} and ${basename(plural)}`);
 }
 
 if (problems.length > 0) {
