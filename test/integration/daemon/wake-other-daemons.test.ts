@@ -1,5 +1,4 @@
 // What one daemon leaves or writes is taken up by others and by readers at once: all polls here are an hour away.
-import { setTimeout as delay } from 'node:timers/promises';
 import { expect, onTestFinished, test } from 'vitest';
 import type { Daemon } from '../../../server/daemon/daemon.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
@@ -69,6 +68,19 @@ test('a lane that moves on while its daemon drains continues in another one', as
   await stopped;
 });
 
+/** How many connections have read new events of a log within the last second. */
+async function recentReads(): Promise<number> {
+  const [row] = await context.db.query<{ count: number }>(
+    `select count(*)::int as count
+       from pg_stat_activity
+      where datname = current_database()
+        and pid <> pg_backend_pid()
+        and query like '%pg_visible_in_snapshot%'
+        and query_start > clock_timestamp() - interval '1 second'`,
+  );
+  return row?.count ?? 0;
+}
+
 test('the end of a job reaches the readers of streams, here and in another daemon', async () => {
   const gate = useGate();
   const one = await start(gate.run);
@@ -78,8 +90,8 @@ test('the end of a job reaches the readers of streams, here and in another daemo
   const readers = await Promise.all([open(one), open(two)]);
   await begin(one, [{}]);
   for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:started'));
-  // Where something happened a feed looks once more by itself: until it is at rest, that would find the end as well.
-  await delay(1000);
+  // A feed that has read events reads again soon: until it is idle, that would find the end as well.
+  await eventually(async () => expect(await recentReads()).toBe(0));
   gate.open();
   for (const reader of readers) await reader.until((r) => r.events.some((m) => m.event === 'job:completed'));
 });
