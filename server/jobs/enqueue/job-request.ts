@@ -181,7 +181,10 @@ interface RequestHashes {
   earlierHash: string | undefined;
 }
 
-/** Equal for two requests that ask for the same job. The SQL function `enqueue` of a tenant's schema makes the same hash. */
+/**
+ * Equal for two requests that ask for the same job. The SQL function `enqueue` of a tenant's schema makes the same hash.
+ * @internal Exported for its test.
+ */
 export function requestHashes(request: JobRequest): RequestHashes {
   const { payload, priority, queue, after, ...rest } = request;
   const asked = {
