@@ -141,7 +141,7 @@ function Meter({ snapshot: { capacity, jobs, leases } }: { snapshot: Snapshot })
         </>
       )}
       <p class="muted small">
-        {number(jobs.running)} running, {number(jobs.queued)} waiting, {number(leases.active)} leases
+        {number(jobs.running)} running, {number(jobs.queued)} queued, {number(leases.active)} leases
       </p>
     </section>
   );

@@ -42,7 +42,7 @@ const plots: readonly PlotDefinition[] = [
     title: 'Depth',
     to: '/jobs?status=QUEUED,PENDING',
     lines: [
-      { metric: 'queued', name: 'waiting', tone: 'wait' },
+      { metric: 'queued', name: 'queued', tone: 'wait' },
       { metric: 'running', name: 'running', tone: 'run' },
     ],
   },

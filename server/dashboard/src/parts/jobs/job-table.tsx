@@ -48,8 +48,8 @@ const all: readonly Column[] = [
         </a>
       ),
   },
-  { name: 'note', label: 'What happens', width: 'minmax(10rem, 2fr)', show: noteOf },
-  { name: 'created', label: 'Created', width: '7rem', show: (job) => <Ago at={job.created_at} /> },
+  { name: 'note', label: 'What happens', width: 'minmax(10rem, 3fr)', show: noteOf },
+  { name: 'created', label: 'Created', width: '6rem', show: (job) => <Ago at={job.created_at} /> },
   { name: 'duration', label: 'Ran', width: '5rem', show: (job) => durationOf(job) },
   {
     name: 'attempts',
@@ -84,7 +84,7 @@ function noteOf(job: JobSummary): ComponentChildren {
   }
   if (job.status === 'WAITING' && job.waiting !== null) {
     return (
-      <span class="clip muted">
+      <span class="clip muted" title={describeWaiting(job.waiting)}>
         <Sentence text={describeWaiting(job.waiting)} />
       </span>
     );
