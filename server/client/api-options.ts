@@ -96,7 +96,7 @@ export interface LaneListOptions {
 }
 
 export interface LinkOptions {
-  /** By default the link is valid for as long as the question. */
+  /** By default the link is valid for as long as the question, at most 30 days. */
   expiresInSeconds?: number | undefined;
   /** Who gets the link; an answer through it is recorded as theirs. */
   recipient?: string | undefined;

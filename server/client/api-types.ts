@@ -437,8 +437,8 @@ export interface Question {
   escalate_at: string | null;
   escalate_to: string[] | null;
   escalated_at: string | null;
-  /** When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks. */
-  expires_at: string;
+  /** When the wait is over. It stands still while the job is paused. Null: never, as when a budget asks. */
+  expires_at: string | null;
   id: string;
   job_id: string;
   /** The answer that counts when nobody answers; null: the call fails with QUESTION_EXPIRED. */

@@ -3,7 +3,7 @@
 import type { Job, JobError } from '../jobs/model/job.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { isClaimed, type Status } from '../jobs/model/states.ts';
-import { describeWaiting, dueAt } from '../jobs/model/waiting.ts';
+import { describeWaiting, unlessNever } from '../jobs/model/waiting.ts';
 
 export const jobStates = [
   'QUEUED',
@@ -107,7 +107,7 @@ export function toJobIntent(job: SchedulerJob) {
     lease_id: leased ? job.leaseId : null,
     attempts: job.attempt,
     max_attempts: job.maxAttempts,
-    next_retry_at: job.waitsForRetry ? dueAt(job) : null,
+    next_retry_at: job.waitsForRetry ? unlessNever(job.runAt) : null,
     target_id: job.targetId,
     tokens_used: job.tokensUsed,
     token_limit: job.tokenLimit,

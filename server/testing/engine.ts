@@ -15,7 +15,7 @@ import { queueDueJobs } from '../jobs/finish/waiting-jobs.ts';
 import { linkJobs } from '../jobs/flows/after-request.ts';
 import type { JobError, Phase, Priority } from '../jobs/model/job-values.ts';
 import { heldStatuses, terminalStatuses } from '../jobs/model/states.ts';
-import { dueAt, never, type Waiting } from '../jobs/model/waiting.ts';
+import { never, unlessNever, type Waiting } from '../jobs/model/waiting.ts';
 import { answerQuestion } from '../jobs/questions/answer.ts';
 import { listQuestions } from '../jobs/questions/read-questions.ts';
 import { findJob } from '../jobs/read/read-jobs.ts';
@@ -149,7 +149,7 @@ export async function startEngine(options: EngineOptions): Promise<Engine> {
     const job = async (id: string) => {
       const found = await findJob(daemon.db, tenant.schema, id);
       if (found === undefined) throw new Error(`there is no job ${id}`);
-      return { ...found, runAt: dueAt(found), phases: await listPhases(daemon.db, tenant.schema, id) };
+      return { ...found, runAt: unlessNever(found.runAt), phases: await listPhases(daemon.db, tenant.schema, id) };
     };
     const question = async (jobId: string) => {
       const deadline = performance.now() + maxWaitMs;

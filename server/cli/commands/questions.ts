@@ -38,7 +38,7 @@ export function addQuestionCommands(program: Command, session: Session): void {
       const { status, assignee, job: jobId, target: targetId } = flags;
       const filter = { status: status === 'all' ? undefined : status, assignee, jobId, targetId };
       const found = await (await connect(session, flags)).questions.list(filter).take(Number(flags.limit) || 50);
-      const rows = found.map((q) => [q.id, q.status, q.expires_at, q.assignees.join(', '), q.title]);
+      const rows = found.map((q) => [q.id, q.status, q.expires_at ?? 'never', q.assignees.join(', '), q.title]);
       const headings = ['ID', 'STATUS', 'UNTIL', 'ASSIGNEES', 'QUESTION'];
       session.print(found, found.length === 0 ? 'no questions' : fitTable(session.terminal.screen, headings, rows));
     });
@@ -82,7 +82,7 @@ function questionText(question: Question): string {
     fields: JSON.stringify(question.schema.properties ?? {}),
     actions: question.actions.map(({ name }) => name).join(', ') || '-',
     assignees: question.assignees.join(', ') || '-',
-    until: question.expires_at,
+    until: question.expires_at ?? 'answered',
     ...(answer !== null && { answer: JSON.stringify(answer), by: String(question.answered_by ?? 'timeout') }),
     ...(question.action !== null && { action: question.action }),
   });

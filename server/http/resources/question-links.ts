@@ -42,7 +42,7 @@ const createBody = z.strictObject({
     .min(1)
     .max(maxSeconds)
     .optional()
-    .describe('By default the link is valid for as long as the question.'),
+    .describe('By default the link is valid for as long as the question, at most 30 days.'),
 });
 
 const linkParams = questionParams.extend({ link_id: z.string().max(100) });

@@ -1,5 +1,6 @@
 // /api/questions: what jobs ask people, and the answers.
 import { z } from 'zod';
+import { unlessNever } from '../../jobs/model/waiting.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';
 import { type Question, questionStatuses } from '../../jobs/questions/question.ts';
 import { questionAction } from '../../jobs/questions/question-request.ts';
@@ -35,9 +36,9 @@ export const questionSchema = z
     assignees: z.array(z.string()),
     status: z.enum(questionStatuses),
     asked_at: time,
-    expires_at: time.describe(
-      'When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks.',
-    ),
+    expires_at: time
+      .nullable()
+      .describe('When the wait is over. It stands still while the job is paused. Null: never, as when a budget asks.'),
     on_timeout: z
       .strictObject({ answer: answerFields, action: z.string().optional() })
       .nullable()
@@ -134,5 +135,5 @@ export function questionId({ id }: { id: string }): string {
 }
 
 export function questionToApi(question: Question): z.input<typeof questionSchema> {
-  return present(questionSchema, question);
+  return present(questionSchema, { ...question, expiresAt: unlessNever(question.expiresAt) });
 }

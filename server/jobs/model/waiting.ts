@@ -36,9 +36,9 @@ export interface AwaitedCalls {
   until?: string | undefined;
 }
 
-/** When the job is or was due, for callers; null if no time wakes it. */
-export function dueAt({ runAt }: { runAt: string }): string | null {
-  return Date.parse(runAt) === neverMs ? null : runAt;
+/** For callers: null instead of the time that stands for never. */
+export function unlessNever(time: string): string | null {
+  return Date.parse(time) === neverMs ? null : time;
 }
 
 /** It waits for other jobs, not for a time or a person. */

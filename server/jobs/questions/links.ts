@@ -55,7 +55,7 @@ function digest(token: string): Buffer {
 export interface LinkRequest {
   questionId: string;
   recipient?: string | undefined;
-  /** By default the link is valid for as long as the question. */
+  /** By default the link is valid for as long as the question, at most 30 days. */
   expiresInSeconds?: number | undefined;
   actor: string;
 }
@@ -63,7 +63,7 @@ export interface LinkRequest {
 const insertStatement = statement(`
   insert into ${tenant}.question_links as l (id, question_id, hash, recipient, created_by, expires_at)
   select :id, q.id, :hash, :recipient, :actor,
-         case when :seconds::float8 is null then q.expires_at else now() + :seconds::float8 * interval '1 second' end
+         coalesce(now() + :seconds::float8 * interval '1 second', least(q.expires_at, now() + interval '30 days'))
     from ${tenant}.questions q
    where q.id = :questionId
      and q.status = 'open'

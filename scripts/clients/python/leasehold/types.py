@@ -571,8 +571,8 @@ class Question(TypedDict):
     escalate_at: Optional[str]
     escalate_to: Optional[List[str]]
     escalated_at: Optional[str]
-    # When the wait is over. It stands still while the job is paused. The year 9999: never, as when a budget asks.
-    expires_at: str
+    # When the wait is over. It stands still while the job is paused. Null: never, as when a budget asks.
+    expires_at: Optional[str]
     id: str
     job_id: str
     # The answer that counts when nobody answers; null: the call fails with QUESTION_EXPIRED.

@@ -5,7 +5,7 @@ import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import type { Phase } from '../../../jobs/model/job-values.ts';
 import { statuses } from '../../../jobs/model/states.ts';
-import { dueAt, waitKinds } from '../../../jobs/model/waiting.ts';
+import { unlessNever, waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';
 
 const time = z.iso.datetime({ offset: true });
@@ -157,7 +157,7 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     attempts: job.attempt,
     attempts_since_resume: job.attempt - job.attemptFloor,
     usage: { tokens: job.tokensUsed, token_limit: job.tokenLimit, units: job.usage ?? {}, budget: job.budget ?? {} },
-    run_at: dueAt(job),
+    run_at: unlessNever(job.runAt),
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
     retry: job.retry && present(retryRequest, job.retry),
     // Undefined where the query did not read the documents.

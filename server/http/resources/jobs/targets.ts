@@ -15,7 +15,7 @@ import {
 import { describeHold, type Hold, holdOf } from '../../../jobs/model/hold.ts';
 import { holdsLane, priorities, withoutTrace } from '../../../jobs/model/job.ts';
 import { statuses } from '../../../jobs/model/states.ts';
-import { dueAt } from '../../../jobs/model/waiting.ts';
+import { unlessNever } from '../../../jobs/model/waiting.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
@@ -268,7 +268,7 @@ function laneJobToApi(job: LaneJob): z.input<typeof laneJobSchema> {
     priority: priorities[job.priority] ?? 'NORMAL',
     error: job.error && withoutTrace(job.error),
     hold: holdOf(job) ?? null,
-    run_at: dueAt(job),
+    run_at: unlessNever(job.runAt),
   });
 }
 

@@ -127,6 +127,7 @@ test('a job that a budget has stopped asks a person: raise, resume or cancel', a
     job_id: own.id,
     step: '',
     status: 'open',
+    expires_at: null,
     title: 'Budget exceeded: used 6 of 5 cents. Raise the limit?',
     context: { unit: 'cents', used: 6, limit: 5, per: 'job' },
     schema: { properties: { limit: { exclusiveMinimum: 6, default: 12 } } },

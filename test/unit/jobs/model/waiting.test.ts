@@ -1,10 +1,10 @@
 import { expect, test } from 'vitest';
-import { describeWaiting, dueAt, never } from '../../../../server/jobs/model/waiting.ts';
+import { describeWaiting, never, unlessNever } from '../../../../server/jobs/model/waiting.ts';
 
 test('a job that no time wakes has no due time for callers', () => {
-  expect(dueAt({ runAt: never })).toBeNull();
-  expect(dueAt({ runAt: '9999-12-31T00:00:00.000000Z' })).toBeNull();
-  expect(dueAt({ runAt: '2026-01-02T03:04:05.123456Z' })).toBe('2026-01-02T03:04:05.123456Z');
+  expect(unlessNever(never)).toBeNull();
+  expect(unlessNever('9999-12-31T00:00:00.000000Z')).toBeNull();
+  expect(unlessNever('2026-01-02T03:04:05.123456Z')).toBe('2026-01-02T03:04:05.123456Z');
 });
 
 test('a question is described by its title, never by its id', () => {

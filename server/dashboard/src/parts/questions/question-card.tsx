@@ -28,7 +28,7 @@ export function QuestionCard({ question, onDone }: { question: Question; onDone:
           </>
         )}
         {assignees.length > 0 && `, for ${assignees.join(', ')}`}
-        {status === 'open' && question.step !== '' && (
+        {status === 'open' && question.expires_at !== null && (
           <>
             , answer due <Ago at={question.expires_at} />
           </>
