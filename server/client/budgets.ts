@@ -1,7 +1,6 @@
 // Budgets: how much of a unit jobs may use, and what they used.
 import type { NewBudget } from './api-options.ts';
 import type { Budget, UsageDay } from './api-types.ts';
-import { ProblemError } from './client-errors.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Budgets {
@@ -24,13 +23,8 @@ export class Budgets {
   }
 
   /** Jobs that it holds stay held. */
-  async delete(name: string, call: CallOptions = {}): Promise<void> {
-    try {
-      await this.#transport.request('DELETE', pathOf(name), { ...call, repeatable: true });
-    } catch (error) {
-      // An earlier attempt, whose answer was lost, has deleted it.
-      if (!(error instanceof ProblemError && error.status === 404 && error.attempts > 1)) throw error;
-    }
+  delete(name: string, call: CallOptions = {}): Promise<void> {
+    return this.#transport.delete(pathOf(name), call);
   }
 
   /** What jobs used of each unit, by day and type. */

@@ -1,7 +1,6 @@
 // Rate and concurrency limits.
 import type { NewLimit } from './api-options.ts';
 import type { Limit } from './api-types.ts';
-import { ProblemError } from './client-errors.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Limits {
@@ -26,13 +25,8 @@ export class Limits {
     return this.#send('PUT', name, { ...call, body: toBody(limit), repeatable: true });
   }
 
-  async delete(name: string, call: CallOptions = {}): Promise<void> {
-    try {
-      await this.#transport.request('DELETE', pathOf(name), { ...call, repeatable: true });
-    } catch (error) {
-      // An earlier attempt, whose answer was lost, has deleted it.
-      if (!(error instanceof ProblemError && error.status === 404 && error.attempts > 1)) throw error;
-    }
+  delete(name: string, call: CallOptions = {}): Promise<void> {
+    return this.#transport.delete(pathOf(name), call);
   }
 
   async #send(method: string, name: string, options: Parameters<Transport['request']>[2]): Promise<Limit> {

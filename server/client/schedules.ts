@@ -1,7 +1,6 @@
 // Schedules: jobs that are enqueued at given times.
 import type { NewSchedule, ScheduleChanges } from './api-options.ts';
 import type { Job, Schedule } from './api-types.ts';
-import { ProblemError } from './client-errors.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
@@ -31,13 +30,8 @@ export class Schedules {
     return this.#send('PATCH', pathOf(id), { ...call, body: toBody(changes), repeatable: true });
   }
 
-  async delete(id: string, call: CallOptions = {}): Promise<void> {
-    try {
-      await this.#transport.request('DELETE', pathOf(id), { ...call, repeatable: true });
-    } catch (error) {
-      // An earlier attempt, whose answer was lost, has deleted it.
-      if (!(error instanceof ProblemError && error.status === 404 && error.attempts > 1)) throw error;
-    }
+  delete(id: string, call: CallOptions = {}): Promise<void> {
+    return this.#transport.delete(pathOf(id), call);
   }
 
   pause(id: string, call: CallOptions = {}): Promise<Schedule> {

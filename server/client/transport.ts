@@ -65,6 +65,15 @@ export class Transport {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
   }
 
+  /** Repeated until it is answered: if an earlier attempt, whose answer was lost, has deleted it, that is a success. */
+  async delete(path: string, call: CallOptions): Promise<void> {
+    try {
+      await this.request('DELETE', path, { ...call, repeatable: true });
+    } catch (error) {
+      if (!(error instanceof ProblemError && error.status === 404 && error.attempts > 1)) throw error;
+    }
+  }
+
   async request<T>(method: string, path: string, options: RequestOptions = {}): Promise<Answer<T>> {
     const { body, signal } = options;
     const init = { method, body: body === undefined || typeof body === 'string' ? body : JSON.stringify(body) };
