@@ -197,6 +197,9 @@ DECLARE
   after_succeeded boolean[];
   unknown text;
   is_ready boolean := true;
+  -- What events of this transaction have as their xid. Read from the tenant's node, not from a default, which a
+  -- cluster evaluates on its coordinator.
+  log_xid xid8;
 BEGIN
   wrong := CASE
     WHEN type IS NULL OR char_length(type) NOT BETWEEN 1 AND 200 THEN 'type: must have 1 to 200 characters'
@@ -317,6 +320,13 @@ BEGIN
       END IF;
     END IF;
 
+    SELECT CASE WHEN n.epoch = 0 THEN pg_current_xact_id()
+             ELSE ((n.epoch::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 END
+      INTO log_xid
+      FROM (SELECT l.epoch + (l.relation <> l.tableoid::bigint OR l.written_by::xid <> l.xmin)::int AS epoch
+              FROM "tenant_template".log_epochs l
+             ORDER BY l.epoch DESC
+             LIMIT 1) AS n;
     IF unique_key IS NOT NULL THEN
       found_id := "tenant_template".lock_unique_key(type, unique_key);
       IF found_id IS NOT NULL AND NOT EXISTS (
@@ -342,8 +352,8 @@ BEGIN
                      ELSE j.status = 'QUEUED' AND keys IS NOT NULL END,
                    updated_at = now()
              WHERE j.id = found_id;
-            INSERT INTO "tenant_template".events (type, job_id, target_id, from_status, to_status, attempt, actor, data)
-            VALUES ('job.replaced', found_id, holder.target_id, holder.status, holder.status, 0, 'sql:' || session_user,
+            INSERT INTO "tenant_template".events (xid, type, job_id, target_id, from_status, to_status, attempt, actor, data)
+            VALUES (log_xid, 'job.replaced', found_id, holder.target_id, holder.status, holder.status, 0, 'sql:' || session_user,
               jsonb_build_object('run_at', coalesce(run_at, called_at)));
             PERFORM pg_notify('leasehold_wake', '-:+' || tenant.slug);
           END IF;
@@ -387,8 +397,8 @@ BEGIN
                  THEN called_at + unique_until::bigint * interval '1 second' END
          WHERE u.type = type AND u.key = unique_key;
       END IF;
-      INSERT INTO "tenant_template".events (type, job_id, target_id, to_status, attempt, actor)
-      VALUES ('job.enqueued', job_id, target, status, 0, 'sql:' || session_user);
+      INSERT INTO "tenant_template".events (xid, type, job_id, target_id, to_status, attempt, actor)
+      VALUES (log_xid, 'job.enqueued', job_id, target, status, 0, 'sql:' || session_user);
       PERFORM pg_notify('leasehold_wake', '-:+' || tenant.slug);
       RETURN job_id;
     END IF;
