@@ -132,7 +132,8 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
     });
     expect((await cli('questions list')).out).toContain('Ship it?');
     await eventually(async () => expect((await cli('jobs list')).out).toContain('waits for a person to answer'));
-    expect((await cli('top')).out).toMatch(/0 held +1 to answer.*WAITING 1/s);
+    // Counted a moment after the events.
+    await eventually(async () => expect((await cli('top')).out).toMatch(/0 held +1 to answer.*WAITING 1/s));
     expect((await cli(`questions show ${question.id}`)).out).toContain('approve, reject');
     expect((await cli(`questions link ${question.id} --recipient ann`)).out).toMatch(/^http:\S+\/q\/\S{70}\n/);
     expect((await cli(`questions answer ${question.id} --action burn`)).code).toBe(2);
