@@ -49,10 +49,34 @@ export function Since({ at }: { at: string | null | undefined }) {
   );
 }
 
-/** A sentence of the API, with its exact times replaced by what people say. */
+/** Short enough for a sentence: `Nov 24, 14:05`. */
+function At({ at }: { at: string }) {
+  const text = new Date(at).toLocaleString(undefined, {
+    month: 'short',
+    day: 'numeric',
+    hour: '2-digit',
+    minute: '2-digit',
+    hour12: false,
+  });
+  return (
+    <time dateTime={at} title={exact(at)}>
+      {text}
+    </time>
+  );
+}
+
+/** A sentence of the API, with its exact times replaced by what people say: `5 min ago`, but `until Nov 24, 14:05`. */
 export function Sentence({ text }: { text: string }) {
   const parts = text.split(/(\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(?:\.\d+)?Z)/);
-  return <>{parts.map((part, n) => (n % 2 === 1 ? <Ago key={`${n}${part}`} at={part} /> : part))}</>;
+  return (
+    <>
+      {parts.map((part, n) => {
+        if (n % 2 === 0) return part;
+        const Time = /\b(until|at|before|by)\s$/.test(parts[n - 1] ?? '') ? At : Ago;
+        return <Time key={`${n}${part}`} at={part} />;
+      })}
+    </>
+  );
 }
 
 export function exact(at: string): string {
