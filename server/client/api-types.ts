@@ -179,7 +179,7 @@ export interface JobHold {
   author: string | null;
   /** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
   handler: 'running' | 'terminated' | null;
-  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
+  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it used more than a budget or its token limit allows. `error`: it failed. `handler`: its handler did not stop and still runs. */
   kind: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
   reason: string | null;
   since: string | null;
@@ -569,7 +569,7 @@ export interface TargetHold {
   by: 'job' | 'pause';
   detail: string;
   job_id: string | null;
-  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs. */
+  /** `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it used more than a budget or its token limit allows. `error`: it failed. `handler`: its handler did not stop and still runs. */
   kind: 'user' | 'drain' | 'budget' | 'error' | 'handler' | 'dependency';
   reason: string | null;
   since: string | null;

@@ -286,7 +286,7 @@ class JobHold(TypedDict):
     author: Optional[str]
     # `running`: the handler had not stopped when this was written. `terminated`: its thread was ended.
     handler: Optional[Literal["running", "terminated"]]
-    # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs.
+    # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it used more than a budget or its token limit allows. `error`: it failed. `handler`: its handler did not stop and still runs.
     kind: Literal["user", "drain", "budget", "error", "handler", "dependency"]
     reason: Optional[str]
     since: Optional[str]
@@ -693,7 +693,7 @@ class TargetHold(TypedDict):
     by: Literal["job", "pause"]
     detail: str
     job_id: Optional[str]
-    # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. `handler`: its handler did not stop and still runs.
+    # `user`: a person paused it. `drain`: a shutdown paused it. `budget`: it used more than a budget or its token limit allows. `error`: it failed. `handler`: its handler did not stop and still runs.
     kind: Literal["user", "drain", "budget", "error", "handler", "dependency"]
     reason: Optional[str]
     since: Optional[str]

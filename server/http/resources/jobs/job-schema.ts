@@ -44,7 +44,7 @@ export const jobHoldSchema = z
     kind: z
       .enum(holdKinds)
       .describe(
-        '`user`: a person paused it. `drain`: a shutdown paused it. `budget`: it exceeded its token limit. `error`: it failed. ' +
+        '`user`: a person paused it. `drain`: a shutdown paused it. `budget`: it used more than a budget or its token limit allows. `error`: it failed. ' +
           '`handler`: its handler did not stop and still runs.',
       ),
     reason: z.string().nullable(),
