@@ -2,55 +2,15 @@
 import { expect, test } from 'vitest';
 import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
 import { enqueueIn } from '../../../../server/jobs/enqueue/enqueue.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import type { Dependency } from '../../../../server/jobs/flows/dependencies.ts';
 import { openChildren } from '../../../../server/jobs/flows/fenced-children.ts';
 import { followDependencies } from '../../../../server/jobs/flows/follow-dependencies.ts';
-import type { Job } from '../../../../server/jobs/model/job.ts';
-import { addJob, claim, finish, reread } from '../../../support/jobs.ts';
+import { after, call, flowsOf } from '../../../support/flows.ts';
+import { addJob, finish } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const call = { name: 'all', position: 0, parallel: false };
-const waiting = { kind: 'children', step: 'all', jobs: 1 } as const;
-
-/** Everything that the follower can do now. */
-async function follow(): Promise<void> {
-  for (;;) {
-    const followed = await followDependencies(context.db, context.schema);
-    await queueDueJobs(context.db, context.schema, 'test');
-    if (followed === undefined || (followed.complete && followed.handled === 0)) return;
-  }
-}
-
-async function start(type: string): Promise<Job> {
-  const { jobs } = await claim(context, { types: [type] });
-  return jobs[0] as Job;
-}
-
-const statusOf = async (job: Pick<Job, 'id'>) => (await reread(context, job)).status;
-const after = (job: Job, more: Partial<Dependency> = {}): Dependency => ({
-  id: job.id,
-  onFailure: 'hold',
-  succeeded: false,
-  ...more,
-});
-
-/** A parent that runs, with a child that runs. */
-async function family(): Promise<{ parent: Job; child: Job }> {
-  const types = { parent: crypto.randomUUID(), child: crypto.randomUUID() };
-  await addJob(context, { type: types.parent });
-  const parent = await start(types.parent);
-  await addJob(context, { type: types.child, parentId: parent.id });
-  const child = await start(types.child);
-  const held = { jobId: parent.id, leaseId: parent.leaseId as string };
-  const options = { onFailure: 'stop' } as const;
-  expect(await openChildren(context.db, context.schema, held, call, [child.id], options)).toBe(true);
-  return { parent, child };
-}
-
-const suspend = (parent: Job) => finish(context, parent, { kind: 'suspend', waiting, leftMs: 1e9 });
+const { family, follow, start, statusOf, suspend } = flowsOf(context);
 
 test.each(['before', 'after', 'together with'])('the last child ends %s the parent stores its wait', async (order) => {
   const { parent, child } = await family();

@@ -1,54 +1,14 @@
 // Jobs that wait for others: what nobody would wake is found and repaired, and a large graph does not slow claims.
 import { expect, test } from 'vitest';
-import { queueDueJobs, repairOrphans } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import type { Dependency } from '../../../../server/jobs/flows/dependencies.ts';
-import { openChildren } from '../../../../server/jobs/flows/fenced-children.ts';
-import { followDependencies } from '../../../../server/jobs/flows/follow-dependencies.ts';
+import { repairOrphans } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { verifyTenant } from '../../../../server/verify/verify-tenant.ts';
-import { addJob, addJobs, claim, finish, reread } from '../../../support/jobs.ts';
+import { after, flowsOf } from '../../../support/flows.ts';
+import { addJob, addJobs, claim, finish } from '../../../support/jobs.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
-const call = { name: 'all', position: 0, parallel: false };
-const waiting = { kind: 'children', step: 'all', jobs: 1 } as const;
-
-/** Everything that the follower can do now. */
-async function follow(): Promise<void> {
-  for (;;) {
-    const followed = await followDependencies(context.db, context.schema);
-    await queueDueJobs(context.db, context.schema, 'test');
-    if (followed === undefined || (followed.complete && followed.handled === 0)) return;
-  }
-}
-
-async function start(type: string): Promise<Job> {
-  const { jobs } = await claim(context, { types: [type] });
-  return jobs[0] as Job;
-}
-
-const statusOf = async (job: Pick<Job, 'id'>) => (await reread(context, job)).status;
-const after = (job: Job, more: Partial<Dependency> = {}): Dependency => ({
-  id: job.id,
-  onFailure: 'hold',
-  succeeded: false,
-  ...more,
-});
-
-/** A parent that runs, with a child that runs. */
-async function family(): Promise<{ parent: Job; child: Job }> {
-  const types = { parent: crypto.randomUUID(), child: crypto.randomUUID() };
-  await addJob(context, { type: types.parent });
-  const parent = await start(types.parent);
-  await addJob(context, { type: types.child, parentId: parent.id });
-  const child = await start(types.child);
-  const held = { jobId: parent.id, leaseId: parent.leaseId as string };
-  const options = { onFailure: 'stop' } as const;
-  expect(await openChildren(context.db, context.schema, held, call, [child.id], options)).toBe(true);
-  return { parent, child };
-}
-
-const suspend = (parent: Job) => finish(context, parent, { kind: 'suspend', waiting, leftMs: 1e9 });
+const { family, follow, statusOf, suspend } = flowsOf(context);
 
 test('a job that nobody would wake is named by verify, and repaired by the sweeper', async () => {
   const { parent, child } = await family();
