@@ -62,7 +62,7 @@ test('a claim is no lease, and a job that waits again has neither', () => {
     waitsForRetry: true,
   });
   expect(toJobIntent(again)).toMatchObject({ lease_id: null, claimed_by: null, next_retry_at: 'later' });
-  const after = job({ status: 'WAITING', runAt: never, waitsForRetry: true });
+  const after = job({ status: 'WAITING', waiting: { kind: 'after', jobs: 1 }, runAt: never, waitsForRetry: true });
   expect(toJobIntent(after).next_retry_at).toBeNull();
   const done = job({ status: 'SUCCESS', leaseId: 'l', leaseHolder: 'w', leaseKind: 'remote', finishedAt: 'now' });
   expect(toJobIntent(done)).toMatchObject({ lease_id: 'l', claimed_by: 'w' });
