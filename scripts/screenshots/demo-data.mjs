@@ -42,6 +42,11 @@ export async function fillDemo(url, key) {
   await enqueue('machine-05', { type: 'demo.tokens', payload: { tokens: 5000 }, token_limit: 1500, author: 'agent-3' });
   const paused = await enqueue('machine-16', { type: 'demo.sleep', payload: { seconds: 600 }, author: 'planner' });
   await send('POST', `/api/jobs/${paused.id}/pause`, { reason: 'Waiting for a spare part', author: 'ann' });
+  await enqueue('machine-09', {
+    type: 'demo.approval',
+    payload: { question: 'Update the firmware to 4.2?' },
+    author: 'agent-2',
+  });
   const until = new Date(Date.now() + 3_600_000).toISOString();
   await send('POST', '/api/targets/machine-18/pause', { reason: 'Maintenance window', author: 'ben', until });
   await enqueue('machine-18', { type: 'demo.echo', payload: {} });

@@ -112,6 +112,8 @@ export interface HoldCount {
   paused: number;
   /** Questions that wait for an answer, counted the same way. */
   questions: number;
+  /** Of these, asked about a job that a budget has stopped: it is in ERROR and counted there, too. */
+  questions_of_holds: number;
 }
 
 export interface Job extends JobSummary {

@@ -99,13 +99,21 @@ export function attentionRoutes(): RouteGroup {
     path: '/api/attention/count',
     summary: 'How many jobs and questions wait for a person',
     access: 'read',
-    answers: { 200: z.strictObject({ ...heldCounts, questions: questionsSchema.shape.open }) },
+    answers: {
+      200: z.strictObject({
+        ...heldCounts,
+        questions: questionsSchema.shape.open,
+        questions_of_holds: z
+          .int()
+          .describe('Of these, asked about a job that a budget has stopped: it is in ERROR and counted there, too.'),
+      }),
+    },
     handle: async ({ tenant, db }) => {
       const [holds, questions] = await Promise.all([
         countHolds(db, tenant.schema),
         countOpenQuestions(db, tenant.schema, maxCounted + 1),
       ]);
-      return { ...holds, questions };
+      return { ...holds, questions: questions.open, questions_of_holds: questions.ofHolds };
     },
   });
   return group;
@@ -126,7 +134,7 @@ async function newestHolds(db: Database, schema: Schema) {
 }
 
 async function openQuestions(db: Database, schema: Schema) {
-  const [open, newest] = await Promise.all([
+  const [{ open }, newest] = await Promise.all([
     countOpenQuestions(db, schema, maxCounted + 1),
     listQuestions(db, schema, { status: 'open' }, { limit: shownQuestions }),
   ]);

@@ -3,6 +3,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
+import { budgetStep } from './budget-question.ts';
 import { type Question, type QuestionStatus, questionColumns } from './question.ts';
 
 const jobEnded = `exists (
@@ -76,18 +77,25 @@ export async function listQuestions(
 }
 
 const countOpen = statement(`
-  select count(*)::int as open
+  select count(*)::int as open,
+         (count(*) filter (where c.step = '${budgetStep}'))::int as "ofHolds"
     from (
-      select 1
+      select q.step
         from ${tenant}.questions q
        where ${statusConditions('open').join('\n         and ')}
        limit :limit
     ) c`);
 
+export interface OpenQuestions {
+  open: number;
+  /** Of these, asked about a job that is held and not WAITING. */
+  ofHolds: number;
+}
+
 /** Counted up to the limit. */
-export async function countOpenQuestions(db: Queryable, schema: Schema, limit: number): Promise<number> {
-  const [row] = await countOpen.query<{ open: number }>(db, schema, { limit });
-  return row?.open ?? 0;
+export async function countOpenQuestions(db: Queryable, schema: Schema, limit: number): Promise<OpenQuestions> {
+  const [row] = await countOpen.query<OpenQuestions>(db, schema, { limit });
+  return row ?? { open: 0, ofHolds: 0 };
 }
 
 function toQuestion({ isOrphan, ...question }: QuestionRow): Question {

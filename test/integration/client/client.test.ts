@@ -83,7 +83,7 @@ describe('jobs', () => {
     expect((failure as JobFailedError).job.error?.message).toBe('no paper');
     const behind = await client.enqueue(double, { n: 1 }, { targetId: 'm' });
     expect((await client.jobs.why(behind)).reasons[0]?.code).toBe('TARGET_HELD');
-    expect(await client.holdCount()).toEqual({ paused: 0, error: 1, questions: 0 });
+    expect(await client.holdCount()).toEqual({ paused: 0, error: 1, questions: 0, questions_of_holds: 0 });
     const waiting = client.jobs.wait<string>(handle.id, { onError: 'wait' });
     await client.jobs.resolve(handle, { result: 'by hand', reason: 'printed it', author: 'ann' });
     expect((await waiting).result).toBe('by hand');

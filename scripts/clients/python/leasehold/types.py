@@ -129,6 +129,8 @@ class HoldCount(TypedDict):
     paused: int
     # Questions that wait for an answer, counted the same way.
     questions: int
+    # Of these, asked about a job that a budget has stopped: it is in ERROR and counted there, too.
+    questions_of_holds: int
 
 
 class JobUsage(TypedDict):

@@ -10,6 +10,7 @@ interface AttentionCount {
   paused: number;
   error: number;
   questions: number;
+  questions_of_holds: number;
 }
 
 /** Holds and open questions; undefined until they were counted. */
@@ -28,9 +29,9 @@ export function useHoldCount(active: boolean): void {
     const read = async () => {
       lastAt = performance.now();
       try {
-        const { paused, error, questions } = await api<AttentionCount>('/attention/count');
+        const { paused, error, questions, questions_of_holds: ofHolds } = await api<AttentionCount>('/attention/count');
         if (stopped) return;
-        attentionTotal.set(paused + error + questions);
+        attentionTotal.set(paused + error + questions - ofHolds);
         openQuestions.set(questions);
       } catch {
         // The page itself says what is wrong.

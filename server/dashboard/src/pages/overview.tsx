@@ -44,7 +44,7 @@ export function OverviewPage() {
         </section>
       )}
       <Loaded query={attention} rows={3}>
-        {(data) => <AttentionView data={data} isQuiet={open.length === 0} onChange={attention.refresh} />}
+        {(data) => <AttentionView data={data} questions={open} onChange={attention.refresh} />}
       </Loaded>
       <Numbers />
     </>
@@ -77,17 +77,17 @@ function Loadline({ attention }: { attention: Query<Attention> }) {
 
 interface AttentionViewProps {
   data: Attention;
-  /** Nothing else on the page waits for a person. */
-  isQuiet: boolean;
+  /** Shown above. A held job that one of them is about needs no card of its own. */
+  questions: Question[];
   onChange: () => void;
 }
 
-function AttentionView({ data, isQuiet, onChange }: AttentionViewProps) {
+function AttentionView({ data, questions, onChange }: AttentionViewProps) {
   const { holds, failing_types: types, failed_schedules: schedules, lost_workers: lost } = data;
   const webhooks = data.disabled_webhooks;
   const others = types.length + schedules.length + lost.length + webhooks.length > 0;
   if (holds.newest.length === 0 && !others) {
-    if (!isQuiet) return null;
+    if (questions.length > 0) return null;
     return (
       <Empty icon="resolve" title="Nothing waits for a person">
         <p>
@@ -98,13 +98,14 @@ function AttentionView({ data, isQuiet, onChange }: AttentionViewProps) {
     );
   }
   const more = holds.paused + holds.error - holds.newest.length;
+  const unasked = holds.newest.filter(({ job }) => questions.every((question) => question.job_id !== job.id));
   return (
     <div class={others ? 'attention' : 'attention attention-single'}>
       <section class="stack" aria-label="Holds">
-        {holds.newest.map((hold) => (
+        {unasked.map((hold) => (
           <HoldCard key={hold.job.id} hold={hold} onChange={onChange} />
         ))}
-        {holds.newest.length === 0 && <p class="muted">No job holds its lane.</p>}
+        {unasked.length === 0 && <p class="muted">No {questions.length > 0 && 'other '}job holds its lane.</p>}
         {more > 0 && (
           <a class="more-link" href={hrefOf('/jobs?held=true')}>
             {number(more)} more
