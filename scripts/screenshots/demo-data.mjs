@@ -42,7 +42,7 @@ export async function fillDemo(url, key) {
   await enqueue('machine-05', { type: 'demo.tokens', payload: { tokens: 5000 }, token_limit: 1500, author: 'agent-3' });
   const paused = await enqueue('machine-16', { type: 'demo.sleep', payload: { seconds: 600 }, author: 'planner' });
   await send('POST', `/api/jobs/${paused.id}/pause`, { reason: 'Waiting for a spare part', author: 'ann' });
-  await enqueue('machine-09', {
+  await enqueue('machine-04', {
     type: 'demo.approval',
     payload: { question: 'Update the firmware to 4.2?' },
     author: 'agent-2',

@@ -11,6 +11,8 @@ type Property = { type?: string; title?: string; description?: string; enum?: un
 export interface Question {
   id: string;
   job_id: string;
+  /** The durable call that waits; empty: a budget has stopped the job. */
+  step: string;
   target_id: string | null;
   title: string;
   context: unknown;
@@ -19,7 +21,8 @@ export interface Question {
   assignees: string[];
   status: 'open' | 'answered' | 'expired' | 'canceled';
   asked_at: string;
-  expires_at: string;
+  /** Null: never, as when a budget asks. */
+  expires_at: string | null;
   answer: Record<string, unknown> | null;
   action: string | null;
   answered_by: string | null;

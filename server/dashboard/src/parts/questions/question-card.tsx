@@ -35,7 +35,10 @@ export function QuestionCard({ question, onDone }: { question: Question; onDone:
         )}
       </p>
       {typeof context === 'string' && <p class="question-context">{context}</p>}
-      {typeof context === 'object' && context !== null && <Document label="Context" value={context} />}
+      {/* Of a budget the title has all of it. */}
+      {typeof context === 'object' && context !== null && question.step !== '' && (
+        <Document label="Context" value={context} />
+      )}
       {status === 'open' ? <QuestionForm question={question} onDone={onDone} /> : <Answer question={question} />}
     </article>
   );
