@@ -113,7 +113,7 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
       detail:
         asked === undefined
           ? 'Resume it to run it again; resolve or cancel it to end it.'
-          : `A person answers the question ${asked.id}, "${asked.title}": raise the limit, resume or cancel. The same is done by resume with a higher limit, resolve or cancel.`,
+          : `A person answers the question "${asked.title}": raise the limit, resume or cancel. The same is done by resume with a higher limit, resolve or cancel.`,
       at: null,
       actions: [...(asked === undefined ? [] : [answerAction(asked.id)]), jobAction(job.id, 'resume')],
     },

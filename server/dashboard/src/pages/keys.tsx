@@ -106,7 +106,8 @@ function KeyRow({ apiKey: key, onRevoke }: { apiKey: ApiKey; onRevoke: () => voi
             used <Ago at={key.last_used_at} />
           </>
         ) : (
-          'never used'
+          // The time of the last use is written now and then.
+          (own && 'in use') || 'never used'
         )}
         {key.expires_at && !key.revoked_at && (
           <>

@@ -4,7 +4,7 @@ import { useTitle } from '../data/holds.ts';
 import { useQuery } from '../data/query.ts';
 import type { Operation } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';
-import { CanaryJob, FilterText } from '../parts/jobs/bulk.tsx';
+import { CanaryJob, FilterText, LeftAlone } from '../parts/jobs/bulk.tsx';
 import { Progress } from '../parts/jobs/status.tsx';
 import { Ago, number } from '../parts/time.tsx';
 
@@ -46,10 +46,7 @@ export function OperationsPage() {
                   <Progress value={operation.progress} message={`Progress of ${operation.action}`} />
                   <p class="small">
                     {number(operation.done)} done
-                    {operation.failed > 0 && (
-                      <span class="tone-fail">, {number(operation.failed)} had changed and were left alone</span>
-                    )}
-                    , {operation.status}
+                    <LeftAlone operation={operation} />, {operation.status}
                   </p>
                   <CanaryJob operation={operation} />
                 </article>

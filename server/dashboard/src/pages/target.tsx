@@ -14,7 +14,7 @@ import { CanaryButton, canTryCanary } from '../parts/jobs/canary.tsx';
 import { JobActions } from '../parts/jobs/job-actions.tsx';
 import { Labels, PauseDialog } from '../parts/jobs/lane.tsx';
 import { holdSentence, Progress, StatusMark } from '../parts/jobs/status.tsx';
-import { Ago, number } from '../parts/time.tsx';
+import { Ago, number, Since } from '../parts/time.tsx';
 
 export function TargetPage({ id }: { id: string }) {
   useTitle(id);
@@ -193,7 +193,7 @@ function LineView({ lane }: { lane: Lane }) {
               <code>{job.type}</code>
               {job.priority !== 'NORMAL' && <span class="chip">{job.priority.toLowerCase()}</span>}
               <span class="muted small">
-                waits since <Ago at={job.created_at} />
+                waits <Since at={job.created_at} />
               </span>
             </a>
           </li>

@@ -137,7 +137,7 @@ test('a job that a budget has stopped asks a person: raise, resume or cancel', a
   const { body: counts } = await call('GET', '/api/attention/count');
   expect(counts).toMatchObject({ error: 1, questions: 1, questions_of_holds: 1 });
   const why = (await call('GET', `/api/jobs/${own.id}/why`)).body.reasons[0];
-  expect(why.release.detail).toContain(question.id);
+  expect(why.release.detail).toContain(question.title);
   expect(why.release.actions[0]).toMatchObject({ action: 'answer', path: `/api/questions/${question.id}/answer` });
   expect(await answer(question, { action: 'Raise', answer: { limit: 6 } })).toMatchObject({
     status: 400,

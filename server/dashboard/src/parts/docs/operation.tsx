@@ -50,7 +50,7 @@ function Body({ document, entry }: { document: ApiDocument; entry: Entry }) {
           label={`Copy a link to ${operation.operationId}`}
         />
       </p>
-      {operation.description && <p>{operation.description}</p>}
+      {operation.description && <p>{withCode(operation.description)}</p>}
       <Parameters document={document} parameters={operation.parameters ?? []} />
       {body && (
         <>
@@ -114,6 +114,11 @@ function Fields({ document, schema: given }: { document: ApiDocument; schema: Sc
   );
 }
 
+/** Descriptions are Markdown, of which they use `code` only. */
+function withCode(text: string) {
+  return text.split('`').map((part, n) => (n % 2 === 1 ? <code key={`${n}${part}`}>{part}</code> : part));
+}
+
 interface FieldProps {
   name: string;
   type: string;
@@ -130,7 +135,7 @@ function Field({ name, type, required, text }: FieldProps) {
       </dt>
       <dd>
         <span class="muted small">{type}</span>
-        {text && <span class="small"> {text}</span>}
+        {text && <span class="small"> {withCode(text)}</span>}
       </dd>
     </div>
   );

@@ -197,6 +197,15 @@ function outcomeText({ status, canary }: Operation): string {
   return status === 'finished' ? 'Finished.' : 'It ended without acting on all of them.';
 }
 
+export function LeftAlone({ operation: { failed } }: { operation: Operation }) {
+  if (failed === 0) return null;
+  return (
+    <span class="tone-fail">
+      , {number(failed)} left alone because {failed === 1 ? 'it' : 'they'} had changed
+    </span>
+  );
+}
+
 export function CanaryJob({ operation }: { operation: Operation }) {
   if (operation.canary_job_id === null) return null;
   return (
@@ -231,9 +240,7 @@ function OperationProgress({ first, onClose }: { first: Operation; onClose: () =
     <div aria-live="polite">
       <p class="bulk-count">
         <strong>{number(operation.done)}</strong> of {number(operation.matched)} done
-        {operation.failed > 0 && (
-          <span class="tone-fail">, {number(operation.failed)} had changed and were left alone</span>
-        )}
+        <LeftAlone operation={operation} />
       </p>
       <Progress value={operation.progress} message="Progress of the operation" />
       {error && <p class="field-error">{error}</p>}
