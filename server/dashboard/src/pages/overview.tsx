@@ -98,14 +98,14 @@ function AttentionView({ data, questions, onChange }: AttentionViewProps) {
     );
   }
   const more = holds.paused + holds.error - holds.newest.length;
-  const unasked = holds.newest.filter(({ job }) => questions.every((question) => question.job_id !== job.id));
+  const withoutQuestion = holds.newest.filter(({ job }) => questions.every((question) => question.job_id !== job.id));
   return (
     <div class={others ? 'attention' : 'attention attention-single'}>
       <section class="stack" aria-label="Holds">
-        {unasked.map((hold) => (
+        {withoutQuestion.map((hold) => (
           <HoldCard key={hold.job.id} hold={hold} onChange={onChange} />
         ))}
-        {unasked.length === 0 && <p class="muted">No {questions.length > 0 && 'other '}job holds its lane.</p>}
+        {withoutQuestion.length === 0 && <p class="muted">No {questions.length > 0 && 'other '}job holds its lane.</p>}
         {more > 0 && (
           <a class="more-link" href={hrefOf('/jobs?held=true')}>
             {number(more)} more
