@@ -46,18 +46,24 @@ export async function runDaemon(): Promise<void> {
     version,
     dashboardDir: join(packageRoot(), 'dist', 'dashboard'),
   });
-  onStopRequest(launcher, (request) => stop(request, daemon, embedded, config, logger));
+  let isStopping = false;
+  onStopRequest(launcher, (request) => {
+    isStopping = true;
+    stop(request, daemon, embedded, config, logger);
+  });
   try {
     await daemon.start();
+    // Set by `leasehold dev`, which has shown everything at its first start.
+    if (process.env.LEASEHOLD_RESTARTED === 'true') {
+      process.stdout.write(`\n  Leasehold is running at ${daemon.url} with ${handlers.types().join(', ')}\n\n`);
+    } else await announce(daemon, config, embedded !== undefined, handlers);
   } catch (error) {
+    // The stop has closed what the start was using, and ends the process.
+    if (isStopping) return;
     await daemon.stop(0);
     await embedded?.stop();
     throw error;
   }
-  // Set by `leasehold dev`, which has shown everything at its first start.
-  if (process.env.LEASEHOLD_RESTARTED === 'true') {
-    process.stdout.write(`\n  Leasehold is running at ${daemon.url} with ${handlers.types().join(', ')}\n\n`);
-  } else await announce(daemon, config, embedded !== undefined, handlers);
 }
 
 /** Prints the address, the keys, and one command to paste. */

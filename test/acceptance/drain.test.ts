@@ -1,8 +1,11 @@
 // SIGTERM to a real daemon: what runs may end, what outlasts the grace is paused or given back, and
 // what comes meanwhile waits for the next start.
-import { expect, test } from 'vitest';
+import { mkdtemp, rm } from 'node:fs/promises';
+import { tmpdir } from 'node:os';
+import { join } from 'node:path';
+import { expect, onTestFinished, test } from 'vitest';
 import { checkEffects, useEffects } from '../support/daemon/effects.ts';
-import { startProcess } from '../support/daemon/process.ts';
+import { launchProcess, startProcess } from '../support/daemon/process.ts';
 import { eventually } from '../support/eventually.ts';
 import { addJob, addJobs, reread } from '../support/jobs.ts';
 import { checkInvariants } from '../support/model/invariants.ts';
@@ -101,4 +104,15 @@ test('a grace shorter than the job pauses it, also one that does not listen', as
   expect(stopped).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain' } });
   expect(deaf).toMatchObject({ status: 'PAUSED', leaseOwner: null, hold: { kind: 'drain', handler: 'running' } });
   await checkInvariants(context);
+});
+
+test('a stop during the first start ends without an error', async () => {
+  const dataDir = await mkdtemp(join(tmpdir(), 'leasehold-drain-'));
+  onTestFinished(() => rm(dataDir, { recursive: true, force: true }));
+  const env = { DATABASE_URL: '', DATA_DIR: dataDir, DEMO_TENANT: 'auto', LOG_LEVEL: 'info' };
+  const daemon = await launchProcess(context, { env });
+  await eventually(() => expect(daemon.output()).toContain('tenants migrated'), { everyMs: 1 });
+  daemon.kill('SIGTERM');
+  expect(await daemon.exited).toEqual({ code: 0, signal: null });
+  expect(daemon.output()).not.toContain('Error');
 });
