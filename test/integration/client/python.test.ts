@@ -88,7 +88,7 @@ describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
     const failed = await run(`client.enqueue("fails", target_id="m/2").id`);
     expect(await run(`client.jobs.wait("${failed}")`)).toMatchObject({ error: 'JobFailed' });
     expect(await run(`client.jobs.why("${failed}")["reasons"][0]["code"]`)).toBe('HELD');
-    expect(await run(`client.hold_count()`)).toEqual({ paused: 0, error: 1, questions: 0 });
+    expect(await run(`client.hold_count()`)).toEqual({ paused: 0, error: 1, questions: 0, questions_of_holds: 0 });
     expect(await run(`client.jobs.resolve("${failed}", "by hand", author="ann")["result"]`)).toBe('by hand');
     expect(await run(`client.targets.pause("m/1", reason="oil")["pause_reason"]`)).toBe('oil');
     expect(await run(`[target["id"] for target in client.targets.list(paused=True)]`)).toEqual(['m/1']);
