@@ -1,5 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
+import { LongestFirst } from './test/support/vitest/longest-first.ts';
 
 // Printed by the reporter; LEASEHOLD_TEST_SEED repeats the order of a run.
 const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? Date.now() % 2 ** 31);
@@ -29,8 +30,8 @@ export default defineConfig({
     testTimeout: 240_000,
     hookTimeout: 240_000,
     teardownTimeout: 60_000,
-    // The tests of a file run in random order. Files keep theirs: the longest first, so that none is left for the end.
-    sequence: { shuffle: { files: false, tests: true }, seed },
+    // The tests of a file run in random order; files keep theirs.
+    sequence: { shuffle: { files: false, tests: true }, seed, sequencer: LongestFirst },
     reporters: ['default', './test/support/vitest/count-reporter.ts'],
     coverage: {
       provider: 'v8',
