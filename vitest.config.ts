@@ -1,6 +1,6 @@
 import { fileURLToPath } from 'node:url';
 import { defineConfig } from 'vitest/config';
-import { LongestFirst } from './test/support/vitest/longest-first.ts';
+import { SlowFirst } from './test/support/vitest/slow-first.ts';
 
 // Printed by the reporter; LEASEHOLD_TEST_SEED repeats the order of a run.
 const seed = Number(process.env.LEASEHOLD_TEST_SEED ?? Date.now() % 2 ** 31);
@@ -31,7 +31,7 @@ export default defineConfig({
     hookTimeout: 240_000,
     teardownTimeout: 60_000,
     // The tests of a file run in random order; files keep theirs.
-    sequence: { shuffle: { files: false, tests: true }, seed, sequencer: LongestFirst },
+    sequence: { shuffle: { files: false, tests: true }, seed, sequencer: SlowFirst },
     reporters: ['default', './test/support/vitest/count-reporter.ts'],
     coverage: {
       provider: 'v8',

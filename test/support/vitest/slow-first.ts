@@ -4,7 +4,7 @@ import { BaseSequencer, type TestSpecification } from 'vitest/node';
 
 const long = /\/test\/(acceptance|browser|faults|integration\/(embedded-postgres|deployment))\//;
 
-export class LongestFirst extends BaseSequencer {
+export class SlowFirst extends BaseSequencer {
   override async sort(files: TestSpecification[]): Promise<TestSpecification[]> {
     const sorted = await super.sort(files);
     const isLong = ({ moduleId }: TestSpecification) => long.test(moduleId);
