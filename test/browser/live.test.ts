@@ -54,6 +54,30 @@ describeInBrowser('a page that is left open', () => {
     await page.getByText('Live', { exact: true }).waitFor();
   });
 
+  it('shows what happened between its first read and the beginning of the stream', async () => {
+    const { page, api, goTo } = await openDashboard(context);
+    let open = () => {};
+    const opened = new Promise<void>((resolve) => {
+      open = resolve;
+    });
+    await page.route('**/api/events/stream', async (route) => {
+      await opened;
+      await route.continue();
+    });
+    await goTo('/targets?show=held&search=between-1');
+    await page
+      .getByText(/No .*target/i)
+      .first()
+      .waitFor();
+    const job = await api('POST', '/api/targets/between-1/jobs', {
+      type: 'demo.fail',
+      payload: { recoverable: false },
+    });
+    await eventually(async () => expect(await api('GET', `/api/jobs/${job.id}`)).toMatchObject({ status: 'ERROR' }));
+    open();
+    await page.getByRole('article', { name: 'Target between-1' }).waitFor();
+  });
+
   it('counts the holds in its title', async () => {
     const { page, api } = await openDashboard(context);
     await api('POST', '/api/targets/title-1/jobs', { type: 'demo.fail', payload: { recoverable: false } });

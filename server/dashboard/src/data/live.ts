@@ -26,6 +26,8 @@ class LiveStream {
   #retryMs = firstRetryMs;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #watchdog: ReturnType<typeof setTimeout> | undefined;
+  /** A stream that resumes nothing says with its first ping from where on it sends. */
+  #isNew = false;
   /** The daemon's clock minus ours. */
   #offsetMs = 0;
 
@@ -59,6 +61,7 @@ class LiveStream {
     if (this.state.value.kind !== 'lost') this.state.set({ kind: 'connecting' });
     try {
       const path = '/events/stream';
+      this.#isNew = this.#lastId === undefined;
       const response = await fetch(apiUrl(path), {
         headers: {
           ...apiHeaders(path),
@@ -115,6 +118,9 @@ class LiveStream {
       case 'ping':
         if (data.at !== undefined) this.#offsetMs = Date.parse(data.at) - Date.now();
         this.state.set({ kind: 'live' });
+        // What happened after the views were read and before the stream began would never be shown.
+        if (this.#isNew) this.#publish('reset');
+        this.#isNew = false;
         return;
       case 'reset':
         this.#publish('reset');
