@@ -171,7 +171,8 @@ async function processIdentity(pid: number): Promise<string | undefined> {
   return stdout.trim() === '' ? undefined : `${pid} ${stdout.trim()}`;
 }
 
-function isAlive(pid: number): boolean {
+/** Also one that may not be signalled. @internal Used by the servers of the tests, too. */
+export function isAlive(pid: number): boolean {
   try {
     process.kill(pid, 0);
     return true;

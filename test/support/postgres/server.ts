@@ -12,6 +12,7 @@ import {
   postmasterPid,
   spawnPostmaster,
 } from '../../../server/embedded-postgres/cluster.ts';
+import { isAlive } from '../../../server/embedded-postgres/cluster-directory.ts';
 import { eventually } from '../eventually.ts';
 import { citusCluster } from './citus.ts';
 
@@ -111,14 +112,5 @@ async function reapOrphans(): Promise<void> {
       });
       await rm(base, { recursive: true, force: true });
     }
-  }
-}
-
-function isAlive(pid: number): boolean {
-  try {
-    process.kill(pid, 0);
-    return true;
-  } catch (error) {
-    return (error as NodeJS.ErrnoException).code === 'EPERM';
   }
 }
