@@ -9,9 +9,11 @@ const layers = [
   ['embed'],
   ['daemon'],
   ['demo'],
-  ['http', 'worker', 'maintenance'],
+  // remote-worker runs on other machines: of what is below it loads the part of `durable` that needs no database.
+  ['http', 'worker', 'maintenance', 'remote-worker'],
   ['explain', 'verify'],
   ['scheduler', 'schedules', 'stats', 'webhooks'],
+  ['durable'],
   ['jobs'],
   ['daemons'],
   ['tenants', 'events'],
@@ -19,8 +21,6 @@ const layers = [
   ['database'],
   ['client'],
   ['kernel'],
-  // Runs on other machines, with nothing but fetch.
-  ['remote-worker'],
   // The page in the browser: it talks to the rest over HTTP and imports nothing of it.
   ['dashboard'],
 ];

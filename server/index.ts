@@ -1,16 +1,14 @@
 // The package `leasehold`: what the authors of jobs import. Nothing here opens a connection.
 export { z } from 'zod';
-export { JobStopped, type StopReason } from './worker/attempt/stop-reason.ts';
-export { defineJob, type JobDefinition, type JobOptions, type PhaseDefinition } from './worker/handlers/define-job.ts';
-export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './worker/handlers/handler-errors.ts';
 export type {
   ChildOptions,
   EnqueuedChild,
-  JobContext,
-  JobInfo,
-  Lease,
   RetryOptions,
   SleepOptions,
   StepContext,
   StepOptions,
-} from './worker/handlers/job-context.ts';
+} from './durable/durable-context.ts';
+export { Fatal, type HandlerErrorOptions, Recoverable, SkipPhase } from './durable/handler-errors.ts';
+export { JobStopped, type StopReason } from './durable/stop-reason.ts';
+export { defineJob, type JobDefinition, type JobOptions, type PhaseDefinition } from './worker/handlers/define-job.ts';
+export type { JobContext, JobInfo, Lease } from './worker/handlers/job-context.ts';

@@ -1,9 +1,9 @@
 // The sample handlers that a daemon runs if HANDLERS is not set.
 import { fileURLToPath } from 'node:url';
 import { z } from 'zod';
+import { Fatal, Recoverable } from '../durable/handler-errors.ts';
 import { isAddressLiteral, isPublicAddress, publicLookup } from '../webhooks/sender.ts';
 import { defineJob, type JobDefinition } from '../worker/handlers/define-job.ts';
-import { Fatal, Recoverable } from '../worker/handlers/handler-errors.ts';
 import type { JobContext } from '../worker/handlers/job-context.ts';
 
 /** Asks a person, and returns the decision. */

@@ -1,4 +1,7 @@
 // The effects of a handler without a database: what it reports is kept for the test, and what it waits for is there at once.
+
+import { Fatal } from '../durable/handler-errors.ts';
+import { toStorable } from '../durable/storable.ts';
 import type { StoredEvent } from '../jobs/attempt/event-waits.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import { findSpent, type Spent, sumOf, type Units } from '../jobs/model/job-budget.ts';
@@ -9,8 +12,6 @@ import type { QuestionState } from '../jobs/questions/ask.ts';
 import type { AskedQuestion, GivenAnswer } from '../jobs/questions/question-request.ts';
 import { newId } from '../kernel/ids.ts';
 import { type Effects, overallProgress, type PhaseScope } from '../worker/attempt/handler-run.ts';
-import { toStorable } from '../worker/attempt/storable.ts';
-import { Fatal } from '../worker/handlers/handler-errors.ts';
 import type { Remembered, TestOptions } from './test-run.ts';
 
 interface Limits {

@@ -1,6 +1,7 @@
 // Runs a definition, or one of its phases, without a database, with the code that runs attempts in a daemon. What the
 // handler reports is kept in memory.
 import type { ResultOf } from '../client/job-reference.ts';
+import { type StopReason, stopReasonOf } from '../durable/stop-reason.ts';
 import type { PhaseChange } from '../jobs/attempt/phases.ts';
 import type { Job } from '../jobs/model/job.ts';
 import { loadConfig } from '../kernel/config.ts';
@@ -11,7 +12,6 @@ import type { Effects, HandlerRun } from '../worker/attempt/handler-run.ts';
 import type { PhaseStore, StoredPhase } from '../worker/attempt/run-all-phases.ts';
 import { createParts, runHandler as runAttempt } from '../worker/attempt/run-handler.ts';
 import { runPhase as runOnePhase } from '../worker/attempt/run-phase.ts';
-import { type StopReason, stopReasonOf } from '../worker/attempt/stop-reason.ts';
 import type { JobDefinition } from '../worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 import { effectsInMemory } from './effects-in-memory.ts';

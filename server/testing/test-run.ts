@@ -1,8 +1,8 @@
 // What a test passes in, and what it finds afterwards. Types only: the declarations of the package mention them.
 import type { InputOf, JobReference, ResultOf } from '../client/job-reference.ts';
+import type { ChildOptions } from '../durable/durable-context.ts';
+import type { StopReason } from '../durable/stop-reason.ts';
 import type { JobError } from '../jobs/model/job-values.ts';
-import type { StopReason } from '../worker/attempt/stop-reason.ts';
-import type { ChildOptions } from '../worker/handlers/job-context.ts';
 
 /** `J` the definition, which types the payload and the results of phases. */
 export interface TestOptions<J extends JobReference = JobReference> {

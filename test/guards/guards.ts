@@ -271,9 +271,9 @@ export const guards: readonly Guard[] = [
   {
     name: 'stored steps are returned',
     prevents: 'a durable step runs again after it was stored',
-    file: 'server/worker/attempt/durable-calls.ts',
+    file: 'server/durable/durable-calls.ts',
     edits: [{ search: `      if (stored?.status === 'completed') return stored.result as T;\n`, replace: '' }],
-    tests: ['test/integration/worker/attempt/durable-steps.test.ts'],
+    tests: ['test/integration/durable/durable-steps.test.ts'],
   },
   {
     name: 'keys belong to their owner',

@@ -1,18 +1,19 @@
 // One attempt from its start to its end: runs the handler, stops it for one reason at most, gives up on a handler that
 // does not stop, and puts itself into the queue of ended attempts exactly once. It writes nothing: the loop takes it
 // from the queue and writes the outcome. Thousands start per second, so an attempt has no promise or timer of its own.
+
+import { toJobError } from '../../durable/job-error.ts';
+import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Enqueued, NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import { toJobError } from '../handlers/job-error.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import { decideOutcome } from './decide-outcome.ts';
 import { type HandlerEnd, type HandlerRun, runHandler } from './run-handler.ts';
-import type { StopReason } from './stop-reason.ts';
 
 /** The attempts of one claim. They share a lease, which is held until the last of them has left. */
 export interface AttemptBatch extends HeldLease {

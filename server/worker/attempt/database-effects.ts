@@ -1,5 +1,13 @@
 // The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
 // ends the attempt with `leaseLost`, and nothing is written after it.
+
+import { DatabaseSteps } from '../../durable/database/database-steps.ts';
+import { enqueueChild } from '../../durable/database/enqueue-children.ts';
+import type { ChildOptions, EnqueuedChild } from '../../durable/durable-context.ts';
+import { Fatal } from '../../durable/handler-errors.ts';
+import type { LogLevel } from '../../durable/step-store.ts';
+import { JobStopped, stopReasonOf } from '../../durable/stop-reason.ts';
+import { storableText, toStorable } from '../../durable/storable.ts';
 import { appendLogs, type NewLogLine, trimLogs } from '../../jobs/attempt/logs.ts';
 import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
 import { isHeld, leaseLeftMs } from '../../jobs/claim/lease.ts';
@@ -15,20 +23,8 @@ import {
 } from '../../jobs/model/job-budget.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { errorMessage } from '../../kernel/errors.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
-import type { ChildOptions, EnqueuedChild } from '../handlers/job-context.ts';
 import { Coalescer } from './coalesce.ts';
-import { DatabaseSteps, enqueueChild } from './database-steps.ts';
-import {
-  type Effects,
-  type HandlerRun,
-  type LeaseAssertion,
-  type LogLevel,
-  overallProgress,
-  type PhaseScope,
-} from './handler-run.ts';
-import { JobStopped, stopReasonOf } from './stop-reason.ts';
-import { storableText, toStorable } from './storable.ts';
+import { type Effects, type HandlerRun, type LeaseAssertion, overallProgress, type PhaseScope } from './handler-run.ts';
 
 // Often enough for a person who follows the progress, rarely enough for the database.
 const reportEveryMs = 250;

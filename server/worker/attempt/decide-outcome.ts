@@ -1,12 +1,12 @@
 // Decides the outcome of an attempt from how its handler ended and why it was asked to stop. Pure.
 
+import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { attemptsLeft, type CancelDetail, type Job, type JobError, stoppedByUser } from '../../jobs/model/job.ts';
 import { budgetError, timeoutError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
-import type { StopReason } from './stop-reason.ts';
 
 /**
  * Undefined: the lease is lost and there is nothing to write. A handler that ended before it was

@@ -1,17 +1,18 @@
 // A job of ordered phases. Each is stored when it ends; an attempt starts with the first phase that is not done. The
 // ends of all phases make the end of the job.
+
+import { toJobError } from '../../durable/job-error.ts';
+import { JobStopped, type StopReason, stopReasonOf } from '../../durable/stop-reason.ts';
 import { openPhases, type PhaseChange, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import type { Phase, PhaseStatus } from '../../jobs/model/job-values.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
-import { toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
 import { overallProgress, type PhaseScope } from './handler-run.ts';
 import { type Invoke, type PhaseEnd, runPhase } from './run-phase.ts';
-import { JobStopped, type StopReason, stopReasonOf } from './stop-reason.ts';
 
 export interface PhasedJob {
   phases: readonly PhaseDefinition[];

@@ -1,16 +1,16 @@
 // Runs the code of one attempt against a context and returns how it ended. Never rejects, and resolves only when the
 // code has returned and everything it reported is stored.
 
+import { isRecoverable, toJobError } from '../../durable/job-error.ts';
+import { isLarge, type Storable, toStorable, toStorableInTurns } from '../../durable/storable.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
-import { isRecoverable, toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './context.ts';
 import { DatabaseEffects } from './database-effects.ts';
 import type { Effects, HandlerEnd, HandlerRun } from './handler-run.ts';
 import { databasePhaseStore, type PhaseStore, runPhases } from './run-all-phases.ts';
 import type { Invoke } from './run-phase.ts';
-import { isLarge, type Storable, toStorable, toStorableInTurns } from './storable.ts';
 
 export type { HandlerEnd, HandlerRun };
 

@@ -1,15 +1,16 @@
 // One phase: its attempts, its time limit, and its end.
+
+import { dispositionOf } from '../../durable/handler-errors.ts';
+import { isRecoverable, toJobError } from '../../durable/job-error.ts';
+import { sleep } from '../../durable/stop-reason.ts';
+import { toStorable } from '../../durable/storable.ts';
 import type { JobError } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
-import { dispositionOf } from '../handlers/handler-errors.ts';
-import { isRecoverable, toJobError } from '../handlers/job-error.ts';
 import type { ContextParts } from './context.ts';
 import type { HandlerRun } from './handler-run.ts';
-import { sleep } from './stop-reason.ts';
-import { toStorable } from './storable.ts';
 
 export type PhaseEnd =
   | { status: 'completed' | 'partial'; result: unknown; message?: string | undefined }

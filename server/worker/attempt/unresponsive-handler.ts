@@ -2,6 +2,7 @@
 // handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
+import { JobStopped } from '../../durable/stop-reason.ts';
 import { fenceOff } from '../../jobs/finish/fence-off.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import { outcomeOfLostLease } from '../../jobs/finish/recover.ts';
@@ -15,7 +16,6 @@ import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { LoopObserver } from '../loop/observe.ts';
 import type { WorkerContext } from '../worker-context.ts';
 import type { Attempt, UnresponsiveEnd } from './attempt.ts';
-import { JobStopped } from './stop-reason.ts';
 
 /** `ended`: the handler returned. `expired`: it kept its lane for too long. `exiting`: its process is about to exit. */
 type Release = 'ended' | 'expired' | 'exiting';

@@ -1,8 +1,9 @@
 // What a developer writes: a job type, its payload's schema, and one `run` or ordered phases.
 // Types only, and `defineJob`, which checks the definition and infers payload and results.
 import type { z } from 'zod';
+import type { RetryOptions } from '../../durable/durable-context.ts';
 import { limitNamePattern, limitSetting } from '../../tenants/limit.ts';
-import type { JobContext, RetryOptions } from './job-context.ts';
+import type { JobContext } from './job-context.ts';
 
 export interface PhaseDefinition<P = unknown, N extends string = string, V = unknown, R = Record<string, unknown>> {
   name: N;

@@ -1,13 +1,13 @@
 // The attempts of one tenant from their claim to their end: holds their leases, starts them as slots allow, stops them
 // at their timeouts and frees their slots. What their ends lead to is the loop's.
 import type { Schema } from '../../database/identifiers.ts';
+import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { maxTimerMs } from '../../kernel/limits.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
-import type { StopReason } from '../attempt/stop-reason.ts';
 import { type Released, UnresponsiveHandlers } from '../attempt/unresponsive-handler.ts';
 import type { LoopContext } from '../worker-context.ts';
 import { ClaimLimit } from './claim-room.ts';

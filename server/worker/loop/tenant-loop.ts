@@ -2,6 +2,7 @@
 // outcomes → start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
 // it is woken by enqueues, advanced lanes, due times and the daemon's poll.
 import { setImmediate as immediate } from 'node:timers/promises';
+import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
@@ -10,7 +11,6 @@ import { EarliestTimer } from '../../kernel/service.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { hasCapacities } from '../../tenants/tenant-store.ts';
 import type { Attempt, UnresponsiveEnd } from '../attempt/attempt.ts';
-import type { StopReason } from '../attempt/stop-reason.ts';
 import type { LoopContext } from '../worker-context.ts';
 import { ClaimRoom } from './claim-room.ts';
 import { Claimer } from './claimer.ts';

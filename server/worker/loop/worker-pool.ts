@@ -1,5 +1,7 @@
 // All worker loops of a daemon: one per active tenant, started and stopped as tenants are created, suspended and deleted.
 // Owns the drain: stop claiming, wait for the grace period, then stop what is left.
+
+import type { StopReason } from '../../durable/stop-reason.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -7,7 +9,6 @@ import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import type { DrainResult } from '../../stats/metrics.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import type { StopReason } from '../attempt/stop-reason.ts';
 import type { LoopContext, WorkerContext } from '../worker-context.ts';
 import { EventLoopMonitor } from './event-loop-monitor.ts';
 import { Slots } from './slots.ts';

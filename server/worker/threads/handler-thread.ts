@@ -1,15 +1,16 @@
 // Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
+import type { EnqueuedChild } from '../../durable/durable-context.ts';
+import type { ChildrenAnswer, ChildrenRequest, StepStore } from '../../durable/step-store.ts';
+import { toStorable } from '../../durable/storable.ts';
 import type { EventWait } from '../../jobs/attempt/event-waits.ts';
 import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
-import type { ChildrenAnswer, ChildrenRequest, Effects, LeaseAssertion, StepStore } from '../attempt/handler-run.ts';
-import { toStorable } from '../attempt/storable.ts';
+import type { Effects, LeaseAssertion } from '../attempt/handler-run.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
-import type { EnqueuedChild } from '../handlers/job-context.ts';
 import { loadDefinitions } from '../handlers/load-handlers.ts';
 import {
   type FromHandler,

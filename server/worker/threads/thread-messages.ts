@@ -1,4 +1,10 @@
 // The messages between the daemon and the thread of an isolated handler. Plain data only.
+
+import type { ChildOptions } from '../../durable/durable-context.ts';
+import { dispositionOf, Fatal, Recoverable, SkipPhase } from '../../durable/handler-errors.ts';
+import { toJobError, traceOf } from '../../durable/job-error.ts';
+import type { ChildrenRequest, LogLevel } from '../../durable/step-store.ts';
+import { JobStopped, type StopReason } from '../../durable/stop-reason.ts';
 import type { WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import type { StepCall, StepEnd, WaitEnd } from '../../jobs/attempt/steps.ts';
 import type { ErrorTrace } from '../../jobs/model/job.ts';
@@ -6,11 +12,8 @@ import type { Units } from '../../jobs/model/job-budget.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
-import type { ChildrenRequest, LogLevel, PhaseScope } from '../attempt/handler-run.ts';
-import { JobStopped, type StopReason } from '../attempt/stop-reason.ts';
-import { dispositionOf, Fatal, Recoverable, SkipPhase } from '../handlers/handler-errors.ts';
-import type { ChildOptions, JobInfo } from '../handlers/job-context.ts';
-import { toJobError, traceOf } from '../handlers/job-error.ts';
+import type { PhaseScope } from '../attempt/handler-run.ts';
+import type { JobInfo } from '../handlers/job-context.ts';
 
 export interface RunMessage {
   kind: 'run';

@@ -1,13 +1,13 @@
 // Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
 // memory. A thread that crashes, leaks or does not stop is terminated; the daemon and its other jobs are not affected.
 import type { Worker } from 'node:worker_threads';
+import { JobStopped, stopReasonOf } from '../../durable/stop-reason.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
 import { startThread } from '../../kernel/thread.ts';
 import type { ContextParts } from '../attempt/context.ts';
-import { JobStopped, stopReasonOf } from '../attempt/stop-reason.ts';
 import {
   type FromHandler,
   type HandlerCall,

@@ -1,8 +1,8 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
+import { Recoverable } from '../../../server/durable/handler-errors.ts';
 import { runHandler, runPhase, startEngine } from '../../../server/testing/index.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
-import { Recoverable } from '../../../server/worker/handlers/handler-errors.ts';
 import { useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();

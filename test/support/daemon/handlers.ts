@@ -1,6 +1,7 @@
 // Runs a definition on a real job the way the executor does, and remembers why it was told to stop.
 
 import { demoHandlers } from '../../../server/demo/handlers.ts';
+import type { StopReason } from '../../../server/durable/stop-reason.ts';
 import type { NewJob } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
@@ -8,7 +9,6 @@ import { type Config, loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import type { HandlerEnd, HandlerRun } from '../../../server/worker/attempt/handler-run.ts';
 import { runHandler } from '../../../server/worker/attempt/run-handler.ts';
-import type { StopReason } from '../../../server/worker/attempt/stop-reason.ts';
 import type { JobDefinition } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { addJob, claim } from '../jobs.ts';

@@ -1,12 +1,12 @@
 import { expect, onTestFinished, test } from 'vitest';
 import { z } from 'zod';
 import { Database } from '../../../../server/database/database.ts';
+import { Fatal, Recoverable } from '../../../../server/durable/handler-errors.ts';
 import { listLogs } from '../../../../server/jobs/attempt/logs.ts';
 import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { Fatal, Recoverable } from '../../../../server/worker/handlers/handler-errors.ts';
 import { runJob, startClaimed, startJob } from '../../../support/daemon/handlers.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';

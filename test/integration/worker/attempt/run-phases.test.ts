@@ -1,11 +1,11 @@
 import { expect, test } from 'vitest';
 import { z } from 'zod';
+import { Recoverable, SkipPhase } from '../../../../server/durable/handler-errors.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import type { Phase } from '../../../../server/jobs/model/job-values.ts';
 import { defineJob, type JobDefinition } from '../../../../server/worker/handlers/define-job.ts';
-import { Recoverable, SkipPhase } from '../../../../server/worker/handlers/handler-errors.ts';
 import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
 import { runJob, startClaimed, startJob } from '../../../support/daemon/handlers.ts';
 import { eventually } from '../../../support/eventually.ts';

@@ -1,11 +1,11 @@
 // The heartbeat keeps what is healthy, gives up what is not, and stops handlers before others may claim.
 import { expect, onTestFinished, test } from 'vitest';
+import { stopReasonOf } from '../../../../server/durable/stop-reason.ts';
 import { pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { claimJobs } from '../../../../server/jobs/claim/claim.ts';
 import type { LiveJob } from '../../../../server/jobs/claim/lease.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
-import { stopReasonOf } from '../../../../server/worker/attempt/stop-reason.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
 import { Heartbeat, type HeldLease } from '../../../../server/worker/heartbeat/heartbeat.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';

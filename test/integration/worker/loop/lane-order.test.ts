@@ -2,9 +2,9 @@
 // neither lets a lane hog the slots, nor breaks its order, nor outlives a drain.
 import { setTimeout as delay } from 'node:timers/promises';
 import { afterEach, expect, test } from 'vitest';
+import { Recoverable } from '../../../../server/durable/handler-errors.ts';
 import type { Priority } from '../../../../server/jobs/model/job.ts';
 import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { Recoverable } from '../../../../server/worker/handlers/handler-errors.ts';
 import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';

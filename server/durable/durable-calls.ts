@@ -1,14 +1,14 @@
 // The durable calls of one run of a handler. Each has a name and a place in the order of calls, and is stored; a later
 // run of the same job makes the same calls and finds what they led to. A run that waits for long is suspended: it is
 // stopped, its job becomes WAITING, and the next run begins from the top.
-import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../../jobs/attempt/steps.ts';
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import type { JobError, PhaseKind } from '../../jobs/model/job-values.ts';
-import type { Waiting } from '../../jobs/model/waiting.ts';
-import { dispositionOf, Fatal, Recoverable } from '../handlers/handler-errors.ts';
-import type { StepContext, StepOptions } from '../handlers/job-context.ts';
-import { toJobError } from '../handlers/job-error.ts';
-import type { Effects, PhaseScope, StepStore } from './handler-run.ts';
+import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import type { JobError, PhaseKind } from '../jobs/model/job-values.ts';
+import type { Waiting } from '../jobs/model/waiting.ts';
+import type { StepContext, StepOptions } from './durable-context.ts';
+import { dispositionOf, Fatal, Recoverable } from './handler-errors.ts';
+import { toJobError } from './job-error.ts';
+import type { DurableEffects, StepStore } from './step-store.ts';
 import { type Stopping, sleep, stopped, throwIfStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 import { tryStep } from './try-step.ts';
@@ -20,12 +20,12 @@ const maxCalls = 32_767;
 const maxNameLength = 200;
 
 /** What durable calls need of the run that makes them. */
-interface RunParts {
-  phase?: PhaseScope | undefined;
+export interface RunParts {
+  phase?: { name: string } | undefined;
   stopping: Stopping;
   /** The job leaves its lane while it waits. */
   releasesLane: boolean;
-  effects(): Effects;
+  effects(): DurableEffects;
 }
 
 interface LongWait {

@@ -1,10 +1,10 @@
 // Converts a thrown value into the error that is stored with the job.
-import type { ErrorCause, ErrorTrace, Job, JobError } from '../../jobs/model/job.ts';
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
-import { storableText } from '../attempt/storable.ts';
+import type { ErrorCause, ErrorTrace, Job, JobError } from '../jobs/model/job.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import { findJsonViolation } from '../kernel/json.ts';
+import type { RetryOptions } from './durable-context.ts';
 import { dispositionOf } from './handler-errors.ts';
-import type { RetryOptions } from './job-context.ts';
+import { storableText } from './storable.ts';
 
 const codePattern = /^[A-Z][A-Z0-9_]{0,63}$/;
 

@@ -1,14 +1,14 @@
 // The durable calls that wait for children: `fanOut` enqueues them once and waits, `waitForChildren` waits for those of
 // `enqueue`. The job is WAITING meanwhile; when the children have ended its handler runs again, and the call returns.
-import type { StepCall, StoredStep } from '../../jobs/attempt/steps.ts';
-import type { ChildEnd, ChildPolicy, ChildrenState } from '../../jobs/flows/fenced-children.ts';
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { type JobError, withoutTrace } from '../../jobs/model/job-values.ts';
-import { foreverMs } from '../../jobs/model/waiting.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
-import type { ChildJob, ChildOutcome, ChildrenOptions, FanOutOptions } from '../handlers/job-context.ts';
+import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
+import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-children.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import { type JobError, withoutTrace } from '../jobs/model/job-values.ts';
+import { foreverMs } from '../jobs/model/waiting.ts';
 import type { DurableCalls } from './durable-calls.ts';
-import type { ChildrenRequest } from './handler-run.ts';
+import type { ChildJob, ChildOutcome, ChildrenOptions, FanOutOptions } from './durable-context.ts';
+import { Fatal } from './handler-errors.ts';
+import type { ChildrenRequest } from './step-store.ts';
 
 // One transaction enqueues them.
 const maxChildren = 10_000;

@@ -1,9 +1,9 @@
 // Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
 // that carries it.
-import type { Spent } from '../../jobs/model/job-budget.ts';
-import type { CancelDetail } from '../../jobs/model/job-values.ts';
-import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
-import { maxTimerMs } from '../../kernel/limits.ts';
+import type { Spent } from '../jobs/model/job-budget.ts';
+import type { CancelDetail } from '../jobs/model/job-values.ts';
+import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
+import { maxTimerMs } from '../kernel/limits.ts';
 
 /** `by` is what the stop request says: who, why, when. */
 export type StopReason =

@@ -1,16 +1,16 @@
 // Two waits at once, of which the first to end decides: every pair, either way. The job wakes although the other wait is
 // open, and what comes for that one later changes nothing.
 import { expect, test } from 'vitest';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import { answerQuestion } from '../../../../server/jobs/questions/answer.ts';
-import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
-import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
-import { useDaemon } from '../../../support/daemon/daemon.ts';
-import { eventually } from '../../../support/eventually.ts';
-import { addJob, reread } from '../../../support/jobs.ts';
-import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
+import { receiveEvent } from '../../../server/jobs/received/receive-event.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import type { JobContext } from '../../../server/worker/handlers/job-context.ts';
+import { useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 // Children run when the test makes them due.

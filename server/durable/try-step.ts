@@ -1,10 +1,10 @@
 // The code of one durable step: its tries, its time limit, and the error of a step whose time is up.
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { backoffMs, defaultBackoff } from '../../kernel/backoff.ts';
-import { maxTimerMs } from '../../kernel/limits.ts';
-import type { StepContext, StepOptions } from '../handlers/job-context.ts';
-import { isRecoverable } from '../handlers/job-error.ts';
-import type { Effects } from './handler-run.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
+import { maxTimerMs } from '../kernel/limits.ts';
+import type { StepContext, StepOptions } from './durable-context.ts';
+import { isRecoverable } from './job-error.ts';
+import type { DurableEffects } from './step-store.ts';
 import { JobStopped, type Stopping, sleep, throwIfStopped } from './stop-reason.ts';
 
 // How long code that observes its signal may take to end after its time is up.
@@ -14,7 +14,7 @@ export interface StepParts {
   name: string;
   options: StepOptions;
   stopping: Stopping;
-  effects: Effects;
+  effects: DurableEffects;
 }
 
 /** Rejects with the last error when no tries are left, and with `JobStopped` when the handler must stop. */

@@ -1,14 +1,14 @@
 // The durable call that waits for an event from outside: what the handler asks for, checked, and the event that came.
 
 import type { z } from 'zod';
-import type { StoredEvent, WantedEvent } from '../../jobs/attempt/event-waits.ts';
-import type { StepCall, StoredStep } from '../../jobs/attempt/steps.ts';
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import { pathNameField } from '../../kernel/fields.ts';
-import { maxSeconds } from '../../kernel/limits.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
-import type { EventWaitOptions, ReceivedEvent } from '../handlers/job-context.ts';
+import type { StoredEvent, WantedEvent } from '../jobs/attempt/event-waits.ts';
+import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import { pathNameField } from '../kernel/fields.ts';
+import { maxSeconds } from '../kernel/limits.ts';
 import { type DurableCalls, stepError } from './durable-calls.ts';
+import type { EventWaitOptions, ReceivedEvent } from './durable-context.ts';
+import { Fatal } from './handler-errors.ts';
 import { toStorable } from './storable.ts';
 
 // It is stored with the job, and shown to people.

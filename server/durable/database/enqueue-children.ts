@@ -1,120 +1,44 @@
-// The durable calls of an attempt in its tenant's schema. Every write is fenced; a refused one ends the attempt with
-// `leaseLost`.
+// The children of a job: enqueued and collected in its tenant's schema, fenced by the lease of the parent.
 import { readLiveDaemons } from '../../daemons/live-daemons.ts';
+import type { Database } from '../../database/database.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
-import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
-import {
-  loadSteps,
-  type OpenWait,
-  openSleep,
-  type StepCall,
-  type StepEnd,
-  type StoredStep,
-  saveSteps,
-  type WaitEnd,
-} from '../../jobs/attempt/steps.ts';
-import { isHeld } from '../../jobs/claim/lease.ts';
-import { enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
+import { type Enqueued, enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
 import { toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
 import { childrenState, collectChildren, gate, openChildren } from '../../jobs/flows/fenced-children.ts';
 import { resolveDependencies } from '../../jobs/flows/resolve-dependencies.ts';
+import type { Job } from '../../jobs/model/job.ts';
 import { type JobErrorCode, jobError } from '../../jobs/model/job-errors.ts';
-import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
-import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
-import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
-import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
+import type { Config } from '../../kernel/config.ts';
 import { Problem } from '../../kernel/errors.ts';
 import { parseFields } from '../../kernel/fields.ts';
-import { Fatal, Recoverable } from '../handlers/handler-errors.ts';
-import type { ChildOptions, EnqueuedChild } from '../handlers/job-context.ts';
-import type { ChildrenAnswer, ChildrenRequest, HandlerRun, StepStore } from './handler-run.ts';
-import { JobStopped } from './stop-reason.ts';
-import { toStorable } from './storable.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import type { ChildOptions, EnqueuedChild } from '../durable-context.ts';
+import { Fatal, Recoverable } from '../handler-errors.ts';
+import type { ChildrenAnswer, ChildrenRequest } from '../step-store.ts';
+import { toStorable } from '../storable.ts';
 
-export class DatabaseSteps implements StepStore {
-  readonly #run: HandlerRun;
-
-  constructor(run: HandlerRun) {
-    this.#run = run;
-  }
-
-  load(): Promise<StoredStep[]> {
-    const { db, tenant } = this.#run;
-    return this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
-  }
-
-  openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait> {
-    const { db, tenant } = this.#run;
-    return this.#fenced(() => openSleep(db, tenant.schema, this.#held, call, end));
-  }
-
-  children(request: ChildrenRequest): Promise<ChildrenAnswer> {
-    return this.#fenced(() => waitForChildrenIn(this.#run, request, this.#actor));
-  }
-
-  openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait> {
-    const { db, tenant } = this.#run;
-    return this.#fenced(() => openEventWait(db, tenant.schema, this.#held, call, wanted, this.#actor));
-  }
-
-  async save(ends: readonly StepEnd[]): Promise<void> {
-    const { db, tenant, config } = this.#run;
-    for (const { name, result } of ends) {
-      const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
-      if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
-    }
-    await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor));
-  }
-
-  async timeOut(name: string, seconds: number): Promise<void> {
-    this.#run.stop({ kind: 'timedOut', afterSeconds: seconds, phase: name });
-  }
-
-  async suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void> {
-    this.#run.stop({ kind: 'suspended', waiting, leftMs, awaited });
-  }
-
-  openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState> {
-    const { db, tenant, config } = this.#run;
-    const timeout_seconds = question.timeout_seconds ?? config.questionTimeoutSeconds;
-    return this.#fenced(() =>
-      openQuestion(db, tenant.schema, this.#held, call, { ...question, timeout_seconds }, this.#actor),
-    );
-  }
-
-  async closeQuestions(): Promise<void> {
-    const { db, tenant } = this.#run;
-    await this.#fenced(() => closeQuestionsOf(db, tenant.schema, this.#held, this.#actor));
-  }
-
-  async #fenced<T>(write: () => Promise<T | undefined>): Promise<T> {
-    const written = (await write()) ?? ((await this.#isHeld()) ? await write() : undefined);
-    if (written !== undefined) return written;
-    this.#run.stop({ kind: 'leaseLost' });
-    throw new JobStopped({ kind: 'leaseLost' });
-  }
-
-  /** While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again. */
-  #isHeld(): Promise<boolean> {
-    return isHeld(this.#run.db, this.#run.tenant.schema, this.#held);
-  }
-
-  get #actor(): string {
-    const { job, config } = this.#run;
-    return `worker:${job.leaseOwner ?? config.workerId}`;
-  }
-
-  get #held() {
-    return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
-  }
+/** The attempt that makes the calls, wherever its handler runs. */
+export interface DurableRun {
+  db: Database;
+  tenant: Tenant;
+  job: Pick<Job, 'id' | 'author' | 'traceparent' | 'leaseOwner'>;
+  leaseId: string;
+  config: Pick<Config, 'resultLimitBytes'>;
+  /** For children: checks their payloads and fills in the defaults of their types. */
+  jobTypes: JobTypes;
+  /** Refuses children beyond the tenant's queue limit. */
+  admit(children: NewJob[]): Promise<void>;
+  /** Children were enqueued: wakes the workers. */
+  onEnqueued?(enqueued: readonly Enqueued[]): void;
+  /** The job waits for others from now on. */
+  onDependencies?(): void;
 }
 
-// Enqueues and collects the children of a durable call in the tenant's schema.
-
 /** Undefined: the lease no longer owns the parent, and nothing was written. */
-async function waitForChildrenIn(
-  run: HandlerRun,
+export async function waitForChildrenIn(
+  run: DurableRun,
   request: ChildrenRequest,
   actor: string,
 ): Promise<ChildrenAnswer | undefined> {
@@ -133,7 +57,7 @@ async function waitForChildrenIn(
 }
 
 async function open(
-  run: HandlerRun,
+  run: DurableRun,
   { call, open: wanted, ...options }: ChildrenRequest,
   actor: string,
 ): Promise<boolean> {
@@ -171,9 +95,7 @@ function tooLarge(name: string, bytes: number, limit: number): Fatal {
   return new Fatal(message, { code });
 }
 
-// Jobs that a handler enqueues in its own tenant. A child is identified by its parent and its key, so that a retry
-// finds the child of an earlier attempt instead of creating another.
-
+/** A child is identified by its parent and its key: a retry finds the child of an earlier attempt. */
 interface ChildRequest {
   key: string;
   type: string;
@@ -188,7 +110,7 @@ const maxKeyLength = 300;
 class LeaseLost extends Error {}
 
 /** Undefined: the parent's lease is lost, and nothing was enqueued. */
-export async function enqueueChild(run: HandlerRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {
+export async function enqueueChild(run: DurableRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);
   await admitChildren(run, [child]);
@@ -215,7 +137,7 @@ export async function enqueueChild(run: HandlerRun, request: ChildRequest): Prom
 }
 
 /** A full queue is not the parent's error: it is retried, unless its handler catches the error and waits. */
-async function admitChildren(run: HandlerRun, children: NewJob[]): Promise<void> {
+async function admitChildren(run: DurableRun, children: NewJob[]): Promise<void> {
   try {
     await run.admit(children);
   } catch (error) {
@@ -224,7 +146,7 @@ async function admitChildren(run: HandlerRun, children: NewJob[]): Promise<void>
   }
 }
 
-async function toChild(run: HandlerRun, request: ChildRequest): Promise<NewJob> {
+async function toChild(run: DurableRun, request: ChildRequest): Promise<NewJob> {
   const { db, tenant, jobTypes, job } = run;
   const { type, payload, options } = request;
   if (request.key.length > maxKeyLength)

@@ -1,15 +1,15 @@
 // Waiting for children: they are enqueued once however often the handler runs, the parent has no slot and no lease
 // meanwhile, and pause, cancel, resume, crash and drain do what a person expects.
 import { beforeEach, expect, test } from 'vitest';
-import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
-import type { Job } from '../../../../server/jobs/model/job.ts';
-import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { useDaemon } from '../../../support/daemon/daemon.ts';
-import { eventually } from '../../../support/eventually.ts';
-import { eventTypes, reread } from '../../../support/jobs.ts';
-import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { eventTypes, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { isLarge, toStorable, toStorableInTurns } from '../../../../server/worker/attempt/storable.ts';
+import { isLarge, toStorable, toStorableInTurns } from '../../../server/durable/storable.ts';
 
 const store = (value: unknown) => toStorable(value, 1_000_000, 'The result');
 const circular: Record<string, unknown> = {};

@@ -1,8 +1,8 @@
 import { describe, expect, test } from 'vitest';
-import { findJsonViolation } from '../../../../server/kernel/json.ts';
-import { Fatal } from '../../../../server/worker/handlers/handler-errors.ts';
-import { toJobError } from '../../../../server/worker/handlers/job-error.ts';
-import { receiveError, sendError } from '../../../../server/worker/threads/thread-messages.ts';
+import { Fatal } from '../../../server/durable/handler-errors.ts';
+import { toJobError } from '../../../server/durable/job-error.ts';
+import { findJsonViolation } from '../../../server/kernel/json.ts';
+import { receiveError, sendError } from '../../../server/worker/threads/thread-messages.ts';
 
 class PaymentRefused extends Error {}
 

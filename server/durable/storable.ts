@@ -1,9 +1,9 @@
 // Whether JSON and jsonb can hold what a handler returned, and the copy that is stored.
 
-import type { JobError } from '../../jobs/model/job.ts';
-import { jobError } from '../../jobs/model/job-errors.ts';
-import { largeBytes, ownTurn } from '../../kernel/clock.ts';
-import { findJsonViolation, maxJsonDepth } from '../../kernel/json.ts';
+import type { JobError } from '../jobs/model/job.ts';
+import { jobError } from '../jobs/model/job-errors.ts';
+import { largeBytes, ownTurn } from '../kernel/clock.ts';
+import { findJsonViolation, maxJsonDepth } from '../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
 const maxTextLength = 4000;

@@ -2,24 +2,24 @@
 // the call of its row, a step after. Whatever happens, a completed call is not made again, and the handler gets what was
 // stored.
 import { afterAll, beforeAll, describe, expect, test } from 'vitest';
-import type { Daemon } from '../../../../server/daemon/daemon.ts';
-import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
-import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import { resolveDependencies } from '../../../../server/jobs/flows/resolve-dependencies.ts';
-import type { Job } from '../../../../server/jobs/model/job.ts';
-import { answerQuestion } from '../../../../server/jobs/questions/answer.ts';
-import { deliverEvents } from '../../../../server/jobs/received/deliver-events.ts';
-import { receiveEvent } from '../../../../server/jobs/received/receive-event.ts';
-import { stopReasonOf } from '../../../../server/worker/attempt/stop-reason.ts';
-import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
-import { createDaemon } from '../../../support/daemon/daemon.ts';
-import { eventually } from '../../../support/eventually.ts';
-import { addJob, eventTypes, expireLease, reread } from '../../../support/jobs.ts';
-import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import type { Daemon } from '../../../server/daemon/daemon.ts';
+import { stopReasonOf } from '../../../server/durable/stop-reason.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { listPhases } from '../../../server/jobs/attempt/phases.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { resolveDependencies } from '../../../server/jobs/flows/resolve-dependencies.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
+import { deliverEvents } from '../../../server/jobs/received/deliver-events.ts';
+import { receiveEvent } from '../../../server/jobs/received/receive-event.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import type { JobContext } from '../../../server/worker/handlers/job-context.ts';
+import { createDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob, eventTypes, expireLease, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 type Code = (given: JobContext) => Promise<unknown>;

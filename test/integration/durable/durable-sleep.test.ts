@@ -1,19 +1,19 @@
 // A durable sleep: the job is WAITING without slot, lease or counted attempt, and pause, cancel and resume do in it what a
 // person expects. Drain, crash and deploy: waits-under-faults.test.ts.
 import { expect, test } from 'vitest';
-import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
-import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import type { Job } from '../../../../server/jobs/model/job.ts';
-import { pageOfIds } from '../../../../server/jobs/read/page-of-ids.ts';
-import { type Duration, parseDuration } from '../../../../server/kernel/clock.ts';
-import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { startDaemon } from '../../../support/daemon/daemon.ts';
-import { eventually } from '../../../support/eventually.ts';
-import { addJob, claim, eventTypes, finish, reread } from '../../../support/jobs.ts';
-import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
+import { listPhases } from '../../../server/jobs/attempt/phases.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { pageOfIds } from '../../../server/jobs/read/page-of-ids.ts';
+import { type Duration, parseDuration } from '../../../server/kernel/clock.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import { startDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob, claim, eventTypes, finish, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const by = (job: Pick<Job, 'id'>) => ({ jobId: job.id, actor: 'user:ann' });

@@ -1,20 +1,20 @@
 // Durable steps: what a step returned is stored and returned again after a wait, a retry, a crash and a resume; code that
 // no longer makes the same calls is named, not misread.
 import { expect, test } from 'vitest';
-import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
-import { saveSteps } from '../../../../server/jobs/attempt/steps.ts';
-import { queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
-import type { Job } from '../../../../server/jobs/model/job.ts';
-import { runHandler } from '../../../../server/testing/index.ts';
-import { defineJob } from '../../../../server/worker/handlers/define-job.ts';
-import { Recoverable } from '../../../../server/worker/handlers/handler-errors.ts';
-import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
-import { useDaemon } from '../../../support/daemon/daemon.ts';
-import { eventually } from '../../../support/eventually.ts';
-import { addJob, claim, eventTypes, expireLease, reread } from '../../../support/jobs.ts';
-import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { Recoverable } from '../../../server/durable/handler-errors.ts';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
+import { listPhases } from '../../../server/jobs/attempt/phases.ts';
+import { saveSteps } from '../../../server/jobs/attempt/steps.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import type { Job } from '../../../server/jobs/model/job.ts';
+import { runHandler } from '../../../server/testing/index.ts';
+import { defineJob } from '../../../server/worker/handlers/define-job.ts';
+import type { JobContext } from '../../../server/worker/handlers/job-context.ts';
+import { useDaemon } from '../../support/daemon/daemon.ts';
+import { eventually } from '../../support/eventually.ts';
+import { addJob, claim, eventTypes, expireLease, reread } from '../../support/jobs.ts';
+import { checkInvariants } from '../../support/model/invariants.ts';
+import { useTenant } from '../../support/postgres/database.ts';
 
 type Code = (context: JobContext, ran: (name: string) => number) => Promise<unknown>;
 

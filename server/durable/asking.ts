@@ -1,20 +1,20 @@
 // The durable call `ask`: the options become the question that is stored, and its answer what the handler gets.
 
-import type { StepCall, StoredStep } from '../../jobs/attempt/steps.ts';
-import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
-import type { JobError } from '../../jobs/model/job-values.ts';
-import { checkQuestion, toAnswerSchema } from '../../jobs/questions/answer-schema.ts';
+import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
+import type { JobErrorCode } from '../jobs/model/job-errors.ts';
+import type { JobError } from '../jobs/model/job-values.ts';
+import { checkQuestion, toAnswerSchema } from '../jobs/questions/answer-schema.ts';
 import {
   type AskedQuestion,
   type GivenAnswer,
   type QuestionInput,
   questionRequest,
-} from '../../jobs/questions/question-request.ts';
-import { errorMessage } from '../../kernel/errors.ts';
-import { parseFields } from '../../kernel/fields.ts';
-import type { AskOptions } from '../handlers/ask-options.ts';
-import { Fatal } from '../handlers/handler-errors.ts';
+} from '../jobs/questions/question-request.ts';
+import { errorMessage } from '../kernel/errors.ts';
+import { parseFields } from '../kernel/fields.ts';
+import type { AskOptions } from './ask-options.ts';
 import { type DurableCalls, rebuild } from './durable-calls.ts';
+import { Fatal } from './handler-errors.ts';
 
 /** A question as a handler asks it. */
 interface Asking {

@@ -1,0 +1,107 @@
+// The durable calls of an attempt of this process in its tenant's schema. Every write is fenced; a refused one ends the
+// attempt with `leaseLost`.
+import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
+import {
+  loadSteps,
+  type OpenWait,
+  openSleep,
+  type StepCall,
+  type StepEnd,
+  type StoredStep,
+  saveSteps,
+  type WaitEnd,
+} from '../../jobs/attempt/steps.ts';
+import { isHeld } from '../../jobs/claim/lease.ts';
+import type { AwaitedCalls, Waiting } from '../../jobs/model/waiting.ts';
+import { openQuestion, type QuestionState } from '../../jobs/questions/ask.ts';
+import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
+import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
+import type { Config } from '../../kernel/config.ts';
+import { Fatal } from '../handler-errors.ts';
+import type { ChildrenAnswer, ChildrenRequest, StepStore } from '../step-store.ts';
+import { JobStopped, type StopReason } from '../stop-reason.ts';
+import { toStorable } from '../storable.ts';
+import { type DurableRun, waitForChildrenIn } from './enqueue-children.ts';
+
+interface StepsRun extends DurableRun {
+  config: Pick<Config, 'resultLimitBytes' | 'questionTimeoutSeconds' | 'workerId'>;
+  stop(reason: StopReason): void;
+}
+
+export class DatabaseSteps implements StepStore {
+  readonly #run: StepsRun;
+
+  constructor(run: StepsRun) {
+    this.#run = run;
+  }
+
+  load(): Promise<StoredStep[]> {
+    const { db, tenant } = this.#run;
+    return this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
+  }
+
+  openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait> {
+    const { db, tenant } = this.#run;
+    return this.#fenced(() => openSleep(db, tenant.schema, this.#held, call, end));
+  }
+
+  children(request: ChildrenRequest): Promise<ChildrenAnswer> {
+    return this.#fenced(() => waitForChildrenIn(this.#run, request, this.#actor));
+  }
+
+  openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait> {
+    const { db, tenant } = this.#run;
+    return this.#fenced(() => openEventWait(db, tenant.schema, this.#held, call, wanted, this.#actor));
+  }
+
+  async save(ends: readonly StepEnd[]): Promise<void> {
+    const { db, tenant, config } = this.#run;
+    for (const { name, result } of ends) {
+      const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
+      if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
+    }
+    await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor));
+  }
+
+  async timeOut(name: string, seconds: number): Promise<void> {
+    this.#run.stop({ kind: 'timedOut', afterSeconds: seconds, phase: name });
+  }
+
+  async suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void> {
+    this.#run.stop({ kind: 'suspended', waiting, leftMs, awaited });
+  }
+
+  openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState> {
+    const { db, tenant, config } = this.#run;
+    const timeout_seconds = question.timeout_seconds ?? config.questionTimeoutSeconds;
+    return this.#fenced(() =>
+      openQuestion(db, tenant.schema, this.#held, call, { ...question, timeout_seconds }, this.#actor),
+    );
+  }
+
+  async closeQuestions(): Promise<void> {
+    const { db, tenant } = this.#run;
+    await this.#fenced(() => closeQuestionsOf(db, tenant.schema, this.#held, this.#actor));
+  }
+
+  async #fenced<T>(write: () => Promise<T | undefined>): Promise<T> {
+    const written = (await write()) ?? ((await this.#isHeld()) ? await write() : undefined);
+    if (written !== undefined) return written;
+    this.#run.stop({ kind: 'leaseLost' });
+    throw new JobStopped({ kind: 'leaseLost' });
+  }
+
+  /** While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again. */
+  #isHeld(): Promise<boolean> {
+    return isHeld(this.#run.db, this.#run.tenant.schema, this.#held);
+  }
+
+  get #actor(): string {
+    const { job, config } = this.#run;
+    return `worker:${job.leaseOwner ?? config.workerId}`;
+  }
+
+  get #held() {
+    return { jobId: this.#run.job.id, leaseId: this.#run.leaseId };
+  }
+}

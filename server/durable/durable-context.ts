@@ -1,0 +1,160 @@
+// The durable calls of a handler, in a daemon or in a remote worker: their functions and options. Types only.
+import type { z } from 'zod';
+import type { Priority } from '../jobs/model/job-values.ts';
+import type { BackoffPolicy } from '../kernel/backoff.ts';
+import type { Duration } from '../kernel/clock.ts';
+import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
+
+export interface RetryOptions extends Partial<BackoffPolicy> {
+  /** Attempts in all, the first included. */
+  attempts?: number;
+  /** Which errors are retried besides `Recoverable`: none, all but `Fatal`, or those with these codes. */
+  on?: 'recoverable' | 'any' | readonly string[];
+}
+
+export interface ChildOptions {
+  targetId?: string;
+  priority?: Priority;
+  /** ISO time. */
+  runAt?: string;
+  maxAttempts?: number;
+  /** Identifies this child among those of the same job; by default its position in the order of calls. */
+  key?: string;
+  /** At most one job of the type holds the key at a time. No call waits for such a child: it may be the job of another request. */
+  unique?: { key: string; until?: 'started' | 'finished' | number; conflict?: 'skip' | 'replace' | 'debounce' };
+}
+
+export interface EnqueuedChild {
+  id: string;
+  /** It holds the unique key of the call: what the call did to it. */
+  unique?: 'skipped' | 'replaced' | 'debounced';
+}
+
+/** A child as `fanOut` enqueues it. */
+export interface ChildJob extends Omit<ChildOptions, 'unique'> {
+  type: string;
+  payload?: unknown;
+}
+
+export interface ChildrenOptions {
+  /** `first` (default): the call rejects with the first child that fails. `all settled`: it returns how each ended. */
+  onFailure?: 'first' | 'all settled';
+  /** Identifies the call among the durable calls of the job; by default its number in the order of such calls. */
+  name?: string;
+}
+
+export interface FanOutOptions extends Pick<ChildrenOptions, 'onFailure'> {
+  /** How many children may be unfinished at once; by default all. */
+  concurrency?: number;
+}
+
+/** How a child ended, for `onFailure: 'all settled'`. */
+export interface ChildOutcome<R = unknown> {
+  id: string;
+  status: 'succeeded' | 'failed' | 'canceled';
+  result?: R;
+  error?: { code: string; message: string };
+}
+
+export interface StepOptions {
+  /** Tries within one attempt of the job. */
+  retry?: RetryOptions;
+  /** Of one try. */
+  timeoutSeconds?: number;
+  /** Numbers calls with the same name: `step('send', fn, { key: i })`. */
+  key?: string | number;
+}
+
+export interface StepContext {
+  /** Aborted when the handler must stop, or the time of the step is up. */
+  readonly signal: AbortSignal;
+}
+
+export interface SleepOptions {
+  /** Identifies this sleep among the durable calls of the job; by default its number in the order of sleeps. */
+  name?: string;
+}
+
+export interface EventWaitOptions<D = unknown> {
+  /** Only an event whose data contains this, as Postgres's `@>` compares: `{ invoice: 7 }`. */
+  match?: Record<string, unknown> | undefined;
+  /** How long to wait at most. Without it the job waits without limit. */
+  timeoutSeconds?: number | undefined;
+  /** Checks and types the data. Data that it refuses fails the job with INVALID_EVENT. */
+  schema?: z.ZodType<D> | undefined;
+  /** Identifies this wait among the durable calls of the job; by default `event:invoice.paid#1`. */
+  name?: string | undefined;
+}
+
+/** An event from outside. */
+export interface ReceivedEvent<D = unknown> {
+  /** As its sender gave it, else as it was generated. */
+  id: string;
+  name: string;
+  data: D;
+  receivedAt: string;
+}
+
+/** With a time limit it returns undefined when no event came in time. */
+export interface WaitForEvent {
+  <D = unknown>(
+    name: string,
+    options: EventWaitOptions<D> & { timeoutSeconds: number },
+  ): Promise<ReceivedEvent<D> | undefined>;
+  <D = unknown>(
+    name: string,
+    options?: EventWaitOptions<D> & { timeoutSeconds?: undefined },
+  ): Promise<ReceivedEvent<D>>;
+}
+
+export interface DurableContext {
+  /**
+   * Runs the code and stores what it returned, as JSON. After a crash, retry, resume or wait the call returns the stored
+   * result without running the code again. Each name once per run.
+   */
+  step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
+  /**
+   * A durable sleep (`'3d'`, `'1h30m'`, or milliseconds): its end is stored. A long one suspends the job, which needs no
+   * slot and no lease until then; the handler runs again from the top, and this call returns at once.
+   */
+  sleepFor(duration: Duration, options?: SleepOptions): Promise<void>;
+  sleepUntil(time: Date | string, options?: SleepOptions): Promise<void>;
+  /**
+   * Asks a person, and returns the answer, checked and typed by the schema. The job waits without slot and lease, and the
+   * handler runs again from the top when the answer has come. See docs/questions.md.
+   */
+  ask<S extends z.ZodObject = NoFields, const A extends string = never>(
+    options: AskOptions<S, A>,
+  ): Promise<AnswerOf<S, A>>;
+  /**
+   * Waits for an event that `POST /api/events/{name}` delivers, without a slot or lease: for one that comes, or has come
+   * since the job was enqueued and was not returned by another call of this job.
+   */
+  readonly waitForEvent: WaitForEvent;
+  /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
+  enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<EnqueuedChild>;
+  /**
+   * Enqueues one child per item, once, and waits for all of them: the job needs no slot and no lease meanwhile. Returns
+   * their results in the order of the items.
+   */
+  fanOut<T, R = unknown>(
+    name: string,
+    items: readonly T[],
+    toJob: (item: T, index: number) => ChildJob,
+    options: FanOutOptions & { onFailure: 'all settled' },
+  ): Promise<ChildOutcome<R>[]>;
+  fanOut<T, R = unknown>(
+    name: string,
+    items: readonly T[],
+    toJob: (item: T, index: number) => ChildJob,
+    options?: FanOutOptions,
+  ): Promise<R[]>;
+  /** Waits in the same way for the children that this run has enqueued since the last such call, in their order. */
+  waitForChildren<R = unknown>(options: ChildrenOptions & { onFailure: 'all settled' }): Promise<ChildOutcome<R>[]>;
+  waitForChildren<R = unknown>(options?: ChildrenOptions): Promise<R[]>;
+  /**
+   * Adds to what the job used over all attempts: `{ tokens: 1200, cents: 3 }`, in any units. Above a budget the handler is
+   * stopped, and the job is held until a person raises it.
+   */
+  addUsage(usage: Record<string, number>): Promise<void>;
+}

@@ -1,0 +1,115 @@
+// The functions of a handler's context that make durable calls. They are created on first use, and may be destructured.
+import { checkUsage, type Units } from '../jobs/model/job-budget.ts';
+import { type Duration, parseDuration } from '../kernel/clock.ts';
+import type { AskOptions } from './ask-options.ts';
+import { askPerson } from './asking.ts';
+import { DurableCalls, type RunParts } from './durable-calls.ts';
+import type {
+  ChildJob,
+  ChildOptions,
+  ChildrenOptions,
+  DurableContext,
+  EnqueuedChild,
+  EventWaitOptions,
+  FanOutOptions,
+  ReceivedEvent,
+  SleepOptions,
+  StepContext,
+  StepOptions,
+  WaitForEvent,
+} from './durable-context.ts';
+import { fanOut, waitForChildren } from './fan-out.ts';
+import { throwIfStopped } from './stop-reason.ts';
+import { waitForEvent } from './wait-for-event.ts';
+
+export interface DurableParts extends RunParts {
+  /** Created with the first durable call. */
+  durable?: DurableCalls | undefined;
+}
+
+export class DurableFunctions implements DurableContext {
+  readonly #parts: DurableParts;
+  #children = 0;
+  /** Enqueued by this run, and not waited for. */
+  readonly #notAwaited: string[] = [];
+  #childrenWaits = 0;
+
+  constructor(parts: DurableParts) {
+    this.#parts = parts;
+  }
+
+  get addUsage() {
+    return async (usage: Units): Promise<void> => {
+      checkUsage(usage);
+      await this.#parts.effects().addUsage(usage);
+      throwIfStopped(this.#parts.stopping.signal);
+    };
+  }
+
+  get step() {
+    return async <T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions = {}): Promise<T> =>
+      this.#durableCalls.step(name, run, options);
+  }
+
+  get sleepFor() {
+    return async (duration: Duration, { name }: SleepOptions = {}): Promise<void> =>
+      this.#durableCalls.sleep({ ms: parseDuration(duration) }, name);
+  }
+
+  get sleepUntil() {
+    return async (time: Date | string, { name }: SleepOptions = {}): Promise<void> => {
+      const at = new Date(time);
+      if (Number.isNaN(at.getTime())) throw new RangeError('sleepUntil needs a date, or its text in ISO 8601');
+      await this.#durableCalls.sleep({ until: at.toISOString() }, name);
+    };
+  }
+
+  get ask() {
+    // biome-ignore lint/suspicious/noExplicitAny: the types are those of the options, which only the caller knows.
+    return async (options: AskOptions): Promise<any> => askPerson(this.#durableCalls, options);
+  }
+
+  get waitForEvent(): WaitForEvent {
+    const wait = async (name: string, options: EventWaitOptions = {}): Promise<ReceivedEvent | undefined> =>
+      waitForEvent(this.#durableCalls, name, options);
+    return wait as WaitForEvent;
+  }
+
+  get #durableCalls(): DurableCalls {
+    this.#parts.durable ??= new DurableCalls(this.#parts);
+    return this.#parts.durable;
+  }
+
+  get enqueue() {
+    return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<EnqueuedChild> => {
+      throwIfStopped(this.#parts.stopping.signal);
+      const { phase } = this.#parts;
+      this.#children += 1;
+      const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;
+      const child = await this.#parts
+        .effects()
+        .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+      if (phase === undefined && options.unique === undefined) this.#notAwaited.push(child.id);
+      return child;
+    };
+  }
+
+  get fanOut() {
+    return async <T>(
+      name: string,
+      items: readonly T[],
+      toJob: (item: T, index: number) => ChildJob,
+      options: FanOutOptions = {},
+      // biome-ignore lint/suspicious/noExplicitAny: the caller names the type of the results.
+    ): Promise<any[]> => fanOut(this.#durableCalls, name, items, toJob, options);
+  }
+
+  get waitForChildren() {
+    // biome-ignore lint/suspicious/noExplicitAny: as above.
+    return async (options: ChildrenOptions = {}): Promise<any[]> => {
+      this.#childrenWaits += 1;
+      const ids = [...new Set(this.#notAwaited.splice(0))];
+      return waitForChildren(this.#durableCalls, options.name ?? `children#${this.#childrenWaits}`, ids, options);
+    };
+  }
+}

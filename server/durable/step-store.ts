@@ -1,0 +1,53 @@
+// Where the durable calls of a run are kept: in the tenant's schema, behind messages or HTTP, or in the memory of a test.
+import type { EventWait, WantedEvent } from '../jobs/attempt/event-waits.ts';
+import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
+import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-children.ts';
+import type { Units } from '../jobs/model/job-budget.ts';
+import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
+import type { QuestionState } from '../jobs/questions/ask.ts';
+import type { AskedQuestion } from '../jobs/questions/question-request.ts';
+import type { ChildJob, ChildOptions, EnqueuedChild } from './durable-context.ts';
+
+export interface ChildrenRequest {
+  call: StepCall;
+  /** What the call waits for, if no earlier run has stored it: new children, or those that the run has enqueued. */
+  open?: { jobs: ChildJob[] } | { ids: readonly string[] } | undefined;
+  onFailure: ChildPolicy;
+  concurrency?: number | undefined;
+}
+
+export interface ChildrenAnswer extends ChildrenState {
+  /** In the order of the call, once it can end. */
+  ends?: ChildEnd[] | undefined;
+}
+
+/** Where the durable calls of a handler are kept. Every method rejects if the lease is lost. */
+export interface StepStore {
+  /** Those of earlier runs. */
+  load(): Promise<StoredStep[]>;
+  save(ends: readonly StepEnd[]): Promise<void>;
+  openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
+  children(request: ChildrenRequest): Promise<ChildrenAnswer>;
+  /** Stops the run; its job becomes WAITING. */
+  suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
+  /** Stores that the call waits for the event, unless it has come. */
+  openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait>;
+  /** Stores the question, or reads what became of it. */
+  openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState>;
+  /** Closes the questions that the run has left open. */
+  closeQuestions(): Promise<void>;
+  /** The code of a step did not end when its time was up: stops the run. */
+  timeOut(name: string, seconds: number): Promise<void>;
+}
+
+export type LogLevel = 'info' | 'warn' | 'error';
+
+/** What a run does through its durable calls. */
+export interface DurableEffects {
+  readonly steps: StepStore;
+  /** Aborts the signal if the job has exceeded a budget. */
+  addUsage(usage: Units): void | Promise<void>;
+  log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
+  /** `key` tells the child from its siblings over all attempts. */
+  enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild>;
+}
