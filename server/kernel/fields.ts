@@ -76,6 +76,11 @@ export function timeField() {
   });
 }
 
+/** Whether a text is a time as the database writes it: what `timeField` would make of it. */
+export function isStorableTime(text: string): boolean {
+  return timeText.safeParse(text).success && toUtc(text) === text;
+}
+
 /** Whether this schema is the text inside a `timeField`, not a raw time that Postgres might refuse. */
 export function isTimeText(schema: unknown): boolean {
   return schema === timeText;

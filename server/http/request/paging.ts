@@ -3,7 +3,7 @@
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
-import { isUuid } from '../../kernel/fields.ts';
+import { isStorableTime, isUuid } from '../../kernel/fields.ts';
 import { textViolation } from '../../kernel/json.ts';
 
 const forms = {
@@ -11,8 +11,7 @@ const forms = {
   /** A non-negative bigint. */
   integer: (text: string) => /^\d{1,18}$/.test(text),
   text: (text: string) => textViolation(text) === undefined,
-  /** As the database wrote it. */
-  time: (text: string) => /^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d(\.\d{1,6})?Z$/.test(text) && !Number.isNaN(Date.parse(text)),
+  time: isStorableTime,
 } as const satisfies Record<string, (text: string) => boolean>;
 type Form = keyof typeof forms;
 type Position<F extends readonly Form[]> = { [K in keyof F]: string };

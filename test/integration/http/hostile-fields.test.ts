@@ -103,8 +103,10 @@ describe('a cursor', () => {
       ['/api/admin/keys', 'keys:operator', 2, adminKey],
     ];
     for (const [path, list, parts, by = key] of lists) {
-      for (const part of ['\u0000', '\ud800']) {
-        const cursor = encodeCursor(list, Array(parts).fill(part));
+      const positions = ['\u0000', '\ud800'].map((part) => Array(parts).fill(part));
+      if (parts === 2) positions.push(['0000-01-01T00:00:00.000000Z', 'a'], ['2026-02-30T00:00:00.000000Z', 'a']);
+      for (const position of positions) {
+        const cursor = encodeCursor(list, position);
         const answer = await app.request('GET', `${path}?cursor=${cursor}`, { key: by });
         expect([path, answer.status, answer.body.code]).toEqual([path, 400, 'INVALID_CURSOR']);
       }

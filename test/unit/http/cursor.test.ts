@@ -22,6 +22,12 @@ it.each([
   ['text', '\ud800'],
   ['time', '2026-13-01T00:00:00Z'],
   ['time', 'infinity'],
+  ['time', '0000-01-01T00:00:00.000000Z'],
+  ['time', '2026-02-30T00:00:00.000000Z'],
+  ['time', '2026-01-01T24:00:00.000000Z'],
+  ['time', '2026-01-01T00:00:60.000000Z'],
+  ['time', '2026-01-01T00:00:00.000000+16:00'],
+  ['time', '+010000-01-01T00:00:00.000000Z'],
 ] as const)('refuses a part that is not a %s: %j', (form, part) => {
   const cursor = new Cursor(encodeCursor('list', [part]));
   expect(() => cursor.position('list', [form])).toThrow('does not belong');
