@@ -75,3 +75,64 @@ export function postgresUrl(doc: string): Setting<string> {
     parse: (s) => (parseDatabaseUrl(s) === undefined ? undefined : s),
   };
 }
+
+/** A key that neither a person nor a program that knows what people type could guess. */
+export function secretKey(doc: string): Setting<string> {
+  return {
+    default: '',
+    doc,
+    allowed: 'at least 32 characters that cannot be guessed, e.g. from `openssl rand -hex 24`',
+    parse: (s) => (isGuessable(s) ? undefined : s),
+  };
+}
+
+const minLength = 32;
+const minCharacters = 8;
+const minBits = 90;
+// Random text has about 100 bits even in its steps; a sequence with a few breaks has fewer than 40.
+const minStepBits = 60;
+// `1a2b3c` has equal steps from each character to the second after it.
+const maxStride = 4;
+
+/** Short, of few different characters, repeating itself, or a sequence of the alphabet or the keyboard. */
+function isGuessable(key: string): boolean {
+  if (key.length < minLength) return true;
+  const characters = [...key];
+  return (
+    new Set(characters).size < minCharacters ||
+    bitsOf(characters) < minBits ||
+    isRepetition(key) ||
+    isSequence(characters.map((character) => character.codePointAt(0) as number)) ||
+    isSequence(characters.map(placeOnKeyboard))
+  );
+}
+
+/** Random text of 32 characters hardly ever has the same three twice. */
+function isRepetition(text: string): boolean {
+  const count = text.length - 2;
+  const parts = new Set(Array.from({ length: count }, (_, at) => text.slice(at, at + 3)));
+  return parts.size < (count * 2) / 3;
+}
+
+function isSequence(places: readonly number[]): boolean {
+  for (let stride = 1; stride <= maxStride; stride++) {
+    const steps = places.slice(stride).map((place, at) => place - (places[at] as number));
+    if (bitsOf(steps) < minStepBits) return true;
+  }
+  return false;
+}
+
+/** The information of a list whose values come as often as they do. */
+function bitsOf(values: readonly unknown[]): number {
+  const counts = new Map<unknown, number>();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  let bits = 0;
+  for (const n of counts.values()) bits -= n * Math.log2(n / values.length);
+  return bits;
+}
+
+const keyboard = "`1234567890-=qwertyuiop[]asdfghjkl;'zxcvbnm,./";
+
+function placeOnKeyboard(character: string): number {
+  return keyboard.indexOf(character.toLowerCase());
+}

@@ -1,3 +1,4 @@
+import { randomBytes } from 'node:crypto';
 import { expect, it } from 'vitest';
 import { loadConfig } from '../../../server/kernel/config.ts';
 
@@ -9,6 +10,15 @@ it.each([
   '0123456789012345678901234567890123456789',
   'abababababababababababababababababababac',
   'aaaaaaaaaaaaaaaaaaaaaaaaaaaabcdefghi',
+  '0123456789abcdefghijklmnopqrstuv',
+  '0123456789abcdef0123456789abcdeg',
+  'abcdefghijklmnopqrstuvwxyz0123456789',
+  'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz',
+  'zyxwvutsrqponmlkjihgfedcba9876543210',
+  'aabbccddeeffgghhiijjkkllmmnnooppqq',
+  '1a2b3c4d5e6f7g8h9i0j1k2l3m4n5o6p',
+  'qwertyuiopasdfghjklzxcvbnm1234567890',
+  'changemechangemechangeme12345678',
 ])('an ADMIN_API_KEY that can be guessed is refused without showing it: %s', (key) => {
   let message = '';
   try {
@@ -16,7 +26,7 @@ it.each([
   } catch (error) {
     message = (error as Error).message;
   }
-  expect(message).toContain('ADMIN_API_KEY is not allowed: at least 32 characters');
+  expect(message).toContain('ADMIN_API_KEY=(hidden) is not allowed: at least 32 characters');
   expect(message).toContain('openssl rand');
   expect(message).not.toContain(key);
 });
@@ -27,4 +37,11 @@ it.each([
   'correct horse battery staple with more words',
 ])('one that cannot is taken: %s', (key) => {
   expect(loadConfig({ ADMIN_API_KEY: key }).adminApiKey).toBe(key);
+});
+
+it.each(['hex', 'base64url'] as const)('no random key is refused: %s', (encoding) => {
+  for (let n = 0; n < 500; n++) {
+    const key = randomBytes(24).toString(encoding).slice(0, 32);
+    expect(loadConfig({ ADMIN_API_KEY: key }).adminApiKey).toBe(key);
+  }
 });
