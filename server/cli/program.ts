@@ -64,6 +64,7 @@ export async function runCli(args: readonly string[], terminal: Terminal): Promi
   inherit(program);
   try {
     await program.parseAsync([...args], { from: 'user' });
+    if (!session.failed) session.showWarnings();
     return session.failed ? 1 : 0;
   } catch (error) {
     return explain(error, terminal, session.json);

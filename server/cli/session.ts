@@ -33,6 +33,7 @@ export interface ConnectionOptions {
 
 export class Session {
   readonly terminal: Terminal;
+  /** Its lines are held back, see `showWarnings`. */
   readonly logger: Logger;
   /** Set by a command that ended without an error to report, and without success. */
   failed = false;
@@ -42,12 +43,12 @@ export class Session {
   #database: Promise<Database> | undefined;
   #url: Promise<string> | undefined;
   #closers: (() => Promise<void>)[] = [];
+  readonly #warnings: string[] = [];
 
   constructor(terminal: Terminal, json: () => boolean) {
     this.terminal = terminal;
     this.#json = json;
-    // Standard output has the result only.
-    this.logger = pino({ level: 'warn' }, { write: (line: string) => terminal.err(line) });
+    this.logger = pino({ level: 'warn' }, { write: (line: string) => this.#warnings.push(line) });
   }
 
   get json(): boolean {
@@ -79,6 +80,12 @@ export class Session {
   /** Prints the value as JSON with `--json`, else the text. */
   print(value: unknown, text: string): void {
     this.terminal.out(this.json ? `${JSON.stringify(value, null, 2)}\n` : `${text}\n`);
+  }
+
+  /** For a command that has succeeded. The error of one that failed says the same in words of its own. */
+  showWarnings(): void {
+    // Standard output has the result only.
+    for (const line of this.#warnings.splice(0)) this.terminal.err(line);
   }
 
   async close(): Promise<void> {

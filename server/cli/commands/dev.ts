@@ -10,6 +10,7 @@ import type { Command } from 'commander';
 import { freePort } from '../../embedded-postgres/cluster.ts';
 import { startEmbeddedPostgres } from '../../embedded-postgres/start.ts';
 import { packageRoot } from '../../kernel/environment.ts';
+import { createLogger } from '../../kernel/logger.ts';
 import type { Session } from '../session.ts';
 
 // Editors write a file in several steps.
@@ -26,7 +27,7 @@ export function addDevCommand(program: Command, session: Session): void {
       if (config.databaseUrl === '') print(`Starting Postgres; its data is in ${resolve(config.dataDir)}`);
       const postgres =
         config.databaseUrl === ''
-          ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger: session.logger })
+          ? await startEmbeddedPostgres({ dataDir: config.dataDir, logger: createLogger('warn') })
           : undefined;
       try {
         const env = {
