@@ -23,6 +23,8 @@ else if (given.kind === 'refuse') {
   process.stderr.write(given.text);
   process.exitCode = 2;
 } else {
+  // Stack traces name source lines, but only of modules that are loaded after this call: not in the daemon itself.
+  process.setSourceMapsEnabled(true);
   const { runDaemon, explainStartError } = await import('./daemon/run-daemon.ts');
   await runDaemon().catch((error: unknown) => {
     process.stderr.write(`leasehold: ${explainStartError(error)}\n`);

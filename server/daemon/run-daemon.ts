@@ -26,8 +26,6 @@ const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced
 /** Runs until a stop is requested; resolves when the daemon is running. */
 export async function runDaemon(): Promise<void> {
   const launcher = findLauncher();
-  // Stack traces name source lines.
-  process.setSourceMapsEnabled(true);
   loadEnvFile();
   const config = loadConfig();
   const logger = createLogger(config.logLevel, isOutage);

@@ -58,8 +58,12 @@ test('a handler in a thread: name, stack and cause come along', async () => {
   expect(error.cause?.stack).toContain(place);
 });
 
-test('at debug the log has heartbeats, stop requests and ends', async () => {
+test('leaseholdd: stacks name source lines, and at debug the log has heartbeats, stop requests and ends', async () => {
   const daemon = await startProcess(context, { env: { HANDLERS: '', LOG_LEVEL: 'debug' } });
+  const failed = await failedJob(daemon, 'demo.fail', { recoverable: false });
+  expect(failed.error.stack).toContain(
+    `${packageRoot()}/server/demo/handlers.ts:${lineOf('server/demo/handlers.ts', 'new Fatal(')}:`,
+  );
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
   await eventually(() => expect(linesOf(daemon, 'leases renewed').length).toBeGreaterThan(0));
   await daemon.request('POST', `/api/jobs/${job.id}/cancel`, { reason: 'enough' });

@@ -15,7 +15,7 @@ import { fastSettings } from './daemon.ts';
 const root = packageRoot();
 
 /** What node runs for a daemon: the build, as users run it. */
-export const daemonProgram = ['--enable-source-maps', 'dist/main.js'];
+export const daemonProgram = ['dist/main.js'];
 
 /** Fast, but with leases that a crowded machine does not lose by itself. */
 const settings: Record<string, string> = {
