@@ -23,8 +23,11 @@ describeInBrowser('signing in', () => {
     expect(cookie?.value).not.toContain(key.slice(3, 19));
   });
 
-  it('opens with a one-time link, once, on any daemon', async () => {
+  it('opens with a one-time link, once, on any daemon, also in a browser of the POSIX locale', async () => {
     const { page, daemon, key, browserContext } = await openDashboard(context, { signIn: false });
+    await page.addInitScript(
+      "Object.defineProperty(Navigator.prototype, 'language', { get: () => 'en-US@posix', configurable: true })",
+    );
     const link = await createSignInLink(context.db, key);
     await page.goto(`${daemon.url}/sign-in#${link}`);
     await page.getByRole('heading', { name: 'Needs attention', exact: true }).waitFor();

@@ -1,5 +1,7 @@
 // A small plot of one or two metrics over time, redrawn when the theme or the width changes.
 import { useEffect, useRef } from 'preact/hooks';
+import '../data/browser-locale.ts';
+// Formats numbers in the browser's language as soon as it is loaded: after the line above.
 import uPlot from 'uplot';
 import { compact, span } from './time.tsx';
 
