@@ -7,7 +7,7 @@ import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
 import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
-import { currentSnapshot, presentEpoch, toLogXid } from './transaction-ids.ts';
+import { durableSnapshot, presentEpoch, toLogXid } from './transaction-ids.ts';
 
 const anyType = '*';
 const pageSize = 500;
@@ -63,7 +63,7 @@ export class EventListeners {
     const [row] = await this.#db
       .forTenant(schema)
       .query<{ epoch: number; now: string }>(
-        `select (${presentEpoch(schema)}) as epoch, ${currentSnapshot(schema)}::text as now`,
+        `select (${presentEpoch(schema)}) as epoch, ${durableSnapshot(schema)}::text as now`,
       );
     if (start === undefined || row === undefined) throw new Error('there is no snapshot');
     // The registration knows nothing of the transactions of the tenant's node.

@@ -9,7 +9,7 @@ import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
 import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
 import { isolateFailingEvent, recordSetAside, type SetAside } from './set-aside.ts';
-import { currentSnapshot, isEpochUnregistered, registerEpoch } from './transaction-ids.ts';
+import { durableSnapshot, isEpochUnregistered, registerEpoch } from './transaction-ids.ts';
 
 export interface FollowResult {
   handled: number;
@@ -88,7 +88,7 @@ async function createFollower(
   startAt: 'beginning' | 'now',
 ): Promise<void> {
   // Read first: Citus inserts nothing where a SELECT has a subquery and no FROM.
-  const [row] = await tx.query<{ now: string }>(`select ${currentSnapshot(schema)}::text as now`);
+  const [row] = await tx.query<{ now: string }>(`select ${durableSnapshot(schema)}::text as now`);
   const snapshot = startAt === 'beginning' ? formatPosition(beginning) : row?.now;
   await tx.query(`insert into ${schema}.followers (name, snapshot) values ($1, $2) on conflict (name) do nothing`, [
     name,

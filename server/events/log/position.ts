@@ -76,6 +76,12 @@ export function parseSnapshot(text: string): Snapshot | undefined {
   return snapshot;
 }
 
+export function requireSnapshot(text: string): Snapshot {
+  const snapshot = parseSnapshot(text);
+  if (!snapshot) throw new Error(`not a snapshot: ${JSON.stringify(text)}`);
+  return snapshot;
+}
+
 export function formatSnapshot({ xmin, xmax, xip }: Snapshot): string {
   // Postgres refuses a list that is not sorted.
   return `${xmin}:${xmax}:${[...xip].sort((a, b) => (a < b ? -1 : 1)).join(',')}`;

@@ -4,7 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { bySeq, type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 import type { Position } from './position.ts';
-import { currentSnapshot } from './transaction-ids.ts';
+import { currentSnapshot, trimmedSnapshot } from './transaction-ids.ts';
 
 export interface ReadOptions {
   limit: number;
@@ -82,7 +82,7 @@ export function nextPosition(from: Position, until: string, last?: { xid: string
 /**
  * `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few probes and one range of the
  * primary key, whatever the age of the oldest open transaction. All of it, the current snapshot too,
- * in one statement, which has one snapshot.
+ * in one statement, which has one snapshot. The read ends with the last event, see `durableSnapshot`.
  */
 export function readStatement(schema: Schema): string {
   const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
@@ -93,9 +93,12 @@ export function readStatement(schema: Schema): string {
   const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
   const cursor = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
   const columns = eventColumns.replace(/\w+/g, 'e.$&');
-  return `with bounds as materialized (
-      select coalesce($2::pg_snapshot, now.present) as until, now.present
-        from (select ${currentSnapshot(schema)} as present) as now),
+  const isAhead = `pg_snapshot_xmax(now.present) < ${xmax}`;
+  const minXmax = `case when ${isAhead} then '1'::xid8 else ${xmax} end`;
+  return `with now as materialized (select ${currentSnapshot(schema)} as present),
+    bounds as materialized (
+      select coalesce($2::pg_snapshot, ${trimmedSnapshot(schema, 'now.present', minXmax)}) as until, ${isAhead} as ahead
+        from now),
     late as (
       select ${columns} from ${schema}.events e
         where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid, e.seq) > ($3::xid8, $4::bigint)
@@ -106,7 +109,7 @@ export function readStatement(schema: Schema): string {
     select until::text as until,
            exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
              or ${hasLateEvents(schema, '$1::pg_snapshot')} as moved,
-           pg_snapshot_xmax(present) < pg_snapshot_xmax($1::pg_snapshot) as ahead,
+           ahead,
            ${eventColumns
              .split(', ')
              .map((column) => `null as ${column}`)

@@ -45,6 +45,25 @@ export function currentSnapshot(schema: string): string {
        ${fromEpochs(schema)})`;
 }
 
+/**
+ * SQL: the same up to the last event, and not before `minXmax`: what a reader may remember beyond this statement. A server
+ * that crashes gives out ids again, those of transactions that were rolled back, but none up to a committed one. Only
+ * before the transaction itself has written events.
+ */
+export function durableSnapshot(schema: string, minXmax = `'1'::xid8`): string {
+  return trimmedSnapshot(schema, currentSnapshot(schema), minXmax);
+}
+
+/** SQL: `durableSnapshot` of the given expression for the current snapshot. */
+export function trimmedSnapshot(schema: string, present: string, minXmax: string): string {
+  return `(select concat(least(pg_snapshot_xmin(d.present), d.next), ':', d.next, ':',
+         (select string_agg(x::text, ',' order by x) from pg_snapshot_xip(d.present) as x where x < d.next))::pg_snapshot
+    from (select p.present, greatest(${minXmax}, (
+            select (e.xid::text::bigint + 1)::text::xid8 from ${schema}.events e
+             where pg_visible_in_snapshot(e.xid, p.present) order by e.xid desc, e.seq desc limit 1)) as next
+            from (select ${present} as present) as p) as d)`;
+}
+
 function fromEpochs(schema: string): string {
   return `from ${schema}.log_epochs l order by l.epoch desc limit 1`;
 }

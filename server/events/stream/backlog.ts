@@ -1,8 +1,9 @@
 // The events that a resuming reader has missed: everything between its last id and the feed, once.
 import type { Queryable } from '../../database/database.ts';
 import type { Event } from '../log/event.ts';
-import { covers, formatSnapshot, isVisible, type Snapshot } from '../log/position.ts';
+import { covers, formatSnapshot, isVisible, requireSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
+import { currentSnapshot } from '../log/transaction-ids.ts';
 import type { Feed } from './feed.ts';
 import { type ResetReason, StreamBatch, type StreamFilter } from './frames.ts';
 import type { StreamPosition } from './stream-id.ts';
@@ -27,7 +28,8 @@ export class Backlog {
     const last = from.batch?.until ?? from.seen;
     // The id may come from another daemon whose feed is ahead of ours, but not ahead of a new read.
     if (!covers(this.#feed.seen.snapshot, last)) await this.#feed.refresh();
-    if (!covers(this.#feed.seen.snapshot, last)) return 'unknown_id';
+    // Ids of earlier versions reach beyond the last event, and so beyond a feed.
+    if (!covers(this.#feed.seen.snapshot, last) && !covers(await this.#readPresent(), last)) return 'unknown_id';
     return (await this.#isPruned(from.seen)) ? 'history_gone' : undefined;
   }
 
@@ -69,6 +71,12 @@ export class Backlog {
     };
     const read = await readNewEvents(this.#db, this.#feed.tenant.schema, position, { ...filter, limit });
     return read.complete ? read.events : undefined;
+  }
+
+  async #readPresent(): Promise<Snapshot> {
+    const { schema } = this.#feed.tenant;
+    const [row] = await this.#db.query<{ now: string }>(`select ${currentSnapshot(schema)}::text as now`);
+    return requireSnapshot(row?.now ?? '');
   }
 
   /** Whether retention has removed events that this reader needs. */

@@ -6,9 +6,9 @@ import type { Schema } from '../../database/identifiers.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Interval } from '../../kernel/service.ts';
 import { bySeq, type Event } from '../log/event.ts';
-import { parseSnapshot, type Snapshot } from '../log/position.ts';
+import { requireSnapshot, type Snapshot } from '../log/position.ts';
 import { readNewEvents } from '../log/read-new-events.ts';
-import { currentSnapshot } from '../log/transaction-ids.ts';
+import { durableSnapshot } from '../log/transaction-ids.ts';
 import { pingFrame, resetFrame, StreamBatch, type StreamFilter } from './frames.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 
@@ -145,7 +145,7 @@ export class Feed {
 
   /** Continues from now, without reading what was written before. */
   async #skipToNow(): Promise<void> {
-    const [row] = await this.#db.query<{ now: string }>(`select ${currentSnapshot(this.tenant.schema)}::text as now`);
+    const [row] = await this.#db.query<{ now: string }>(`select ${durableSnapshot(this.tenant.schema)}::text as now`);
     const text = row?.now ?? '';
     this.#seen = { text, snapshot: requireSnapshot(text) };
   }
@@ -180,12 +180,6 @@ export class Feed {
     this.#sendToAll(pingFrame(id, this.#options.now().toISOString()));
     for (const reader of this.readers) reader.dropIfStalled();
   }
-}
-
-function requireSnapshot(text: string): Snapshot {
-  const snapshot = parseSnapshot(text);
-  if (!snapshot) throw new Error(`not a snapshot: ${JSON.stringify(text)}`);
-  return snapshot;
 }
 
 // One reader of a live stream: its filter, the writing to it, and when it is dropped.

@@ -4,7 +4,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { eventToApi } from '../../events/log/event.ts';
 import { type EventPage, type EventPlace, readHistory, readLog } from '../../events/log/read-log.ts';
-import { currentSnapshot } from '../../events/log/transaction-ids.ts';
+import { durableSnapshot } from '../../events/log/transaction-ids.ts';
 import type { StreamFilter } from '../../events/stream/frames.ts';
 import type { EventStreams } from '../../events/stream/streams.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -208,7 +208,7 @@ const maxSnapshotJobs = 500;
 async function readSelection(db: Database, schema: Schema, selection: StreamFilter) {
   return db.transaction(async (tx) => {
     await tx.query('set transaction isolation level repeatable read, read only');
-    const [row] = await tx.query<{ snapshot: string }>(`select ${currentSnapshot(schema)}::text as snapshot`);
+    const [row] = await tx.query<{ snapshot: string }>(`select ${durableSnapshot(schema)}::text as snapshot`);
     const { jobs, complete } = await readJobs(tx, schema, selection);
     return { snapshot: row?.snapshot ?? '', content: { jobs: jobs.map(jobSummaryToApi), complete } };
   });

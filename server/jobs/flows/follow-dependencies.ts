@@ -5,7 +5,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { type FollowResult, followSelection, runFollowerStep } from '../../events/log/follower.ts';
-import { currentSnapshot } from '../../events/log/transaction-ids.ts';
+import { durableSnapshot } from '../../events/log/transaction-ids.ts';
 import { type Status, transitions } from '../model/states.ts';
 import { isUnfinished, noStep } from './dependencies.ts';
 import { resolveDependencies } from './resolve-dependencies.ts';
@@ -84,7 +84,7 @@ async function deactivate(db: Database, schema: Schema): Promise<void> {
 async function activate(db: Database, schema: Schema): Promise<FollowResult> {
   return runFollowerStep<FollowerState>(db, schema, dependenciesFollower, { startAt: 'now' }, async (tx) => {
     // Before the edges are read: what commits meanwhile is both checked and read.
-    const [now] = await tx.query<{ seen: string }>(`select ${currentSnapshot(schema)}::text as seen`);
+    const [now] = await tx.query<{ seen: string }>(`select ${durableSnapshot(schema)}::text as seen`);
     if (now === undefined) throw new Error('the database returned no snapshot');
     const handled = await checkAll(tx, schema);
     return { position: now, state: { active: true }, handled, complete: true, moved: true, ahead: false };
