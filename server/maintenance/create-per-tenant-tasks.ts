@@ -27,7 +27,7 @@ interface PerTenantTaskParts {
   logger: Logger;
   statistics: Statistics;
   dispatcher: WebhookDispatcher;
-  /** Statistics, webhooks and seals pause while this is true: jobs come first. */
+  /** Statistics, webhooks and seals pause while this is true, unless they are far behind: jobs come first. */
   underLoad(): boolean;
   /** There may be jobs to claim now. */
   workAvailable(tenant: Tenant): void;
@@ -92,7 +92,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
         const { handled, complete, busy, setAside } = await sealEvents(db.forTenant(tenant.schema), tenant.schema);
         parts.onSetAside(tenant, setAside);
         if (!complete) return 'more';
-        return handled > 0 ? 'some' : busy ? 'none' : 'idle';
+        return handled > 0 ? 'some' : busy ? 'busy' : 'idle';
       },
     }),
     // Few at a time: workers and requests need the connections.

@@ -9,9 +9,9 @@ import type { Tenant } from '../tenants/tenant.ts';
 
 /**
  * `more`: run again at once; `some`: work was done, run again after `busyMs`; `none`: nothing was done, but there may
- * be work without a wake-up; `idle`: do not run again until woken.
+ * be work without a wake-up; `busy`: another daemon does the work; `idle`: do not run again until woken.
  */
-export type TaskResult = 'more' | 'some' | 'none' | 'idle';
+export type TaskResult = 'more' | 'some' | 'none' | 'busy' | 'idle';
 
 interface TaskRun {
   signal: AbortSignal;
@@ -30,21 +30,27 @@ export interface PerTenantTaskOptions {
   idleMs: number;
   /** Tenants handled at the same time. */
   concurrency: number;
-  /** While this is true, the task pauses far longer than it runs: jobs come first. */
+  /** While this is true, the task pauses longer than it runs, unless it is far behind: jobs come first. */
   underLoad?(): boolean;
   /** Called by `stop` after the last run has ended. */
   onStop?(): Promise<void>;
 }
 
-// Under load a run is followed by a pause of this many times its length: each task then takes about three percent.
+// Under load a run is followed by a pause of this many times its length: each task then takes about three percent. The
+// pause shrinks with the time since the last run that left nothing, and a task that is this far behind does not pause.
 const pauseFactor = 32;
 const minPauseMs = 5000;
+const maxBehindMs = 30_000;
+// Daemons that find another at work return later and later: one of them does the work, the rest only check.
+const maxBusyMs = 5000;
 
 interface TenantState {
   dueAt: number;
   /** No run before this time, not even after a wake-up. */
   notBefore: number;
   delayMs: number;
+  /** When the first run began that left something to do; undefined if the last one left nothing. */
+  behindSince: number | undefined;
   failing: boolean;
 }
 
@@ -103,16 +109,18 @@ export class PerTenantTask implements Service {
     const underLoad = this.#options.underLoad?.() === true;
     const due = tenants.filter(({ id, slug }) => {
       const state = this.#states.get(id);
-      if (state === undefined) return !underLoad && woken.has(slug);
-      return state.dueAt <= now || (woken.has(slug) && state.notBefore <= now);
+      if (state !== undefined) return state.dueAt <= now || (woken.has(slug) && state.notBefore <= now);
+      if (!woken.has(slug)) return false;
+      if (underLoad) this.#states.set(id, this.#newState(now + minPauseMs));
+      return !underLoad;
     });
     this.#forgetAllBut(tenants);
     await Promise.all(due.map((tenant) => limit(() => this.#run(tenant, woken.has(tenant.slug)))));
   }
 
   async #run(tenant: Tenant, woken: boolean): Promise<void> {
-    const { busyMs, runForTenant, logger } = this.#options;
-    const state = this.#states.get(tenant.id) ?? { dueAt: 0, notBefore: 0, delayMs: busyMs, failing: false };
+    const { runForTenant, logger } = this.#options;
+    const state = this.#states.get(tenant.id) ?? this.#newState(0);
     this.#states.set(tenant.id, state);
     const { signal } = this.#abort;
     if (signal.aborted) return;
@@ -130,11 +138,22 @@ export class PerTenantTask implements Service {
     this.#plan(state, result, performance.now() - startedAt);
   }
 
+  #newState(dueAt: number): TenantState {
+    return { dueAt, notBefore: dueAt, delayMs: this.#options.busyMs, behindSince: undefined, failing: false };
+  }
+
   /** Sets when the tenant's next run is due. */
   #plan(state: TenantState, result: TaskResult, tookMs: number): void {
-    const { busyMs, idleMs, underLoad } = this.#options;
+    const { busyMs, idleMs } = this.#options;
     const now = performance.now();
-    state.notBefore = underLoad?.() === true ? now + Math.max(minPauseMs, pauseFactor * tookMs) : 0;
+    state.behindSince = result === 'more' ? (state.behindSince ?? now - tookMs) : undefined;
+    state.notBefore = this.#notBefore(now, tookMs, now - (state.behindSince ?? now));
+    if (result === 'busy') {
+      state.delayMs = Math.min(state.delayMs * 2, Math.max(busyMs, maxBusyMs));
+      state.notBefore = Math.max(state.notBefore, now + state.delayMs * (0.7 + Math.random() * 0.3));
+      state.dueAt = state.notBefore;
+      return;
+    }
     if (result === 'idle') {
       state.delayMs = busyMs;
       // A wake-up during a pause under load is dropped, so there is one run after the pause.
@@ -149,6 +168,13 @@ export class PerTenantTask implements Service {
     }
     state.delayMs = result === 'some' ? busyMs : Math.min(state.delayMs * 2, idleMs);
     state.dueAt = Math.max(state.notBefore, now + state.delayMs * (0.7 + Math.random() * 0.3));
+  }
+
+  /** 0: at any time. */
+  #notBefore(now: number, tookMs: number, behindMs: number): number {
+    const left = 1 - behindMs / maxBehindMs;
+    if (left <= 0 || this.#options.underLoad?.() !== true) return 0;
+    return now + left * Math.max(minPauseMs, pauseFactor * tookMs);
   }
 
   #nextRunMs(): number {

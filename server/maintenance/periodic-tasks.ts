@@ -58,7 +58,7 @@ export function createPeriodicTasks(options: PeriodicTasksOptions): PeriodicTask
     underLoad,
     workAvailable,
     onSetAside,
-    statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
+    statistics: new Statistics({ db, registry, metrics, onSetAside }),
     dispatcher: createDispatcher(options, (slug) => tasks.webhooks.runNow(slug)),
     retentionHooks: options.retentionHooks,
     listeners: options.listeners,

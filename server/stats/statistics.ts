@@ -12,7 +12,6 @@ export interface StatisticsOptions {
   db: Database;
   registry: Pick<TenantRegistry, 'bySlug'>;
   metrics: Metrics;
-  underLoad(): boolean;
   onSetAside: ReportSetAside;
 }
 
@@ -22,9 +21,6 @@ interface QueueDepth {
   readAt: number;
 }
 
-// Steps in one run. The rest of a burst waits for the next run, so that counting does not compete with the jobs
-// that are counted.
-const stepsPerRun = 2;
 // Scrapers come every 15 seconds or so.
 const gaugesMs = 10_000;
 
@@ -40,28 +36,21 @@ export class Statistics {
 
   async runForTenant(
     tenant: Tenant,
-    { signal, woken }: { signal: AbortSignal; woken: boolean },
-  ): Promise<'some' | 'none' | 'idle'> {
-    const { underLoad, onSetAside } = this.#options;
+    { woken }: { woken: boolean },
+  ): Promise<'more' | 'some' | 'none' | 'busy' | 'idle'> {
     const db = this.#options.db.forTenant(tenant.schema);
-    let handled = 0;
-    let complete = false;
-    let busy = false;
-    for (let step = 0; step < stepsPerRun && !complete && !signal.aborted; step++) {
-      if (step > 0 && underLoad()) break;
-      const followed = await rollUpOnce(db, tenant.schema);
-      handled += followed.handled;
-      onSetAside(tenant, followed.setAside);
-      ({ complete, busy } = followed);
-    }
+    const { handled, complete, busy, setAside } = await rollUpOnce(db, tenant.schema);
+    this.#options.onSetAside(tenant, setAside);
     // A tenant that was woken may have been rolled up by another daemon.
     if (handled > 0 || busy || woken) this.#outdated.add(tenant.slug);
     const depth = this.#depths.get(tenant.slug);
     if (depth === undefined || performance.now() - depth.readAt >= gaugesMs) await this.#readDepth(tenant);
-    if (handled > 0 || !complete) return 'some';
+    if (!complete) return 'more';
+    if (handled > 0) return 'some';
+    if (busy) return 'busy';
     // The oldest waiting job grows older without an event.
     const hasWaiting = (this.#depths.get(tenant.slug)?.counts.QUEUED ?? 0) > 0;
-    return busy || hasWaiting || this.#outdated.has(tenant.slug) ? 'none' : 'idle';
+    return hasWaiting || this.#outdated.has(tenant.slug) ? 'none' : 'idle';
   }
 
   async #readDepth(tenant: Tenant): Promise<void> {

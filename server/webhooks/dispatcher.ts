@@ -39,7 +39,7 @@ export class WebhookDispatcher {
   }
 
   /** One step: resolves when deliveries are claimed, not when they are sent. */
-  async runForTenant(tenant: Tenant, { signal }: { signal: AbortSignal }): Promise<'more' | 'some' | 'none' | 'idle'> {
+  async runForTenant(tenant: Tenant, { signal }: { signal: AbortSignal }): Promise<'more' | 'some' | 'busy' | 'idle'> {
     const { handled, complete, busy, setAside } = await createDeliveries(
       this.#options.db.forTenant(tenant.schema),
       tenant,
@@ -50,7 +50,7 @@ export class WebhookDispatcher {
     for (const delivery of claimed) this.#send(tenant, delivery);
     if (!complete) return 'more';
     if (handled > 0 || claimed.length > 0 || limit === 0) return 'some';
-    return busy ? 'none' : 'idle';
+    return busy ? 'busy' : 'idle';
   }
 
   /** Resolves when no delivery is in flight: after at most the timeout of one delivery. */

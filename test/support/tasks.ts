@@ -46,7 +46,7 @@ export function createTasks(
     onRetention: () => {},
     listeners: new EventListeners(db, logger),
     dependencies: new DependencyResolver({ db, actor: 'test', workAvailable: () => {}, onSetAside }),
-    statistics: new Statistics({ db, registry, metrics, underLoad, onSetAside }),
+    statistics: new Statistics({ db, registry, metrics, onSetAside }),
     dispatcher: new WebhookDispatcher({
       db,
       logger,

@@ -78,9 +78,10 @@ export class WorkerPool implements Service {
     return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
   }
 
-  /** Thousands of jobs a second: consumers of their events wait. */
+  /** Thousands of jobs a second, if the other daemons have as many as this one: consumers of their events wait. */
   get underLoad(): boolean {
-    return this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0) > loadJobsPerSecond;
+    const ownRate = this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0);
+    return ownRate * (1 + this.#context.peers.count) > loadJobsPerSecond;
   }
 
   async start(): Promise<void> {

@@ -1,12 +1,14 @@
-import { expect, test } from 'vitest';
+import { afterEach, expect, test, vi } from 'vitest';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { PerTenantTask, type TaskResult } from '../../../server/maintenance/per-tenant-task.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
 import { eventually } from '../../support/eventually.ts';
 
+afterEach(() => void vi.useRealTimers());
+
 const tenant = (slug: string, status = 'ACTIVE') => ({ id: slug, slug, status }) as Tenant;
 
-function create(tenants: Tenant[], run: (slug: string) => Promise<TaskResult>) {
+function create(tenants: Tenant[], run: (slug: string) => Promise<TaskResult>, underLoad = () => false) {
   const runs: string[] = [];
   const task = new PerTenantTask({
     name: 'test',
@@ -19,6 +21,7 @@ function create(tenants: Tenant[], run: (slug: string) => Promise<TaskResult>) {
     busyMs: 3_600_000,
     idleMs: 3_600_000,
     concurrency: 2,
+    underLoad,
   });
   return { task, runs };
 }
@@ -102,4 +105,66 @@ test('a task knows whether its tenant was woken, and its last run ends before it
   await eventually(() => expect(seen).toHaveLength(2));
   await task.stop();
   expect(seen).toEqual(['woken: true', 'woken: false', 'stopped']);
+});
+
+/** Runs at every tenth of a second of a clock that only this function moves. */
+async function runFor(task: PerTenantTask, seconds: number): Promise<void> {
+  for (let tenth = 0; tenth < seconds * 10; tenth++) {
+    task.wake('a');
+    await task.runOnce();
+    vi.advanceTimersByTime(100);
+  }
+}
+
+test('under load a task rests between its runs, and a task that stays behind rests less and less', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  let result: TaskResult = 'more';
+  let isUnderLoad = true;
+  const { task, runs } = create(
+    [tenant('a')],
+    async () => result,
+    () => isUnderLoad,
+  );
+  const runsWithin = async (seconds: number) => {
+    const before = runs.length;
+    await runFor(task, seconds);
+    return runs.length - before;
+  };
+  const first = await runsWithin(10);
+  expect(first).toBeGreaterThanOrEqual(1);
+  expect(first).toBeLessThanOrEqual(3);
+  expect(await runsWithin(30)).toBeGreaterThan(3 * first);
+  // As far behind as it may be: no more rests.
+  expect(await runsWithin(10)).toBeGreaterThanOrEqual(99);
+  result = 'some';
+  await runsWithin(1);
+  expect(await runsWithin(10)).toBeLessThanOrEqual(3);
+  isUnderLoad = false;
+  await runsWithin(10);
+  expect(await runsWithin(10)).toBeGreaterThanOrEqual(99);
+});
+
+test('a daemon that finds another at work checks less and less often', async () => {
+  vi.useFakeTimers({ toFake: ['performance'] });
+  let result: TaskResult = 'busy';
+  const runs: string[] = [];
+  const task = new PerTenantTask({
+    name: 'test',
+    registry: { list: () => [tenant('a')] },
+    logger: createLogger('silent'),
+    runForTenant: async ({ slug }) => {
+      runs.push(slug);
+      return result;
+    },
+    busyMs: 1000,
+    idleMs: 60_000,
+    concurrency: 1,
+  });
+  await runFor(task, 60);
+  expect(runs.length).toBeGreaterThanOrEqual(60 / 5);
+  expect(runs.length).toBeLessThanOrEqual(60 / 3);
+  result = 'some';
+  const before = runs.length;
+  await runFor(task, 15);
+  expect(runs.length - before).toBeGreaterThan(90);
 });
