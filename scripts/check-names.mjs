@@ -1,5 +1,6 @@
 // `npm run names`: refuses retired words in the names of files, functions, types, members and variables,
-// two files with one base name, and two in one folder whose names differ by a plural. CONTRIBUTING.md has the glossary: one word for one idea.
+// two files with one base name, two in one folder whose names differ by a plural, folders of more than 15 files and files
+// of more than 300 lines. CONTRIBUTING.md has the glossary: one word for one idea.
 import { readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join } from 'node:path';
 import { fileURLToPath } from 'node:url';
@@ -81,9 +82,22 @@ for (const file of files.filter((name) => name.startsWith('server'))) {
     problems.push(`one letter apart: ${file} and ${basename(plural)}`);
 }
 
+// What one reader can hold in mind. Generated files are read by nobody.
+const maxFilesInFolder = 15;
+const maxLines = 300;
+const written = files.filter((file) => file.startsWith('server') && !file.includes('/generated/'));
+for (const [folder, count] of countBy(written.map((file) => dirname(file)))) {
+  if (count > maxFilesInFolder)
+    problems.push(`${folder} has ${count} files; more than ${maxFilesInFolder} want subfolders`);
+}
+for (const file of written) {
+  const lines = readFileSync(join(root, file), 'utf8').trimEnd().split('\n').length;
+  if (lines > maxLines) problems.push(`${file} has ${lines} lines; more than ${maxLines} want two files`);
+}
+
 if (problems.length > 0) {
   console.error(problems.join('\n'));
-  console.error(`\n${problems.length} names use retired words; the glossary in CONTRIBUTING.md has the right ones`);
+  console.error(`\n${problems.length} problems; CONTRIBUTING.md has the glossary and the rules of the tree`);
   process.exitCode = 1;
 } else {
   console.log(`the names in ${files.length} files use no retired word`);
@@ -123,6 +137,12 @@ function* findRetired(file, name) {
     if (Object.hasOwn(retired, word)) yield `"${word}" is retired; write ${retired[word]}`;
     if (retiredPairs[word]?.includes(words[i + 1])) yield `"${word} ${words[i + 1]}" is retired`;
   }
+}
+
+function countBy(values) {
+  const counts = new Map();
+  for (const value of values) counts.set(value, (counts.get(value) ?? 0) + 1);
+  return counts;
 }
 
 function groupByName() {

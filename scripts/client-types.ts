@@ -5,6 +5,6 @@ import { packageRoot } from '../server/kernel/environment.ts';
 import { pythonTypes } from './openapi-to-python.ts';
 import { answerTypes, optionTypes } from './openapi-to-typescript.ts';
 
-writeFileSync(join(packageRoot(), 'server/client/api-types.ts'), answerTypes());
-writeFileSync(join(packageRoot(), 'server/client/api-options.ts'), optionTypes());
+writeFileSync(join(packageRoot(), 'server/client/generated/api-types.ts'), answerTypes());
+writeFileSync(join(packageRoot(), 'server/client/generated/api-options.ts'), optionTypes());
 writeFileSync(join(packageRoot(), 'scripts/clients/python/leasehold/types.py'), pythonTypes());

@@ -1,6 +1,6 @@
 // Budgets: how much of a unit jobs may use, and what they used.
-import type { NewBudget } from './api-options.ts';
-import type { Budget, UsageDay } from './api-types.ts';
+import type { NewBudget } from './generated/api-options.ts';
+import type { Budget, UsageDay } from './generated/api-types.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Budgets {

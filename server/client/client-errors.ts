@@ -1,6 +1,6 @@
 // What the client throws. All of it is a LeaseholdError; an abort throws the reason of its signal.
 import type { ProblemCode } from '../kernel/errors.ts';
-import type { Job } from './api-types.ts';
+import type { Job } from './generated/api-types.ts';
 
 export class LeaseholdError extends Error {
   override name = 'LeaseholdError';

@@ -1,5 +1,5 @@
 // The client of the HTTP API: fetch and nothing else, for Node, browsers and edge runtimes.
-import type { Attention, Counts, HoldCount, StatsSnapshot, Worker } from './api-types.ts';
+
 import { Budgets } from './budgets.ts';
 import {
   type Enqueued,
@@ -11,6 +11,7 @@ import {
   type SingleOptions,
 } from './enqueue-requests.ts';
 import { Events } from './events.ts';
+import type { Attention, Counts, HoldCount, StatsSnapshot, Worker } from './generated/api-types.ts';
 import { Limits } from './job-limits.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import { Jobs } from './jobs.ts';

@@ -1,7 +1,8 @@
 // Enqueuing, one job or many. Each call has an idempotency key, made once: however often it is sent, a job exists once.
-import type { EnqueueOptions } from './api-options.ts';
-import type { BatchAnswer, Job, JobSummary } from './api-types.ts';
+
 import { ProblemError } from './client-errors.ts';
+import type { EnqueueOptions } from './generated/api-options.ts';
+import type { BatchAnswer, Job, JobSummary } from './generated/api-types.ts';
 import type { InputOf, JobReference, ResultOf } from './job-reference.ts';
 import type { JobHandle } from './jobs.ts';
 import { type CallOptions, randomKey, type Transport, toBody } from './transport.ts';

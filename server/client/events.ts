@@ -1,8 +1,9 @@
 // The event log as a list, and the live stream: reconnects by itself and continues behind the last message, on any
 // daemon, so that every event arrives once.
-import type { EventListOptions } from './api-options.ts';
-import type { Event, EventReceipt, JobSummary } from './api-types.ts';
+
 import { ConnectionError, ProblemError } from './client-errors.ts';
+import type { EventListOptions } from './generated/api-options.ts';
+import type { Event, EventReceipt, JobSummary } from './generated/api-types.ts';
 import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
 import { backoffMs, type CallOptions, isTransient, randomKey, sleep, type Transport, toQuery } from './transport.ts';

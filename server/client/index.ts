@@ -1,7 +1,6 @@
 // The package `leasehold/client`: the API from Node, browsers and edge runtimes. Imports nothing of the daemon at run
 // time, and nothing here opens a connection.
-export type * from './api-options.ts';
-export type * from './api-types.ts';
+
 export { LeaseholdClient } from './client.ts';
 export {
   ConnectionError,
@@ -20,6 +19,8 @@ export {
   type SingleOptions,
 } from './enqueue-requests.ts';
 export type { SendOptions, StreamMessage, StreamOptions } from './events.ts';
+export type * from './generated/api-options.ts';
+export type * from './generated/api-types.ts';
 export type { InputOf, JobId, JobReference, ResultOf } from './job-reference.ts';
 export type { ActionOptions, JobHandle, JobWithResult, ResumeOptions, WaitOptions } from './jobs.ts';
 export type { List, Page } from './pages.ts';

@@ -1,6 +1,6 @@
 // Rate and concurrency limits.
-import type { NewLimit } from './api-options.ts';
-import type { Limit } from './api-types.ts';
+import type { NewLimit } from './generated/api-options.ts';
+import type { Limit } from './generated/api-types.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 
 export class Limits {

@@ -1,8 +1,9 @@
 // What can be done with jobs that exist: read, list, wait, act.
-import type { JobListOptions } from './api-options.ts';
-import type { Event, Job, JobGraph, JobSummary, LogLine, Why } from './api-types.ts';
+
 import { JobFailedError, WaitTimeoutError } from './client-errors.ts';
 import type { Events, StreamMessage } from './events.ts';
+import type { JobListOptions } from './generated/api-options.ts';
+import type { Event, Job, JobGraph, JobSummary, LogLine, Why } from './generated/api-types.ts';
 import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, sleep, type Transport, toBody } from './transport.ts';

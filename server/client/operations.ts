@@ -1,6 +1,6 @@
 // Bulk operations: one action on all jobs that match a filter, with a count before and progress after.
-import type { BulkFilter } from './api-options.ts';
-import type { Operation, OperationPreview } from './api-types.ts';
+import type { BulkFilter } from './generated/api-options.ts';
+import type { Operation, OperationPreview } from './generated/api-types.ts';
 import type { ActionOptions } from './jobs.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, sleep, type Transport, toBody } from './transport.ts';

@@ -1,6 +1,6 @@
 // Questions that jobs ask people: reading them, answering them, and links for people without a key.
-import type { LinkOptions, QuestionListOptions } from './api-options.ts';
-import type { NewQuestionLink, Question, QuestionLink } from './api-types.ts';
+import type { LinkOptions, QuestionListOptions } from './generated/api-options.ts';
+import type { NewQuestionLink, Question, QuestionLink } from './generated/api-types.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 

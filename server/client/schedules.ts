@@ -1,6 +1,6 @@
 // Schedules: jobs that are enqueued at given times.
-import type { NewSchedule, ScheduleChanges } from './api-options.ts';
-import type { Job, Schedule } from './api-types.ts';
+import type { NewSchedule, ScheduleChanges } from './generated/api-options.ts';
+import type { Job, Schedule } from './generated/api-types.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';
 

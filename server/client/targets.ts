@@ -1,6 +1,6 @@
 // Targets and their lanes.
-import type { LaneListOptions, TargetListOptions } from './api-options.ts';
-import type { Lane, Target, TargetLane } from './api-types.ts';
+import type { LaneListOptions, TargetListOptions } from './generated/api-options.ts';
+import type { Lane, Target, TargetLane } from './generated/api-types.ts';
 import type { ActionOptions } from './jobs.ts';
 import { type List, listAt } from './pages.ts';
 import { type CallOptions, type Transport, toBody } from './transport.ts';

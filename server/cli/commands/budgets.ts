@@ -1,7 +1,7 @@
 // leasehold budgets: list, set, raise and delete budgets, and show what was used.
 import type { Command } from 'commander';
-import type { NewBudget } from '../../client/api-options.ts';
-import type { Budget } from '../../client/api-types.ts';
+import type { NewBudget } from '../../client/generated/api-options.ts';
+import type { Budget } from '../../client/generated/api-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { bar, fitTable } from '../output.ts';

@@ -1,8 +1,8 @@
 // leasehold jobs enqueue, pause, resume, resolve, skip, cancel, retry, bulk: what people do to jobs.
 import type { Command } from 'commander';
-import type { BulkFilter, EnqueueOptions } from '../../client/api-options.ts';
-import type { Priority, Status } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
+import type { BulkFilter, EnqueueOptions } from '../../client/generated/api-options.ts';
+import type { Priority, Status } from '../../client/generated/api-types.ts';
 import type { BulkAction } from '../../client/operations.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';

@@ -1,10 +1,10 @@
 // leasehold jobs list, show, why, logs, watch: reading jobs, over HTTP or on the database.
 import { readFileSync } from 'node:fs';
 import type { Command } from 'commander';
-import type { Job, JobSummary, Status } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
 import { JobFailedError } from '../../client/client-errors.ts';
 import type { StreamMessage } from '../../client/events.ts';
+import type { Job, JobSummary, Status } from '../../client/generated/api-types.ts';
 import { describeWaiting } from '../../jobs/model/waiting.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';

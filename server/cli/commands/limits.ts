@@ -1,6 +1,6 @@
 // leasehold limits: list, show, set and delete rate and concurrency limits.
 import type { Command } from 'commander';
-import type { Limit } from '../../client/api-types.ts';
+import type { Limit } from '../../client/generated/api-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { facts, fitTable } from '../output.ts';

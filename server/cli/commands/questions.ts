@@ -1,6 +1,6 @@
 // leasehold questions: list, show and answer what jobs ask people, and create links for people without a key.
 import type { Command } from 'commander';
-import type { Question } from '../../client/api-types.ts';
+import type { Question } from '../../client/generated/api-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { facts, fitTable } from '../output.ts';

@@ -1,7 +1,7 @@
 // leasehold schedules: list, show, pause, resume, run and delete schedules.
 import type { Command } from 'commander';
-import type { Schedule } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
+import type { Schedule } from '../../client/generated/api-types.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { facts, fitTable } from '../output.ts';

@@ -1,6 +1,6 @@
 // leasehold targets: list, show, pause and resume targets.
 import type { Command } from 'commander';
-import type { Target, TargetLane } from '../../client/api-types.ts';
+import type { Target, TargetLane } from '../../client/generated/api-types.ts';
 import type { Database } from '../../database/database.ts';
 import { createOperation } from '../../jobs/actions/bulk-operations.ts';
 import { startCanary } from '../../jobs/actions/start-canary.ts';

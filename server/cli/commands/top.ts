@@ -1,7 +1,7 @@
 // leasehold top: the lanes, rates and holds of a tenant, drawn anew every second until Ctrl-C.
 import type { Command } from 'commander';
-import type { Counts, HoldCount, Lane } from '../../client/api-types.ts';
 import type { LeaseholdClient } from '../../client/client.ts';
+import type { Counts, HoldCount, Lane } from '../../client/generated/api-types.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { age, bar, colourOf, fitTable, paint } from '../output.ts';
 import type { Screen, Session } from '../session.ts';

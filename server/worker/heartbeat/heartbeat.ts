@@ -6,7 +6,7 @@ import type { LiveJob } from '../../jobs/claim/lease.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
-import { startThread } from '../../kernel/thread.ts';
+import { startThread } from '../threads/start-thread.ts';
 
 export interface HeartbeatOptions {
   url: string;

@@ -6,8 +6,8 @@ import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import { assertNever } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
-import { startThread } from '../../kernel/thread.ts';
 import type { ContextParts } from '../attempt/context.ts';
+import { startThread } from './start-thread.ts';
 import {
   type FromHandler,
   type HandlerCall,

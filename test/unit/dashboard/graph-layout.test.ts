@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { layoutOf } from '../../../server/dashboard/src/data/graph-layout.ts';
+import { layoutOf } from '../../../server/dashboard/src/data/jobs/graph-layout.ts';
 
 const node = (id: string) => ({ id, type: 'a', status: null, target_id: null });
 const edge = (after_id: string, job_id: string) => ({

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { type Limit, limitEntry } from '../../../server/dashboard/src/data/limits.ts';
+import { type Limit, limitEntry } from '../../../server/dashboard/src/data/jobs/limits.ts';
 
 const limit: Limit = {
   name: 'mail',

@@ -1,6 +1,6 @@
 import { expect, test } from 'vitest';
+import { describeWaiting } from '../../../server/dashboard/src/data/jobs/waiting.ts';
 import type { Waiting } from '../../../server/dashboard/src/data/types.ts';
-import { describeWaiting } from '../../../server/dashboard/src/data/waiting.ts';
 import { waitKinds } from '../../../server/jobs/model/waiting.ts';
 
 const at = '2026-01-02T03:04:05Z';

@@ -6,8 +6,8 @@ import { answerTypes, optionTypes } from '../../../scripts/openapi-to-typescript
 import { packageRoot } from '../../../server/kernel/environment.ts';
 
 test.each([
-  ['server/client/api-types.ts', answerTypes],
-  ['server/client/api-options.ts', optionTypes],
+  ['server/client/generated/api-types.ts', answerTypes],
+  ['server/client/generated/api-options.ts', optionTypes],
   ['scripts/clients/python/leasehold/types.py', pythonTypes],
 ])('%s is in step with the OpenAPI document', (file, text) => {
   const written = readFileSync(join(packageRoot(), file), 'utf8');

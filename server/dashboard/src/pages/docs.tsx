@@ -2,7 +2,7 @@
 import { useEffect, useState } from 'preact/hooks';
 import { base } from '../data/api.ts';
 import { type ApiDocument, type Entry, entriesOf } from '../data/api-document.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { OperationView } from '../parts/docs/operation.tsx';
 import { Empty, Waiting } from '../parts/feedback.tsx';
 

@@ -1,7 +1,7 @@
 // The event log as a live tail, with filters. Keeps the newest; the rest is in the log.
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { type ApiError, api, enc, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { live } from '../data/live.ts';
 import { hrefOf, setSearch, usePlace } from '../data/router.ts';
 import type { LiveEvent } from '../data/types.ts';

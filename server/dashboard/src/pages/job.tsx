@@ -1,6 +1,6 @@
 // One job: what it does and why, when it ran, what it said, what went wrong, who did what.
 import { type ApiError, api, enc, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
 import type { Question } from '../data/questions.ts';
 import { hrefOf } from '../data/router.ts';

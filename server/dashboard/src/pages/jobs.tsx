@@ -1,8 +1,8 @@
 // The list of jobs: filters in the address, columns to choose, actions on a selection or on all that match.
 import { useEffect, useMemo, useState } from 'preact/hooks';
 import { api, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
-import { type JobFilters, useJobList } from '../data/job-list.ts';
+import { useTitle } from '../data/jobs/holds.ts';
+import { type JobFilters, useJobList } from '../data/jobs/job-list.ts';
 import { navigate, usePlace } from '../data/router.ts';
 import { may } from '../data/session.ts';
 import type { JobSummary, Status } from '../data/types.ts';

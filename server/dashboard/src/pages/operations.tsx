@@ -1,6 +1,6 @@
 // Actions on many jobs: what was asked, by whom, and how far it came.
 import { api } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import type { Operation } from '../data/types.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';

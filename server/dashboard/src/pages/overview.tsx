@@ -1,6 +1,6 @@
 // What needs a person first, then the key figures and plots.
 import { api, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';
 import type { Question } from '../data/questions.ts';
 import { hrefOf } from '../data/router.ts';

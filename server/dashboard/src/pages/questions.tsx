@@ -1,7 +1,7 @@
 // Questions to people: open ones with their forms, and what was answered before.
 import { useState } from 'preact/hooks';
 import { api, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import type { Question } from '../data/questions.ts';
 import { Empty, Loaded } from '../parts/feedback.tsx';

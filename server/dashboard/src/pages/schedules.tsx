@@ -1,7 +1,7 @@
 // Jobs by the clock: what comes next, what ran last, run now, pause.
 import { report } from '../data/actions.ts';
 import { api, enc } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf, navigate } from '../data/router.ts';
 import { may } from '../data/session.ts';

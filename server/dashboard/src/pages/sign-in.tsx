@@ -1,6 +1,6 @@
 // Signing in: with an API key, or by the one-time link that a first start prints. The key is sent once and kept nowhere.
 import { useEffect, useState } from 'preact/hooks';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { navigate } from '../data/router.ts';
 import { signIn } from '../data/session.ts';
 import { Mark } from '../parts/shell/shell.tsx';

@@ -1,7 +1,7 @@
 // Lanes as lanes: what runs, what holds, what waits.
 import { useState } from 'preact/hooks';
 import { api, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { setSearch, usePlace } from '../data/router.ts';
 import type { Lane } from '../data/types.ts';

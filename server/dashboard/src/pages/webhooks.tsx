@@ -2,7 +2,7 @@
 import { useState } from 'preact/hooks';
 import { report } from '../data/actions.ts';
 import { api, enc, queryOf } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf, setSearch, usePlace } from '../data/router.ts';
 import { may } from '../data/session.ts';

@@ -1,6 +1,6 @@
 // Who runs the jobs: daemons (for operators) and, for every tenant, who holds leases now and whose leases were lost.
 import { api } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
+import { useTitle } from '../data/jobs/holds.ts';
 import { useQuery } from '../data/query.ts';
 import { hrefOf } from '../data/router.ts';
 import { isOperator } from '../data/session.ts';

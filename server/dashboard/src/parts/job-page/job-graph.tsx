@@ -1,6 +1,6 @@
 // The jobs around a job, drawn from left to right: what it waits for, and what waits for it.
 import { api, enc } from '../../data/api.ts';
-import { layoutOf, type PlacedNode } from '../../data/graph-layout.ts';
+import { layoutOf, type PlacedNode } from '../../data/jobs/graph-layout.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';
 import type { JobGraph as Graph, Job } from '../../data/types.ts';

@@ -1,6 +1,6 @@
 // States, attempts, leases and phases of a job on one time axis. A click on an attempt makes it fill the axis.
 import { useState } from 'preact/hooks';
-import { type Timeline, type TimelineRow, timelineOf } from '../../data/timeline.ts';
+import { type Timeline, type TimelineRow, timelineOf } from '../../data/jobs/timeline.ts';
 import type { Job, LiveEvent } from '../../data/types.ts';
 import { span, useNow } from '../time.tsx';
 

@@ -1,6 +1,6 @@
 // The filters of the job list. They are kept in the address, so that a filtered list can be linked.
 import { useState } from 'preact/hooks';
-import type { JobFilters } from '../../data/job-list.ts';
+import type { JobFilters } from '../../data/jobs/job-list.ts';
 import { navigate, setSearch } from '../../data/router.ts';
 import { priorities } from '../../data/types.ts';
 import { Icon } from '../icons.tsx';

@@ -2,10 +2,10 @@
 import type { ComponentChildren } from 'preact';
 import { useEffect, useRef, useState } from 'preact/hooks';
 import { enc } from '../../data/api.ts';
+import { describeWaiting } from '../../data/jobs/waiting.ts';
 import { hrefOf, navigate } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import type { JobSummary } from '../../data/types.ts';
-import { describeWaiting } from '../../data/waiting.ts';
 import { Icon } from '../icons.tsx';
 import { Ago, number, Sentence, span } from '../time.tsx';
 import { Progress, StatusMark } from './status.tsx';

@@ -2,7 +2,7 @@
 import type { ComponentChildren } from 'preact';
 import { useState } from 'preact/hooks';
 import { api, chosenTenant } from '../../data/api.ts';
-import { attentionTotal, openQuestions } from '../../data/holds.ts';
+import { attentionTotal, openQuestions } from '../../data/jobs/holds.ts';
 import { live } from '../../data/live.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf, navigate, usePlace } from '../../data/router.ts';

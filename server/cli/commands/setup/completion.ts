@@ -1,6 +1,6 @@
 // leasehold completion: a script for the shell that completes commands and options, made from the commands themselves.
 import { Argument, type Command } from 'commander';
-import type { Session } from '../session.ts';
+import type { Session } from '../../session.ts';
 
 const scripts = { bash, zsh, fish };
 type Shell = keyof typeof scripts;

@@ -1,5 +1,5 @@
 // Places the jobs of a graph in columns: each to the right of all that it waits for.
-import type { JobGraph } from './types.ts';
+import type { JobGraph } from '../types.ts';
 
 export interface PlacedNode {
   node: JobGraph['nodes'][number];

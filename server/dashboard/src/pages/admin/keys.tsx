@@ -1,16 +1,16 @@
 // The tenant's API keys: who may do what, until when; new ones are shown once.
 import { useState } from 'preact/hooks';
-import { report } from '../data/actions.ts';
-import { type ApiError, api, enc } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
-import { useQuery } from '../data/query.ts';
-import { may, session } from '../data/session.ts';
-import type { ApiKey, Scope } from '../data/types.ts';
-import { Copy } from '../parts/copy.tsx';
-import { Dialog, DialogFoot, Field } from '../parts/dialog.tsx';
-import { Empty, Loaded } from '../parts/feedback.tsx';
-import { toast } from '../parts/shell/toasts.tsx';
-import { Ago } from '../parts/time.tsx';
+import { report } from '../../data/actions.ts';
+import { type ApiError, api, enc } from '../../data/api.ts';
+import { useTitle } from '../../data/jobs/holds.ts';
+import { useQuery } from '../../data/query.ts';
+import { may, session } from '../../data/session.ts';
+import type { ApiKey, Scope } from '../../data/types.ts';
+import { Copy } from '../../parts/copy.tsx';
+import { Dialog, DialogFoot, Field } from '../../parts/dialog.tsx';
+import { Empty, Loaded } from '../../parts/feedback.tsx';
+import { toast } from '../../parts/shell/toasts.tsx';
+import { Ago } from '../../parts/time.tsx';
 
 const scopes: Record<Scope, string> = {
   read: 'read jobs, targets, events',

@@ -4,9 +4,9 @@ import { existsSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
 import { basename, dirname, resolve } from 'node:path';
 import type { Command } from 'commander';
-import { packageRoot, packageVersion } from '../../kernel/environment.ts';
-import { problem } from '../../kernel/errors.ts';
-import type { Session } from '../session.ts';
+import { packageRoot, packageVersion } from '../../../kernel/environment.ts';
+import { problem } from '../../../kernel/errors.ts';
+import type { Session } from '../../session.ts';
 
 const job = `import { defineJob, z } from 'leasehold';
 

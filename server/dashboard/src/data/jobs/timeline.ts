@@ -1,5 +1,5 @@
 // A job's history as bars on one time axis: its states, its attempts with their leases, its phases.
-import type { Job, LiveEvent, Status } from './types.ts';
+import type { Job, LiveEvent, Status } from '../types.ts';
 
 interface Bar {
   from: number;

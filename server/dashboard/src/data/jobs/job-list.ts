@@ -1,9 +1,9 @@
 // A list of jobs that stays live without jumping: rows change in place, new ones wait behind a button unless the
 // reader is at the top.
 import { useCallback, useEffect, useRef, useState } from 'preact/hooks';
-import { type ApiError, api, queryOf } from './api.ts';
-import { useQuery } from './query.ts';
-import type { JobSummary, LiveEvent, Status } from './types.ts';
+import { type ApiError, api, queryOf } from '../api.ts';
+import { useQuery } from '../query.ts';
+import type { JobSummary, LiveEvent, Status } from '../types.ts';
 
 export interface JobFilters {
   status?: string | undefined;

@@ -1,11 +1,11 @@
 // Cost units: how many there are, how many are used, what is asked for.
-import { api } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
-import { type Limit, limitEntry } from '../data/limits.ts';
-import { useQuery } from '../data/query.ts';
-import { hrefOf } from '../data/router.ts';
-import { Empty, Loaded } from '../parts/feedback.tsx';
-import { number } from '../parts/time.tsx';
+import { api } from '../../data/api.ts';
+import { useTitle } from '../../data/jobs/holds.ts';
+import { type Limit, limitEntry } from '../../data/jobs/limits.ts';
+import { useQuery } from '../../data/query.ts';
+import { hrefOf } from '../../data/router.ts';
+import { Empty, Loaded } from '../../parts/feedback.tsx';
+import { number } from '../../parts/time.tsx';
 
 interface Snapshot {
   capacity: { total: number | null; used: number; reserved: number };

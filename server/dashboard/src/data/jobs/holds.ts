@@ -1,10 +1,10 @@
 // How many holds and open questions wait for a person: in the title and the favicon, also while the page is hidden.
 import { useEffect } from 'preact/hooks';
-import iconUrl from '../icon.svg';
-import { api } from './api.ts';
-import { live } from './live.ts';
-import { Store, useStore } from './store.ts';
-import type { LiveEvent } from './types.ts';
+import iconUrl from '../../icon.svg';
+import { api } from '../api.ts';
+import { live } from '../live.ts';
+import { Store, useStore } from '../store.ts';
+import type { LiveEvent } from '../types.ts';
 
 interface AttentionCount {
   paused: number;

@@ -7,11 +7,11 @@ import { createRequire } from 'node:module';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
 import type { Command } from 'commander';
-import { freePort } from '../../embedded-postgres/cluster.ts';
-import { startEmbeddedPostgres } from '../../embedded-postgres/start.ts';
-import { packageRoot } from '../../kernel/environment.ts';
-import { createLogger } from '../../kernel/logger.ts';
-import type { Session } from '../session.ts';
+import { freePort } from '../../../embedded-postgres/cluster.ts';
+import { startEmbeddedPostgres } from '../../../embedded-postgres/start.ts';
+import { packageRoot } from '../../../kernel/environment.ts';
+import { createLogger } from '../../../kernel/logger.ts';
+import type { Session } from '../../session.ts';
 
 // Editors write a file in several steps.
 const debounceMs = 200;

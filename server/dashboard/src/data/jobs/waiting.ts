@@ -1,5 +1,5 @@
 // What a WAITING job waits for, in one line. Times are ISO text, which the page shows as people say them.
-import type { Waiting } from './types.ts';
+import type { Waiting } from '../types.ts';
 
 export function describeWaiting({ kind, until, event, jobs = 0, not_before: notBefore }: Waiting): string {
   switch (kind) {

@@ -1,12 +1,12 @@
 // The settings of the chosen tenant: what applies, where it comes from, and changing it.
 import { useState } from 'preact/hooks';
-import { ApiError, api, chosenTenant, enc } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
-import { useQuery } from '../data/query.ts';
-import { isOperator, isReadOnly } from '../data/session.ts';
-import { Dialog, DialogFoot, Field } from '../parts/dialog.tsx';
-import { Empty, Loaded } from '../parts/feedback.tsx';
-import { toast } from '../parts/shell/toasts.tsx';
+import { ApiError, api, chosenTenant, enc } from '../../data/api.ts';
+import { useTitle } from '../../data/jobs/holds.ts';
+import { useQuery } from '../../data/query.ts';
+import { isOperator, isReadOnly } from '../../data/session.ts';
+import { Dialog, DialogFoot, Field } from '../../parts/dialog.tsx';
+import { Empty, Loaded } from '../../parts/feedback.tsx';
+import { toast } from '../../parts/shell/toasts.tsx';
 
 interface Setting {
   name: string;

@@ -1,16 +1,16 @@
 // For operators: all tenants, and the selection of one.
 import { useState } from 'preact/hooks';
-import { report } from '../data/actions.ts';
-import { api, chosenTenant, enc } from '../data/api.ts';
-import { useTitle } from '../data/holds.ts';
-import { useQuery } from '../data/query.ts';
-import { navigate } from '../data/router.ts';
-import { chooseTenant, isOperator, isReadOnly } from '../data/session.ts';
-import { useStore } from '../data/store.ts';
-import type { Tenant } from '../data/types.ts';
-import { Empty, Loaded } from '../parts/feedback.tsx';
-import { toast } from '../parts/shell/toasts.tsx';
-import { Ago } from '../parts/time.tsx';
+import { report } from '../../data/actions.ts';
+import { api, chosenTenant, enc } from '../../data/api.ts';
+import { useTitle } from '../../data/jobs/holds.ts';
+import { useQuery } from '../../data/query.ts';
+import { navigate } from '../../data/router.ts';
+import { chooseTenant, isOperator, isReadOnly } from '../../data/session.ts';
+import { useStore } from '../../data/store.ts';
+import type { Tenant } from '../../data/types.ts';
+import { Empty, Loaded } from '../../parts/feedback.tsx';
+import { toast } from '../../parts/shell/toasts.tsx';
+import { Ago } from '../../parts/time.tsx';
 
 interface Page {
   tenants: Tenant[];
