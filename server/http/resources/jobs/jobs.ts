@@ -8,11 +8,12 @@ import { holdKinds, type Job, priorities } from '../../../jobs/model/job.ts';
 import { isOnHold, type Status, statuses } from '../../../jobs/model/states.ts';
 import type { JobFilter } from '../../../jobs/read/filter.ts';
 import { findJob, listJobs } from '../../../jobs/read/read-jobs.ts';
+import { SharedReads } from '../../../jobs/read/shared-reads.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, isUuid, nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { booleanQuery, paged, pageQuery, pageSchema } from '../../request/paging.ts';
-import { RouteGroup } from '../../route.ts';
+import { type RouteContext, RouteGroup } from '../../route.ts';
 import {
   batchAnswer,
   batchBody,
@@ -149,31 +150,40 @@ function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
   });
 }
 
+type ReadContext = Pick<RouteContext<'read'>, 'db' | 'tenant' | 'withTurn'>;
+
 function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
   const answers = { 200: jobSchema };
-  const show = async (db: Database, tenant: Tenant, jobId: string, targetId?: string) => {
-    const job = await mustReadJob(db, tenant, jobId, targetId);
-    return jobToApi(job, await readPhases(db, tenant.schema, job, deps.jobTypes));
+  const reads = new SharedReads();
+  const show = async ({ db, tenant, withTurn }: ReadContext, jobId: string, targetId?: string) => {
+    const { schema } = tenant;
+    const job = isUuid(jobId) ? await reads.find(jobId, { db, schema, withTurn }) : undefined;
+    if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) throw noSuchJob();
+    const { hasPhases } = job;
+    const read = () => readPhases(db, schema, job, deps.jobTypes);
+    return jobToApi(job, await (hasPhases ? withTurn(read) : read()));
   };
   group.route({
     method: 'get',
     path: '/api/jobs/{job_id}',
     summary: 'Read a job',
     access: 'read',
+    turns: 'own',
     params: jobParams,
     answers,
     problems: ['NOT_FOUND'],
-    handle: ({ tenant, db, params }) => show(db, tenant, params.job_id),
+    handle: (context) => show(context, context.params.job_id),
   });
   group.route({
     method: 'get',
     path: '/api/targets/{target_id}/jobs/{job_id}',
     summary: 'Read a job of a target',
     access: 'read',
+    turns: 'own',
     params: targetJobParams,
     answers,
     problems: ['NOT_FOUND'],
-    handle: ({ tenant, db, params }) => show(db, tenant, params.job_id, params.target_id),
+    handle: (context) => show(context, context.params.job_id, context.params.target_id),
   });
 }
 
@@ -249,8 +259,10 @@ function withHeld(given: readonly Status[] | undefined, held: boolean | undefine
 /** NOT_FOUND for unknown and malformed ids alike, and for jobs of other targets. */
 export async function mustReadJob(db: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<Job> {
   const job = isUuid(jobId) ? await findJob(db, tenant.schema, jobId) : undefined;
-  if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) {
-    throw problem('NOT_FOUND', 'There is no such job.');
-  }
+  if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) throw noSuchJob();
   return job;
+}
+
+function noSuchJob() {
+  return problem('NOT_FOUND', 'There is no such job.');
 }
