@@ -56,16 +56,20 @@ async function sidesOf(name, daemon, bare) {
   return { ours: { ...daemon, request: ours }, bare: { ...bare, request: (n) => post('/rows', job(n)) } };
 }
 
+// Callers that read at the same time read different jobs.
+const readJobs = 100;
+
 async function readsOf(daemon, bare) {
-  const job = requests.later.job(0);
-  const [ownId, bareId] = await Promise.all([
-    created(daemon.url, post('/api/jobs', job, daemon.key)),
-    created(bare.url, post('/rows', job)),
-  ]);
+  const [ownIds, bareIds] = [[], []];
+  for (let n = 0; n < readJobs; n++) {
+    const job = requests.later.job(n);
+    ownIds.push(await created(daemon.url, post('/api/jobs', job, daemon.key)));
+    bareIds.push(await created(bare.url, post('/rows', job)));
+  }
   const headers = { authorization: `Bearer ${daemon.key}` };
   return {
-    ours: { ...daemon, request: () => ({ method: 'GET', path: `/api/jobs/${ownId}`, headers }) },
-    bare: { ...bare, request: () => ({ method: 'GET', path: `/rows/${bareId}` }) },
+    ours: { ...daemon, request: (n) => ({ method: 'GET', path: `/api/jobs/${ownIds[n % readJobs]}`, headers }) },
+    bare: { ...bare, request: (n) => ({ method: 'GET', path: `/rows/${bareIds[n % readJobs]}` }) },
   };
 }
 
