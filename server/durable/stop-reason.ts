@@ -1,7 +1,7 @@
 // Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
 // that carries it.
 import type { Spent } from '../jobs/model/job-budget.ts';
-import type { CancelDetail } from '../jobs/model/job-values.ts';
+import type { CancelDetail, StopRequest } from '../jobs/model/job-values.ts';
 import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
 import { maxTimerMs } from '../kernel/limits.ts';
 
@@ -15,6 +15,12 @@ export type StopReason =
   | ({ kind: 'budgetSpent' } & Spent)
   /** The handler waits for long: it runs again from the top when the wait is over. */
   | { kind: 'suspended'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined };
+
+/** Undefined if nobody has asked for a stop. */
+export function requestedStop({ cancelIntent, cancelDetail }: StopRequest): StopReason | undefined {
+  if (cancelIntent === null) return undefined;
+  return { kind: cancelIntent === 'pause' ? 'paused' : 'canceled', by: cancelDetail ?? undefined };
+}
 
 const messages: Record<StopReason['kind'], string> = {
   paused: 'The job was asked to pause',

@@ -56,7 +56,7 @@ export async function runPhase<J extends JobDefinition, N extends keyof ResultOf
     parts: { ...createParts(definition, run, () => effects), phase: scope, results: { ...options.phaseResults } },
     invoke: (given) => invokeHere(definition, given),
     isolated: false,
-    begin: async () => true,
+    begin: async () => undefined,
   });
   return {
     ...remembered,
@@ -68,6 +68,9 @@ export async function runPhase<J extends JobDefinition, N extends keyof ResultOf
     phases: { [name]: end.status },
   };
 }
+
+// A test stops a run with its signal.
+const nothingRequested = { cancelIntent: null, cancelDetail: null };
 
 class PhasesInMemory implements PhaseStore {
   readonly #rows = new Map<string, StoredPhase>();
@@ -82,11 +85,11 @@ class PhasesInMemory implements PhaseStore {
     return names.flatMap((name) => this.#rows.get(name) ?? []);
   }
 
-  async save(changes: PhaseChange[]): Promise<boolean> {
+  async save(changes: PhaseChange[]) {
     for (const { name, status, result, message } of changes) {
       this.#rows.set(name, { name, status, result, message: message ?? null });
     }
-    return true;
+    return nothingRequested;
   }
 
   /** A phase that is still running at the end of the job was stopped. */

@@ -7,7 +7,7 @@ import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import type { JobTypes } from '../enqueue/job-types.ts';
 import type { Job, JobError } from '../model/job.ts';
-import type { Phase, PhaseStatus } from '../model/job-values.ts';
+import type { Phase, PhaseStatus, StopRequest } from '../model/job-values.ts';
 
 const phasesOfJob = statement(`
   select name, kind, position, status, progress, message, result, error, attempt,
@@ -116,7 +116,7 @@ const saveStatement = statement(`
        set progress = coalesce(:progress::real, j.progress),
            updated_at = now()
      where ${fence}
-    returning j.id, j.target_id, j.attempt, j.lease_id
+    returning j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
   ),
   given as (
     select g.*, now() as at, g.status = 'running' as starts
@@ -136,6 +136,7 @@ const saveStatement = statement(`
       from held h, given g
      where p.job_id = h.id
        and p.name = g.name
+       and (h.cancel_intent is null or not g.starts)
   ),
   recorded as (
     ${withLog(tenant)}
@@ -144,10 +145,14 @@ const saveStatement = statement(`
       from held h
      cross join given g
      cross join log
+     where h.cancel_intent is null or not g.starts
   )
-  select id from held`);
+  select cancel_intent as "cancelIntent", cancel_detail as "cancelDetail" from held`);
 
-/** Changes phases and the job's own progress, and records it. False: the lease no longer owns the job. */
+/**
+ * Changes phases and the job's own progress, and records it. If a stop was requested, which the result says, no phase
+ * starts. Undefined: the lease no longer owns the job.
+ */
 export async function savePhases(
   db: Queryable,
   schema: Schema,
@@ -155,15 +160,15 @@ export async function savePhases(
   changes: PhaseChange[],
   progress: number | undefined,
   actor: string,
-): Promise<boolean> {
-  const rows = await saveStatement.query(db, schema, {
+): Promise<StopRequest | undefined> {
+  const [saved] = await saveStatement.query<StopRequest>(db, schema, {
     jobId,
     leaseId,
     progress: progress ?? null,
     changes: JSON.stringify(changes.map(toEntry)),
     actor,
   });
-  return rows.length > 0;
+  return saved;
 }
 
 const events: Record<PhaseChange['status'], string> = {

@@ -4,6 +4,7 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
 import type { CancelDetail, StopIntent } from '../model/job.ts';
+import type { StopRequest } from '../model/job-values.ts';
 import { ownedStatuses } from '../model/states.ts';
 
 export interface HeldJob {
@@ -11,10 +12,7 @@ export interface HeldJob {
   leaseId: string;
 }
 
-export interface LiveJob extends HeldJob {
-  cancelIntent: StopIntent | null;
-  cancelDetail: CancelDetail | null;
-}
+export interface LiveJob extends HeldJob, StopRequest {}
 
 /** Predicate over `j`: the job is RUNNING under the lease of the caller. Every write of a holder has it. */
 export const fence = `j.id = :jobId

@@ -68,6 +68,12 @@ export interface CancelDetail {
   kind?: HoldKind;
 }
 
+/** What people have asked of a running job; both null if nothing. */
+export interface StopRequest {
+  cancelIntent: StopIntent | null;
+  cancelDetail: CancelDetail | null;
+}
+
 /** When to try again, and which error codes count as recoverable by themselves. */
 export interface RetryPolicy extends BackoffPolicy {
   codes?: string[];

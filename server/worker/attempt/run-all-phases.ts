@@ -2,17 +2,17 @@
 // ends of all phases make the end of the job.
 
 import { toJobError } from '../../durable/job-error.ts';
-import { JobStopped, type StopReason, stopReasonOf } from '../../durable/stop-reason.ts';
+import { JobStopped, requestedStop, type StopReason, stopReasonOf } from '../../durable/stop-reason.ts';
 import { openPhases, type PhaseChange, savePhases } from '../../jobs/attempt/phases.ts';
 import { isHeld } from '../../jobs/claim/lease.ts';
 import { type JobError, withoutTrace } from '../../jobs/model/job.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
-import type { Phase, PhaseStatus } from '../../jobs/model/job-values.ts';
+import type { Phase, PhaseStatus, StopRequest } from '../../jobs/model/job-values.ts';
 import type { PhaseDefinition } from '../handlers/define-job.ts';
 import type { ContextParts } from './context.ts';
 import type { HandlerEnd, HandlerRun } from './handler-run.ts';
 import { overallProgress, type PhaseScope } from './handler-run.ts';
-import { type Invoke, type PhaseEnd, runPhase } from './run-phase.ts';
+import { type Invoke, type NotBegun, type PhaseEnd, runPhase } from './run-phase.ts';
 
 export interface PhasedJob {
   phases: readonly PhaseDefinition[];
@@ -28,8 +28,8 @@ export interface PhasedJob {
 export interface PhaseStore {
   /** The phases of the job in their order; undefined if the lease is lost. */
   open(names: readonly string[]): Promise<readonly StoredPhase[] | undefined>;
-  /** False if the lease is lost. */
-  save(changes: PhaseChange[], progress: number | undefined): Promise<boolean>;
+  /** With the stop that people have requested; then no phase is started. Undefined if the lease is lost. */
+  save(changes: PhaseChange[], progress: number | undefined): Promise<StopRequest | undefined>;
 }
 
 export type StoredPhase = Pick<Phase, 'name' | 'status' | 'result' | 'message'>;
@@ -51,6 +51,8 @@ class PhaseRunner {
   #results: Record<string, unknown> = {};
   /** Marked as running together with the end of the phase before it. */
   #begun: string | undefined;
+  /** Known from the last write, before a heartbeat tells. A job whose last phase has ended does not need it. */
+  #requested: StopReason | undefined;
 
   constructor(job: PhasedJob) {
     this.#job = job;
@@ -69,6 +71,7 @@ class PhaseRunner {
         this.#restore(phase);
         continue;
       }
+      if (this.#requested !== undefined) run.stop(this.#requested);
       if (run.signal.aborted) return this.#stopped();
       const scope = { name: phase.name, index, count: phases.length };
       const end = await this.#runOne(phase, scope);
@@ -103,9 +106,17 @@ class PhaseRunner {
       const wanted = await phase.when({ payload: parts.payload, phaseResults: () => ({ ...results }) });
       if (!wanted) return { status: 'skipped', message: 'Its condition was false' };
     }
-    const begin = () => this.#save([startOf(phase)], overallProgress(0, scope));
-    if (this.#begun !== phase.name && !(await begin())) return { status: 'lost' };
+    const begin = () => this.#begin(phase, scope);
+    const notBegun = this.#begun === phase.name ? undefined : await begin();
+    if (notBegun !== undefined) return notBegun;
     return runPhase({ phase, run: this.#run, parts: { ...parts, phase: scope, results }, invoke, isolated, begin });
+  }
+
+  async #begin(phase: PhaseDefinition, scope: PhaseScope): Promise<NotBegun | undefined> {
+    if (!(await this.#save([startOf(phase)], overallProgress(0, scope)))) return { status: 'lost' };
+    if (this.#requested === undefined) return undefined;
+    this.#run.stop(this.#requested);
+    return { status: 'stopped' };
   }
 
   /** The end of one phase and the start of the next are one write, unless there is something to decide between. */
@@ -121,8 +132,11 @@ class PhaseRunner {
     return this.#save(changes, overallProgress(100, scope));
   }
 
-  #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
-    return this.#job.store.save(changes, progress);
+  /** False if the lease is lost. */
+  async #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
+    const saved = await this.#job.store.save(changes, progress);
+    this.#requested = saved && requestedStop(saved);
+    return saved !== undefined;
   }
 
   #lost(): HandlerEnd {
@@ -144,7 +158,7 @@ export function databasePhaseStore({ db, tenant, job, leaseId }: HandlerRun): Ph
     async save(changes, progress) {
       const write = () => savePhases(db, tenant.schema, held, changes, progress, `worker:${job.leaseOwner}`);
       // A fenced write can miss a row that exists while its tenant moves between nodes: check, and write again.
-      return (await write()) || ((await isHeld(db, tenant.schema, held)) && (await write()));
+      return (await write()) ?? ((await isHeld(db, tenant.schema, held)) ? write() : undefined);
     },
   };
 }

@@ -16,9 +16,10 @@ export type PhaseEnd =
   | { status: 'completed' | 'partial'; result: unknown; message?: string | undefined }
   | { status: 'skipped'; message: string }
   | { status: 'failed'; error: JobError; recoverable: boolean }
-  /** The attempt was asked to stop; its signal has the reason. */
-  | { status: 'stopped' }
-  | { status: 'lost' };
+  | NotBegun;
+
+/** The attempt was asked to stop, and its signal has the reason; or the lease is lost. */
+export type NotBegun = { status: 'stopped' } | { status: 'lost' };
 
 /**
  * Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. The
@@ -32,8 +33,8 @@ export interface PhaseRun {
   parts: ContextParts;
   invoke: Invoke;
   isolated: boolean;
-  /** Marks the phase as running once more; false if the lease is lost. */
-  begin(): Promise<boolean>;
+  /** Marks the phase as running once more. Resolves with why it may not run, if so. */
+  begin(): Promise<NotBegun | undefined>;
 }
 
 export async function runPhase(phaseRun: PhaseRun): Promise<PhaseEnd> {
@@ -53,7 +54,8 @@ export async function runPhase(phaseRun: PhaseRun): Promise<PhaseEnd> {
     } catch {
       return { status: 'stopped' };
     }
-    if (!(await begin())) return { status: 'lost' };
+    const notBegun = await begin();
+    if (notBegun !== undefined) return notBegun;
   }
 }
 

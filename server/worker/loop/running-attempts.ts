@@ -1,7 +1,9 @@
 // The attempts of one tenant from their claim to their end: holds their leases, starts them as slots allow, stops them
 // at their timeouts and frees their slots. What their ends lead to is the loop's.
+
 import type { Schema } from '../../database/identifiers.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
+import { requestedStop } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -202,7 +204,7 @@ class ClaimBatch implements AttemptBatch {
   }
 
   onStopRequested(job: LiveJob): void {
-    const kind = job.cancelIntent === 'pause' ? 'paused' : 'canceled';
-    this.#attempts.get(job.jobId)?.stop({ kind, by: job.cancelDetail ?? undefined });
+    const reason = requestedStop(job);
+    if (reason !== undefined) this.#attempts.get(job.jobId)?.stop(reason);
   }
 }

@@ -2,10 +2,10 @@ import { expect, test } from 'vitest';
 import { z } from 'zod';
 import { Recoverable, SkipPhase } from '../../../../server/durable/handler-errors.ts';
 import { resumeJob } from '../../../../server/jobs/actions/resume.ts';
-import { cancelJob } from '../../../../server/jobs/actions/stop.ts';
+import { cancelJob, pauseJob } from '../../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../../server/jobs/attempt/phases.ts';
 import type { Phase } from '../../../../server/jobs/model/job-values.ts';
-import { defineJob, type JobDefinition } from '../../../../server/worker/handlers/define-job.ts';
+import { defineJob, type JobDefinition, type PhaseDefinition } from '../../../../server/worker/handlers/define-job.ts';
 import type { JobContext } from '../../../../server/worker/handlers/job-context.ts';
 import { runJob, startClaimed, startJob } from '../../../support/daemon/handlers.ts';
 import { eventually } from '../../../support/eventually.ts';
@@ -159,6 +159,58 @@ test('unfinished phases of a canceled job are cancelled, also when it never star
   const { job } = await running.end;
   await finish(context, job, { kind: 'stopCanceled', message: 'canceled' });
   expect(await statuses(job.id)).toEqual({ a: 'completed', b: 'cancelled', c: 'cancelled' });
+});
+
+test.each(['cancel', 'pause'] as const)(
+  'no phase starts after a requested %s, before any heartbeat',
+  async (intent) => {
+    const request = intent === 'cancel' ? cancelJob : pauseJob;
+    const retry = { on: 'any', attempts: 3, delaySeconds: 0 } as const;
+    let ran: string[] = [];
+    let ask = async () => {};
+    const asksAndFails = async () => {
+      await ask();
+      throw new Error('failed');
+    };
+    const asksFirst = async () => {
+      await ask();
+      return true;
+    };
+    const next = { name: 'next', run: () => ran.push('next') };
+    const cases: PhaseDefinition[][] = [
+      [{ name: 'first', run: () => ask() }, next],
+      [
+        { name: 'first', run: () => ask() },
+        { ...next, when: () => true },
+      ],
+      [{ name: 'first', retry, run: asksAndFails }, next],
+      [{ name: 'first', when: asksFirst, run: () => ran.push('first') }, next],
+    ];
+    for (const phases of cases) {
+      ran = [];
+      const definition = defineJob({ type: `test.${intent}`, phases });
+      const added = await addJob(context, { type: definition.type });
+      let asked = 0;
+      ask = async () => {
+        asked += 1;
+        await request(context.db, context.schema, { ...by(added.id), reason: 'enough' });
+      };
+      const { end, stops } = await (await startClaimed(context, definition, added.id)).end;
+      expect([end.kind, ran, asked]).toEqual(['failed', [], 1]);
+      const kind = intent === 'cancel' ? 'canceled' : 'paused';
+      expect(stops).toMatchObject([{ kind, by: { author: 'ann', reason: 'enough' } }]);
+      expect(await statuses(added.id)).toMatchObject({ next: 'pending' });
+      expect((await eventTypes(context, added)).filter((type) => type === 'job.phase_started').length).toBeLessThan(2);
+    }
+  },
+);
+
+test('a stop that is requested during the last phase comes too late', async () => {
+  const added = await addJob(context, { type: 'test.late' });
+  const run = async () => void (await cancelJob(context.db, context.schema, by(added.id)));
+  const definition = defineJob({ type: 'test.late', phases: [{ name: 'only', run }] });
+  const { end, stops } = await (await startClaimed(context, definition, added.id)).end;
+  expect([end.kind, stops]).toEqual(['completed', []]);
 });
 
 test('when and SkipPhase skip, and a job whose other phases completed is whole', async () => {
