@@ -1,6 +1,7 @@
 // A worker that claims jobs over HTTP: fetch and timers, nothing else.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
+import { LeasesOfSlots } from './leases-of-slots.ts';
 import {
   type Handler,
   type RemoteAnswer,
@@ -39,6 +40,7 @@ export class LeaseholdWorker {
   #handler: Handler;
   #draining = new AbortController();
   #running = new Set<Held>();
+  #leases = new LeasesOfSlots();
 
   constructor(options: WorkerOptions, handler: Handler) {
     this.#options = options;
@@ -128,12 +130,14 @@ export class LeaseholdWorker {
       const request = { job_id: job.job_id, worker_id: this.workerId, ttl_sec: this.#options.ttlSeconds ?? 30 };
       const answer = await this.#post('/lease/request', request).catch(() => undefined);
       if (answer?.status === 200 && answer.body.approved) {
+        const leaseId = answer.body.lease.lease_id;
+        if (!this.#leases.take(leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
         const ttlMs = answer.body.lease.ttl_sec * 1000;
         const deadline = sentAt + ttlMs - marginOf(ttlMs);
         const signals = { stop: new AbortController(), ended: new AbortController() };
         const held = {
           job,
-          leaseId: answer.body.lease.lease_id,
+          leaseId,
           ttlMs,
           deadline,
           lost: false,

@@ -35,6 +35,7 @@ import uuid
 from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
 
 REQUEST_TIMEOUT = 10.0
+MAX_LEASES_KNOWN = 10000  # more than can be granted while an answer is under way
 WAIT_SECONDS = 20
 
 
@@ -110,6 +111,7 @@ class Worker:
         self.running: Set[Work] = set()
         self.polling: Set[http.client.HTTPConnection] = set()
         self.lock = threading.Lock()
+        self.leases: Dict[str, None] = {}
 
     def run(self) -> None:
         """Works until SIGTERM or SIGINT, then drains."""
@@ -181,6 +183,17 @@ class Worker:
                 self.running.discard(work)
             beating.join()
 
+    def _take(self, lease_id: str) -> bool:
+        """One slot per lease: if the claim of a slot expires while its request is repeated, and another slot claims the
+        job, both are answered with the same lease."""
+        with self.lock:
+            if lease_id in self.leases:
+                return False
+            while len(self.leases) >= MAX_LEASES_KNOWN:
+                del self.leases[next(iter(self.leases))]
+            self.leases[lease_id] = None
+            return True
+
     def _lease(self, job: Dict[str, Any]) -> Optional[Work]:
         while not self.draining.is_set():
             sent_at = time.monotonic()
@@ -195,6 +208,9 @@ class Worker:
                 return None
             if body["approved"]:
                 lease = body["lease"]
+                if not self._take(lease["lease_id"]):
+                    self.log("another slot has the lease of %s" % job["job_id"])
+                    return None
                 work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at)
                 if time.monotonic() < work.deadline:
                     return work
