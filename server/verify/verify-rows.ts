@@ -4,10 +4,10 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { withoutInvalidRows } from '../database/invalid-rows.ts';
 import { statement, tenant } from '../database/sql.ts';
-import { type Event, eventKey } from '../events/log/event.ts';
+import { eventKey, fromKey } from '../events/log/event.ts';
 import { hasRead, isVisible, type Position, parseSnapshot } from '../events/log/position.ts';
 import { currentSnapshot } from '../events/log/transaction-ids.ts';
-import { decodeJobHashes, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
+import { decodeJobHashes, type HashVersion, hashJobs, hashLength, type JobPlace } from '../events/seals/job-hash.ts';
 import { hashRows, noHash } from '../events/seals/seal.ts';
 import type { Violations } from './violation.ts';
 
@@ -18,20 +18,16 @@ export interface StoredBlock {
   job_hashes: Buffer | null;
 }
 
-export function fromKey(key: string): Pick<Event, 'xid' | 'seq'> {
-  const [xid = '0', seq = '0'] = key.split(':');
-  return { xid, seq };
-}
-
 /** Returns the events that are as they were sealed. */
 export async function verifyEventRows(
   tx: Queryable,
   schema: Schema,
   block: StoredBlock,
+  version: HashVersion,
   violations: Violations,
 ): Promise<JobPlace[]> {
   const seal = block.number;
-  const { rows, unreadable } = await hashRows(tx, schema, block.event_keys.map(fromKey));
+  const { rows, unreadable } = await hashRows(tx, schema, block.event_keys.map(fromKey), version);
   const without = new Set([...unreadable.keys()].map(eventKey));
   const intact: JobPlace[] = [];
   block.event_keys.forEach((event, place) => {
@@ -62,6 +58,7 @@ export async function verifyJobRows(
   schema: Schema,
   block: StoredBlock,
   intact: readonly JobPlace[],
+  version: HashVersion,
   violations: Violations,
 ): Promise<number> {
   const jobHashes = decodeJobHashes(block.job_hashes ?? Buffer.alloc(0));
@@ -78,7 +75,7 @@ export async function verifyJobRows(
   const present = await withoutInvalidRows(
     tx,
     [...marked.values()],
-    (jobs) => hashJobs(tx, schema, jobs),
+    (jobs) => hashJobs(tx, schema, jobs, version),
     ({ place }) => report(place, 'its row cannot be hashed any more'),
   );
   for (const { place, hash } of present) {

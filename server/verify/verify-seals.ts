@@ -2,9 +2,9 @@
 // one before it ended, and no row was inserted later. Reads in batches within the caller's transaction.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { eventKey } from '../events/log/event.ts';
+import { eventKey, fromKey } from '../events/log/event.ts';
 import { continues, hasRead, parsePosition } from '../events/log/position.ts';
-import { jobHashVersion } from '../events/seals/job-hash.ts';
+import { type HashVersion, hashVersion, isHashVersion } from '../events/seals/job-hash.ts';
 import {
   type BlockContent,
   type ChainEnd,
@@ -18,7 +18,7 @@ import {
   sealsFollower,
 } from '../events/seals/seal-chain.ts';
 import { PruneRecords, verifyPruned, verifyPruneRecord } from './verify-prunes.ts';
-import { findUnsealedEvents, fromKey, SealedKeys, verifyEventRows, verifyJobRows } from './verify-rows.ts';
+import { findUnsealedEvents, SealedKeys, verifyEventRows, verifyJobRows } from './verify-rows.ts';
 import type { Violations } from './violation.ts';
 
 export interface SealReport {
@@ -162,7 +162,7 @@ async function verifyFormat2(chain: Chain, row: SealRow): Promise<void> {
   if (!record || !hashRecord(seal, row.record ?? '', row.previous_hash).equals(row.hash)) {
     reportAltered(chain, seal, 'its content does not give its hash');
     chain.until = undefined;
-    if (!row.pruned) await verifyContent(chain, row, false);
+    if (!row.pruned) await verifyContent(chain, row, hashVersion, false);
     return;
   }
   if (record.kind !== row.kind || record.sealed_at !== row.sealed_at) {
@@ -181,7 +181,10 @@ async function verifyFormat2(chain: Chain, row: SealRow): Promise<void> {
   else {
     if (hashContent(toContent(row)) !== record.content)
       reportAltered(chain, seal, 'its content does not give its hash');
-    await verifyContent(chain, row, record.job_hash === jobHashVersion);
+    const version = record.job_hash;
+    if (isHashVersion(version)) return verifyContent(chain, row, version, true);
+    reportAltered(chain, seal, 'its hashes are of a version that this program does not know');
+    await verifyContent(chain, row, hashVersion, false);
   }
 }
 
@@ -194,7 +197,7 @@ async function verifyFormat1(chain: Chain, row: SealRow): Promise<void> {
   if (!hashBlock1({ number, snapshot, keys, hashes, previousHash }).equals(row.hash)) {
     reportAltered(chain, number, 'its content does not give its hash');
   }
-  await verifyContent(chain, row, false);
+  await verifyContent(chain, row, 1, false);
 }
 
 function verifyPrunedBlock(chain: Chain, row: SealRow, sealedAt: string): void {
@@ -232,14 +235,14 @@ function toContent(row: SealRow): BlockContent {
   return { keys: row.event_keys, hashes: row.event_hashes, jobHashes: row.job_hashes ?? Buffer.alloc(0) };
 }
 
-async function verifyContent(chain: Chain, row: SealRow, withJobs: boolean): Promise<void> {
+async function verifyContent(chain: Chain, row: SealRow, version: HashVersion, withJobs: boolean): Promise<void> {
   const { tx, schema, violations, report } = chain;
   report.seals++;
   report.sealedEvents += row.event_keys.length;
   const prune = chain.prunes.find(row.number);
   if (prune) reportAltered(chain, row.number, `is not marked as pruned, but seal ${prune.seal} records that it was`);
-  const intact = await verifyEventRows(tx, schema, row, violations);
-  if (withJobs) report.comparedJobs += await verifyJobRows(tx, schema, row, intact, violations);
+  const intact = await verifyEventRows(tx, schema, row, version, violations);
+  if (withJobs) report.comparedJobs += await verifyJobRows(tx, schema, row, intact, version, violations);
   chain.keys.add(row.number, row.event_keys);
 }
 

@@ -26,6 +26,11 @@ export function eventKey(event: Pick<Event, 'xid' | 'seq'>): string {
   return `${event.xid}:${event.seq}`;
 }
 
+export function fromKey(key: string): Pick<Event, 'xid' | 'seq'> {
+  const [xid = '0', seq = '0'] = key.split(':');
+  return { xid, seq };
+}
+
 /** The order of events of one job or target: their numbers are taken under its lock. */
 export function bySeq(a: Pick<Event, 'seq'>, b: Pick<Event, 'seq'>): number {
   if (a.seq.length !== b.seq.length) return a.seq.length - b.seq.length;

@@ -34,7 +34,7 @@ const eventsRecord = z.strictObject({
   events: count,
   /** SHA-256 of keys, hashes and job hashes. */
   content: z.string(),
-  /** Which columns the hashes of jobs cover: see job-hash.ts. */
+  /** The version of the hashes of events and jobs: see job-hash.ts. */
   job_hash: count,
 });
 

@@ -5,19 +5,22 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
 import { isDataError } from '../../database/sql-errors.ts';
-import { type Event, eventKey } from '../log/event.ts';
+import { type Event, eventKey, fromKey } from '../log/event.ts';
 import { type FollowerStep, type FollowResult, runFollowerStep } from '../log/follower.ts';
 import { formatPosition, type Position } from '../log/position.ts';
 import { nextPosition, readStatement, readValues } from '../log/read-new-events.ts';
 import { recordSetAside, type SetAside } from '../log/set-aside.ts';
 import {
+  decodeJobHashes,
   type EventOfJob,
   encodeJobHashes,
-  hashJobsOfEvents,
+  type HashVersion,
   hashLength,
-  jobHashVersion,
+  hashReadableJobs,
+  hashVersion,
   jobPart,
-  type SealedJobHash,
+  partHash,
+  rowHash2,
 } from './job-hash.ts';
 import {
   appendSeal,
@@ -31,17 +34,8 @@ import {
 
 // Large enough that blocks are few, small enough to be hashed in some 50 ms. An event's index in its block has two bytes.
 const maxEventsPerBlock = 5000;
-
-interface Row extends EventOfJob {
-  xid: string;
-  seq: string;
-  hash: Buffer;
-  /** Set in the header row, which has no event: how far this read goes. */
-  until: string | null;
-  moved: boolean;
-  ahead: boolean;
-  now: string;
-}
+// Bytes of payloads and results in a block: hashed in about a second, well below the time that a statement may take.
+const maxBytesPerBlock = 64 * 1024 * 1024;
 
 /** Seals up to one block. Call again at once while `complete` is false. */
 export async function sealEvents(db: Database, schema: Schema, options: SealOptions = {}): Promise<FollowResult> {
@@ -49,26 +43,23 @@ export async function sealEvents(db: Database, schema: Schema, options: SealOpti
     return await sealReadable(db, schema, options);
   } catch (error) {
     if (!isDataError(error)) throw error;
-    return sealWithUnreadable(db, schema, options);
+    return sealWithUnreadable(db, schema);
   }
 }
 
 export interface SealOptions {
-  /** The block ends when hashing its jobs has taken this long. */
-  budgetMs?: number;
+  /** The block ends before the event whose job would make it larger. */
+  maxBytes?: number;
 }
 
 /** Fails if Postgres cannot hash an event or a job. */
-async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
+async function sealReadable(
+  db: Database,
+  schema: Schema,
+  { maxBytes = maxBytesPerBlock }: SealOptions,
+): Promise<FollowResult> {
   return runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
-    const read = await readBlock(tx, schema, position, rowHash);
-    return sealBlock(
-      tx,
-      schema,
-      read,
-      await hashJobsOfEvents(tx, schema, read.events, { tolerant: false, budgetMs }),
-      end,
-    );
+    return sealBlock(tx, schema, position, await readBlock(tx, schema, position, maxBytes), end);
   });
 }
 
@@ -76,60 +67,117 @@ async function sealReadable(db: Database, schema: Schema, { budgetMs }: SealOpti
  * The chain cannot leave an event out: verification would report it as inserted. An event that cannot be hashed is
  * sealed with `noHash` instead, which proves its place in the log but not its content.
  */
-async function sealWithUnreadable(db: Database, schema: Schema, { budgetMs }: SealOptions): Promise<FollowResult> {
+async function sealWithUnreadable(db: Database, schema: Schema): Promise<FollowResult> {
   const setAside: SetAside[] = [];
   const followed = await runFollowerStep<ChainEnd>(db, schema, sealsFollower, startAt, async (tx, position, end) => {
-    const read = await readBlock(tx, schema, position, 'null::bytea');
-    const jobHashes = await hashJobsOfEvents(tx, schema, read.events, { tolerant: true, budgetMs });
-    const { rows, unreadable } = await hashRows(tx, schema, read.events.slice(0, jobHashes.events));
+    const { header, events } = await readUnhashed(tx, schema, position);
+    const { rows, unreadable } = await hashRows(tx, schema, events, hashVersion);
     for (const [event, error] of unreadable) {
       setAside.push(await recordSetAside(tx, schema, sealsFollower, event, error));
     }
-    const events = read.events.map((event) => ({ ...event, hash: rows.get(eventKey(event))?.hash ?? noHash }));
-    return sealBlock(tx, schema, { ...read, events }, jobHashes, end);
+    const content: BlockContent = {
+      keys: events.map(eventKey),
+      hashes: Buffer.concat(events.map((event) => rows.get(eventKey(event))?.hash ?? noHash)),
+      jobHashes: encodeJobHashes(await hashReadableJobs(tx, schema, events)),
+    };
+    return sealBlock(tx, schema, position, { header, content, isCut: false }, end);
   });
   return { ...followed, setAside };
 }
 
 const startAt = { startAt: 'beginning' } as const;
 
-interface ReadBlock {
-  position: Position;
-  header: Row & { until: string };
-  /** By transaction and number. */
-  events: Row[];
+interface Header {
+  /** How far the read goes. */
+  until: string;
+  moved: boolean;
+  ahead: boolean;
+  now: string;
 }
 
-async function readBlock(tx: Queryable, schema: Schema, position: Position, hash: string): Promise<ReadBlock> {
-  const rows = await tx.query<Row>(
+interface ReadBlock {
+  header: Header;
+  content: BlockContent;
+  /** The block ends before the last event that was read, because of its bytes. */
+  isCut: boolean;
+}
+
+/** The text size of a stored document, without reading it: what is compressed may be this many times larger. */
+const likelyBytes = (column: string) =>
+  `coalesce(pg_column_size(${column}) * case when pg_column_compression(${column}) is null then 1 else 20 end, 0)`;
+
+/**
+ * Reads and hashes a block in one pass and returns one row: a row for each event would cost the daemon as much as the
+ * hashes cost Postgres. The sum has no order of its own, so that the rows are not sorted with their payloads; they come
+ * in order, and if they did not, the block would end sooner.
+ */
+async function readBlock(tx: Queryable, schema: Schema, position: Position, maxBytes: number): Promise<ReadBlock> {
+  const [row] = await tx.query<Header & { keys: string[]; hashes: Buffer; job_hashes: Buffer; cut: number | null }>(
+    `with log as materialized (${readStatement(schema)}),
+     numbered as materialized (
+       select (row_number() over (order by xid, seq))::int - 1 as place, e.*, ${jobPart} as part
+         from log e where until is null),
+     hashed as materialized (
+       select e.place, e.xid || ':' || e.seq as key,
+              case when ${bytes} <= $9 or e.place = 0 then ${eventHash(2)} end as hash,
+              case when j.id is not null and (${bytes} <= $9 or e.place = 0)
+                   then int2send(e.place::int2) || ${partHash('e.part', hashVersion)} end as job_hash
+         from numbered e
+         left join lateral (select * from ${schema}.jobs where id = e.job_id and e.part is not null limit 1) as j on true)
+     select until, moved, ahead, ${microseconds('now()')} as now, b.*
+       from log
+      cross join (
+        select coalesce(array_agg(key order by place), '{}') as keys,
+               coalesce(string_agg(hash, '' order by place), '') as hashes,
+               coalesce(string_agg(job_hash, '' order by place), '') as job_hashes,
+               min(place) filter (where hash is null) as cut
+          from hashed) as b
+      where until is not null`,
+    [...readValues(position, { limit: maxEventsPerBlock }), maxBytes],
+  );
+  if (row === undefined) throw new Error('a read of the event log returned no snapshot');
+  const { keys, hashes, job_hashes: jobHashes, cut, ...header } = row;
+  if (cut === null) return { header, content: { keys, hashes, jobHashes }, isCut: false };
+  const kept = [...decodeJobHashes(jobHashes)].filter(([place]) => place < cut);
+  return {
+    header,
+    content: {
+      keys: keys.slice(0, cut),
+      hashes: hashes.subarray(0, cut * hashLength),
+      jobHashes: encodeJobHashes(kept.map(([place, hash]) => ({ place, hash }))),
+    },
+    isCut: true,
+  };
+}
+
+/** Over the events so far, with this one. */
+const bytes = `sum(${likelyBytes('j.payload')} + ${likelyBytes('j.result')}) over (rows unbounded preceding)`;
+
+async function readUnhashed(tx: Queryable, schema: Schema, position: Position) {
+  const rows = await tx.query<Omit<Header, 'until'> & { until: string | null; xid: string; seq: string } & EventOfJob>(
     `with log as materialized (${readStatement(schema)})
-     select until, moved, ahead, xid, seq, ${hash} as hash, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now
-       from log e`,
+     select until, moved, ahead, xid, seq, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now from log e`,
     readValues(position, { limit: maxEventsPerBlock }),
   );
-  const header = rows.find((row): row is ReadBlock['header'] => row.until !== null);
+  const header = rows.find((row): row is typeof row & { until: string } => row.until !== null);
   if (header === undefined) throw new Error('a read of the event log returned no snapshot');
-  return { position, header, events: rows.filter((row) => row.until === null) };
+  return { header, events: rows.filter((row) => row.until === null) };
 }
 
 async function sealBlock(
   tx: Queryable,
   schema: Schema,
-  { position, header, events: found }: ReadBlock,
-  read: { hashes: SealedJobHash[]; events: number },
+  position: Position,
+  { header, content, isCut }: ReadBlock,
   end: ChainEnd,
 ): Promise<FollowerStep<ChainEnd>> {
-  const events = found.slice(0, read.events);
-  const complete = events.length < maxEventsPerBlock && events.length === found.length;
-  const next = nextPosition(position, header.until, complete ? undefined : events.at(-1));
+  const { keys } = content;
+  const last = keys.at(-1);
+  const complete = keys.length < maxEventsPerBlock && !isCut;
+  const next = nextPosition(position, header.until, complete || last === undefined ? undefined : fromKey(last));
   const { ahead } = header;
-  const step = { position: next, handled: events.length, complete, moved: events.length > 0 || header.moved, ahead };
-  if (events.length === 0 && !ahead) return { ...step, state: end };
-  const content: BlockContent = {
-    keys: events.map(eventKey),
-    hashes: Buffer.concat(events.map((event) => event.hash)),
-    jobHashes: encodeJobHashes(read.hashes),
-  };
+  const step = { position: next, handled: keys.length, complete, moved: keys.length > 0 || header.moved, ahead };
+  if (keys.length === 0 && !ahead) return { ...step, state: end };
   const state = await appendSeal(
     tx,
     schema,
@@ -137,13 +185,13 @@ async function sealBlock(
     {
       kind: 'events',
       sealed_at: header.now,
-      snapshot: snapshotAfter(events),
+      snapshot: snapshotAfter(last),
       from: formatPosition(position),
       until: formatPosition(next),
       ...(ahead && { restart: true as const }),
-      events: events.length,
+      events: keys.length,
       content: hashContent(content),
-      job_hash: jobHashVersion,
+      job_hash: hashVersion,
     },
     content,
   );
@@ -153,10 +201,13 @@ async function sealBlock(
 /** In place of the hash of an event that could not be hashed. */
 export const noHash = Buffer.alloc(hashLength);
 
-/** SQL: a hash of all columns, as one unambiguous text; numbers as they are stored, not as JavaScript reads them. */
-const rowHash = `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq,
-  case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end,
-  e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data)::text, 'UTF8')) from 1 for ${hashLength})`;
+/** SQL: a hash of all columns of event `e`; numbers as they are stored, not as JavaScript reads them. */
+function eventHash(version: HashVersion): string {
+  const rest = `e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data`;
+  if (version === 2) return rowHash2(`e.xid, e.seq, e.at, ${rest}`);
+  return `substring(sha256(convert_to(jsonb_build_array(e.xid::text, e.seq,
+    case when isfinite(e.at) then (extract(epoch from e.at) * 1000000)::bigint end, ${rest})::text, 'UTF8')) from 1 for ${hashLength})`;
+}
 
 interface HashedRow extends EventOfJob {
   xid: string;
@@ -175,6 +226,7 @@ export async function hashRows(
   tx: Queryable,
   schema: Schema,
   events: readonly Pick<Event, 'xid' | 'seq'>[],
+  version: HashVersion,
 ): Promise<HashedRows> {
   const unreadable: HashedRows['unreadable'] = new Map();
   const rows = await withoutInvalidRows(
@@ -183,7 +235,7 @@ export async function hashRows(
     (some) =>
       tx.query<HashedRow>(
         // LATERAL with its own limit: one probe of the primary key for each, never a scan of the whole log.
-        `select e.xid, e.seq, ${rowHash} as hash, e.job_id, ${jobPart} as job_part
+        `select e.xid, e.seq, ${eventHash(version)} as hash, e.job_id, ${jobPart} as job_part
            from unnest($1::text[], $2::bigint[]) as k(xid, seq)
           cross join lateral (select * from ${schema}.events where xid = k.xid::xid8 and seq = k.seq limit 1) as e`,
         [some.map((event) => event.xid), some.map((event) => event.seq)],
@@ -193,9 +245,11 @@ export async function hashRows(
   return { rows: new Map(rows.map((row) => [eventKey(row), row])), unreadable };
 }
 
-/** Every event of the block is visible in it: after the block is pruned, a reader that has seen less has missed events. */
-function snapshotAfter(events: readonly Pick<Event, 'xid'>[]): string {
-  let highest = 0n;
-  for (const { xid } of events) if (BigInt(xid) > highest) highest = BigInt(xid);
+/**
+ * Every event of the block is visible in it: after the block is pruned, a reader that has seen less has missed events.
+ * The last event has the highest transaction id.
+ */
+function snapshotAfter(last: string | undefined): string {
+  const highest = last === undefined ? 0n : BigInt(fromKey(last).xid);
   return `${highest + 1n}:${highest + 1n}:`;
 }

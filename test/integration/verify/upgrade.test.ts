@@ -140,24 +140,40 @@ it('continues with a log that was restored into a cluster with lower transaction
   expect(await verify(where)).toMatchObject({ violations: [], seals: { restarts: ['3'], unsealedEvents: 0 } });
 });
 
-it('ends a block early when hashing its jobs takes long, and seals the rest in the next', async () => {
+it('ends a block early when its jobs have many bytes, and seals the rest in the next', async () => {
   const where = await newLog(1);
   const { db, schema } = where;
+  const payload = { text: 'x'.repeat(1000) };
   await addJobs(
     where,
-    Array.from({ length: 1200 }, () => ({})),
+    Array.from({ length: 5 }, () => ({ payload })),
   );
   const sealed = [];
-  for (let i = 0; i < 3; i++) sealed.push(await sealEvents(db, schema, { budgetMs: 0 }));
+  for (const maxBytes of [2500, 0, 1_000_000]) sealed.push(await sealEvents(db, schema, { maxBytes }));
   expect(sealed).toMatchObject([
-    { handled: 500, complete: false },
-    { handled: 500, complete: false },
-    { complete: true },
+    { handled: 2, complete: false },
+    { handled: 1, complete: false },
+    { handled: 2, complete: true },
   ]);
   expect(await verify(where)).toMatchObject({
     violations: [],
-    seals: { seals: 4, unsealedEvents: 0, comparedJobs: 1202 },
+    seals: { seals: 4, unsealedEvents: 0, comparedJobs: 7 },
   });
+});
+
+it('compares events and jobs with hashes of the first version too', async () => {
+  const where = await newLog(3);
+  const { db, schema } = where;
+  await rebuildChain(where, (record, number) =>
+    record.kind === 'events' && number < 3 ? { ...record, job_hash: 1 } : record,
+  );
+  expect(await verify(where)).toMatchObject({ violations: [], seals: { seals: 3, formerSeals: 0, comparedJobs: 6 } });
+  const [job] = await db.query<{ id: string }>(
+    `update ${schema}.jobs set payload = '{"i":9}' where payload = '{"i":0}' returning id`,
+  );
+  expect((await verify(where)).violations).toMatchObject([{ kind: 'job_altered', jobId: job?.id }]);
+  await db.query(`update ${schema}.events set actor = 'other' where job_id = $1 and type = 'job.started'`, [job?.id]);
+  expect((await verify(where)).violations.map(({ kind }) => kind).sort()).toEqual(['event_altered', 'job_altered']);
 });
 
 it('seals events and jobs whose times have no number', async () => {
