@@ -4,11 +4,13 @@ import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections/connections.ts';
 import { keepPlans, type Reuse } from './connections/prepared-statements.ts';
-import { beginWith, idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
-import { ownRole, TenantRoles } from './connections/tenant-roles.ts';
+import { idleInTransactionMs, lockTimeoutMs, type SessionLimits } from './connections/session-limits.ts';
+import { TenantRoles } from './connections/tenant-roles.ts';
+import { serverTimeoutMs, TenantSession, type TransactionOptions } from './connections/tenant-session.ts';
 import type { Schema } from './identifiers.ts';
+import { type TenantNode, TenantNodes } from './nodes/tenant-nodes.ts';
 import type { Servers } from './servers/servers.ts';
-import { beforeCommit, sqlState, transactionFailed } from './sql-errors.ts';
+import { beforeCommit, toNodeError } from './sql-errors.ts';
 
 export interface Queryable {
   query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
@@ -25,15 +27,6 @@ export interface DatabaseOptions {
   tenantRoles?: boolean;
 }
 
-export interface TransactionOptions {
-  /** Maximum milliseconds of the whole transaction; then its connection is destroyed. */
-  timeoutMs?: number;
-  /** Maximum milliseconds that one of its statements waits for a lock; zero waits without limit. */
-  lockTimeoutMs?: number;
-  /** Maximum milliseconds between two of its statements. Longer than usual only where it holds no lock that others need. */
-  idleTimeoutMs?: number;
-}
-
 export class Database implements Queryable {
   readonly url: string;
   readonly #connections: Connections;
@@ -45,9 +38,14 @@ export class Database implements Queryable {
   readonly #tenant: Schema | undefined;
   readonly #root: Database;
   readonly #views = new Map<Schema, Database>();
+  /** Of a view for a tenant on its node, in a cluster. */
+  readonly #node: TenantNode | undefined;
+  readonly #nodeViews = new WeakMap<TenantNode, Database>();
+  #nodes: TenantNodes | undefined;
+  readonly #session: TenantSession;
 
-  /** `of`: a view of this database for one tenant, see `forTenant`. */
-  constructor(options: DatabaseOptions, of?: { root: Database; tenant: Schema }) {
+  /** `of`: a view of this database for one tenant, see `forTenant`, or for one on its node. */
+  constructor(options: DatabaseOptions, of?: { root: Database; tenant?: Schema; node?: TenantNode }) {
     this.url = options.url;
     this.#root = of?.root ?? this;
     this.#tenant = of?.tenant;
@@ -60,9 +58,20 @@ export class Database implements Queryable {
     };
     const { url, poolMax, logger, applicationName = 'leasehold' } = options;
     const limits = this.#limits;
-    this.#connections = of ? of.root.#connections : new Connections({ url, poolMax, logger, applicationName, limits });
-    if (of !== undefined) this.#roles = of.root.#roles;
+    this.#node = of?.node;
+    this.#connections = of
+      ? (of.node?.connections ?? of.root.#connections)
+      : new Connections({ url, poolMax, logger, applicationName, limits });
+    // Roles cannot log in, so a cluster has none.
+    if (of !== undefined) this.#roles = of.node === undefined ? of.root.#roles : undefined;
     else if (options.tenantRoles) this.#roles = new TenantRoles(this, logger);
+    this.#session = new TenantSession({
+      connections: this.#connections,
+      limits,
+      roles: this.#roles,
+      tenant: this.#tenant,
+      node: this.#node,
+    });
   }
 
   /**
@@ -117,16 +126,64 @@ export class Database implements Queryable {
     values: unknown[] = [],
     reuse?: Reuse,
   ): Promise<R[]> {
+    const nodes = this.#tenantNodes();
+    if (nodes === undefined) return this.#query<R>(text, values, reuse);
+    return nodes.run(text, (node) => this.#on(node).#query<R>(text, values, reuse));
+  }
+
+  #query<R extends object>(text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
     return this.#withClient(this.#statementTimeoutMs, (client) => {
-      const needsTransaction = !this.#isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
+      if (this.#node !== undefined) return this.#queryOnNode<R>(client, text, values, reuse);
+      const needsTransaction = !this.#session.isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
       return needsTransaction
         ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
-        : this.#send<R>(client, text, values, reuse);
+        : this.#session.send<R>(client, text, values, reuse);
     });
+  }
+
+  /** With BEGIN, the guard against moves and COMMIT in one flight: after a failed guard the server refuses the rest. */
+  #queryOnNode<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
+    return this.#session.rollingBack(client, async (track) => {
+      const [, rows] = await Promise.all([
+        track(this.#session.begin(client, {})),
+        track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction')),
+        track(client.query('COMMIT')),
+      ]);
+      return rows;
+    });
+  }
+
+  /** In a cluster, the nodes of its tenants. A view on a node has none. */
+  #tenantNodes(): TenantNodes | undefined {
+    if (!this.#connections.sharded) return undefined;
+    const root = this.#root;
+    const { url } = root.servers;
+    const { poolMax, logger, applicationName = 'leasehold' } = root.#options;
+    root.#nodes ??= new TenantNodes({ url, poolMax, logger, applicationName, limits: root.#limits }, (text, values) =>
+      root.#query(text, values),
+    );
+    return root.#nodes;
+  }
+
+  /** The view for a tenant on its node; without one, the statement goes through the coordinator. */
+  #on(node: TenantNode | undefined): Database {
+    if (node === undefined) return this;
+    let view = this.#nodeViews.get(node);
+    if (view === undefined) {
+      view = new Database(this.#options, { root: this.#root, node });
+      this.#nodeViews.set(node, view);
+    }
+    return view;
   }
 
   /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
+    const nodes = this.#tenantNodes();
+    if (nodes === undefined) return this.#transaction(work, options);
+    return nodes.runTransaction<T, Queryable>(work, (node, all) => this.#on(node).#transaction(all, options));
+  }
+
+  #transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions): Promise<T> {
     const timeoutMs = options.timeoutMs ?? this.#statementTimeoutMs;
     return this.#withClient(timeoutMs, (client) => this.#inTransaction(client, options, work));
   }
@@ -136,12 +193,12 @@ export class Database implements Queryable {
     options: TransactionOptions,
     work: (tx: Queryable) => Promise<T>,
   ): Promise<T> {
-    return this.#rollingBack(client, async (track) => {
+    return this.#session.rollingBack(client, async (track) => {
       const result = await beforeCommit(async () => {
-        await this.#begin(client, options);
+        await this.#session.begin(client, options);
         return work({
           query: <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) =>
-            track(this.#send<R>(client, text, values, reuse && 'prepared', 'transaction')),
+            track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction')),
         });
       });
       await client.query('COMMIT');
@@ -156,18 +213,24 @@ export class Database implements Queryable {
    * back: prepare everything before.
    */
   async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
+    const nodes = this.#tenantNodes();
+    if (nodes === undefined) return this.#pipelinedTransaction(send);
+    return nodes.runTransaction<T, Queryable>(send, (node, all) => this.#on(node).#pipelinedTransaction(all));
+  }
+
+  #pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
-      this.#rollingBack(client, async (track) => {
+      this.#session.rollingBack(client, async (track) => {
         // Awaited: without BEGIN each of the others would be a transaction of its own.
         await Promise.all([
-          this.#begin(client, {}),
+          this.#session.begin(client, {}),
           this.#connections.statementsOf(client)?.mayKeepPlans ? client.query(keepPlans('transaction')) : undefined,
         ]);
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
             if (sent) throw new Error('a statement came after the COMMIT of its transaction');
-            return track(this.#send<R>(client, text, values, reuse && 'prepared', 'transaction'));
+            return track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction'));
           },
         });
         sent = true;
@@ -177,89 +240,16 @@ export class Database implements Queryable {
     );
   }
 
-  #isDirect(client: pg.PoolClient): boolean {
-    return this.#connections.statementsOf(client)?.direct === true;
-  }
-
-  /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
-  async #rollingBack<T>(
-    client: pg.PoolClient,
-    work: (track: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
-  ): Promise<T> {
-    let first: unknown;
-    const roleBefore = this.#isDirect(client) ? this.#roleOfTransaction() : ownRole;
-    try {
-      return await work((answer) =>
-        answer.catch((error: unknown) => {
-          first ??= error;
-          throw error;
-        }),
-      );
-    } catch (error) {
-      await client.query('ROLLBACK').catch(() => {});
-      this.#roles?.restore(client, roleBefore);
-      throw sqlState(error) === transactionFailed ? (first ?? error) : error;
-    } finally {
-      if (!this.#isDirect(client)) this.#roles?.restore(client, ownRole);
-    }
-  }
-
-  /** Switches the role before the BEGIN, so that a rollback leaves the connection with it; behind a pooler after it. */
-  async #begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
-    const role = this.#roleOfTransaction();
-    if (this.#isDirect(client)) this.#roles?.switchTo(client, role, 'session');
-    const begun = client.query(this.#beginOf(client, options));
-    if (!this.#isDirect(client)) this.#roles?.switchTo(client, role, 'transaction');
-    await begun;
-  }
-
-  #roleOfTransaction(): string {
-    return this.#roles?.roleFor(this.#tenant) ?? ownRole;
-  }
-
   async close(): Promise<void> {
+    await this.#root.#nodes?.close();
     if (!this.pool.ended) await this.pool.end();
-  }
-
-  /** A direct connection already has the default limits. */
-  #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
-    const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
-    const statements = this.#connections.statementsOf(client);
-    // Before the BEGIN: a rollback would undo it.
-    statements?.planAnew();
-    const own = {
-      ...(timeoutMs !== undefined && { statementMs: serverTimeoutMs(timeoutMs) }),
-      ...(lockMs !== undefined && { lockMs }),
-      ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
-    };
-    return beginWith(statements?.direct ? own : { ...this.#limits, ...own });
-  }
-
-  async #send<R extends object>(
-    client: pg.PoolClient,
-    text: string,
-    values: unknown[],
-    reuse: Reuse | undefined,
-    within?: 'transaction',
-  ): Promise<R[]> {
-    const role = this.#roles?.roleFor(this.#tenant, text);
-    if (role !== undefined) {
-      const isSession = this.#isDirect(client);
-      // Behind a pooler a statement outside of a transaction always runs with the rights of the connection.
-      if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
-    }
-    const statements = this.#connections.statementsOf(client);
-    const { rows } = await (statements?.query<R>(text, values, reuse) ?? client.query<R>(text, values));
-    return rows;
   }
 
   async #withClient<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     if (this.#tenant !== undefined) await this.#roles?.prepare(this.#tenant);
-    return this.#connections.use(timeoutMs, work);
+    if (this.#node === undefined) return this.#connections.use(timeoutMs, work);
+    return this.#connections.use(timeoutMs, work).catch((error: unknown) => {
+      throw toNodeError(error);
+    });
   }
-}
-
-/** The server times out a little before the client does: then it is certain that nothing happened. */
-function serverTimeoutMs(timeoutMs: number): number {
-  return Math.ceil(timeoutMs * 0.95);
 }

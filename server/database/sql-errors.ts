@@ -24,6 +24,14 @@ export function isNodeError(error: unknown): boolean {
   return /^08/.test(sqlState(error) ?? '') && (error as { severity?: unknown }).severity === 'ERROR';
 }
 
+/** A connection to a node itself was lost: the others are not. What was surely rolled back still is. */
+export function toNodeError(error: unknown): unknown {
+  if (!isDatabaseLost(error) || !(error instanceof Error)) return error;
+  const lost = Object.assign(new Error(error.message, { cause: error }), { code: '08006', severity: 'ERROR' });
+  if (uncommitted.has(error)) uncommitted.add(lost);
+  return lost;
+}
+
 /** The connection is lost, and with it the database: not an error of one tenant. */
 export function isDatabaseLost(error: unknown): boolean {
   return isConnectionError(error) && !isNodeError(error);

@@ -23,12 +23,15 @@ export interface ConnectionsOptions {
   logger: Logger;
   applicationName: string;
   limits: SessionLimits;
+  /** A node of a cluster, on which statements name shards: Postgres alone plans them. */
+  isNode?: boolean;
 }
 
 export class Connections {
   readonly pool: pg.Pool;
   readonly servers: Servers;
   readonly #limits: SessionLimits;
+  readonly #isNode: boolean;
   readonly #availability: Availability;
   /** The database is a Citus cluster. Known with the first connection. */
   sharded = false;
@@ -40,6 +43,7 @@ export class Connections {
 
   constructor(options: ConnectionsOptions) {
     this.#limits = options.limits;
+    this.#isNode = options.isNode ?? false;
     this.#availability = new Availability(options.logger);
     this.servers = new Servers(options.url);
     this.pool = new pg.Pool({
@@ -132,7 +136,8 @@ export class Connections {
     client.on('error', () => {});
     // Before the first await: a server chosen later is another one.
     this.#generations.set(client, this.servers.generation);
-    const { direct, sharded, ...clock } = await openSession(client, this.#limits);
+    const { direct, sharded: hasNodes, ...clock } = await openSession(client, this.#limits);
+    const sharded = hasNodes && !this.#isNode;
     this.sharded = sharded;
     this.#statements.set(client, new Statements(client, { direct, sharded }));
     this.#clock = clock;

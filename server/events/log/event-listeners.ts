@@ -2,12 +2,13 @@
 // their registration until the daemon stops: those of other daemons too, each once, in the order of their job and target.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { presentEpoch } from '../../database/log-epoch.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
 import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
-import { durableSnapshot, presentEpoch, toLogXid } from './transaction-ids.ts';
+import { durableSnapshot, toLogXid } from './transaction-ids.ts';
 
 const anyType = '*';
 const pageSize = 500;

@@ -7,6 +7,7 @@
 // has been written there. `registerEpoch` only makes it permanent.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { epoch, fromEpochs, isCopied } from '../../database/log-epoch.ts';
 import { statement, tenant } from '../../database/sql.ts';
 
 /** Below the epoch: enough for 89 years of 100,000 transactions a second. */
@@ -15,15 +16,6 @@ const epochBits = 48n;
 /** A transaction id of the server, as the log has it. */
 export function toLogXid(xid: string, epoch: number): string {
   return String((BigInt(epoch) << epochBits) + BigInt(xid));
-}
-
-const isCopied = 'l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin';
-
-const epoch = `(l.epoch + (${isCopied})::int)`;
-
-/** SQL: the epoch in which events are written now. */
-export function presentEpoch(schema: string): string {
-  return `select ${epoch} as epoch ${fromEpochs(schema)}`;
 }
 
 /**
@@ -62,10 +54,6 @@ export function trimmedSnapshot(schema: string, present: string, minXmax: string
             select (e.xid::text::bigint + 1)::text::xid8 from ${schema}.events e
              where pg_visible_in_snapshot(e.xid, p.present) order by e.xid desc, e.seq desc limit 1)) as next
             from (select ${present} as present) as p) as d)`;
-}
-
-function fromEpochs(schema: string): string {
-  return `from ${schema}.log_epochs l order by l.epoch desc limit 1`;
 }
 
 function shifted(xid: string): string {

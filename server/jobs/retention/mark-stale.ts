@@ -5,12 +5,13 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { presentEpoch } from '../../database/log-epoch.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { isDataError } from '../../database/sql-errors.ts';
 import { type FollowerStep, runFollowerStep } from '../../events/log/follower.ts';
 import { beginning, type Position } from '../../events/log/position.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { presentEpoch, toLogXid } from '../../events/log/transaction-ids.ts';
+import { toLogXid } from '../../events/log/transaction-ids.ts';
 import { firstUuid } from '../../kernel/limits.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 import { isFinishedSql } from './delete-stale.ts';

@@ -2,7 +2,8 @@
 // `const context = useTenant();` at the top of a file; its fields are there once the tests run.
 import { randomBytes } from 'node:crypto';
 import { afterAll, beforeAll, beforeEach, expect, inject } from 'vitest';
-import { Database, type TransactionOptions } from '../../../server/database/database.ts';
+import type { TransactionOptions } from '../../../server/database/connections/tenant-session.ts';
+import { Database } from '../../../server/database/database.ts';
 import { quoteSchema, type Schema } from '../../../server/database/identifiers.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';

@@ -1,0 +1,123 @@
+// How statements are sent on a connection: under the tenant's role, on its node by the names of its shards, in
+// transactions that begin with the limits of the session and roll back on any error.
+import type pg from 'pg';
+import type { Schema } from '../identifiers.ts';
+import { guarded } from '../nodes/placements.ts';
+import type { TenantNode } from '../nodes/tenant-nodes.ts';
+import { sqlState, transactionFailed } from '../sql-errors.ts';
+import type { Connections } from './connections.ts';
+import type { Reuse } from './prepared-statements.ts';
+import { beginWith, type SessionLimits } from './session-limits.ts';
+import { ownRole, type TenantRoles } from './tenant-roles.ts';
+
+export interface TransactionOptions {
+  /** Maximum milliseconds of the whole transaction; then its connection is destroyed. */
+  timeoutMs?: number;
+  /** Maximum milliseconds that one of its statements waits for a lock; zero waits without limit. */
+  lockTimeoutMs?: number;
+  /** Maximum milliseconds between two of its statements. Longer than usual only where it holds no lock that others need. */
+  idleTimeoutMs?: number;
+}
+
+export interface TenantSessionOptions {
+  connections: Connections;
+  limits: SessionLimits;
+  roles: TenantRoles | undefined;
+  tenant: Schema | undefined;
+  node: TenantNode | undefined;
+}
+
+export class TenantSession {
+  readonly #connections: Connections;
+  readonly #limits: SessionLimits;
+  readonly #roles: TenantRoles | undefined;
+  readonly #tenant: Schema | undefined;
+  readonly #node: TenantNode | undefined;
+
+  constructor(options: TenantSessionOptions) {
+    this.#connections = options.connections;
+    this.#limits = options.limits;
+    this.#roles = options.roles;
+    this.#tenant = options.tenant;
+    this.#node = options.node;
+  }
+
+  isDirect(client: pg.PoolClient): boolean {
+    return this.#connections.statementsOf(client)?.direct === true;
+  }
+
+  /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
+  async rollingBack<T>(
+    client: pg.PoolClient,
+    work: (track: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
+  ): Promise<T> {
+    let first: unknown;
+    const roleBefore = this.isDirect(client) ? this.#roleOfTransaction() : ownRole;
+    try {
+      return await work((answer) =>
+        answer.catch((error: unknown) => {
+          first ??= error;
+          throw error;
+        }),
+      );
+    } catch (error) {
+      await client.query('ROLLBACK').catch(() => {});
+      this.#roles?.restore(client, roleBefore);
+      throw sqlState(error) === transactionFailed ? (first ?? error) : error;
+    } finally {
+      if (!this.isDirect(client)) this.#roles?.restore(client, ownRole);
+    }
+  }
+
+  /** Switches the role before the BEGIN, so that a rollback leaves the connection with it; behind a pooler after it. */
+  async begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+    const role = this.#roleOfTransaction();
+    if (this.isDirect(client)) this.#roles?.switchTo(client, role, 'session');
+    const begun = client.query(this.#beginOf(client, options));
+    if (!this.isDirect(client)) this.#roles?.switchTo(client, role, 'transaction');
+    await (this.#node === undefined ? begun : guarded(begun));
+  }
+
+  #roleOfTransaction(): string {
+    return this.#roles?.roleFor(this.#tenant) ?? ownRole;
+  }
+
+  /** A direct connection already has the default limits. */
+  #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
+    const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
+    const statements = this.#connections.statementsOf(client);
+    // Before the BEGIN: a rollback would undo it.
+    statements?.planAnew();
+    const own = {
+      ...(timeoutMs !== undefined && { statementMs: serverTimeoutMs(timeoutMs) }),
+      ...(lockMs !== undefined && { lockMs }),
+      ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
+    };
+    const begin = beginWith(statements?.direct ? own : { ...this.#limits, ...own });
+    return this.#node === undefined ? begin : `${begin}; ${this.#node.guard}`;
+  }
+
+  async send<R extends object>(
+    client: pg.PoolClient,
+    text: string,
+    values: unknown[],
+    reuse: Reuse | undefined,
+    within?: 'transaction',
+  ): Promise<R[]> {
+    const role = this.#roles?.roleFor(this.#tenant, text);
+    if (role !== undefined) {
+      const isSession = this.isDirect(client);
+      // Behind a pooler a statement outside of a transaction always runs with the rights of the connection.
+      if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
+    }
+    const statements = this.#connections.statementsOf(client);
+    const sent = this.#node?.rename(text) ?? text;
+    const { rows } = await (statements?.query<R>(sent, values, reuse) ?? client.query<R>(sent, values));
+    return rows;
+  }
+}
+
+/** The server times out a little before the client does: then it is certain that nothing happened. */
+export function serverTimeoutMs(timeoutMs: number): number {
+  return Math.ceil(timeoutMs * 0.95);
+}

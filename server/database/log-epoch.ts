@@ -1,0 +1,19 @@
+// The epoch of a tenant's event log: which of the servers that had the tenant, one after the other, has it now. The table
+// `log_epochs` records on which relation, by which transaction, the row of each epoch was written; a row that was copied
+// to another server has other system columns.
+
+/** SQL over `log_epochs l`: the row was copied, so the next epoch has begun. */
+export const isCopied = 'l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin';
+
+/** SQL over `log_epochs l`. */
+export const epoch = `(l.epoch + (${isCopied})::int)`;
+
+/** SQL: the epoch in which events are written now. */
+export function presentEpoch(schema: string): string {
+  return `select ${epoch} as epoch ${fromEpochs(schema)}`;
+}
+
+/** SQL: the last row of the table, as `l`. */
+export function fromEpochs(schema: string): string {
+  return `from ${schema}.log_epochs l order by l.epoch desc limit 1`;
+}

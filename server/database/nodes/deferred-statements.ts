@@ -1,0 +1,49 @@
+// Statements of a transaction whose connection is not chosen yet: they wait until it is. The first one says where it goes.
+import type { Reuse } from '../connections/prepared-statements.ts';
+
+interface Target {
+  query<R extends object>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
+}
+
+interface Waiting {
+  text: string;
+  values: unknown[] | undefined;
+  reuse: Reuse | undefined;
+  resolve(rows: unknown): void;
+  reject(error: unknown): void;
+}
+
+export class DeferredStatements {
+  readonly #waiting: Waiting[] = [];
+  #target: Target | undefined;
+  /** The text of the first statement. */
+  readonly first: Promise<string>;
+  #hasFirst!: (text: string) => void;
+
+  constructor() {
+    this.first = new Promise((resolve) => {
+      this.#hasFirst = resolve;
+    });
+  }
+
+  query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]> {
+    if (this.#target !== undefined) return this.#target.query<R>(text, values, reuse);
+    return new Promise<R[]>((resolve, reject) => {
+      this.#waiting.push({ text, values, reuse, resolve: resolve as Waiting['resolve'], reject });
+      this.#hasFirst(text);
+    });
+  }
+
+  /** Sends those that wait, at once and in order, and from now on each when it comes. */
+  sendTo(target: Target): void {
+    this.#target = target;
+    for (const { text, values, reuse, resolve, reject } of this.#waiting.splice(0)) {
+      target.query(text, values, reuse).then(resolve, reject);
+    }
+  }
+
+  /** No connection could be had. */
+  fail(error: unknown): void {
+    for (const { reject } of this.#waiting.splice(0)) reject(error);
+  }
+}

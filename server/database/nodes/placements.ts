@@ -1,0 +1,129 @@
+// On which node of a cluster a tenant is, and under which names. Known until a statement finds the tenant moved.
+import { quoteSchema, type Schema } from '../identifiers.ts';
+import { sqlState } from '../sql-errors.ts';
+import { type Shards, toShardNames } from './shard-names.ts';
+
+export interface Placement {
+  schema: Schema;
+  host: string;
+  port: number;
+  /** The statement over shards; undefined if it names a table whose shard is not known. */
+  rename(text: string): string | undefined;
+  /**
+   * SQL that follows BEGIN. It takes the lock that a move of the tenant takes on all nodes before it ends, so that the
+   * tenant stays until the transaction has ended; and fails if the tenant is on another node already.
+   */
+  guard: string;
+}
+
+interface Row {
+  table: string;
+  shard: string;
+  host: string;
+  port: number;
+}
+
+export type Read = <R extends object>(text: string, values: unknown[]) => Promise<R[]>;
+
+const shareLock = 5;
+
+const tablesOfSchema = `
+  select c.relname as table, s.shardid::text as shard, n.nodename as host, n.nodeport as port
+    from pg_catalog.pg_namespace as ns
+    join pg_catalog.pg_class as c on c.relnamespace = ns.oid
+    join pg_catalog.pg_dist_shard as s on s.logicalrelid = c.oid
+    join pg_catalog.pg_dist_placement as p on p.shardid = s.shardid and p.shardstate = 1
+    join pg_catalog.pg_dist_node as n on n.groupid = p.groupid and n.noderole = 'primary'
+   where ns.nspname = $1
+     -- Only the owner may take the lock.
+     and pg_has_role(c.relowner, 'usage')`;
+
+export class Placements {
+  readonly #read: Read;
+  readonly #known = new Map<Schema, Placement>();
+  readonly #reading = new Map<Schema, Promise<Placement | undefined>>();
+
+  /** `read` asks the coordinator. */
+  constructor(read: Read) {
+    this.#read = read;
+  }
+
+  /** Undefined: the coordinator has it, as while the tenant is created, or statements must go through it. */
+  find(schema: Schema): Placement | undefined | Promise<Placement | undefined> {
+    const known = this.#known.get(schema);
+    if (known !== undefined) return known;
+    let reading = this.#reading.get(schema);
+    if (reading === undefined) {
+      reading = this.#find(schema).finally(() => this.#reading.delete(schema));
+      this.#reading.set(schema, reading);
+    }
+    return reading;
+  }
+
+  /** The tenant has moved, or its tables have changed. */
+  forget(placement: Placement): void {
+    if (this.#known.get(placement.schema) === placement) this.#known.delete(placement.schema);
+  }
+
+  async #find(schema: Schema): Promise<Placement | undefined> {
+    const rows = await this.#read<Row>(tablesOfSchema, [schema.replaceAll('"', '')]);
+    const [first] = rows;
+    const shards = new Map(rows.map(({ table, shard }) => [table, shard]));
+    // One shard per table, all on one node; while tables are created there may be fewer.
+    if (first === undefined || shards.size !== rows.length) return undefined;
+    if (rows.some(({ host, port }) => host !== first.host || port !== first.port)) return undefined;
+    const { host, port, shard } = first;
+    const placement = { schema, host, port, guard: guardOf(shard), rename: renaming(schema, shards) };
+    this.#known.set(schema, placement);
+    return placement;
+  }
+}
+
+// Most statements of a tenant are one of some dozen texts.
+const maxRenamed = 200;
+
+function renaming(schema: Schema, shards: Shards): (text: string) => string | undefined {
+  const known = new Map<string, string | undefined>();
+  return (text) => {
+    if (known.has(text)) return known.get(text);
+    const renamed = toShardNames(text, schema, shards);
+    if (known.size >= maxRenamed) known.clear();
+    known.set(text, renamed);
+    return renamed;
+  };
+}
+
+/** SQL state of the guard's division by zero. */
+const movedState = '22012';
+
+/** The guard failed: nothing has been done, and the tenant is to be looked for again. */
+export class TenantMoved extends Error {
+  override name = 'TenantMoved';
+
+  constructor(cause: unknown) {
+    super('the tenant is on another node of the cluster', { cause });
+  }
+}
+
+/** BEGIN with a guard. */
+export async function guarded(begin: Promise<unknown>): Promise<void> {
+  await begin.catch((error: unknown) => {
+    throw sqlState(error) === movedState ? new TenantMoved(error) : error;
+  });
+}
+
+/** A move locks all tables of the tenant, so one of them is enough. */
+function guardOf(shard: string): string {
+  return `select lock_shard_metadata(${shareLock}, array[${shard}]);
+    select 1 / count(*) from pg_catalog.pg_dist_placement
+     where shardid = ${shard} and groupid = (select groupid from pg_catalog.pg_dist_local_group)`;
+}
+
+const tenantName = /"(tenant_[a-z0-9_]+)"\./;
+const isStatement = /^\s*(?:select|with|insert|update|delete|explain)\b/i;
+
+/** The tenant that a statement names; undefined for commands and for statements over no tenant. */
+export function tenantOf(text: string): Schema | undefined {
+  const [, name] = tenantName.exec(text) ?? [];
+  return name !== undefined && isStatement.test(text) ? quoteSchema(name) : undefined;
+}

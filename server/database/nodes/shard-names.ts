@@ -1,0 +1,91 @@
+// Statements on the node of a tenant. A table of the tenant is there under the name of its shard, `jobs_102008`, and a
+// statement that names shards is planned and run by Postgres alone. Aliases keep the tables' own names for columns.
+import type { Schema } from '../identifiers.ts';
+import { presentEpoch } from '../log-epoch.ts';
+
+/** The shard of each table, by the table's name. */
+export type Shards = ReadonlyMap<string, string>;
+
+// What may follow a table that has no alias.
+const notAnAlias = new Set(
+  `where set on join left right inner cross full natural order group limit offset fetch for using returning values select
+   union except intersect with having window default overriding tablesample from when then and or not end is`.split(
+    /\s+/,
+  ),
+);
+
+/** The tables with numbered rows. Shards have no sequence: the statement takes the number. */
+const numbered = new Set(['events', 'job_logs']);
+
+/** The statement over shards; undefined if it names a table whose shard is not known. */
+export function toShardNames(text: string, schema: Schema, shards: Shards): string | undefined {
+  const table = new RegExp(`${schema}\\."?(\\w+)"?(?=([\\s\\S]?)(?:\\s*(as\\s+)?"?(\\w+)"?)?)`, 'gi');
+  let isKnown = true;
+  const named = withNumbers(text, schema).replace(
+    table,
+    (whole, name: string, next: string, as: string | undefined, word: string | undefined) => {
+      const shard = shards.get(name);
+      if (shard === undefined) {
+        // Every node has the tenant's functions and sequences under their own names.
+        if (next !== '(' && next !== "'") isKnown = false;
+        return whole;
+      }
+      if (next === '.') return `"${name}"`;
+      const hasAlias =
+        as !== undefined || (/\s/.test(next) && word !== undefined && !notAnAlias.has(word.toLowerCase()));
+      return `${schema}."${name}_${shard}"${hasAlias ? '' : ` as "${name}"`}`;
+    },
+  );
+  return isKnown ? named : undefined;
+}
+
+/** Adds the column `seq` and its value to each INSERT into a table with numbered rows. */
+function withNumbers(text: string, schema: Schema): string {
+  const insert = new RegExp(`insert\\s+into\\s+${schema}\\."?(\\w+)"?\\s*\\(`, 'gi');
+  let result = '';
+  let from = 0;
+  for (const match of text.matchAll(insert)) {
+    const table = match[1] as string;
+    const columns = match.index + match[0].length;
+    if (!numbered.has(table) || /^\s*seq\b/i.test(text.slice(columns))) continue;
+    const end = endOf(text, columns, 1);
+    const number = nextNumber(schema, table);
+    result += `${text.slice(from, columns)}seq, ${atTopLevel(text.slice(columns, end), /\bselect\b/iy, ` ${number},`)}`;
+    from = end;
+  }
+  return result + text.slice(from);
+}
+
+/** Grows on every node and with every move: the epoch of the log is in the upper bits, as in its transaction ids. */
+function nextNumber(schema: Schema, table: string): string {
+  return `(((${presentEpoch(schema)}) + 1)::bigint << 48) + (nextval('${schema}.${table}_seq_seq') & 281474976710655)`;
+}
+
+/** The position of the parenthesis that closes the one around the statement, or the end of the text. */
+function endOf(text: string, start: number, within: number): number {
+  let depth = within;
+  for (let i = start; i < text.length; i++) {
+    if (text[i] === '(') depth += 1;
+    else if (text[i] === ')' && depth-- === 0) return i;
+  }
+  return text.length;
+}
+
+/** Inserts `addition` behind each match outside of parentheses. The text begins within the list of columns. */
+function atTopLevel(text: string, pattern: RegExp, addition: string): string {
+  let depth = 1;
+  let result = '';
+  for (let i = 0; i < text.length; i++) {
+    const char = text[i] as string;
+    if (char === '(') depth += 1;
+    if (char === ')') depth -= 1;
+    result += char;
+    if (depth !== 0 || /\w/.test(char)) continue;
+    pattern.lastIndex = i + 1;
+    const [found] = pattern.exec(text) ?? [];
+    if (found === undefined) continue;
+    result += found + addition;
+    i += found.length;
+  }
+  return result;
+}

@@ -1,0 +1,110 @@
+// In a cluster, the work on a tenant goes to the node that has it, over connections of its own. There its statements name
+// shards, so they are planned and committed by one Postgres; and a node that is lost stops only its own tenants.
+// docs/decisions/0014-tenant-nodes.md has the reasons.
+import type { Logger } from '../../kernel/logger.ts';
+import { Connections, type ConnectionsOptions } from '../connections/connections.ts';
+import { isNodeError } from '../sql-errors.ts';
+import { DeferredStatements } from './deferred-statements.ts';
+import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './placements.ts';
+
+/** A tenant on its node. */
+export interface TenantNode {
+  connections: Connections;
+  guard: string;
+  /** The statement over shards. Another tenant's tables, or new ones, it leaves to Citus. */
+  rename(text: string): string;
+}
+
+// A tenant that moves again and again, between two statements, is not worth more.
+const maxMoves = 5;
+
+export class TenantNodes {
+  readonly #options: ConnectionsOptions;
+  readonly #placements: Placements;
+  readonly #connections = new Map<string, Connections>();
+  readonly #nodes = new WeakMap<Placement, TenantNode>();
+
+  /** `read` asks the coordinator. */
+  constructor(options: ConnectionsOptions, read: Read) {
+    this.#options = options;
+    this.#placements = new Placements(read);
+  }
+
+  /** Runs `work` where the tenant is that the statement names; without a node, on the coordinator. */
+  async run<T>(text: string, work: (node: TenantNode | undefined) => Promise<T>): Promise<T> {
+    for (let moves = 0; ; moves++) {
+      const placement = await this.#find(text);
+      if (placement === undefined) return work(undefined);
+      try {
+        return await work(this.#nodeOf(placement));
+      } catch (error) {
+        const hasMoved = error instanceof TenantMoved;
+        // The node may have got another address.
+        if (hasMoved || isNodeError(error)) this.#placements.forget(placement);
+        if (!hasMoved || moves >= maxMoves) throw error;
+      }
+    }
+  }
+
+  /** The same for a transaction: its first statement names the tenant. */
+  async runTransaction<T, Tx extends Pick<DeferredStatements, 'query'>>(
+    work: (tx: Tx) => Promise<T>,
+    run: (node: TenantNode | undefined, work: (tx: Tx) => Promise<T>) => Promise<T>,
+  ): Promise<T> {
+    const statements = new DeferredStatements();
+    const result = work(statements as Pick<DeferredStatements, 'query'> as Tx);
+    const first = await Promise.race([statements.first, result.then(() => undefined)]);
+    if (first === undefined) return result;
+    try {
+      return await this.run(first, (node) =>
+        run(node, (tx) => {
+          statements.sendTo(tx);
+          return result;
+        }),
+      );
+    } catch (error) {
+      statements.fail(error);
+      await result.catch(() => {});
+      throw error;
+    }
+  }
+
+  async close(): Promise<void> {
+    await Promise.all([...this.#connections.values()].map(({ pool }) => pool.end()));
+  }
+
+  async #find(text: string): Promise<Placement | undefined> {
+    const schema = tenantOf(text);
+    if (schema === undefined) return undefined;
+    const known = await this.#placements.find(schema);
+    if (known === undefined || known.rename(text) !== undefined) return known;
+    // A table that is newer than what is known, or one that is not the tenant's.
+    this.#placements.forget(known);
+    const read = await this.#placements.find(schema);
+    return read?.rename(text) === undefined ? undefined : read;
+  }
+
+  #nodeOf(placement: Placement): TenantNode {
+    let node = this.#nodes.get(placement);
+    if (node === undefined) {
+      const rename = (text: string) => placement.rename(text) ?? text;
+      node = { connections: this.#connectionsTo(placement), guard: placement.guard, rename };
+      this.#nodes.set(placement, node);
+    }
+    return node;
+  }
+
+  #connectionsTo({ host, port }: Placement): Connections {
+    const name = `${host}:${port}`;
+    let connections = this.#connections.get(name);
+    if (connections === undefined) {
+      const url = new URL(this.#options.url);
+      url.hostname = host;
+      url.port = String(port);
+      const logger: Logger = this.#options.logger.child({ node: name });
+      connections = new Connections({ ...this.#options, url: url.href, logger, isNode: true });
+      this.#connections.set(name, connections);
+    }
+    return connections;
+  }
+}

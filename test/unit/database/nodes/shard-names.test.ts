@@ -1,0 +1,62 @@
+import { describe, expect, test } from 'vitest';
+import { quoteSchema } from '../../../../server/database/identifiers.ts';
+import { tenantOf } from '../../../../server/database/nodes/placements.ts';
+import { toShardNames } from '../../../../server/database/nodes/shard-names.ts';
+
+const schema = quoteSchema('tenant_acme');
+const shards = new Map([
+  ['jobs', '102008'],
+  ['events', '102009'],
+  ['log_epochs', '102010'],
+]);
+const rename = (text: string) => toShardNames(text, schema, shards);
+
+describe('names of shards', () => {
+  test.each([
+    ['select id from "tenant_acme".jobs j', 'select id from "tenant_acme"."jobs_102008" j'],
+    ['select id from "tenant_acme"."jobs" as j', 'select id from "tenant_acme"."jobs_102008" as j'],
+    ['update "tenant_acme".jobs set a = jobs.b', 'update "tenant_acme"."jobs_102008" as "jobs" set a = jobs.b'],
+    [
+      '(select 1 from "tenant_acme".jobs where jobs.id = $1)',
+      '(select 1 from "tenant_acme"."jobs_102008" as "jobs" where jobs.id = $1)',
+    ],
+    ['delete from "tenant_acme".jobs', 'delete from "tenant_acme"."jobs_102008" as "jobs"'],
+    [
+      'select "tenant_acme"."jobs"."id" from "tenant_acme"."jobs"',
+      'select "jobs"."id" from "tenant_acme"."jobs_102008" as "jobs"',
+    ],
+    ['select "tenant_acme".assert_lease($1, $2)', 'select "tenant_acme".assert_lease($1, $2)'],
+    [
+      'insert into "tenant_acme".jobs (id) values ($1) on conflict (id) do update set a = jobs.a',
+      'insert into "tenant_acme"."jobs_102008" as "jobs" (id) values ($1) on conflict (id) do update set a = jobs.a',
+    ],
+  ])('%s', (text, renamed) => {
+    expect(rename(text)).toBe(renamed);
+  });
+
+  test('events get their number from the sequence of the node, above those of earlier epochs', () => {
+    const renamed = rename(`with c as (insert into "tenant_acme".events (xid, data)
+      select log.xid, jsonb_build_object('a', (select 1)) from log
+      union all
+      select log.xid, null from log) select 1`);
+    const [, ...numbers] =
+      renamed?.split('nextval(\'"tenant_acme".events_seq_seq\') & 281474976710655), log.xid') ?? [];
+    expect(renamed).toContain('insert into "tenant_acme"."events_102009" as "events" (seq, xid, data)');
+    expect(numbers).toHaveLength(2);
+    expect(renamed).toContain('(select 1)) from log');
+    expect(renamed).toMatch(/\) select 1$/);
+  });
+
+  test('a statement over a table without a shard has no such names', () => {
+    expect(rename('select 1 from "tenant_acme".jobs, "tenant_acme".newer')).toBeUndefined();
+  });
+});
+
+test.each([
+  ['select 1 from "tenant_acme".jobs', '"tenant_acme"'],
+  ['with a as (select 1) update "tenant_acme".jobs set x = 1', '"tenant_acme"'],
+  ['create table "tenant_acme".jobs (id uuid)', undefined],
+  ['select 1 from "leasehold".tenants', undefined],
+])('the tenant of: %s', (text, expected) => {
+  expect(tenantOf(text)).toBe(expected);
+});
