@@ -144,11 +144,15 @@ export class Database implements Queryable {
   /** With BEGIN, the guard against moves and COMMIT in one flight: after a failed guard the server refuses the rest. */
   #queryOnNode<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
     return this.#session.rollingBack(client, async (track) => {
-      const [, rows] = await Promise.all([
-        track(this.#session.begin(client, {})),
+      const begun = this.#session.begin(client, {});
+      const answers = Promise.all([
         track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction')),
-        track(client.query('COMMIT')),
+        client.query('COMMIT'),
       ]);
+      answers.catch(() => {});
+      // First: the others only report that the transaction failed.
+      await begun;
+      const [rows] = await answers;
       return rows;
     });
   }
@@ -221,11 +225,13 @@ export class Database implements Queryable {
   #pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     return this.#withClient(this.#statementTimeoutMs, (client) =>
       this.#session.rollingBack(client, async (track) => {
+        const begun = this.#session.begin(client, {});
+        if (this.#connections.statementsOf(client)?.mayKeepPlans) {
+          // It fails only if the BEGIN does.
+          client.query(keepPlans('transaction')).catch(() => {});
+        }
         // Awaited: without BEGIN each of the others would be a transaction of its own.
-        await Promise.all([
-          this.#session.begin(client, {}),
-          this.#connections.statementsOf(client)?.mayKeepPlans ? client.query(keepPlans('transaction')) : undefined,
-        ]);
+        await begun;
         let sent = false;
         const answers = send({
           query: async <R extends object>(text: string, values: unknown[] = [], reuse?: Reuse) => {
