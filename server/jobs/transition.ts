@@ -7,7 +7,8 @@ import { type EventSelect, insertEvents } from '../events/log/record.ts';
 import { concludeCanaries } from './lanes/conclude-canaries.ts';
 import { distinctTargets, firstByPriority, type LaneNumber, lockTargets, promote } from './lanes/lane.ts';
 import type { Job } from './model/job.ts';
-import { type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
+import { isTerminal, type LaneStep, type Status, statusIn, type TransitionName, transitions } from './model/states.ts';
+import { closeQuestions } from './questions/close-questions.ts';
 
 export interface JobTransition {
   readonly from: readonly Status[];
@@ -94,7 +95,7 @@ export interface TransitionRequest {
 
 /**
  * Locks the lanes, changes the jobs that still satisfy the guard, records an event for each, and promotes the next job
- * of every lane that has lost its head. Returns the ids of the jobs that were changed; the others have another status
+ * of every lane that has lost its head. A job that ends leaves no question open. Returns the ids of the jobs that were changed; the others have another status
  * or lease than when the caller read them.
  */
 export async function applyTransition(tx: Queryable, schema: Schema, request: TransitionRequest): Promise<string[]> {
@@ -109,12 +110,12 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
        set: assignments.join(',\n              '),
        from: 'b',
        where: 'j.id = b.id',
-       returning: 'j.id, j.target_id, j.attempt, j.lease_id, b.before_status',
+       returning: 'j.id, j.target_id, j.attempt, j.lease_id, j.asked, b.before_status',
      })}),
      recorded as (${insertEvents(tenant, events('changed', { actor: ':actor', data: ':data::jsonb' }))})
-     select id from changed`,
+     select id, asked from changed`,
   );
-  const rows = await change.query<{ id: string }>(tx, schema, {
+  const rows = await change.query<{ id: string; asked: boolean | null }>(tx, schema, {
     ...request.values,
     ids: jobs.map((job) => job.id),
     actor,
@@ -124,7 +125,13 @@ export async function applyTransition(tx: Queryable, schema: Schema, request: Tr
   });
   if (rows.length > 0 && mayEndCanary(lane)) await concludeCanaries(tx, schema, targets, actor);
   if (rows.length > 0) await promote(tx, schema, targets);
-  return rows.map((row) => row.id);
+  const asked = isTerminal(transitions[request.name].to) ? rows.filter((row) => row.asked) : [];
+  await closeQuestions(tx, schema, idsOf(asked), actor);
+  return idsOf(rows);
+}
+
+function idsOf(rows: readonly { id: string }[]): string[] {
+  return rows.map(({ id }) => id);
 }
 
 function mayEndCanary(lane: LaneStep): boolean {

@@ -1,8 +1,8 @@
 -- $1: entries
 -- $2: jobIds
 -- $3: leaseId
--- $4: actor
--- $5: endedLeases
+-- $4: endedLeases
+-- $5: actor
 -- $6: count
 with
 finished as (
@@ -19,6 +19,7 @@ finished as (
     updated_at = now()
   where j.id = any(array(select unnest($2::uuid[])))
     and j.lease_id = $3::uuid
+    and j.asked is null
     and j.status in ('RUNNING')
   returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
 ),
@@ -29,28 +30,6 @@ phases as (
   where p.job_id = f.id
     and p.status in ('pending', 'running')
 ),
-asked as (
-  update "tenant_acme".questions q
-  set status = 'canceled',
-    closed_at = now()
-  from finished s
-  where q.job_id = s.id
-    and q.status = 'open'
-  returning q.*
-),
-unasked as (
-  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
-    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
-      target_id, from_status, to_status, attempt, lease_id, actor, data)
-  select log.xid, 'question.canceled', id, target_id, status, status, attempt, lease_id, $4, data
-  from log cross join (
-    select j.id, j.target_id, j.status, j.attempt, j.lease_id, jsonb_build_object('question', jsonb_build_object('id',
-      q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
-          'expires_at', q.expires_at)) || '{}'::jsonb as data
-    from asked q
-    join "tenant_acme".jobs j on j.id = q.job_id
-  ) as asked
-),
 ended as (
   update "tenant_acme".leases
   set state = 'RELEASED',
@@ -59,7 +38,7 @@ ended as (
     and id = any(array(
       select l.id
       from "tenant_acme".leases l
-      where l.id = any($5::uuid[])
+      where l.id = any($4::uuid[])
         and l.kind = 'local'
         and l.state = 'ACTIVE'
         and array(
@@ -113,7 +92,7 @@ recorded as (
   with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
     from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
       target_id, from_status, to_status, attempt, lease_id, actor, data)
-  select log.xid, 'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $4,
+  select log.xid, 'job.canceled', id, target_id, 'RUNNING', 'CANCELED', attempt, lease_id, $5,
     $1::jsonb -> id::text -> 'eventData'
   from log cross join finished
 )

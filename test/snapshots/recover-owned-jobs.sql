@@ -11,7 +11,7 @@ select j.id, j.created_at as "createdAt", j.run_at as "runAt", j.updated_at as "
   j.payload, j.result, j.error, j.hold, j.checkpoint, j.waiting, j.retry, j.timeout_seconds as "timeoutSeconds",
   j.constraints, j.on_drain as "onDrain", j.webhook_url as "webhookUrl", j.client_request_id as "clientRequestId",
   j.request_hash as "requestHash", j.traceparent, j.author, j.parent_id as "parentId", j.schedule_id as "scheduleId",
-  j.limit_keys as "limitKeys", j.budget, j.usage
+  j.limit_keys as "limitKeys", j.budget, j.usage, j.asked
 from "tenant_acme".jobs j
 where j.id = any($1::uuid[])
   and j.lease_id = $2

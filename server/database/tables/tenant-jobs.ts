@@ -117,6 +117,8 @@ export const jobs = tenantTemplate.table(
     budget: jsonb('budget'),
     /** What it has used of each unit but tokens, over all attempts. */
     usage: jsonb('usage'),
+    /** True: it has asked a person, so its end closes the questions that are open. Null: it never asked. */
+    asked: boolean('asked'),
   },
   (t) => [
     // What each status means for the lease, the times and the lane. One expression, the usual first: it is

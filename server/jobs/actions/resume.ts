@@ -14,7 +14,7 @@ import { hasCode, isBudgetError } from '../model/job-errors.ts';
 import { allows } from '../model/states.ts';
 import { never } from '../model/waiting.ts';
 import { closeBudgetQuestion } from '../questions/budget-question.ts';
-import { closeQuestions, extendQuestions } from '../questions/close-questions.ts';
+import { extendQuestions } from '../questions/close-questions.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
@@ -136,7 +136,6 @@ export async function resolveJob(db: Database, schema: Schema, request: ResolveR
       });
       if (ids.length === 0) return undefined;
       await endOpenPhases(tx, schema, [job.id], 'skipped');
-      await closeQuestions(tx, schema, job.id, request.actor);
       return 'changed';
     });
   });

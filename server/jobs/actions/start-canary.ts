@@ -12,6 +12,7 @@ import { mustFindTarget, type Target, type TargetRequest } from '../lanes/target
 import { holdsLane } from '../model/job.ts';
 import { isOnHold, ownedStatuses } from '../model/states.ts';
 import { closeBudgetQuestion } from '../questions/budget-question.ts';
+import { extendQuestions } from '../questions/close-questions.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, eventData } from './job-action.ts';
@@ -141,4 +142,5 @@ async function letRun(tx: Queryable, schema: Schema, request: CanaryRequest, job
   });
   if (resumed === undefined) throw problem('CONFLICT', `Job ${job.id} changed meanwhile; try again.`);
   await closeBudgetQuestion(tx, schema, job.id, actor);
+  await extendQuestions(tx, schema, job);
 }

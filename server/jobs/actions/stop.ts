@@ -11,7 +11,6 @@ import { fence } from '../claim/lease.ts';
 import { holdsLane, type Job, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { jobError } from '../model/job-errors.ts';
 import { allows, heldStatuses, statusIn } from '../model/states.ts';
-import { closeQuestions } from '../questions/close-questions.ts';
 import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
@@ -93,7 +92,6 @@ export async function cancelIn(
   });
   if (ids.length === 0) return undefined;
   await endOpenPhases(tx, schema, [job.id], 'cancelled');
-  await closeQuestions(tx, schema, job.id, request.actor);
   return 'changed';
 }
 

@@ -9,10 +9,9 @@ import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/cla
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
 import { isBudgetErrorSql } from '../model/job-errors.ts';
-import { never } from '../model/waiting.ts';
-import { cancelQuestions } from '../questions/close-questions.ts';
-import { nextTime } from '../questions/question.ts';
+import { isTerminal } from '../model/states.ts';
 import { transition } from '../transition.ts';
+import { givenDueTimes, isDelayed } from './due-times.ts';
 import type { OutcomeKind } from './outcome.ts';
 
 export interface FinishVariant {
@@ -23,6 +22,8 @@ export interface FinishVariant {
   hasEntries: boolean;
   /** Some outcomes have data for their events. */
   hasEventData: boolean;
+  /** Jobs that have asked a person may end too: the caller closes their questions. */
+  withAsked: boolean;
   /** What happens to the lanes: nothing without targets, else the next job becomes head, or starts where it can. */
   lanes: 'none' | 'promote' | 'claim';
 }
@@ -39,7 +40,7 @@ const entry = '(:entries::jsonb -> j.id::text)';
  * job that started. The targets must have been locked by an earlier statement.
  */
 export const finishStatement = statementVariants<FinishVariant>(
-  ({ kind, oneLease, hasEntries, hasEventData, lanes }) => `
+  ({ kind, oneLease, hasEntries, hasEventData, withAsked, lanes }) => `
   with ${givenDueTimes[kind] ?? ''}
   finished as (
     ${transition(kind).update(tenant, {
@@ -52,7 +53,8 @@ export const finishStatement = statementVariants<FinishVariant>(
       from: isDelayed(kind) ? 'given g' : undefined,
       where: `${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
        and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entry} ->> 'lease')::uuid`}
-       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}`,
+       ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}
+       ${endsJob(kind) && !withAsked ? `and ${neverAsked}` : ''}`,
       returning: 'j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority',
     })}
   ),
@@ -96,44 +98,6 @@ const selectStarted = `select ${claimedColumns(true)},
   from claimed
   union all`;
 
-/** The job has a time at which it is due again. */
-export function isDelayed(kind: OutcomeKind): boolean {
-  return givenDueTimes[kind] !== undefined;
-}
-
-// Times are computed in a SELECT: a cluster refuses arithmetic on now() and a column in an UPDATE.
-function dueTimes(dueAt: string): string {
-  return `given as (
-    select key::uuid as id, ${dueAt} as due_at
-      from jsonb_each(:entries::jsonb)
-  ),`;
-}
-
-const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
-// What others end may have ended before the job was locked; reminders come before the end of a wait.
-const atWakeTime = dueTimes(`case
-           when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until', '${never}')::timestamptz
-           when exists (
-             select 1
-               from ${tenant}.phases p
-              where p.job_id = key::uuid
-                and value -> 'awaited' -> 'steps' ? p.name
-                and p.status in ('completed', 'failed')
-           ) then now()
-           else least(
-             coalesce(value -> 'awaited' ->> 'until', '${never}')::timestamptz,
-             (select min(${nextTime('q')})
-                from ${tenant}.questions q
-               where q.job_id = key::uuid
-                 and q.status = 'open'))
-           end`);
-const givenDueTimes: Partial<Record<OutcomeKind, string>> = {
-  retry: afterDelay,
-  recoverLater: afterDelay,
-  suspend: atWakeTime,
-  suspendAside: atWakeTime,
-};
-
 /**
  * A pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor hold its lane
  * against a cancel. Only a completed attempt and a spent budget come first.
@@ -150,6 +114,13 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   stopPaused: noCancelRequest,
   fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entry} -> 'error'`)})`,
 };
+
+/** Of a job that ends. One that has asked is refused, and ends with its questions; see finish.ts. */
+const neverAsked = 'j.asked is null';
+
+export function endsJob(kind: OutcomeKind): boolean {
+  return isTerminal(transition(kind).to);
+}
 
 const completed = `finished_at = now(),
            lane_head = (j.target_id is null),
@@ -219,8 +190,7 @@ const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
     `('running')
        and p.kind = 'phase'`,
   ),
-  stopCanceled: `${updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`)}
-  ${cancelQuestions('finished')},`,
+  stopCanceled: updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`),
 };
 
 function updatePhases(set: string, from: string): string {

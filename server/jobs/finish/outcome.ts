@@ -22,6 +22,13 @@ type AttemptEnd =
 
 export type OutcomeKind = Outcome['kind'];
 
+export interface FinishedAttempt {
+  jobId: string;
+  leaseId: string;
+  targetId: string | null;
+  outcome: Outcome;
+}
+
 /** It waits for what may come at any time, so what has come already is read under the lock of the job. */
 export function isAwaiting(outcome: Outcome): boolean {
   return (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') && outcome.awaited !== undefined;

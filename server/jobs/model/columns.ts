@@ -37,6 +37,7 @@ export const engineColumns = [
   'hold',
   'checkpoint',
   'waiting',
+  'asked',
 ] as const satisfies readonly JobColumn[];
 export type EngineColumn = (typeof engineColumns)[number];
 export type RequestColumn = Exclude<JobColumn, EngineColumn>;

@@ -9,7 +9,7 @@ import { resumeIn } from '../actions/resume.ts';
 import { cancelIn } from '../actions/stop.ts';
 import { wakeJobs } from '../finish/waiting-jobs.ts';
 import { lockTargets } from '../lanes/lane.ts';
-import { isTerminal, type Status } from '../model/states.ts';
+import { isOnHold, isTerminal, type Status } from '../model/states.ts';
 import { findJob } from '../read/read-jobs.ts';
 import { checkAnswer } from './answer-schema.ts';
 import { budgetStep, decideBudget } from './budget-question.ts';
@@ -152,9 +152,9 @@ function notFound() {
   return problem('NOT_FOUND', 'There is no such question.');
 }
 
-/** While the job is paused, the time of its questions stands still. */
+/** While the job is on hold, the time of its questions stands still. */
 function refuseIfClosed({ jobStatus, isOver, ...question }: LockedQuestion): void {
-  const status = closedStatus(question.status, jobStatus, isOver && jobStatus !== 'PAUSED');
+  const status = closedStatus(question.status, jobStatus, isOver && !isOnHold(jobStatus));
   if (status === 'open') return;
   const { answer, action, answeredBy, closedAt } = question;
   const by = answeredBy === null ? '' : ` by ${answeredBy}`;

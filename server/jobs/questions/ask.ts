@@ -20,11 +20,13 @@ export type QuestionState =
 
 export type TimedQuestion = AskedQuestion & { timeout_seconds: number };
 
+// Locks the job: of two runs that ask the same, as a lost lease and its successor do, the second finds the question of the
+// first. An outcome that is written meanwhile sees the mark, and closes the question.
 const heldStatement = statement(`
-  select j.id
-    from ${tenant}.jobs j
+  update ${tenant}.jobs j
+     set asked = true
    where ${fence}
-     for share`);
+  returning j.id`);
 
 const stateStatement = statement(`
   select p.status, p.result, p.error, q.id as "questionId", q.expires_at as until,

@@ -38,6 +38,12 @@ const askStatement = statement(`
     on conflict do nothing
     returning *
   ),
+  marked as (
+    update ${tenant}.jobs j
+       set asked = true
+      from q
+     where j.id = q.job_id
+  ),
   recorded as (
     ${recordQuestions('question.asked', 'q')}
   )

@@ -6,7 +6,7 @@ import { fence, type HeldJob } from '../claim/lease.ts';
 import { recordQuestions } from './question.ts';
 
 /** CTEs: closes the open questions of the jobs in `source` and records it. Needs `:actor`. */
-export function cancelQuestions(source: string): string {
+function cancelQuestions(source: string): string {
   return `asked as (
     update ${tenant}.questions q
        set status = 'canceled',
@@ -23,13 +23,19 @@ export function cancelQuestions(source: string): string {
 
 const closeStatement = statement(`
   with ended as (
-    select :jobId::uuid as id
+    select unnest(:jobIds::uuid[]) as id
   ),
   ${cancelQuestions('ended')}
   select id from asked`);
 
-export async function closeQuestions(tx: Queryable, schema: Schema, jobId: string, actor: string): Promise<void> {
-  await closeStatement.query(tx, schema, { jobId, actor });
+/** After the statement that has ended the jobs, so that it sees what was asked before their rows were locked. */
+export async function closeQuestions(
+  tx: Queryable,
+  schema: Schema,
+  jobIds: readonly string[],
+  actor: string,
+): Promise<void> {
+  if (jobIds.length > 0) await closeStatement.query(tx, schema, { jobIds, actor });
 }
 
 const closeHeldStatement = statement(`

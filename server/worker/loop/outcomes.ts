@@ -3,8 +3,7 @@
 
 import type { NamedClaim } from '../../jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
-import type { FinishedAttempt } from '../../jobs/finish/finish.ts';
-import type { Outcome } from '../../jobs/finish/outcome.ts';
+import type { FinishedAttempt, Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';

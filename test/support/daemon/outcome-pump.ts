@@ -1,6 +1,6 @@
 // Writes outcomes as a tenant's loop does: those of one turn share a batch, queue by queue.
 import type { Claimed, NamedClaim } from '../../../server/jobs/claim/claim.ts';
-import type { FinishedAttempt } from '../../../server/jobs/finish/finish.ts';
+import type { FinishedAttempt } from '../../../server/jobs/finish/outcome.ts';
 import { OutcomeWriter, type OutcomeWriterOptions } from '../../../server/worker/loop/outcome-writer.ts';
 import { type OutcomeQueue, OutcomeQueues } from '../../../server/worker/loop/outcomes.ts';
 

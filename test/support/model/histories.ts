@@ -16,6 +16,7 @@ const rules: Record<string, string> = {
   'I3 a job that does not wait says for what': `j.status <> 'WAITING' and j.waiting is not null`,
   'I4 a job that nobody owns has an owner': `j.status not in ('CLAIMED','PREPARING','LEASE_PENDING','RUNNING') and j.lease_owner is not null`,
   'I5 an ended job is still in its lane': `j.target_id is not null and j.status in ('SUCCESS','PARTIAL','CANCELED') and (j.lane_head or j.lane_rank is not null)`,
+  'I5 an ended job has an open question': `j.status in ('SUCCESS','PARTIAL','CANCELED') and exists (select 1 from SCHEMA.questions q where q.job_id = j.id and q.status = 'open')`,
   'I6 more attempts than allowed': `j.attempt - j.attempt_floor > j.max_attempts`,
   'I7 a job that does not run carries a wish to stop': `j.status <> 'RUNNING' and j.cancel_requested`,
 };

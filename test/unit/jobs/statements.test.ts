@@ -11,7 +11,15 @@ import type { OutcomeKind } from '../../../server/jobs/finish/outcome.ts';
 import { endStatement, expiredLeases, ownedJobs } from '../../../server/jobs/finish/recover.ts';
 
 const finish = (kind: OutcomeKind, variant: Partial<FinishVariant> = {}) =>
-  finishStatement({ kind, oneLease: true, hasEntries: true, hasEventData: true, lanes: 'none', ...variant });
+  finishStatement({
+    kind,
+    oneLease: true,
+    hasEntries: true,
+    hasEventData: true,
+    withAsked: false,
+    lanes: 'none',
+    ...variant,
+  });
 
 const statements: Record<string, Statement> = {
   insert: insertStatement({ starts: false, outsideLanes: false }),

@@ -2,8 +2,7 @@
 // is left to its lease, which runs out.
 import { v7 as uuidv7 } from 'uuid';
 import { expect, onTestFinished, test } from 'vitest';
-import type { FinishedAttempt } from '../../../../server/jobs/finish/finish.ts';
-import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
+import type { FinishedAttempt, Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';

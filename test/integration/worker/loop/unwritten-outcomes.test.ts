@@ -2,7 +2,8 @@
 // claim. It runs out, and the sweeper recovers what is left of it.
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
-import { type FinishedAttempt, finishAttempts } from '../../../../server/jobs/finish/finish.ts';
+import { finishAttempts } from '../../../../server/jobs/finish/finish.ts';
+import type { FinishedAttempt } from '../../../../server/jobs/finish/outcome.ts';
 import { findExpiredLeases, recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
