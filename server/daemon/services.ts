@@ -132,14 +132,16 @@ function subscribe({ signals, notifications, listeners }: DaemonContext, subscri
     if (reach === 'all') notifications.notifyEvents(slug);
   });
   signals.onDependenciesWritten(({ slug }) => tasks.dependencies.wake(slug));
-  signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs }) => {
+  signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs, isLater }) => {
     if (reach !== 'daemon') notifications.notify(slug);
     if (reach === 'peers') return;
+    if (dueInMs !== undefined) workers.dueIn(slug, dueInMs);
+    poller.wake();
+    // A claim after every enqueue of a scheduled job would cost as much as the enqueue, and find nothing.
+    if (isLater) return;
     if (fromPeer) workers.wakeByPeer(slug);
     else workers.wake(slug);
-    if (dueInMs !== undefined) workers.dueIn(slug, dueInMs);
     waiters.wake(schema);
-    poller.wake();
   });
 }
 

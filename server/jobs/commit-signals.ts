@@ -12,6 +12,8 @@ interface Work {
   fromPeer: boolean;
   /** In how many milliseconds the first of the new PENDING jobs is due. */
   dueInMs: number | undefined;
+  /** Nothing can be claimed before then. */
+  isLater: boolean;
 }
 
 export interface WorkOptions {
@@ -54,9 +56,15 @@ export class CommitSignals {
   /** A job of the tenant may be claimed, now or when it is due. Cheap enough for every commit. */
   workAvailable(tenant: Tenant, { reach = 'all', fromPeer = false, enqueued = [] }: WorkOptions = {}): void {
     if (enqueued.some(({ job }) => job.status === 'WAITING')) this.dependenciesWritten(tenant);
-    const work = { reach, fromPeer, dueInMs: firstDueInMs(enqueued) };
+    const isLater = enqueued.length > 0 && enqueued.every(canOnlyBeDueLater);
+    const work = { reach, fromPeer, dueInMs: firstDueInMs(enqueued), isLater };
     for (const listener of this.#workListeners) listener(tenant, work);
   }
+}
+
+/** A job with a target may have queued others of its lane that were due. */
+function canOnlyBeDueLater({ kind, job }: Enqueued): boolean {
+  return kind === 'created' && job.status === 'PENDING' && job.targetId === null;
 }
 
 /** By the database's clock alone: both times are its own. */
