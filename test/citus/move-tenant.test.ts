@@ -10,6 +10,7 @@ import { startDaemon } from '../support/daemon/daemon.ts';
 import { eventually } from '../support/eventually.ts';
 import { EventReader } from '../support/http/sse.ts';
 import { citusCluster } from '../support/postgres/citus.ts';
+import { type CitusNode, nodesOf } from '../support/postgres/citus-nodes.ts';
 import { useTenant } from '../support/postgres/database.ts';
 
 const context = useTenant();
@@ -36,9 +37,9 @@ test.runIf(citusCluster())('a tenant moves to another node under load', { timeou
       enqueued += (await daemons[1].enqueue(tenant, jobs, 'test')).length;
     }
   })();
-  const [from, to] = await nodesOf();
+  const [from, to] = await nodesOf(db, tenant.schemaName);
   await eventually(() => expect(runs.length).toBeGreaterThan(20));
-  await moveTo(to as Node);
+  await moveTo(to as CitusNode);
   const movedAt = runs.length;
   await eventually(() => expect(runs.length).toBeGreaterThan(movedAt + 20));
   isMoving = false;
@@ -46,7 +47,7 @@ test.runIf(citusCluster())('a tenant moves to another node under load', { timeou
   await eventually(async () => expect(await readCounts(db, schema)).toMatchObject({ SUCCESS: enqueued, RUNNING: 0 }), {
     timeoutMs: 120_000,
   });
-  expect((await nodesOf())[0]).not.toEqual(from);
+  expect((await nodesOf(db, tenant.schemaName))[0]).not.toEqual(from);
   expect([runs.length, new Set(runs).size]).toEqual([enqueued, enqueued]);
   await eventually(async () => {
     const written = await db.query<{ seq: string }>(`select seq from ${schema}.events where job_id is not null`);
@@ -57,13 +58,8 @@ test.runIf(citusCluster())('a tenant moves to another node under load', { timeou
   expect((await verifyTenant(db, schema)).violations).toEqual([]);
 });
 
-interface Node {
-  host: string;
-  port: number;
-}
-
 /** A command of the administrator, without the limits of a daemon's session. */
-async function moveTo({ host, port }: Node): Promise<void> {
+async function moveTo({ host, port }: CitusNode): Promise<void> {
   const client = new pg.Client(context.url);
   await client.connect();
   try {
@@ -75,16 +71,4 @@ async function moveTo({ host, port }: Node): Promise<void> {
   } finally {
     await client.end();
   }
-}
-
-/** The node that has the tenant, then the others. */
-async function nodesOf(): Promise<Node[]> {
-  return context.db.query<{ host: string; port: number }>(
-    `select n.nodename as host, n.nodeport as port
-       from pg_dist_node n
-      where n.noderole = 'primary' and n.groupid > 0
-      order by exists (select from pg_dist_placement p join pg_dist_shard s using (shardid)
-                        where p.groupid = n.groupid and s.logicalrelid = ($1 || '.jobs')::regclass) desc, n.nodeid`,
-    [context.tenant.schemaName],
-  );
 }

@@ -1,0 +1,58 @@
+// The nodes of the cluster that the environment names: which one has a tenant, and a node that is killed and started again.
+import { execFileSync } from 'node:child_process';
+import pg from 'pg';
+import type { Database } from '../../../server/database/database.ts';
+import { eventually } from '../eventually.ts';
+import { citusCluster } from './citus.ts';
+
+export interface CitusNode {
+  host: string;
+  port: number;
+}
+
+/** The node that has the tenant, then the others. */
+export async function nodesOf(db: Database, schemaName: string): Promise<[CitusNode, ...CitusNode[]]> {
+  const rows = await db.query<CitusNode>(
+    `select n.nodename as host, n.nodeport as port
+       from pg_dist_node n
+      where n.noderole = 'primary' and n.groupid > 0
+      order by exists (select from pg_dist_placement p join pg_dist_shard s using (shardid)
+                        where p.groupid = n.groupid and s.logicalrelid = ($1 || '.jobs')::regclass) desc, n.nodeid`,
+    [schemaName],
+  );
+  return rows as [CitusNode, ...CitusNode[]];
+}
+
+/**
+ * A shell command that starts the node in the directory `$DATA`; it may fail until the killed one is gone. Undefined: nodes
+ * cannot be killed here.
+ */
+export function startCommand(): string | undefined {
+  return process.env.CITUS_START_NODE;
+}
+
+/** Kills the postmaster, on this machine. Resolves to a function that starts it again and waits until it answers. */
+export async function killNode(node: CitusNode): Promise<() => Promise<void>> {
+  const url = citusCluster()?.workers.find((worker) => Number(new URL(worker).port || 5432) === node.port);
+  const client = new pg.Client(url);
+  client.on('error', () => {});
+  await client.connect();
+  const { rows } = await client.query<{ file: string }>(`select pg_read_file('postmaster.pid') as file`);
+  const [pid = '', directory = ''] = rows[0]?.file.split('\n') ?? [];
+  process.kill(Number(pid), 'SIGKILL');
+  await client.end().catch(() => {});
+  return () =>
+    eventually(
+      async () => {
+        execFileSync('sh', ['-c', startCommand() ?? 'false'], {
+          env: { ...process.env, DATA: directory },
+          stdio: 'ignore',
+        });
+        const probe = new pg.Client(url);
+        probe.on('error', () => {});
+        await probe.connect();
+        await probe.end();
+      },
+      { timeoutMs: 120_000, everyMs: 1_000 },
+    );
+}
