@@ -169,8 +169,8 @@ export const jobs = tenantTemplate.table(
     uniqueIndex('jobs_target_id_head').on(t.targetId).where(sql`lane_head and target_id is not null`),
     // Promotion: who is next in the lane.
     index('jobs_target_id_lane_rank_lane_seq').on(t.targetId, t.laneRank, t.laneSeq).where(sql`lane_rank is not null`),
-    // PENDING and WAITING jobs that are due.
-    index('jobs_run_at').on(t.runAt).where(sql`status in ('PENDING','WAITING')`),
+    // PENDING and WAITING jobs that are due. With the id: thousands may have the same time, and a batch reads only its own.
+    index('jobs_run_at_id').on(t.runAt, t.id).where(sql`status in ('PENDING','WAITING')`),
     // Those of one lane: an enqueue lets them join before it.
     index('jobs_target_id_run_at').on(t.targetId, t.runAt).where(sql`status = 'PENDING' and not lane_head`),
     // Waiting jobs that may expire.
@@ -219,9 +219,9 @@ export const phases = tenantTemplate.table(
   },
   (t) => [
     primaryKey({ columns: [t.jobId, t.name] }),
-    // Who waits for an event that has come.
-    index('phases_event_name_match_key')
-      .on(t.eventName, t.matchKey)
+    // Who waits for an event that has come, in an order, so that a batch of many reads only its own.
+    index('phases_event_name_match_key_job_id')
+      .on(t.eventName, t.matchKey, t.jobId)
       .where(sql`event_name is not null and status in ('pending','running')`),
     check('phases_kind', sql`kind in ('phase','step','sleep','event','children','question')`),
     // Durable calls that wait for children: a job may still be about to store that it waits.

@@ -59,29 +59,40 @@ export async function deliverEvents(
   return { woken, more: events.length === limit };
 }
 
-/** The name, what the data must contain, and the time of the event, over a wait `p` of job `j`; with `e` as the event. */
+/**
+ * The name, what the data must contain, and the time of the event, over a wait `p` of job `j`. As an array, because a join
+ * would read the waits of all jobs.
+ */
 const isWantedSql = (event: { name: string; data: string; id: string; receivedAt: string }) => `
        p.event_name = ${event.name}
        and p.status in ('pending', 'running')
        and (p.match is null or ${event.data} @> p.match)
        and (p.waits_until is null or p.waits_until > ${event.receivedAt})
        and j.created_at <= ${event.receivedAt}
-       and not exists (
+       and array(
          select 1
            from ${tenant}.phases taken
           where taken.job_id = p.job_id
             and taken.received_id = ${event.id}
-       )`;
+          limit 1
+       ) = '{}'`;
 
 const given = { name: ':name', data: ':data::jsonb', id: ':id::uuid', receivedAt: ':receivedAt::timestamptz' };
 
+// A job with several such waits comes several times: to leave them out here would read all that wait, for each batch.
 const waitingStatement = statement(`
-  select distinct j.id, j.target_id as "targetId"
-    from ${tenant}.phases p
-    join ${tenant}.jobs j on j.id = p.job_id
-   where p.match_key = any(:keys::text[])
-     and not ${statusIn(terminalStatuses, 'j.status')}
-     and ${isWantedSql(given)}
+  select w.id, w.target_id as "targetId"
+    from unnest(:keys::text[]) as k(key)
+   cross join lateral (
+     select j.id, j.target_id
+       from ${tenant}.phases p
+       join ${tenant}.jobs j on j.id = p.job_id
+      where p.match_key = k.key
+        and not ${statusIn(terminalStatuses, 'j.status')}
+        and ${isWantedSql(given)}
+      order by p.job_id
+      limit :limit
+   ) as w
    limit :limit`);
 
 const lockStatement = statement(`
@@ -154,13 +165,14 @@ async function deliverBatch(
   actor: string,
 ): Promise<{ woken: number; complete: boolean }> {
   const event = { id, name, data: JSON.stringify(data), receivedAt };
-  const waiting = await waitingStatement.query<WaitingJob>(db, schema, {
+  const found = await waitingStatement.query<WaitingJob>(db, schema, {
     ...event,
     keys: keysOf(data),
     limit: jobsPerTransaction,
   });
+  const waiting = [...new Map(found.map((job) => [job.id, job])).values()];
   const woken = await retryConflicts(() => db.transaction((tx) => endWaits(tx, schema, event, waiting, actor)));
-  if (waiting.length === jobsPerTransaction) return { woken, complete: false };
+  if (found.length === jobsPerTransaction) return { woken, complete: false };
   await deliveredStatement.query(db, schema, { id });
   return { woken, complete: true };
 }
