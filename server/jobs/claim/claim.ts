@@ -174,12 +174,15 @@ function claimableHead(name: Start): string {
   return `${transition(name).guard()} and j.lane_head and not j.gated`;
 }
 
-/** Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. */
+/**
+ * Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. The source
+ * has the order of the claim, so the sum needs none of its own, which would sort again.
+ */
 export function pickWithinBytes(source: string): string {
   return `
     select id
       from (
-        select id, bytes, sum(bytes) over (order by priority, created_at, id) as total
+        select id, bytes, sum(bytes) over (rows unbounded preceding) as total
           from ${source}
       ) as sized
      where total - bytes < ${claimBytes}`;

@@ -139,12 +139,13 @@ async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
   return { ...now, first_in_progress: toLogXid(first_in_progress, epoch), next: toLogXid(next, epoch) };
 }
 
-interface EndRow {
-  xid: string;
-  seq: string;
-  job_id: string | null;
-  due: boolean;
-  ended: boolean;
+interface Ends {
+  /** How many events were read, and the last of them. */
+  read: number;
+  xid: string | null;
+  seq: string | null;
+  /** Jobs that ended. */
+  ids: string[] | null;
 }
 
 interface Read {
@@ -155,16 +156,37 @@ interface Read {
 
 // The second part of `due` is about events written while a clock was wrong: waiting for such a time would stop the follower.
 const eventsStatement = statement(`
-  select e.xid::text,
-         e.seq::text,
-         e.job_id,
-         e.at < now() - :afterSeconds::float8 * interval '1 second' or e.at > now() + interval '1 day' as due,
-         coalesce(${statusIn([...terminalStatuses, 'ERROR'], 'to_status')}, false) as ended
-    from ${tenant}.events e
-   where (e.xid, e.seq) > (:xid::text::xid8, :seq::bigint)
-     and e.xid < :firstInProgress::text::xid8
-   order by e.xid, e.seq
-   limit :limit`);
+  with log as materialized (
+    select e.xid,
+           e.seq,
+           e.job_id,
+           e.at < now() - :afterSeconds::float8 * interval '1 second' or e.at > now() + interval '1 day' as due,
+           ${statusIn([...terminalStatuses, 'ERROR'], 'to_status')} as ended
+      from ${tenant}.events e
+     where (e.xid, e.seq) > (:xid::text::xid8, :seq::bigint)
+       and e.xid < :firstInProgress::text::xid8
+     order by e.xid, e.seq
+     limit :limit
+  ),
+  recent as (
+    select xid, seq
+      from log
+     where not due
+     order by xid, seq
+     limit 1
+  ),
+  old as (
+    select log.*
+      from log
+      left join recent on true
+     where recent.xid is null
+        or (log.xid, log.seq) < (recent.xid, recent.seq)
+  )
+  select count(*)::int as read,
+         (array_agg(xid order by xid desc, seq desc))[1]::text as xid,
+         (array_agg(seq order by xid desc, seq desc))[1]::text as seq,
+         array_agg(distinct job_id) filter (where ended and job_id is not null) as ids
+    from old`);
 
 /** Reads up to the first event that is too recent, or before which others could still be committed. */
 async function readEvents(
@@ -176,27 +198,25 @@ async function readEvents(
   { afterSeconds, limit }: MarkStaleOptions,
 ): Promise<Read> {
   const { xid, seq } = position.page ?? logStart;
-  const rows = await eventsStatement.query<EndRow>(tx, schema, {
+  const [found] = await eventsStatement.query<Ends>(tx, schema, {
     xid,
     seq,
     afterSeconds,
     limit,
     firstInProgress: now.first_in_progress,
   });
-  const tooRecent = rows.findIndex((row) => !row.due);
-  const read = tooRecent === -1 ? rows : rows.slice(0, tooRecent);
-  const last = read.at(-1);
-  const ids = new Set(read.flatMap((row) => (row.ended && row.job_id !== null ? [row.job_id] : [])));
+  const { read = 0, xid: lastXid = null, seq: lastSeq = null, ids } = found ?? {};
+  const hasRead = lastXid !== null && lastSeq !== null;
   // A database that was restored to an earlier time gives out the same transaction ids again.
   const ahead = BigInt(xid) >= BigInt(now.next);
   return {
-    ids: [...ids],
+    ids: ids ?? [],
     step: {
-      position: ahead ? beginning : last === undefined ? position : positionAt(last.xid, last.seq),
+      position: ahead ? beginning : hasRead ? positionAt(lastXid, lastSeq) : position,
       state: ahead ? {} : state,
-      handled: read.length,
-      complete: read.length < limit && !ahead,
-      moved: last !== undefined,
+      handled: read,
+      complete: read < limit && !ahead,
+      moved: hasRead,
       ahead,
     },
   };

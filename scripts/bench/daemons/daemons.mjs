@@ -4,16 +4,16 @@
 // daemons are measured in the same run, one after the other.
 import { fork } from 'node:child_process';
 import { fileURLToPath } from 'node:url';
-import { Database } from '../../dist/database/database.js';
-import { migrateControl } from '../../dist/database/migrations/migrate.js';
-import { sealEvents } from '../../dist/events/seals/seal.js';
-import { enqueue } from '../../dist/jobs/enqueue/enqueue.js';
-import { createLogger } from '../../dist/kernel/logger.js';
-import { rollUpOnce } from '../../dist/stats/roll-up.js';
-import { createTenant } from '../../dist/tenants/provision.js';
-import { activateTenant, suspendTenant } from '../../dist/tenants/tenant-store.js';
-import { createDeliveries } from '../../dist/webhooks/outbox.js';
-import { postgresCpuMs, postmasterOf } from './rest/load.mjs';
+import { Database } from '../../../dist/database/database.js';
+import { migrateControl } from '../../../dist/database/migrations/migrate.js';
+import { sealEvents } from '../../../dist/events/seals/seal.js';
+import { enqueue } from '../../../dist/jobs/enqueue/enqueue.js';
+import { createLogger } from '../../../dist/kernel/logger.js';
+import { rollUpOnce } from '../../../dist/stats/roll-up.js';
+import { createTenant } from '../../../dist/tenants/provision.js';
+import { activateTenant, suspendTenant } from '../../../dist/tenants/tenant-store.js';
+import { createDeliveries } from '../../../dist/webhooks/outbox.js';
+import { postgresCpuMs, postmasterOf } from '../rest/load.mjs';
 
 const daemonProcess = fileURLToPath(new URL('./daemon-process.mjs', import.meta.url));
 const round = (x, digits = 2) => Math.round(x * 10 ** digits) / 10 ** digits;
@@ -128,23 +128,30 @@ async function countEvents(db, { schema }, jobs) {
   return { shares: started.map(({ count }) => count), requeuedPercent: round((row.requeued * 100) / jobs) };
 }
 
-function startDaemon(url, workerId) {
-  const child = fork(daemonProcess, [], { env: { ...process.env, BENCH_URL: url, WORKER_ID: workerId } });
+/** `report` gives what the daemon has used and done so far, `stop` the same and its end. */
+export function startDaemon(url, workerId, settings = {}) {
+  const env = { ...process.env, ...settings, BENCH_URL: url, WORKER_ID: workerId };
+  const child = fork(daemonProcess, [], { env });
   const exited = new Promise((resolve) => child.once('exit', resolve));
+  const ask = (what) => {
+    const answer = new Promise((resolve) => child.once('message', resolve));
+    child.send(what);
+    return answer;
+  };
+  const report = () => ask('report');
   const stop = async () => {
-    const used = new Promise((resolve) => child.once('message', resolve));
-    child.send('stop');
+    const used = await ask('stop');
     await exited;
-    return await used;
+    return used;
   };
   return new Promise((resolve, reject) => {
-    child.once('message', () => resolve({ stop }));
+    child.once('message', () => resolve({ report, stop }));
     child.once('error', reject);
     child.once('exit', (code) => reject(new Error(`a daemon exited with ${code}`)));
   });
 }
 
-async function dropEverything(db) {
+export async function dropEverything(db) {
   const rows = await db.query(
     `select nspname from pg_namespace where nspname = 'leasehold' or nspname like 'tenant\\_%'`,
   );

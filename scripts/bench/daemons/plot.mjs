@@ -1,0 +1,96 @@
+// `node scripts/bench/daemons/plot.mjs`: draws docs/images/growth.svg and docs/images/daemons.svg from the raw results in
+// docs/performance/. Plain SVG that follows the reader's light or dark theme.
+import { readFileSync, writeFileSync } from 'node:fs';
+
+const docs = new URL('../../../docs/', import.meta.url);
+const read = (name) => JSON.parse(readFileSync(new URL(`performance/${name}.json`, docs), 'utf8'));
+const [width, height] = [720, 300];
+const [left, right, top, bottom] = [64, 24, 48, 48];
+const colours = ['a', 'b', 'c', 'd'];
+
+draw('growth', growthPlot(read('growth')));
+draw('daemons', daemonsPlot(read('daemons')));
+
+function draw(name, svg) {
+  writeFileSync(new URL(`images/${name}.svg`, docs), svg);
+}
+
+/** Megabytes of tables with their indexes, and jobs that ended, by minute. */
+function growthPlot({ perSecond, minutes }) {
+  const size = (table) => minutes.map(({ tableMb, indexMb }) => tableMb[table] + indexMb[table]);
+  return figure(
+    `${perSecond} jobs a second with retention on: MB of each table with its indexes, by minute`,
+    minutes.map(({ minute }) => minute),
+    [
+      { label: 'jobs', values: size('jobs') },
+      { label: 'events', values: size('events') },
+      { label: 'event_seals', values: size('event_seals') },
+      { label: 'jobs a second / 10', values: minutes.map(({ endedPerSecond }) => endedPerSecond / 10) },
+    ],
+  );
+}
+
+/** Throughput relative to one daemon. */
+function daemonsPlot({ runs }) {
+  return figure(
+    'Throughput relative to one daemon, by number of daemons on two cores',
+    runs.map(({ daemons }) => daemons),
+    [
+      { label: 'no-op jobs without lanes', values: runs.map(({ free }) => free.ratio) },
+      { label: 'computing jobs in 100 lanes', values: runs.map(({ lanes }) => lanes.ratio) },
+    ],
+  );
+}
+
+/** Lines over points at equal distances. */
+function figure(title, points, lines) {
+  const max = niceMax(Math.max(...lines.flatMap(({ values }) => values)));
+  const x = (i) => left + (i * (width - left - right)) / Math.max(1, points.length - 1);
+  const y = (value) => height - bottom - (value / max) * (height - top - bottom);
+  const grid = [0, 0.25, 0.5, 0.75, 1].map((share) => {
+    const [at, label] = [y(share * max), trim(share * max)];
+    return `<path class="grid" d="M${left} ${at}H${width - right}"/><text x="${left - 8}" y="${at + 4}" text-anchor="end">${label}</text>`;
+  });
+  const ticks = points.map(
+    (point, i) => `<text x="${x(i)}" y="${height - bottom + 18}" text-anchor="middle">${point}</text>`,
+  );
+  const drawn = lines.map(({ values }, n) => {
+    const path = values.map((value, i) => `${i === 0 ? 'M' : 'L'}${trim(x(i))} ${trim(y(value))}`).join('');
+    const dots = values.map(
+      (value, i) => `<circle class="${colours[n]}" cx="${trim(x(i))}" cy="${trim(y(value))}" r="3"/>`,
+    );
+    return `<path class="line ${colours[n]}" d="${path}"/>${dots.join('')}`;
+  });
+  let at = left;
+  const legend = lines.map(({ label }, n) => {
+    const entry = `<circle class="${colours[n]}" cx="${at + 4}" cy="${height - 10}" r="4"/><text x="${at + 14}" y="${height - 6}">${label}</text>`;
+    at += 34 + label.length * 6.6;
+    return entry;
+  });
+  return `<svg xmlns="http://www.w3.org/2000/svg" viewBox="0 0 ${width} ${height}" role="img" aria-label="${title}">
+<style>
+svg { background: #fff; font: 12px system-ui, sans-serif }
+text { fill: #3a3f47 } .title { font-size: 14px; font-weight: 600 }
+.grid { stroke: #d8dce2 } .line { fill: none; stroke-width: 2 }
+.a { fill: #1f6feb; --c: #1f6feb } .b { fill: #b35900; --c: #b35900 } .c { fill: #1a7f37; --c: #1a7f37 } .d { fill: #8250df; --c: #8250df }
+path.line { fill: none; stroke: var(--c) }
+@media (prefers-color-scheme: dark) {
+svg { background: #14171c } text { fill: #d5dae2 } .grid { stroke: #343a44 }
+.a { fill: #6cb0ff; --c: #6cb0ff } .b { fill: #f0a35e; --c: #f0a35e } .c { fill: #5fcf80; --c: #5fcf80 } .d { fill: #c6a3ff; --c: #c6a3ff }
+path.line { fill: none }
+}
+</style>
+<text class="title" x="${left}" y="26">${title}</text>
+${[...grid, ...ticks, ...drawn, ...legend].join('\n')}
+</svg>
+`;
+}
+
+function niceMax(value) {
+  const unit = 10 ** Math.floor(Math.log10(value));
+  return [1, 1.5, 2, 3, 4, 5, 8, 10].map((step) => step * unit).find((step) => step >= value) ?? value;
+}
+
+function trim(value) {
+  return Number(value.toFixed(2));
+}
