@@ -253,7 +253,7 @@ export const guards: readonly Guard[] = [
     name: 'seals cover the content of events',
     prevents: 'an event is changed, and nobody notices',
     file: 'server/events/seals/seal.ts',
-    edits: [{ search: 'e.lease_id, e.actor, e.data)::text', replace: 'e.lease_id, e.actor)::text' }],
+    edits: [{ search: 'e.lease_id, e.actor, e.data`;', replace: 'e.lease_id, e.actor`;' }],
     tests: ['test/integration/verify/attacks.test.ts', 'test/integration/verify/verify-tenant.test.ts'],
   },
   {
