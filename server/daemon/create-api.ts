@@ -1,4 +1,4 @@
-// The API of a daemon: every group of routes with its dependencies. http.ts loads this file with the first request: its
+// The API of a daemon: every group of routes with its dependencies. It is loaded with the first request (load-api.ts): its
 // packages and a hundred routes take more time and memory than the rest of an idle daemon.
 import type { Express, Router } from 'express';
 import type { EventStreams } from '../events/stream/streams.ts';
@@ -31,6 +31,7 @@ import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
 import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import { Pace } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
@@ -51,7 +52,7 @@ export interface ApiParts {
   tasks: PerTenantTasks;
 }
 
-export function createApi(context: DaemonContext, parts: ApiParts, access: Access): Express {
+export async function createApi(context: DaemonContext, parts: ApiParts, access: Access): Promise<Express> {
   const { config, db, logger, registry, metrics, version, lifecycle, notifications } = context;
   const { keys, workers } = parts;
   const readiness = () => {
@@ -60,6 +61,13 @@ export function createApi(context: DaemonContext, parts: ApiParts, access: Acces
     // Not a reason to take the daemon out of service: polling finds everything.
     return { ...state, checks: { ...state.checks, notifications: { ok: true, ...(detail && { detail }) } } };
   };
+  // A hundred routes with their schemas: not in one step, which heartbeats and outcomes would wait for.
+  const routes: RouteGroup[] = [];
+  const pace = new Pace();
+  for (const group of routesOf(context, parts)) {
+    routes.push(group);
+    await pace.pause();
+  }
   return createApp({
     config,
     db,
@@ -68,7 +76,7 @@ export function createApi(context: DaemonContext, parts: ApiParts, access: Acces
     keys,
     metricsRegistry: metrics.registry,
     readiness,
-    routes: routesOf(context, parts),
+    routes,
     pages: [...dashboardPages(context.dashboardDir, access), ...formPages(context, access)],
     version,
     access,
@@ -84,7 +92,7 @@ function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Acces
   return readOnly ? [] : [questionPages({ db, registry, wake })];
 }
 
-function routesOf(context: DaemonContext, parts: ApiParts): RouteGroup[] {
+function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGroup> {
   const { config, db, logger, registry, handlers, queueLimit, signals } = context;
   const { enqueuer, streams, waiters, schedules, tasks } = parts;
   const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
@@ -95,24 +103,22 @@ function routesOf(context: DaemonContext, parts: ApiParts): RouteGroup[] {
   };
   const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
-  return [
-    eventRoutes(),
-    receivedEventRoutes({ onReceived }),
-    eventStreamRoutes({ db, streams, registry }),
-    ...controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit }),
-    ...schedulerRoutes({ config, waiters, wake, logger, queueLimit }),
-    jobLogRoutes(),
-    attentionRoutes(),
-    laneRoutes(),
-    questionRoutes({ wake }),
-    limitRoutes({ db, registry }),
-    budgetRoutes({ db, registry }),
-    questionLinkRoutes({ config }),
-    scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake }),
-    statsRoutes(),
-    webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) }),
-    adminWorkerRoutes({ db }),
-  ];
+  yield eventRoutes();
+  yield receivedEventRoutes({ onReceived });
+  yield eventStreamRoutes({ db, streams, registry });
+  yield* controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit });
+  yield* schedulerRoutes({ config, waiters, wake, logger, queueLimit });
+  yield jobLogRoutes();
+  yield attentionRoutes();
+  yield laneRoutes();
+  yield questionRoutes({ wake });
+  yield limitRoutes({ db, registry });
+  yield budgetRoutes({ db, registry });
+  yield questionLinkRoutes({ config });
+  yield scheduleRoutes({ db, jobTypes: handlers, queueLimit, onChange, onEnqueued: wake });
+  yield statsRoutes();
+  yield webhookRoutes({ db, registry, wake: (slug) => tasks.webhooks.wake(slug) });
+  yield adminWorkerRoutes({ db });
 }
 
 // Route groups that belong together: control (jobs, targets, bulk operations) and scheduler (remote workers).

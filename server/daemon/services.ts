@@ -219,7 +219,10 @@ type CreateApi = (access: Access) => Promise<Express>;
 
 function createHttp(context: DaemonContext, parts: ApiParts): { http: HttpServer; createApi: CreateApi } {
   const { config, logger } = context;
-  const createApi = async (access: Access) => (await import('./create-api.ts')).createApi(context, parts, access);
+  const createApi = async (access: Access) => {
+    const { loadApi } = await import('./load-api.ts');
+    return (await loadApi()).createApi(context, parts, access);
+  };
   const onRequest = () => parts.workers.monitor.wake();
   const address = { host: config.host, port: config.port };
   const http = new HttpServer(() => createApi({}), { ...address, onRequest }, logger);

@@ -5,6 +5,7 @@ import helmet from 'helmet';
 import type { Registry as MetricsRegistry } from 'prom-client';
 import type { Database } from '../database/database.ts';
 import { isConnectionError, isLockTimeout, sqlState } from '../database/sql-errors.ts';
+import { ownTurn } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import { Problem, problem } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -83,20 +84,28 @@ export function createApp(deps: AppDependencies): Express {
 
 function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGroup {
   const group = new RouteGroup('Service');
-  let document: unknown;
+  let document: Promise<unknown> | undefined;
   group.route({
     method: 'get',
     path: '/openapi.json',
     summary: 'This description of the API',
     access: 'public',
     answers: { 200: null },
-    handle: async () => {
-      // Loaded with the first request for it: few daemons are asked.
-      document ??= (await import('./openapi.ts')).buildOpenApi([...groups], version);
+    handle: () => {
+      document ??= loadOpenApi(groups, version);
       return document;
     },
   });
   return group;
+}
+
+/** With the first request for it: few daemons are asked. */
+async function loadOpenApi(groups: readonly RouteGroup[], version: string): Promise<unknown> {
+  await import('@asteasolutions/zod-to-openapi');
+  await ownTurn();
+  const { buildOpenApi } = await import('./openapi.ts');
+  await ownTurn();
+  return buildOpenApi([...groups], version);
 }
 
 type Header = readonly [name: string, value: string];

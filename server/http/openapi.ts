@@ -1,6 +1,7 @@
 // The OpenAPI 3.1 document, generated from the definitions that serve the requests.
 import { OpenAPIRegistry, OpenApiGeneratorV31, type RouteConfig } from '@asteasolutions/zod-to-openapi';
 import { z } from 'zod';
+import { Pace } from '../kernel/clock.ts';
 import { type ProblemCode, problem } from '../kernel/errors.ts';
 import { answerExampleOf } from './answer-examples.ts';
 import { parameterExampleOf, requestExamples } from './request-examples.ts';
@@ -18,14 +19,31 @@ const problemSchema = z
   })
   .meta({ id: 'Problem', description: 'An error (RFC 9457). Some codes have further fields, e.g. `field`.' });
 
-export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
+/** Route by route, with turns of the event loop in between: at once it would take longer than a request may. */
+export async function buildOpenApi(groups: readonly RouteGroup[], version: string) {
   const registry = new OpenAPIRegistry();
   registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' });
   registry.registerComponent('securitySchemes', 'apiKey', { type: 'apiKey', in: 'header', name: 'X-API-Key' });
+  // The generator keeps what it has described, and describes what is in this list.
+  const definitions = [...registry.definitions];
+  const generator = new OpenApiGeneratorV31(definitions);
+  const describe = () => generator.generateDocument(header(version));
+  const pace = new Pace();
   for (const group of groups) {
-    for (const definition of group.definitions) registry.registerPath(entryOf(definition, group.tag));
+    for (const definition of group.definitions) {
+      definitions.push({ type: 'route', route: entryOf(definition, group.tag) });
+      describe();
+      definitions.length = 0;
+      await pace.pause();
+    }
   }
-  const document = new OpenApiGeneratorV31(registry.definitions).generateDocument({
+  const document = describe();
+  addParameterExamples(document.paths ?? {});
+  return document;
+}
+
+function header(version: string) {
+  return {
     openapi: '3.1.0',
     info: {
       title: 'Leasehold',
@@ -35,9 +53,7 @@ export function buildOpenApi(groups: readonly RouteGroup[], version: string) {
     },
     servers: [{ url: '/', description: 'The daemon that serves this document.' }],
     tags: Object.entries(tagTexts).map(([name, description]) => ({ name, description })),
-  });
-  addParameterExamples(document.paths ?? {});
-  return document;
+  };
 }
 
 /** Of what a request cannot do without. */
@@ -184,6 +200,7 @@ const exceptions: Record<string, string> = {
   'get /openapi.json': 'getOpenApi',
 };
 
+/** @internal Exported for its test. */
 export function operationIdOf(method: string, path: string): string {
   const exception = exceptions[`${method} ${path}`];
   if (exception !== undefined) return exception;
