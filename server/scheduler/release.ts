@@ -3,13 +3,14 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
+import { readSpentDay } from '../jobs/attempt/report.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
 import type { Outcome } from '../jobs/finish/outcome.ts';
 import { outcomeOfLostLease, recoverLease } from '../jobs/finish/recover.ts';
 import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
 import type { BudgetRules } from '../jobs/model/job-budget.ts';
-import { isBudgetError, jobError } from '../jobs/model/job-errors.ts';
+import { budgetError, isBudgetError, jobError } from '../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
@@ -62,7 +63,14 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   // Under the row's lock: a stop that was requested before now decides the outcome, a later one is refused.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
-  const item = { jobId: job.id, leaseId: release.leaseId, targetId: job.targetId, outcome: outcomeOf(job, release) };
+  const outcome = outcomeOf(job, release);
+  const spent = outcome.kind === 'complete' ? undefined : await readSpentDay(tx, schema, job, release.rules.budgets);
+  const item = {
+    jobId: job.id,
+    leaseId: release.leaseId,
+    targetId: job.targetId,
+    outcome: spent === undefined ? outcome : ({ kind: 'fail', error: budgetError(spent) } as const),
+  };
   const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
   if (!finished.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
   return {

@@ -2,7 +2,7 @@
 // who held which job and how it ended. A worker acts on its own leases only; a reader of jobs may read every lease.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
-import { saveReport } from '../jobs/attempt/report.ts';
+import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
 import { type BudgetRules, findSpent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
 import { type FinalStatus, type Lease, type LeaseState, type SchedulerJob, toPercent } from './dialect.ts';
@@ -147,7 +147,7 @@ export async function heartbeat(
     if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
     await keepReport(tx, schema, beat);
     const job = await getSchedulerJob(tx, schema, beat.jobId);
-    return { lease: await getLease(tx, schema, beat.leaseId), job: withinBudget(job, beat.rules) };
+    return { lease: await getLease(tx, schema, beat.leaseId), job: await withinBudget(tx, schema, job, beat.rules) };
   });
 }
 
@@ -187,8 +187,15 @@ function hasUnits(units: Units): boolean {
 }
 
 /** A job above its budget must stop, also without a stop request; its release then fails it. */
-function withinBudget(job: SchedulerJob, rules: BudgetRules): SchedulerJob {
+async function withinBudget(
+  tx: Queryable,
+  schema: Schema,
+  job: SchedulerJob,
+  rules: BudgetRules,
+): Promise<SchedulerJob> {
   if (job.cancelRequested) return job;
-  const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
+  const spent =
+    findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules) ??
+    (await readSpentDay(tx, schema, job, rules.budgets));
   return spent === undefined ? job : { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

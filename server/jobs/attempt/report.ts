@@ -4,8 +4,16 @@ import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
+import type { BudgetSettings } from '../../tenants/budget.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
-import type { DayUsage, Units } from '../model/job-budget.ts';
+import {
+  type BudgetedJob,
+  type DayUsage,
+  findSpentDay,
+  type Spent,
+  type Units,
+  usageScopes,
+} from '../model/job-budget.ts';
 
 export interface Report {
   progress?: { percent: number; message?: string | undefined; phase?: { name: string; percent: number } | undefined };
@@ -139,4 +147,30 @@ export async function saveCheckpoint(
 ): Promise<boolean> {
   const checkpoint = JSON.stringify(state ?? null);
   return (await checkpointStatement.query(db, schema, { jobId, leaseId, checkpoint })).length > 0;
+}
+
+const daysStatement = statement(`
+  select scope, unit, used::float8 as used
+    from ${tenant}.usage_days
+   where day = (now() at time zone 'UTC')::date
+     and scope = any(:scopes::text[])`);
+
+/** The budget of a day that is used up for this job, if the job uses of its unit. */
+export async function readSpentDay(
+  db: Queryable,
+  schema: Schema,
+  job: BudgetedJob & { usage: Units | null; tokensUsed: number },
+  budgets: BudgetSettings = {},
+): Promise<Spent | undefined> {
+  const used: Units = { ...job.usage, tokens: job.tokensUsed };
+  const daily = Object.values(budgets).filter(({ per, unit }) => per !== 'job' && (used[unit] ?? 0) > 0);
+  if (daily.length === 0) return undefined;
+  const days = await daysStatement.query<DayUsage & Record<string, unknown>>(db, schema, {
+    scopes: usageScopes(job, budgets),
+  });
+  return findSpentDay(
+    job,
+    days.filter(({ unit }) => daily.some((budget) => budget.unit === unit)),
+    budgets,
+  );
 }

@@ -16,7 +16,7 @@ export interface Spent {
   per: 'job' | 'day' | 'target_day';
 }
 
-interface BudgetedJob {
+export interface BudgetedJob {
   type: string;
   targetId: string | null;
   tokenLimit: number | null;

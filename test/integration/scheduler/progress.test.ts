@@ -1,5 +1,7 @@
 // Reports of a worker on a job that runs, beside its heartbeats.
 import { expect, test } from 'vitest';
+import { releaseLease } from '../../../server/scheduler/release.ts';
+import { heartbeat } from '../../../server/scheduler/worker-lease.ts';
 import { useScheduler, workerId } from '../../support/http/scheduler.ts';
 
 const api = useScheduler();
@@ -27,4 +29,26 @@ test('a running job takes reports of its worker, by lease or by name', async () 
     { progress: 7, message: 'step 1' },
     { progress: 50, message: 'step 1' },
   ]);
+});
+
+test('a budget of the day stops remote jobs that use of it, and a person is asked', async () => {
+  const { db, schema } = api.tenant;
+  const rules = { tokenLimit: 0, budgets: { daily: { unit: 'cents', limit: 100, per: 'day' as const } } };
+  const [first, second, free] = [await api.run(), await api.run(), await api.run()];
+  const beat = async ({ job, lease }: typeof first, cents: number) => {
+    const holder = { jobId: job.job_id, leaseId: lease.lease_id, workerId };
+    const { job: now } = await heartbeat(db, schema, { ...holder, usage: { cents }, rules });
+    return now.cancelRequested;
+  };
+  expect(await beat(first, 60)).toBe(false);
+  expect(await beat(second, 50)).toBe(true);
+  expect(await beat(free, 0)).toBe(false);
+  const release = { result: null, error: undefined, metrics: undefined, recoverable: true, requeue: false, rules };
+  const end = ({ job, lease }: typeof first, status: 'SUCCEEDED' | 'CANCELED') =>
+    releaseLease(db, schema, { jobId: job.job_id, leaseId: lease.lease_id, workerId, status, ...release });
+  expect((await end(second, 'CANCELED')).job).toMatchObject({ status: 'ERROR', error: { code: 'BUDGET_SPENT' } });
+  const asked = await db.query(`select status from ${schema}.questions where job_id = $1`, [second.job.job_id]);
+  expect(asked).toEqual([{ status: 'open' }]);
+  expect((await end(first, 'SUCCEEDED')).job.status).toBe('SUCCESS');
+  expect((await end(free, 'CANCELED')).job.status).toBe('CANCELED');
 });
