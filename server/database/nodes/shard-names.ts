@@ -49,8 +49,8 @@ function withNumbers(text: string, schema: Schema): string {
     const columns = match.index + match[0].length;
     if (!numbered.has(table) || /^\s*seq\b/i.test(text.slice(columns))) continue;
     const end = endOf(text, columns, 1);
-    const number = nextNumber(schema, table);
-    result += `${text.slice(from, columns)}seq, ${atTopLevel(text.slice(columns, end), /\bselect\b/iy, ` ${number},`)}`;
+    const rows = withFirstValue(text.slice(columns, end), nextNumber(schema, table));
+    result += `${text.slice(from, columns)}seq, ${rows}`;
     from = end;
   }
   return result + text.slice(from);
@@ -71,20 +71,23 @@ function endOf(text: string, start: number, within: number): number {
   return text.length;
 }
 
-/** Inserts `addition` behind each match outside of parentheses. The text begins within the list of columns. */
-function atTopLevel(text: string, pattern: RegExp, addition: string): string {
+/** Adds a value to each row of SELECT or VALUES. The text begins within the list of columns. */
+function withFirstValue(text: string, value: string): string {
+  const keyword = /\b(select|values)\b/iy;
   let depth = 1;
+  let hasValues = false;
   let result = '';
   for (let i = 0; i < text.length; i++) {
     const char = text[i] as string;
-    if (char === '(') depth += 1;
-    if (char === ')') depth -= 1;
     result += char;
+    if (char === ')') depth -= 1;
+    if (char === '(' && depth++ === 0 && hasValues) result += `${value}, `;
     if (depth !== 0 || /\w/.test(char)) continue;
-    pattern.lastIndex = i + 1;
-    const [found] = pattern.exec(text) ?? [];
+    keyword.lastIndex = i + 1;
+    const [found] = keyword.exec(text) ?? [];
     if (found === undefined) continue;
-    result += found + addition;
+    hasValues = found.toLowerCase() === 'values';
+    result += hasValues ? found : `${found} ${value},`;
     i += found.length;
   }
   return result;

@@ -12,6 +12,8 @@ import { addJobs, reread } from '../../support/jobs.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
 import { startProxy } from '../../support/postgres/proxy.ts';
 
+// Behind a pooler a role lasts for one transaction, so that each statement switches to it.
+const noSessions = process.env.TEST_POOLER_URL !== undefined;
 const context = useTenant();
 const refused = expect.objectContaining({ code: '42501' });
 let other: Schema;
@@ -68,7 +70,7 @@ describe('a statement for one tenant', () => {
     expect(await role(db, context.schema)).toBe(own);
   });
 
-  test('costs no further statement while the tenant stays the same', async () => {
+  test.skipIf(noSessions)('costs no further statement while the tenant stays the same', async () => {
     const db = open();
     const ours = db.forTenant(context.schema);
     for (const schema of [other, context.schema]) await countJobs(db.forTenant(schema), schema);
@@ -143,7 +145,7 @@ describe('a role', () => {
     await expect(countJobs(open().forTenant(other), other)).resolves.toHaveLength(1);
   });
 
-  test('that is dropped while it is in use is made again', async () => {
+  test.skipIf(noSessions)('that is dropped while it is in use is made again', async () => {
     const slug = `d${randomBytes(4).toString('hex')}`;
     const { schema } = await addTenant(context.db, slug);
     const db = open();
@@ -158,7 +160,8 @@ describe('a role', () => {
     expect(await exists(role)).toBe(true);
   });
 
-  test('that may not be created is not needed: statements run as before', async () => {
+  // A pooler logs in with the user of its configuration.
+  test.skipIf(noSessions)('that may not be created is not needed: statements run as before', async () => {
     const user = `plain_${randomBytes(4).toString('hex')}`;
     await context.db.query(`create role ${user} login password 'x'`);
     onTestFinished(async () => {

@@ -119,6 +119,13 @@ async function cloneInto(context: DatabaseContext, template: string): Promise<()
       await dropOnAllNodes(cluster, name);
     };
   }
+  // A pooler keeps its connections to the server when all of its clients are gone.
+  if (process.env.TEST_POOLER_URL) {
+    return async () => {
+      await context.db.close();
+      await onServer(serverUrl, `drop database if exists ${name} with (force)`);
+    };
+  }
   return async () => {
     // A test that failed inside a transaction keeps its client: the forced drop below ends that wait.
     const closed = context.db.close();

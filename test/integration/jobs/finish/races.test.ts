@@ -8,6 +8,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
+import { citusCluster } from '../../../support/postgres/citus.ts';
 import { useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
@@ -79,7 +80,8 @@ test('a restart with the same worker id hides nothing: the old leases expire and
   expect((await reread(context, job)).leaseId).not.toBe(leaseId);
 });
 
-test('a full batch of leases that cannot be recovered does not starve the rest', async () => {
+// Citus has no triggers.
+test.skipIf(citusCluster())('a full batch of leases that cannot be recovered does not starve the rest', async () => {
   const stuck = 120;
   // Leases of jobs that another transaction keeps locked, more than one batch of them, and one behind them.
   const jobs = await addJobs(

@@ -47,6 +47,12 @@ describe('names of shards', () => {
     expect(renamed).toMatch(/\) select 1$/);
   });
 
+  test('so do those of VALUES', () => {
+    const renamed = rename(`insert into "tenant_acme".events (xid, data) values ($1, lower('A')), ($2, null)`);
+    expect(renamed?.split('& 281474976710655), $')).toHaveLength(3);
+    expect(renamed).toMatch(/281474976710655\), \$2, null\)$/);
+  });
+
   test('a statement over a table without a shard has no such names', () => {
     expect(rename('select 1 from "tenant_acme".jobs, "tenant_acme".newer')).toBeUndefined();
   });
