@@ -1,4 +1,4 @@
-// `npm run test:guards [-- --guard NAME] [-- --part 1/4]`: takes each guard of test/guards/guards.ts out, in a copy of
+// `npm run test:guards [-- --guard NAME] [-- --part 1/4]`: takes each guard of test/guards out, in a copy of
 // the project, runs the tests that must fail then, and prints what caught it.
 import { spawn } from 'node:child_process';
 import { cp, mkdir, mkdtemp, readFile, rm, symlink, writeFile } from 'node:fs/promises';
@@ -6,7 +6,8 @@ import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { parseArgs } from 'node:util';
 import { packageRoot } from '../server/kernel/environment.ts';
-import { type Guard, guards, withoutGuard } from '../test/guards/guards.ts';
+import { type Guard, withoutGuard } from '../test/guards/guard.ts';
+import { guards } from '../test/guards/guards.ts';
 
 const { values } = parseArgs({
   options: { guard: { type: 'string' }, part: { type: 'string', default: '1/1' }, scenarios: { type: 'boolean' } },

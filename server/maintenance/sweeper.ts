@@ -38,6 +38,8 @@ type SweptKind = 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes';
 const batch = 100;
 const repairSlice = 1000;
 // Repairs find what should never exist: a few tenants per pass are enough.
+// Of 5,000 jobs each, in the order of the primary key: some 5 ms per slice.
+const orphanSlicesPerSweep = 10;
 const repairsPerPass = 4;
 
 interface RepairPosition {
@@ -99,7 +101,7 @@ export class Sweeper {
     return this.#options.registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
   }
 
-  /** Scans one slice of the tenant for orphans and for lanes without a head. */
+  /** Scans some slices of the tenant for orphans and for lanes without a head. */
   async #repairTenant(tenant: Tenant): Promise<void> {
     const position = this.#positionOf(tenant);
     if (position.orphansFrom === firstUuid) position.changed = false;
@@ -111,14 +113,19 @@ export class Sweeper {
   async #repairOrphans(tenant: Tenant, position: RepairPosition): Promise<number> {
     const { logger, actor, orphanAfterSeconds, leaseSeconds } = this.#options;
     const db = this.#dbOf(tenant);
-    const from = position.orphansFrom;
-    const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from };
-    const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
-    position.orphansFrom = next ?? firstUuid;
-    if (reopened.length > 0) {
-      logger.error({ tenant: tenant.slug, leaseIds: reopened }, 'jobs had no active lease; their leases were reopened');
+    let repaired = 0;
+    for (let slice = 0; slice < orphanSlicesPerSweep; slice++) {
+      const options = { actor, afterSeconds: orphanAfterSeconds, leaseSeconds, from: position.orphansFrom };
+      const { orphans, reopened, next } = await repairOrphans(db, tenant.schema, options);
+      position.orphansFrom = next ?? firstUuid;
+      if (reopened.length > 0) {
+        const fields = { tenant: tenant.slug, leaseIds: reopened };
+        logger.error(fields, 'jobs had no active lease; their leases were reopened');
+      }
+      repaired += orphans + reopened.length;
+      if (next === undefined) break;
     }
-    return orphans + reopened.length;
+    return repaired;
   }
 
   /** A failure of one tenant is logged and does not keep others from being swept. */

@@ -3,7 +3,8 @@ import { existsSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { expect, test } from 'vitest';
 import { packageRoot } from '../../server/kernel/environment.ts';
-import { guards, withoutGuard } from '../guards/guards.ts';
+import { withoutGuard } from '../guards/guard.ts';
+import { guards } from '../guards/guards.ts';
 
 const root = packageRoot();
 const read = (file: string) => readFileSync(join(root, file), 'utf8');

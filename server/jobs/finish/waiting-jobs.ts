@@ -220,7 +220,10 @@ export async function repairOrphans(
   });
   const { rows, last, waiting, unleased, dependents } = scanned ?? nothing;
   // What they wait for may have ended without an event, as after a change by hand.
-  const ready = await db.transaction((tx) => resolveDependencies(tx, schema, { ended: [], waiting: dependents }));
+  const ready =
+    dependents.length === 0
+      ? 0
+      : await db.transaction((tx) => resolveDependencies(tx, schema, { ended: [], waiting: dependents }));
   if (ready > 0) await queueDueJobs(db, schema, options.actor, slice);
   const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
   // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.

@@ -223,3 +223,45 @@ describe('a public route', () => {
     }
   });
 });
+
+describe('the hosted form of a question', () => {
+  it('is for whoever has the link, with any key or none; a link that was changed or revoked shows and changes nothing', async () => {
+    const { url } = running.daemon;
+    const { text: ownKey } = await keyOf(victim.tenant.id, scopes);
+    const { text: otherKey } = await keyOf(neighbourId, scopes);
+    const links = `${url}/api/questions/${victim.idIn('/api/questions/{id}', 'id')}/links`;
+    const asOwner = { headers: { authorization: `Bearer ${ownKey}`, 'content-type': 'application/json' } };
+    const created = await fetch(links, { method: 'POST', ...asOwner, body: '{}' });
+    const link = (await created.json()) as { id: string; url: string };
+    const path = new URL(link.url).pathname;
+    const agent = agentFrom('127.0.0.6');
+    const request = async (method: 'GET' | 'POST', at: string, key: string | undefined) => {
+      const response = await fetch(`${url}${at}`, {
+        method,
+        headers: {
+          ...(key !== undefined && { authorization: `Bearer ${key}` }),
+          ...(method === 'POST' && { 'content-type': 'application/x-www-form-urlencoded' }),
+        },
+        ...(method === 'POST' && { body: 'action=approve' }),
+        dispatcher: agent,
+      });
+      return { status: response.status, shows: (await response.text()).includes(victim.marker) };
+    };
+    const before = await victimRows();
+    const middle = Math.floor(path.length / 2);
+    const changed = path.slice(0, middle) + (path[middle] === 'A' ? 'B' : 'A') + path.slice(middle + 1);
+    for (const key of [undefined, otherKey, ownKey, adminKey]) {
+      expect(await request('GET', path, key)).toEqual({ status: 200, shows: true });
+      for (const wrong of [changed, '/q/unknown']) {
+        expect(await request('GET', wrong, key)).toEqual({ status: 404, shows: false });
+        expect(await request('POST', wrong, key)).toEqual({ status: 404, shows: false });
+      }
+    }
+    expect((await fetch(`${links}/${link.id}`, { method: 'DELETE', ...asOwner })).status).toBeLessThan(300);
+    for (const key of [undefined, otherKey, ownKey, adminKey]) {
+      expect(await request('GET', path, key)).toEqual({ status: 410, shows: false });
+      expect(await request('POST', path, key)).toEqual({ status: 410, shows: false });
+    }
+    expect(await victimRows()).toEqual(before);
+  });
+});

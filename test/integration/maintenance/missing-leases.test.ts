@@ -6,14 +6,17 @@ import { claimRemoteJobs } from '../../../server/jobs/claim/claim.ts';
 import { repairOrphans } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import type { Status } from '../../../server/jobs/model/states.ts';
+import { createLogger } from '../../../server/kernel/logger.ts';
+import { Sweeper } from '../../../server/maintenance/sweeper.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
 import { reportStatus } from '../../../server/scheduler/status.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob, claim, eventTypes, reread } from '../../support/jobs.ts';
+import { loseLease } from '../../support/lose-lease.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
-import { useTenant } from '../../support/postgres/database.ts';
+import { addTenant, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -38,13 +41,7 @@ async function own(status: Status, queue: string, maxAttempts = 2): Promise<Job>
   return owned;
 }
 
-async function lose(job: Job, how: 'deleted' | 'ended'): Promise<void> {
-  const { db, schema } = context;
-  if (how === 'deleted') await db.query(`delete from ${schema}.leases where id = $1`, [job.leaseId]);
-  else {
-    await db.query(`update ${schema}.leases set state = 'RELEASED', released_at = now() where id = $1`, [job.leaseId]);
-  }
-}
+const lose = (job: Job, how: 'deleted' | 'ended') => loseLease(context, job.leaseId, how);
 
 async function leaseOf(job: Job): Promise<unknown> {
   const [row] = await context.db.query(
@@ -110,6 +107,22 @@ test.each(cases)(
   },
 );
 
+test.each(cases)('the lease of a %s job (%s) can neither end nor be deleted', async (status, queue) => {
+  const { db, schema } = context;
+  const job = await own(status, `${queue}-refused`);
+  const end = `update ${schema}.leases set state = 'RELEASED', released_at = now() where id = $1`;
+  const refused = expect.objectContaining({ code: 'LH002', message: expect.stringContaining(job.id) });
+  await expect(db.query(end, [job.leaseId])).rejects.toEqual(refused);
+  await expect(db.query(`delete from ${schema}.leases where id = $1`, [job.leaseId])).rejects.toEqual(refused);
+  // Within a transaction the end of the job may come after that of the lease.
+  const leave = db.transaction(async (tx) => {
+    await tx.query(end, [job.leaseId]);
+    await tx.query(`update ${schema}.leases set state = 'ACTIVE', released_at = null where id = $1`, [job.leaseId]);
+  });
+  await leave;
+  expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE' });
+});
+
 test('a lease that ended although a job still runs under it has run out when it is opened again', async () => {
   const { db, schema } = context;
   const job = await own('RUNNING', 'ended');
@@ -122,6 +135,40 @@ test('a lease that ended although a job still runs under it has run out when it 
   });
   expect(scan.reopened).toEqual([job.leaseId]);
   expect(await leaseOf(job)).toMatchObject({ state: 'ACTIVE', live: false });
+});
+
+test('one sweep reads tens of thousands of jobs for them', async () => {
+  const { db } = context;
+  const other = { ...context, ...(await addTenant(db)) };
+  const { schema, tenant } = other;
+  await db.query(
+    `insert into ${schema}.jobs (id, status, type, payload, lane_head, finished_at)
+     select gen_random_uuid(), 'SUCCESS', 'filler', '{}', true, now() from generate_series(1, 12000)`,
+  );
+  const { id } = await addJob(other);
+  await claim(other, { leaseSeconds: long, owner: 'gone' });
+  const { leaseId } = await reread(other, { id });
+  // Behind all others.
+  const last = 'ffffffff-ffff-7fff-bfff-ffffffffffff';
+  await loseLease(other, leaseId);
+  await db.query(`update ${schema}.jobs set id = $2 where id = $1`, [id, last]);
+  const nobody = () => {};
+  const sweeper = new Sweeper({
+    db,
+    registry: { list: () => [tenant] } as never,
+    logger: createLogger('silent'),
+    actor: 'sweeper:x',
+    staleLeaseGraceSeconds: 0,
+    orphanAfterSeconds: 7200,
+    leaseSeconds: 15,
+    timeoutSeconds: 0,
+    tokenLimit: 0,
+    workAvailable: nobody,
+    observe: nobody,
+  });
+  await sweeper.sweep([{ tenant, results: {}, hasNewEvents: false }]);
+  const leases = await db.query(`select id, state, job_ids from ${schema}.leases`);
+  expect(leases).toEqual([{ id: leaseId, state: 'ACTIVE', job_ids: [last] }]);
 });
 
 test('a daemon finds and recovers them, with their attempts respected', async () => {

@@ -9,6 +9,7 @@ import { type Verification, verifyTenant } from '../../../server/verify/verify-t
 import type { Violation } from '../../../server/verify/violation.ts';
 import { writeEvent, writeOutOfOrder } from '../../support/events.ts';
 import { addJobs, claim, finish } from '../../support/jobs.ts';
+import { loseLease } from '../../support/lose-lease.ts';
 import { useTenant } from '../../support/postgres/database.ts';
 import { ageSeals, sealAll } from '../../support/seals.ts';
 
@@ -222,7 +223,7 @@ describe('replaying forged histories', () => {
         `insert into ${schema}.leases (id, kind, owner, job_ids, ttl_seconds, expires_at) values ($1, 'local', 'w', array[$1::uuid], 60, now())`,
         [id],
       );
-      undo.push(() => db.query(`delete from ${schema}.leases where id = $1`, [id]).then(() => {}));
+      undo.push(() => loseLease(context, id));
     }
     for (const [i, [type, from, to, , target]] of events.entries()) {
       await db.query(

@@ -1,0 +1,107 @@
+// Guards of requests, events, waits and tenants.
+import type { Guard } from './guard.ts';
+
+export const recordGuards: readonly Guard[] = [
+  {
+    name: 'idempotency keys',
+    prevents: 'a repeated request makes a second job',
+    file: 'server/jobs/enqueue/place-jobs.ts',
+    edits: [
+      { search: '  row.id ??= newId();\n', replace: '  row.id ??= newId();\n  row.clientRequestId = undefined;\n' },
+    ],
+    tests: ['test/integration/http/resources/job-creation.test.ts'],
+  },
+  {
+    name: 'idempotency conflicts',
+    prevents: 'another request with the same key is answered with a job that it did not ask for',
+    file: 'server/jobs/enqueue/enqueue.ts',
+    edits: [{ search: `isSameRequest(newJobs[n], job) ? 'replayed' : 'conflict'`, replace: `'replayed'` }],
+    tests: ['test/integration/http/resources/job-creation.test.ts'],
+  },
+  {
+    name: 'events of transactions that commit late',
+    prevents: 'a reader of events misses some',
+    file: 'server/events/log/read-new-events.ts',
+    edits: [
+      {
+        search: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid',
+        replace: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and false and (e.xid',
+      },
+    ],
+    tests: ['test/integration/events/log/read-new-events.test.ts'],
+  },
+  {
+    name: 'seals cover the content of events',
+    prevents: 'an event is changed, and nobody notices',
+    file: 'server/events/seals/seal.ts',
+    edits: [{ search: 'e.lease_id, e.actor, e.data`;', replace: 'e.lease_id, e.actor`;' }],
+    tests: ['test/integration/verify/attacks.test.ts', 'test/integration/verify/verify-tenant.test.ts'],
+  },
+  {
+    name: 'seals are chained',
+    prevents: 'a block of events is replaced, and nobody notices',
+    file: 'server/events/seals/seal-chain.ts',
+    edits: [
+      {
+        search: `    .update(JSON.stringify(['leasehold seal 2', number, record]))\n    .update(previousHash)\n`,
+        replace: `    .update(JSON.stringify(['leasehold seal 2', number, record, typeof previousHash]))\n`,
+      },
+    ],
+    tests: ['test/integration/verify/attacks.test.ts', 'test/integration/verify/verify-tenant.test.ts'],
+  },
+  {
+    name: 'stored steps are returned',
+    prevents: 'a durable step runs again after it was stored',
+    file: 'server/durable/durable-calls.ts',
+    edits: [{ search: `      if (stored?.status === 'completed') return stored.result as T;\n`, replace: '' }],
+    tests: ['test/integration/durable/durable-steps.test.ts'],
+  },
+  {
+    name: 'keys belong to their owner',
+    prevents: 'a tenant reads or revokes the key of another',
+    file: 'server/tenants/api-keys/key-store.ts',
+    edits: [
+      {
+        search: `.where(and(eq(apiKeys.id, id), sql\`\${apiKeys.tenantId} is not distinct from \${tenantId}::uuid\`)),`,
+        replace: `.where(and(eq(apiKeys.id, id), sql\`\${tenantId}::uuid is not distinct from \${tenantId}::uuid\`)),`,
+      },
+    ],
+    tests: ['test/integration/tenants/api-keys', 'test/integration/http/resources/keys.test.ts'],
+  },
+  {
+    name: 'unique keys',
+    prevents: 'two unfinished jobs of a type hold one key',
+    file: 'server/jobs/enqueue/unique-jobs.ts',
+    edits: [{ search: `else u.until = 'finished' or j.attempt = 0`, replace: 'else false' }],
+    tests: ['test/integration/jobs/enqueue/unique-jobs.test.ts'],
+  },
+  {
+    name: 'limits count running jobs',
+    prevents: 'more jobs run at once than a limit allows',
+    file: 'server/jobs/limits/gate.ts',
+    edits: [{ search: 'l.concurrency - coalesce(u.running, 0) as slots', replace: 'l.concurrency as slots' }],
+    tests: ['test/integration/jobs/limits/gate.test.ts'],
+  },
+  {
+    name: 'a role for each tenant',
+    prevents: 'a statement that names the schema of another tenant is run',
+    file: 'server/database/connections/tenant-roles.ts',
+    edits: [
+      {
+        search: `role \${role === ownRole ? 'none' : role}\``,
+        replace: `role \${role === ownRole ? 'none' : 'none'}\``,
+      },
+    ],
+    tests: ['test/integration/database/tenant-roles.test.ts'],
+  },
+  {
+    name: 'one answer counts',
+    prevents: 'a second answer replaces the first',
+    file: 'server/jobs/questions/answer.ts',
+    edits: [
+      { search: `       and q.status = 'open'\n    returning q.*`, replace: '    returning q.*' },
+      { search: `  if (status !== 'open') return status;\n`, replace: `  if (status === 'canceled') return status;\n` },
+    ],
+    tests: ['test/integration/jobs/questions/questions.test.ts'],
+  },
+];
