@@ -1,7 +1,8 @@
 // What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
 // release what is held.
 import { remoteType } from './remote-worker.ts';
-import type { TestTenant, World } from './world.ts';
+import { answerQuestions, sendEvent, waitOf } from './waits.ts';
+import type { JobRequest, TestTenant, World } from './world.ts';
 
 /** Lanes of the first tenant; jobs without a target are enqueued as well. */
 const targets = ['lane-0', 'lane-1', 'lane-2', 'lane-3', 'lane-4', undefined];
@@ -17,7 +18,7 @@ export async function enqueueLoad(world: World, isOn: () => boolean): Promise<vo
     const durable = n % 10 === 3 && { type: 'durable', payload: { ms: choices.pick([100, 2_500]) } };
     // Another tenth is for the remote worker.
     const remote = n % 10 === 6 && { type: remoteType, queue: remoteType };
-    const request = enqueueUntilKnown(world, { target, ...work, ...durable, ...remote }, tenant);
+    const request = sendJob(world, { target, ...work, ...durable, ...remote, ...waitOf(world, n, tenant) }, tenant);
     sent.push(request);
     // A daemon that is frozen answers later, or never: the others have work meanwhile.
     await Promise.race([request, world.pause(500)]);
@@ -26,12 +27,16 @@ export async function enqueueLoad(world: World, isOn: () => boolean): Promise<vo
   await Promise.all(sent);
 }
 
+async function sendJob(world: World, job: JobRequest, tenant: TestTenant): Promise<void> {
+  // What makes a second job of a key that is free again, and what waits for a job, is sent once.
+  const { key = '', uniqueKey, ...rest } = job;
+  if (uniqueKey !== undefined) return void (await world.enqueue({ ...rest, uniqueKey }, { tenant }));
+  await enqueueUntilKnown(world, job, tenant);
+  if (job.type === 'receiver' && (await sendEvent(world, tenant, key))) tenant.signaled.add(key);
+}
+
 /** As a careful client does: sends again, with the same key, until it knows. Sometimes also what was acknowledged. */
-async function enqueueUntilKnown(
-  world: World,
-  job: Parameters<World['enqueue']>[0],
-  tenant: TestTenant,
-): Promise<void> {
+async function enqueueUntilKnown(world: World, job: JobRequest, tenant: TestTenant): Promise<void> {
   const again = world.choices.between(1, 20) === 1;
   for (let attempt = 1; attempt <= 3; attempt++) {
     const { outcome } = await world.enqueue(job, { tenant, daemon: world.anyDaemon() });
@@ -49,6 +54,7 @@ export async function actLikePeople(world: World, isOn: () => boolean): Promise<
       await world.readForeign(job, tenants[1] as TestTenant);
     }
     await releaseHolds(world);
+    await answerQuestions(world);
     await world.pause(150);
   }
 }

@@ -6,6 +6,7 @@ import { createPrivateWorld, createSharedWorld } from './create-world.ts';
 import { startRemoteWorker } from './remote-worker.ts';
 import { finishRun, runMix, runOptions } from './run.ts';
 import { describeRun } from './summary.ts';
+import { setLimits } from './waits.ts';
 
 const context = useTenant();
 const { minutes, seed } = runOptions();
@@ -17,6 +18,7 @@ test(
   async () => {
     console.log(`LEASEHOLD_TEST_SEED=${seed}`);
     const world = await (minutes > 0 ? createPrivateWorld(seed) : createSharedWorld(context, seed));
+    await setLimits(world);
     await Promise.all(names.map((name) => world.addDaemon(name)));
     await world.follow();
     const worker = await startRemoteWorker(world);

@@ -3,7 +3,7 @@
 import type { TestDaemon } from './daemons.ts';
 import { machineMs, type RunLog } from './run-log.ts';
 
-export type OperationName = 'enqueue' | 'cancel' | 'pause' | 'resume' | 'resolve' | 'foreignRead';
+type OperationName = 'enqueue' | 'cancel' | 'pause' | 'resume' | 'resolve' | 'foreignRead' | 'sendEvent' | 'answer';
 
 export interface Operation {
   name: OperationName;
@@ -16,8 +16,13 @@ export interface Operation {
   /** The job that was made, or that is acted on. */
   job?: string;
   target?: string;
-  /** The idempotency key of an enqueue. */
+  /** The idempotency key of an enqueue, the id of an event. */
   key?: string;
+  /** The job after which an enqueued one runs. */
+  after?: string;
+  /** The question that is answered, and the number it gets. */
+  question?: string;
+  number?: number;
   error?: string;
 }
 
@@ -32,13 +37,16 @@ export interface NewOperation {
   job?: string;
   target?: string;
   key?: string;
+  after?: string;
+  question?: string;
+  number?: number;
 }
 
 // A client does not wait longer; what happens after that is unknown to it.
 const giveUpMs = 5_000;
 
 export async function operate(log: RunLog, request: NewOperation): Promise<Operation> {
-  const { name, tenant, daemon, job, target, key } = request;
+  const { name, tenant, daemon, job, target, key, after, question, number } = request;
   const startedAt = machineMs();
   const sent = await send(request);
   const operation: Operation = {
@@ -50,6 +58,9 @@ export async function operate(log: RunLog, request: NewOperation): Promise<Opera
     ...(target !== undefined && { target }),
     ...(key !== undefined && { key }),
     ...(job !== undefined && { job }),
+    ...(after !== undefined && { after }),
+    ...(question !== undefined && { question }),
+    ...(number !== undefined && { number }),
     ...sent,
   };
   log.append('operations.jsonl', operation);

@@ -8,6 +8,7 @@ import { type Fault, faults } from './faults.ts';
 import { actLikePeople, enqueueLoad, releaseHolds } from './load.ts';
 import { machineMs } from './run-log.ts';
 import { takeSnapshot } from './snapshot.ts';
+import { answerQuestions, sendMissingEvents } from './waits.ts';
 import type { World } from './world.ts';
 
 /** Minutes and seed of the run, as the command line or the environment gives them. */
@@ -56,7 +57,11 @@ export async function finishRun(world: World, { people = true } = {}): Promise<v
   const final = [...terminalStatuses, ...(people ? [] : heldStatuses)].map((status) => `'${status}'`).join(', ');
   await eventually(
     async () => {
-      if (people) await releaseHolds(world);
+      if (people) {
+        await releaseHolds(world);
+        await answerQuestions(world);
+        await sendMissingEvents(world);
+      }
       for (const { schema } of world.tenants) {
         const left = await world.context.db.query(
           `select id from ${schema}.jobs where status not in (${final}) limit 1`,

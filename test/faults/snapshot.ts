@@ -15,6 +15,10 @@ export interface JobRecord {
   client_request_id: string | null;
   lane_head: boolean;
   lane_rank: number | null;
+  parent_id: string | null;
+  /** Of a job of the type `unique`. */
+  unique_key: string | null;
+  result: { event?: string; answer?: number } | null;
 }
 
 export interface EventRecord extends EventRow {
@@ -40,7 +44,9 @@ export async function takeSnapshot(world: World): Promise<void> {
   const { db } = world.context;
   for (const [index, { tenant, schema, stream }] of world.tenants.entries()) {
     const jobs = await db.query<JobRecord>(
-      `select id, type, status, target_id, attempt, client_request_id, lane_head, lane_rank from ${schema}.jobs order by id`,
+      `select id, type, status, target_id, attempt, client_request_id, lane_head, lane_rank,
+              parent_id, case type when 'unique' then payload ->> 'key' end as unique_key, result
+         from ${schema}.jobs order by id`,
     );
     world.log.write(`jobs-${index}.jsonl`, jobs);
     const events = await db.query<EventRecord>(historyQuery(schema));

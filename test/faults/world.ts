@@ -17,7 +17,7 @@ import { addTenant, type TenantContext } from '../support/postgres/database.ts';
 import type { PrivateServer } from '../support/postgres/private-server.ts';
 import type { Standby } from '../support/postgres/standby.ts';
 import { type DaemonSettings, TestDaemon } from './daemons.ts';
-import { type Operation, type OperationName, operate } from './operations.ts';
+import { type Operation, operate } from './operations.ts';
 import { Choices } from './random.ts';
 import { machineMs, RunLog } from './run-log.ts';
 import { StreamFollower } from './stream.ts';
@@ -29,6 +29,8 @@ export interface TestTenant {
   stream: StreamFollower | undefined;
   /** Jobs that were acknowledged, in order. */
   acknowledged: string[];
+  /** Keys of events that were acknowledged after their job. */
+  signaled: Set<string>;
 }
 
 export interface WorldOptions {
@@ -50,6 +52,9 @@ export interface JobRequest {
   webhookUrl?: string;
   /** Of remote workers. */
   queue?: string;
+  /** A job of the same tenant. */
+  after?: string;
+  uniqueKey?: string;
 }
 
 /** Short leases, so that a run sees many of them end. */
@@ -90,7 +95,7 @@ export class World {
     const { db, tenant, schema } = options.context;
     for (const one of [{ tenant, schema }, await addTenant(db)]) {
       const { text } = await createApiKey(db, { tenantId: one.tenant.id, name: 'faults', scopes: [...scopes] });
-      world.tenants.push({ ...one, apiKey: text, stream: undefined, acknowledged: [] });
+      world.tenants.push({ ...one, apiKey: text, stream: undefined, acknowledged: [], signaled: new Set() });
     }
     return world;
   }
@@ -127,7 +132,7 @@ export class World {
   }
 
   async enqueue(job: JobRequest, { tenant = this.first, daemon = this.anyDaemon() } = {}): Promise<Operation> {
-    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl, queue } = job;
+    const { type = 'work', target, payload = {}, maxAttempts = 1, key, webhookUrl, queue, after, uniqueKey } = job;
     const operation = await operate(this.log, {
       name: 'enqueue',
       daemon,
@@ -142,7 +147,10 @@ export class World {
         ...(key !== undefined && { client_request_id: key }),
         ...(webhookUrl !== undefined && { webhook_url: webhookUrl }),
         ...(queue !== undefined && { queue }),
+        ...(after !== undefined && { after: [{ job: after, on_failure: 'continue' }] }),
+        ...(uniqueKey !== undefined && { unique: { key: uniqueKey } }),
       },
+      ...(after !== undefined && { after }),
       ...(target !== undefined && { target }),
       ...(key !== undefined && { key }),
     });
@@ -177,7 +185,7 @@ export class World {
   }
 
   act(
-    name: Exclude<OperationName, 'enqueue' | 'foreignRead'>,
+    name: 'cancel' | 'pause' | 'resume' | 'resolve',
     job: string,
     { tenant = this.first, daemon = this.anyDaemon() } = {},
   ): Promise<Operation> {

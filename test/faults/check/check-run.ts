@@ -14,6 +14,7 @@ import { checkEffectsLog } from './effects.ts';
 import { checkOperations } from './operations.ts';
 import { checkStream } from './stream.ts';
 import type { Violation } from './violation.ts';
+import { checkWaits } from './waits.ts';
 
 export function checkRun(directory: string): Violation[] {
   const log = new RunLog(directory);
@@ -39,6 +40,7 @@ export function checkRun(directory: string): Violation[] {
       ...checkEffectsLog(own),
       ...checkOperations(own),
       ...checkAttempts(own),
+      ...checkWaits(own),
       ...brokenHistories(events).map(({ text, event }) => ({ ...splitName(text), place: event.place })),
       ...(followed ? checkStream(log.read<StreamRecord>(`stream-${index}.jsonl`), events) : []),
     );

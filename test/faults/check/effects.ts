@@ -37,7 +37,7 @@ function* completedWithoutEnd({ effects, events, jobs }: EffectsInput): Generato
   }
 }
 
-const logsItsEnd = ['work', 'durable', 'asserting', 'remote'];
+const logsItsEnd = ['work', 'durable', 'asserting', 'remote', 'limited', 'unique', 'receiver', 'asker', 'parent'];
 
 function* repeatedSteps({ effects, events }: EffectsInput): Generator<Violation> {
   const completed = new Map<string, number>();

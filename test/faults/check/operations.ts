@@ -48,7 +48,7 @@ function* repeatedKeys({ operations, jobs }: OperationsInput): Generator<Violati
   }
   const answers = new Map<string, Logged<Operation>>();
   for (const operation of operations) {
-    if (operation.outcome !== 'ok' || operation.key === undefined) continue;
+    if (operation.name !== 'enqueue' || operation.outcome !== 'ok' || operation.key === undefined) continue;
     const first = answers.get(operation.key);
     answers.set(operation.key, first ?? operation);
     if (first === undefined || first.job === operation.job) continue;
