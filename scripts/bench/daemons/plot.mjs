@@ -1,5 +1,5 @@
-// `node scripts/bench/daemons/plot.mjs`: draws docs/images/growth.svg and docs/images/daemons.svg from the raw results in
-// docs/performance/. Plain SVG that follows the reader's light or dark theme.
+// `npm run bench:plot`: draws docs/images/growth-size.svg and docs/images/growth-cost.svg from the raw results in
+// docs/performance/growth.json. Plain SVG that follows the reader's light or dark theme.
 import { readFileSync, writeFileSync } from 'node:fs';
 
 const docs = new URL('../../../docs/', import.meta.url);
@@ -8,15 +8,16 @@ const [width, height] = [720, 300];
 const [left, right, top, bottom] = [64, 24, 48, 48];
 const colours = ['a', 'b', 'c', 'd'];
 
-draw('growth', growthPlot(read('growth')));
-draw('daemons', daemonsPlot(read('daemons')));
+const growth = read('growth');
+draw('growth-size', sizePlot(growth));
+draw('growth-cost', costPlot(growth));
 
 function draw(name, svg) {
   writeFileSync(new URL(`images/${name}.svg`, docs), svg);
 }
 
 /** Megabytes of tables with their indexes, and jobs that ended, by minute. */
-function growthPlot({ perSecond, minutes }) {
+function sizePlot({ perSecond, minutes }) {
   const size = (table) => minutes.map(({ tableMb, indexMb }) => tableMb[table] + indexMb[table]);
   return figure(
     `${perSecond} jobs a second with retention on: MB of each table with its indexes, by minute`,
@@ -30,14 +31,14 @@ function growthPlot({ perSecond, minutes }) {
   );
 }
 
-/** Throughput relative to one daemon. */
-function daemonsPlot({ runs }) {
+/** CPU time per job, and how far the seals are behind. */
+function costPlot({ minutes }) {
   return figure(
-    'Throughput relative to one daemon, by number of daemons on two cores',
-    runs.map(({ daemons }) => daemons),
+    'Microseconds of CPU per job: no retention in the first minute, then marking, deleting and pruning',
+    minutes.map(({ minute }) => minute),
     [
-      { label: 'no-op jobs without lanes', values: runs.map(({ free }) => free.ratio) },
-      { label: 'computing jobs in 100 lanes', values: runs.map(({ lanes }) => lanes.ratio) },
+      { label: 'Postgres', values: minutes.map(({ postgresCpuMicroseconds }) => postgresCpuMicroseconds) },
+      { label: 'daemon', values: minutes.map(({ daemonCpuMicroseconds }) => daemonCpuMicroseconds) },
     ],
   );
 }
