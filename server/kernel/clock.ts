@@ -63,9 +63,9 @@ const maxTurnMs = 10;
 export class Pace {
   #since = performance.now();
 
-  /** Call between two steps. Resolves at once unless this turn has lasted long enough. */
-  async pause(): Promise<void> {
-    if (performance.now() - this.#since < maxTurnMs) return;
+  /** Call between two steps. Resolves at once unless this turn has lasted long enough, or the next step is a large one. */
+  async pause(nextBytes = 0): Promise<void> {
+    if (nextBytes < largeBytes && performance.now() - this.#since < maxTurnMs) return;
     await ownTurn();
     this.#since = performance.now();
   }

@@ -19,10 +19,13 @@ export interface BodyOptions {
 
 /** One element of a list in a large body, checked by itself: `read()` gives its value or throws its problem. */
 export class JsonPart {
+  /** Of its text; 0 if it is not known. */
+  readonly bytes: number;
   #value: unknown;
   #problem: Problem | undefined;
 
-  constructor(value: unknown, problem?: Problem) {
+  constructor(value: unknown, bytes: number, problem?: Problem) {
+    this.bytes = bytes;
     this.#value = value;
     this.#problem = problem;
   }
@@ -112,7 +115,7 @@ function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
   if (partLimitBytes === undefined) return body;
   const toPart = (value: unknown) => {
     const violation = findJsonViolation(value);
-    return new JsonPart(value, violation && invalidFields([violation]));
+    return new JsonPart(value, 0, violation && invalidFields([violation]));
   };
   const partsOf = (value: unknown) => (Array.isArray(value) ? value.map(toPart) : value);
   return Object.fromEntries(Object.entries(body as object).map(([name, value]) => [name, partsOf(value)]));
@@ -145,8 +148,7 @@ async function parseParts(bytes: Buffer, parts: ScannedPart[], limitBytes: numbe
   for (const part of parts) {
     around.push(bytes.toString('utf8', from, part.start), `[${read.length}]`);
     from = part.end;
-    read.push(readPart(bytes, part, limitBytes));
-    await pace.pause();
+    read.push(await readPart(bytes, part, limitBytes, pace));
   }
   around.push(bytes.toString('utf8', from));
   return restoreParts(parseText(around.join('')), read);
@@ -165,15 +167,23 @@ function restoreParts(body: unknown, read: JsonPart[]): unknown {
   return body;
 }
 
-function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limitBytes: number): JsonPart {
-  if (end - start > limitBytes) {
-    const detail = `It has ${end - start} bytes; at most ${limitBytes} are allowed.`;
-    return new JsonPart(undefined, problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes }));
+async function readPart(
+  bytes: Buffer,
+  { start, end, excess }: ScannedPart,
+  limitBytes: number,
+  pace: Pace,
+): Promise<JsonPart> {
+  const size = end - start;
+  if (size > limitBytes) {
+    const detail = `It has ${size} bytes; at most ${limitBytes} are allowed.`;
+    return new JsonPart(undefined, size, problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes }));
   }
-  if (excess) return new JsonPart(undefined, invalidFields([{ field: '', message: tooMany(excess) }]));
+  if (excess) return new JsonPart(undefined, size, invalidFields([{ field: '', message: tooMany(excess) }]));
+  await pace.pause(size);
   const value = parseText(bytes.toString('utf8', start, end));
+  await pace.pause(size);
   const violation = findJsonViolation(value);
-  return new JsonPart(value, violation && invalidFields([violation]));
+  return new JsonPart(value, size, violation && invalidFields([violation]));
 }
 
 function tooMany(excess: JsonExcess): string {

@@ -159,8 +159,8 @@ async function checkAll(
   const checked: (LinkedJob | Problem)[] = [];
   const pace = new Pace();
   for (const [index, given] of jobs.entries()) {
+    await pace.pause(given instanceof JsonPart ? given.bytes : 0);
     checked.push(await check(given, index));
-    await pace.pause();
   }
   const linked = checked.map((item) => (item instanceof Problem ? undefined : item));
   const refused = linked.some((item) => item?.after !== undefined)
