@@ -136,10 +136,10 @@ function addConfigCommand(program: Command, session: Session): void {
 
 function shown(name: string, value: string): string {
   if (value !== '' && /KEY|SECRET/.test(name)) return '(hidden)';
-  if (!/URL$/.test(name) || !URL.canParse(value)) return value;
-  const url = new URL(value);
-  if (url.password !== '') url.password = '***';
-  return url.href;
+  // Not parsed: a URL with several hosts is none for URL().
+  return /URL$/.test(name)
+    ? value.replace(/^([^/]*\/\/[^:/?@]*:)[^/?]*@/, '$1***@').replace(/([?&]password=)[^&]*/, '$1***')
+    : value;
 }
 
 function camel(name: string): string {

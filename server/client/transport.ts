@@ -193,10 +193,12 @@ function codeOf(error: unknown): string {
   return cause === undefined || cause === error ? '' : codeOf(cause);
 }
 
+/** `fetch failed` says nothing; its cause does. */
 function messageOf(error: unknown): string {
-  const code = codeOf(error);
-  const message = error instanceof Error ? error.message : String(error);
-  return code === '' ? message : `${message} (${code})`;
+  const { cause } = (error ?? {}) as { cause?: unknown };
+  const inner = error instanceof TypeError && cause instanceof Error ? cause : error;
+  // One of several addresses: then the error has a code and no message.
+  return (inner instanceof Error ? inner.message : String(inner)) || codeOf(inner) || 'no reason was given';
 }
 
 // When a request is sent again: exponential delays with jitter, or what the server asked for.

@@ -116,8 +116,10 @@ export function explainDatabaseError(error: unknown): string | undefined {
   if (state === '42501') {
     return `the database role lacks a right: ${reason}; as the owner of the database run GRANT CREATE ON DATABASE … TO …, and let the role own the schemas "leasehold" and "tenant_…"`;
   }
-  // 25006: a standby, or read-only.
-  if (isConnectionError(error) || state.startsWith('53') || state === '25006') {
+  if (state === '25006') return `the database accepts no writes: ${reason}; name the primary in DATABASE_URL`;
+  if (state.startsWith('53'))
+    return `the database has no room left: ${reason}; see connections, disk and memory of its server`;
+  if (isConnectionError(error)) {
     return `the database cannot be reached: ${reason}; check DATABASE_URL`;
   }
   return undefined;

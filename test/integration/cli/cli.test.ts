@@ -120,6 +120,15 @@ describe('leasehold config', () => {
     expect(out).not.toMatch(/hush|kkkk/);
   });
 
+  it.each(['u:hush@h1:5432,h2:5432/x', 'u:hu@sh@h1/x', 'u@h1/x?password=hush&a=b'])(
+    'nor a password in %s',
+    async (at) => {
+      const { out } = await cli('config', { DATABASE_URL: `postgres://${at}` });
+      expect(out).toMatch(/DATABASE_URL +postgres:\/\/u.*\*\*\*/);
+      expect(out).not.toMatch(/hush|hu@sh/);
+    },
+  );
+
   it('names a bad setting', async () => {
     expect(await cli('config', { PORT: 'http' })).toMatchObject({
       code: 2,

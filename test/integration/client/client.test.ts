@@ -215,6 +215,7 @@ describe('a server that is not there', () => {
     const error = await client.enqueue('x', {}).catch((caught: unknown) => caught);
     expect(error).toBeInstanceOf(ConnectionError);
     expect(error).toMatchObject({ mayHaveHappened: false, attempts: 1 });
+    expect((error as Error).message).toMatch(/^The server cannot be reached, .*ECONNREFUSED/);
   });
 
   it('is refused before anything is sent if the options are wrong', () => {
