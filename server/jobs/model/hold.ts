@@ -58,7 +58,8 @@ export const holdKindSql = `case
 export function describeHold(hold: Hold): string {
   const by = hold.author === null ? '' : ` by ${hold.author}`;
   const why = hold.reason === null ? '' : `: ${hold.reason}`;
-  const handler = hold.handler === 'running' ? ' Its handler had not stopped.' : '';
+  // A hold of the kind `handler` says so in its reason.
+  const handler = hold.handler === 'running' && hold.kind !== 'handler' ? '; its handler had not stopped' : '';
   return `${descriptions[hold.kind]}${by}${why}${handler}`;
 }
 
