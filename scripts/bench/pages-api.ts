@@ -44,7 +44,7 @@ export async function startApi(db: Database): Promise<BenchApi> {
       queueLimit,
       enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
     }),
-    ...schedulerRoutes({ config, logger, queueLimit, waiters: new ClaimWaiters(1000, logger) }),
+    ...schedulerRoutes({ config, logger, queueLimit, jobTypes, waiters: new ClaimWaiters(1000, logger) }),
     jobLogRoutes(),
     attentionRoutes(),
     laneRoutes(),

@@ -22,10 +22,11 @@ import { whyRoutes } from '../http/resources/jobs/why.ts';
 import { limitRoutes } from '../http/resources/limits.ts';
 import { questionLinkRoutes } from '../http/resources/question-links.ts';
 import { questionRoutes } from '../http/resources/questions.ts';
+import { schedulerCallRoutes } from '../http/resources/scheduler/scheduler-calls.ts';
 import { type SchedulerDependencies, schedulerJobRoutes } from '../http/resources/scheduler/scheduler-jobs.ts';
 import { schedulerLeaseRoutes } from '../http/resources/scheduler/scheduler-leases.ts';
-import { schedulerQuestionRoutes } from '../http/resources/scheduler/scheduler-questions.ts';
 import { schedulerStatsRoutes } from '../http/resources/scheduler/scheduler-stats.ts';
+import { schedulerWaitRoutes } from '../http/resources/scheduler/scheduler-waits.ts';
 import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
@@ -101,13 +102,14 @@ function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGrou
     signals.eventsWritten(tenant);
     signals.workAvailable(tenant, { enqueued });
   };
+  const onDependencies = (tenant: Tenant) => signals.dependenciesWritten(tenant);
   const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   yield eventRoutes();
   yield receivedEventRoutes({ onReceived });
   yield eventStreamRoutes({ db, streams, registry });
   yield* controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit });
-  yield* schedulerRoutes({ config, waiters, wake, logger, queueLimit });
+  yield* schedulerRoutes({ config, waiters, wake, logger, queueLimit, jobTypes: handlers, onDependencies });
   yield jobLogRoutes();
   yield attentionRoutes();
   yield laneRoutes();
@@ -139,5 +141,11 @@ export function controlRoutes(deps: ControlDependencies): RouteGroup[] {
 }
 
 export function schedulerRoutes(deps: SchedulerDependencies): RouteGroup[] {
-  return [schedulerJobRoutes(deps), schedulerLeaseRoutes(deps), schedulerQuestionRoutes(deps), schedulerStatsRoutes()];
+  return [
+    schedulerJobRoutes(deps),
+    schedulerLeaseRoutes(deps),
+    schedulerCallRoutes(deps),
+    schedulerWaitRoutes(deps),
+    schedulerStatsRoutes(),
+  ];
 }

@@ -17,7 +17,7 @@ import { type DurableCalls, rebuild } from './durable-calls.ts';
 import { Fatal } from './handler-errors.ts';
 
 /** A question as a handler asks it. */
-interface Asking {
+export interface Asking {
   name: string | undefined;
   question: AskedQuestion;
   /** Throws if the handler's own schema refuses the answer. */
@@ -26,7 +26,10 @@ interface Asking {
 
 /** Asks a person once: a later run finds the same question, and the answer when it has come. */
 export function askPerson(calls: DurableCalls, options: AskOptions): Promise<unknown> {
-  const { name, question, parse } = toAsking(options);
+  return askQuestion(calls, toAsking(options));
+}
+
+export function askQuestion(calls: DurableCalls, { name, question, parse }: Asking): Promise<unknown> {
   return calls.call('question', name ?? calls.numbered('question'), async (call, stored) => {
     calls.unanswered.add(call.name);
     for (;;) {

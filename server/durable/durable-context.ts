@@ -13,6 +13,8 @@ export interface RetryOptions extends Partial<BackoffPolicy> {
 }
 
 export interface ChildOptions {
+  /** The queue of remote workers that run the child, whatever its type. By default it runs where its type is known. */
+  queue?: string;
   targetId?: string;
   priority?: Priority;
   /** ISO time. */
@@ -22,7 +24,12 @@ export interface ChildOptions {
   key?: string;
   /** At most one job of the type holds the key at a time. No call waits for such a child: it may be the job of another request. */
   unique?: { key: string; until?: 'started' | 'finished' | number; conflict?: 'skip' | 'replace' | 'debounce' };
+  /** It starts when all of these have succeeded. */
+  after?: readonly AfterJob[];
 }
+
+/** A job that has to succeed first: its id or client_request_id. If it does not: hold (default), cancel this one, or go on. */
+export type AfterJob = string | { job: string; onFailure?: 'hold' | 'cancel' | 'continue' };
 
 export interface EnqueuedChild {
   id: string;
@@ -31,7 +38,7 @@ export interface EnqueuedChild {
 }
 
 /** A child as `fanOut` enqueues it. */
-export interface ChildJob extends Omit<ChildOptions, 'unique'> {
+export interface ChildJob extends Omit<ChildOptions, 'unique' | 'after'> {
   type: string;
   payload?: unknown;
 }

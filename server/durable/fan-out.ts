@@ -35,6 +35,7 @@ export async function fanOut<T>(
 /** The call waits for its own children only: the job that holds a key may be waiting for this one. */
 function withoutKey(job: ChildJob): ChildJob {
   if ('unique' in job) throw new RangeError('a child of fanOut cannot be unique');
+  if ('after' in job) throw new RangeError('a child of fanOut cannot run after others');
   return job;
 }
 

@@ -1,6 +1,17 @@
 // The package `leasehold/worker`: runs jobs in another process or on another machine, over HTTP. Nothing here opens a
 // connection before `run`.
+export type {
+  ChildJob,
+  ChildOptions,
+  ChildOutcome,
+  EnqueuedChild,
+  ReceivedEvent,
+  StepContext,
+  StepOptions,
+} from '../durable/durable-context.ts';
+export { Fatal, type HandlerErrorOptions, Recoverable } from '../durable/handler-errors.ts';
 export {
+  type Ask,
   type Handler,
   type RemoteAnswer,
   type RemoteJob,

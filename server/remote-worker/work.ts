@@ -1,4 +1,7 @@
 // What a remote worker is given: its options, the job and the means to report on it.
+import type { z } from 'zod';
+import type { AnswerOf, AskOptions, NoFields } from '../durable/ask-options.ts';
+import type { DurableContext } from '../durable/durable-context.ts';
 
 export interface WorkerOptions {
   /** `http://127.0.0.1:8080` */
@@ -17,6 +20,8 @@ export interface WorkerOptions {
   concurrency?: number;
   /** How long a lease lives without a heartbeat; default 30. Heartbeats are sent three times in it. */
   ttlSeconds?: number;
+  /** `release`: a job that waits leaves its lane meanwhile. By default it holds the lane. */
+  whileWaiting?: 'hold' | 'release';
   /** How long running jobs may continue after `drain()` before they are requeued; default 60. */
   drainSeconds?: number;
   log?: (message: string, fields: Record<string, unknown>) => void;
@@ -29,10 +34,18 @@ export interface RemoteJob {
   payload: unknown;
   cost_units: number;
   attempts: number;
+  tokens_used?: number;
+  /** What the job used of other units, over all attempts. */
+  usage?: Record<string, number>;
   [field: string]: unknown;
 }
 
-export interface Work {
+/**
+ * The durable calls are those of handlers in a daemon (docs/handlers.md). One that has to wait for long ends the lease and
+ * rejects with `Stopped`: let it pass. The handler runs again when the wait is over, here or in another worker, and gets what
+ * its earlier calls led to.
+ */
+export interface Work extends Omit<DurableContext, 'ask'> {
   job: RemoteJob;
   /** The fence: pass it on with outside effects, so that the receiver can refuse the writes of a worker that lost its lease. */
   leaseId: string;
@@ -40,11 +53,16 @@ export interface Work {
   signal: AbortSignal;
   /** Sent with the next heartbeat. */
   report(progress: number, message?: string): void;
-  /**
-   * Asks a person. Without an answer yet the job waits, the lease ends, and this rejects with `Stopped`: let it pass. The
-   * handler runs again when the answer has come, here or in another worker, and then gets it.
-   */
-  ask(question: RemoteQuestion): Promise<RemoteAnswer>;
+  /** Asks a person, and returns the answer. */
+  ask: Ask;
+}
+
+export interface Ask {
+  <S extends z.ZodObject = NoFields, const A extends string = never>(
+    options: AskOptions<S, A>,
+  ): Promise<AnswerOf<S, A>>;
+  /** With the fields of the API and a JSON Schema. */
+  (question: RemoteQuestion): Promise<RemoteAnswer>;
 }
 
 /** A question to a person; docs/questions.md describes the fields. */
@@ -66,11 +84,11 @@ export interface RemoteQuestion {
 /** The fields of the answer; `action` is the chosen one, if the question has actions. */
 export type RemoteAnswer = Record<string, unknown>;
 
-/** Returns the job's result, or throws. `recoverable = false` on the error makes a failure final. */
+/** Returns the job's result, or throws. `Fatal`, or `recoverable = false` on the error, makes a failure final. */
 export type Handler = (work: Work) => Promise<unknown>;
 
 export class Stopped extends Error {
-  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost' | 'waiting';
+  readonly reason: 'cancel' | 'pause' | 'drain' | 'leaseLost' | 'waiting' | 'budget' | 'timeout';
   constructor(reason: Stopped['reason']) {
     super(`stopped: ${reason}`);
     this.name = 'Stopped';

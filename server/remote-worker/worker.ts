@@ -1,50 +1,29 @@
 // A worker that claims jobs over HTTP: fetch and timers, nothing else.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
+import type { DurableParts } from '../durable/durable-functions.ts';
+import { dispositionOf } from '../durable/handler-errors.ts';
+import { toJobError } from '../durable/job-error.ts';
+import { createWork } from './create-work.ts';
+import { type HeldLease, holdLease, lose, marginOf, own, stop } from './held-lease.ts';
+import { HttpEffects, usageToApi } from './http-effects.ts';
 import { LeasesOfSlots } from './leases-of-slots.ts';
-import {
-  type Handler,
-  type RemoteAnswer,
-  type RemoteJob,
-  type RemoteQuestion,
-  Stopped,
-  type WorkerOptions,
-} from './work.ts';
-
-/** No answer, or none that means anything: what was asked may or may not have happened. */
-class Unreachable extends Error {}
-
-// biome-ignore lint/suspicious/noExplicitAny: JSON from the server.
-type Answer = { status: number; body: any };
-
-interface Held {
-  job: RemoteJob;
-  leaseId: string;
-  ttlMs: number;
-  /** On performance.now(): until then the lease is surely ours. */
-  deadline: number;
-  lost: boolean;
-  /** The job waits for a person: the lease has ended. */
-  waits: boolean;
-  stop: AbortController;
-  ended: AbortController;
-  progress?: number;
-  message?: string;
-}
-
-const requestTimeoutMs = 10_000;
+import { type Answer, messageOf, pause, SchedulerApi } from './scheduler-api.ts';
+import { type Handler, type RemoteJob, Stopped, type WorkerOptions } from './work.ts';
 
 export class LeaseholdWorker {
   readonly workerId: string;
   #options: WorkerOptions;
   #handler: Handler;
   #draining = new AbortController();
-  #running = new Set<Held>();
   #leases = new LeasesOfSlots();
+  #running = new Set<HeldLease>();
+  readonly #api: SchedulerApi;
 
   constructor(options: WorkerOptions, handler: Handler) {
     this.#options = options;
     this.#handler = handler;
+    this.#api = new SchedulerApi(options);
     this.workerId = options.workerId ?? `worker-${crypto.randomUUID()}`;
   }
 
@@ -58,7 +37,7 @@ export class LeaseholdWorker {
     if (this.#draining.signal.aborted) return;
     this.#draining.abort();
     const requeue = () => {
-      for (const held of this.#running) held.stop.abort(new Stopped('drain'));
+      for (const held of this.#running) stop(held, 'drain');
     };
     setTimeout(requeue, (this.#options.drainSeconds ?? 60) * 1000).unref();
   }
@@ -83,7 +62,7 @@ export class LeaseholdWorker {
   async #claim(): Promise<RemoteJob | undefined> {
     const { queue, jobTypes, maxCostUnits, capabilities } = this.#options;
     const waitSeconds = 20;
-    const answer = await this.#post(
+    const answer = await this.#api.postAndWait(
       '/jobs/claim',
       {
         addon_id: queue,
@@ -93,7 +72,7 @@ export class LeaseholdWorker {
         constraints_capabilities: capabilities ?? null,
         wait_sec: waitSeconds,
       },
-      waitSeconds * 1000 + requestTimeoutMs,
+      waitSeconds * 1000,
       this.#draining.signal,
     );
     if (answer.status === 200) return answer.body.job;
@@ -104,7 +83,7 @@ export class LeaseholdWorker {
   async #work(job: RemoteJob): Promise<void> {
     // A courtesy: whether the job is still ours shows when we ask for its lease.
     const preparing = { state: 'PREPARING', worker_id: this.workerId };
-    await this.#post(`/jobs/${job.job_id}/status`, preparing).catch(() => undefined);
+    await this.#api.post(`/jobs/${job.job_id}/status`, preparing).catch(() => undefined);
     const held = await this.#lease(job);
     if (!held) return;
     this.#running.add(held);
@@ -120,34 +99,22 @@ export class LeaseholdWorker {
   }
 
   /** Undefined: the claim is gone, or was released because we drain. */
-  async #lease(job: RemoteJob): Promise<Held | undefined> {
+  async #lease(job: RemoteJob): Promise<HeldLease | undefined> {
     for (;;) {
       if (this.#draining.signal.aborted) {
-        await this.#post(`/jobs/${job.job_id}/status`, { state: 'QUEUED', worker_id: this.workerId });
+        await this.#api.post(`/jobs/${job.job_id}/status`, { state: 'QUEUED', worker_id: this.workerId });
         return undefined;
       }
       const sentAt = performance.now();
       const request = { job_id: job.job_id, worker_id: this.workerId, ttl_sec: this.#options.ttlSeconds ?? 30 };
-      const answer = await this.#post('/lease/request', request).catch(() => undefined);
+      const answer = await this.#api.post('/lease/request', request).catch(() => undefined);
       if (answer?.status === 200 && answer.body.approved) {
-        const leaseId = answer.body.lease.lease_id;
-        if (!this.#leases.take(leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
-        const ttlMs = answer.body.lease.ttl_sec * 1000;
-        const deadline = sentAt + ttlMs - marginOf(ttlMs);
-        const signals = { stop: new AbortController(), ended: new AbortController() };
-        const held = {
-          job,
-          leaseId,
-          ttlMs,
-          deadline,
-          lost: false,
-          waits: false,
-          ...signals,
-        };
-        if (performance.now() < deadline) return held;
+        const held = holdLease(job, this.workerId, answer.body.lease, sentAt);
+        if (!this.#leases.take(held.leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
+        if (performance.now() < held.deadline) return held;
         // The answer came too late to begin: the job goes back, if the lease is still ours to give.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
-        await this.#post(`/lease/${held.leaseId}/release`, { ...own(this, held), ...unused }).catch(() => undefined);
+        await this.#api.post(`/lease/${held.leaseId}/release`, { ...own(held), ...unused }).catch(() => undefined);
         return undefined;
       }
       if (answer && answer.status !== 200)
@@ -156,7 +123,7 @@ export class LeaseholdWorker {
     }
   }
 
-  async #beat(held: Held): Promise<void> {
+  async #beat(held: HeldLease): Promise<void> {
     let waitMs = held.ttlMs / 3;
     while (!held.ended.signal.aborted) {
       await pause(Math.min(waitMs, held.deadline - performance.now()), held.ended.signal);
@@ -165,12 +132,16 @@ export class LeaseholdWorker {
       if (sentAt >= held.deadline) return lose(held);
       waitMs = held.ttlMs / 3;
       try {
-        const beat = { ...own(this, held), progress: held.progress, message: held.message };
+        const beat = { ...own(held), progress: held.progress, message: held.message, ...usageToApi(held) };
         const path = `/lease/${held.leaseId}/heartbeat`;
-        const answer = await this.#post(path, beat, Math.min(waitMs, held.deadline - sentAt));
-        if (answer.status !== 200) return lose(held);
+        const answer = await this.#api.post(path, beat, Math.min(waitMs, held.deadline - sentAt));
+        if (answer.status !== 200) {
+          // The attempt may have ended as WAITING: the answer to that request decides.
+          if (!held.suspending) lose(held);
+          return;
+        }
         held.deadline = sentAt + held.ttlMs - marginOf(held.ttlMs);
-        if (answer.body.job.cancel_requested) held.stop.abort(new Stopped(answer.body.job.cancel_intent));
+        stopIfAsked(held, answer);
       } catch {
         // Unknown, not lost: try again soon, until the time is over.
         waitMs = Math.min(waitMs / 4, 1000);
@@ -178,17 +149,22 @@ export class LeaseholdWorker {
     }
   }
 
-  /** The handler's outcome; undefined if the lease was lost, for then nothing may be written. */
-  async #attempt(held: Held): Promise<object | undefined> {
+  /** The handler's outcome; undefined if the lease was lost or has ended, for then nothing may be written. */
+  async #attempt(held: HeldLease): Promise<object | undefined> {
     const started = performance.now();
+    const effects = new HttpEffects(this.#api, held, (message, fields) => this.#log(message, fields));
+    const parts: DurableParts = {
+      stopping: held.stopCalls,
+      releasesLane: this.#options.whileWaiting === 'release',
+      effects: () => effects,
+    };
     let outcome: object;
     try {
-      const report = (progress: number, message?: string) => Object.assign(held, { progress, message });
-      const { job, leaseId } = held;
-      const ask = (question: RemoteQuestion) => this.#ask(held, question);
-      const result = await this.#handler({ job, leaseId, signal: held.stop.signal, report, ask });
-      outcome = { status: 'SUCCEEDED', result_data: result ?? null };
+      const result = await this.#handler(createWork(held, parts));
+      await parts.durable?.assertComplete();
+      outcome = { status: 'SUCCEEDED', result_data: result ?? null, close_questions: held.closesQuestions };
     } catch (error) {
+      await parts.durable?.reopen(error).catch(() => {});
       outcome = failure(error, held.stop.signal);
     }
     if (held.waits) return undefined;
@@ -196,35 +172,11 @@ export class LeaseholdWorker {
     return { ...outcome, metrics: { runtime_ms: Math.round(performance.now() - started) } };
   }
 
-  async #ask(held: Held, question: RemoteQuestion): Promise<RemoteAnswer> {
-    for (;;) {
-      held.stop.signal.throwIfAborted();
-      const answer = await this.#post(`/lease/${held.leaseId}/ask`, { ...own(this, held), ...question }).catch(
-        () => undefined,
-      );
-      if (answer === undefined) {
-        // May be repeated: the question is stored once.
-        await pause(500, held.stop.signal);
-        continue;
-      }
-      if (answer.status === 409) lose(held);
-      held.stop.signal.throwIfAborted();
-      if (answer.status !== 200) throw Object.assign(new Error(answer.body?.detail), { recoverable: false });
-      const { status, answer: fields, action, error } = answer.body;
-      if (status === 'answered') return action === null ? fields : { ...fields, action };
-      if (status === 'failed') throw Object.assign(new Error(error.message), { code: error.code, recoverable: false });
-      held.waits = true;
-      held.ended.abort();
-      held.stop.abort(new Stopped('waiting'));
-      throw held.stop.signal.reason;
-    }
-  }
-
-  async #release(held: Held, outcome: object): Promise<void> {
+  async #release(held: HeldLease, outcome: object): Promise<void> {
     // A release can be repeated: its first effect is its only one.
     while (performance.now() < held.deadline) {
       try {
-        const answer = await this.#post(`/lease/${held.leaseId}/release`, { ...own(this, held), ...outcome });
+        const answer = await this.#api.post(`/lease/${held.leaseId}/release`, { ...own(held), ...outcome });
         if (answer.status !== 200) this.#log('release refused', { job: held.job.job_id, status: answer.status });
         return;
       } catch {
@@ -234,65 +186,30 @@ export class LeaseholdWorker {
     this.#log('lease ran out before its release was answered', { job: held.job.job_id });
   }
 
-  async #post(path: string, body: object, timeoutMs = requestTimeoutMs, signal?: AbortSignal): Promise<Answer> {
-    const signals = [AbortSignal.timeout(Math.max(1, Math.ceil(timeoutMs))), ...(signal ? [signal] : [])];
-    try {
-      const response = await (this.#options.fetch ?? fetch)(`${this.#options.url}/api/scheduler${path}`, {
-        method: 'POST',
-        headers: { authorization: `Bearer ${this.#options.key}`, 'content-type': 'application/json' },
-        body: JSON.stringify(body),
-        signal: AbortSignal.any(signals),
-      });
-      const text = await response.text();
-      if (response.status >= 500 || response.status === 429) throw new Error(`answered ${response.status}`);
-      return { status: response.status, body: text === '' ? undefined : JSON.parse(text) };
-    } catch (error) {
-      throw new Unreachable(messageOf(error));
-    }
-  }
-
   #log(message: string, fields: Record<string, unknown>): void {
     this.#options.log?.(message, { worker: this.workerId, ...fields });
   }
 }
 
-/** Nothing may be written any more, whatever was asked before. */
-function lose(held: Held): void {
-  held.lost = true;
-  held.stop.abort(new Stopped('leaseLost'));
-}
-
-function own(worker: LeaseholdWorker, held: Held) {
-  return { job_id: held.job.job_id, worker_id: worker.workerId };
+function stopIfAsked(held: HeldLease, { body }: Answer): void {
+  if (body.budget_spent) stop(held, 'budget');
+  else if (body.job.cancel_requested) stop(held, body.job.cancel_intent);
 }
 
 function failure(error: unknown, signal: AbortSignal): object {
   const stopped = signal.reason instanceof Stopped ? signal.reason.reason : undefined;
-  if (stopped !== undefined) return { status: 'CANCELED', error: `stopped: ${stopped}`, requeue: stopped === 'drain' };
-  const code = error instanceof Error && 'code' in error ? String(error.code) : 'HANDLER_ERROR';
-  const recoverable = !(error instanceof Error && 'recoverable' in error && error.recoverable === false);
-  const trace = error instanceof Error ? { name: error.name, stack: error.stack } : {};
-  return { status: 'FAILED', error: { code, message: messageOf(error), ...trace }, recoverable };
-}
-
-/** Time to notice and to stop before another worker may have the job. */
-function marginOf(ttlMs: number): number {
-  return Math.min(2000, ttlMs / 5);
-}
-
-function messageOf(error: unknown): string {
-  return error instanceof Error ? error.message : String(error);
-}
-
-function pause(ms: number, signal?: AbortSignal): Promise<void> {
-  return new Promise((resolve) => {
-    if (signal?.aborted) return resolve();
-    const end = () => {
-      clearTimeout(timer);
-      signal?.removeEventListener('abort', end);
-      resolve();
-    };
-    const timer = setTimeout(end, Math.max(0, ms));
-    signal?.addEventListener('abort', end);
-  });
+  const message = `stopped: ${stopped}`;
+  switch (stopped) {
+    case undefined:
+      break;
+    case 'timeout':
+      return { status: 'TIMEOUT', error: 'A step did not end in time.' };
+    default:
+      return { status: 'CANCELED', error: message, requeue: stopped === 'drain' };
+  }
+  const { code, message: text, name, stack, details } = toJobError(error);
+  const isFinal =
+    dispositionOf(error) === 'fatal' ||
+    (error instanceof Error && 'recoverable' in error && error.recoverable === false);
+  return { status: 'FAILED', error: { code, message: text, name, stack, details }, recoverable: !isFinal };
 }

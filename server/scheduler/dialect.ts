@@ -110,6 +110,7 @@ export function toJobIntent(job: SchedulerJob) {
     next_retry_at: job.waitsForRetry ? unlessNever(job.runAt) : null,
     target_id: job.targetId,
     tokens_used: job.tokensUsed,
+    usage: job.usage ?? {},
     token_limit: job.tokenLimit,
     cancel_requested: job.cancelRequested,
     cancel_intent: job.cancelIntent,

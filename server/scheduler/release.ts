@@ -11,6 +11,7 @@ import { lockTargets } from '../jobs/lanes/lane.ts';
 import { attemptsLeft, type JobError } from '../jobs/model/job.ts';
 import type { BudgetRules } from '../jobs/model/job-budget.ts';
 import { budgetError, isBudgetError, jobError } from '../jobs/model/job-errors.ts';
+import { closeQuestions } from '../jobs/questions/close-questions.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
 import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
@@ -26,6 +27,8 @@ export interface Release extends LeaseHolder {
   recoverable: boolean;
   /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
   requeue: boolean;
+  /** Questions without an answer are withdrawn. */
+  closesQuestions?: boolean;
   rules: BudgetRules;
 }
 
@@ -63,6 +66,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   // Under the row's lock: a stop that was requested before now decides the outcome, a later one is refused.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
+  if (release.closesQuestions) await closeQuestions(tx, schema, [job.id], `worker:${release.workerId}`);
   const outcome = outcomeOf(job, release);
   const spent = outcome.kind === 'complete' ? undefined : await readSpentDay(tx, schema, job, release.rules.budgets);
   const item = {

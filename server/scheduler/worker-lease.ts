@@ -3,7 +3,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
-import { type BudgetRules, findSpent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
+import { type BudgetRules, findSpent, type Spent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
 import { type FinalStatus, type Lease, type LeaseState, type SchedulerJob, toPercent } from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
@@ -140,14 +140,17 @@ export async function heartbeat(
   db: Database,
   schema: Schema,
   beat: Heartbeat,
-): Promise<{ lease: Lease; job: SchedulerJob }> {
+): Promise<{ lease: Lease; job: SchedulerJob; spent: Spent | undefined }> {
   const lease = await getOwnLease(db, schema, beat);
   if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
   return db.transaction(async (tx) => {
     if (!(await renew(tx, schema, beat, lease.ttlSeconds))) throw leaseOver(await getLease(tx, schema, beat.leaseId));
     await keepReport(tx, schema, beat);
     const job = await getSchedulerJob(tx, schema, beat.jobId);
-    return { lease: await getLease(tx, schema, beat.leaseId), job: await withinBudget(tx, schema, job, beat.rules) };
+    const spent =
+      findSpent(job, { ...job.usage, tokens: job.tokensUsed }, beat.rules) ??
+      (await readSpentDay(tx, schema, job, beat.rules.budgets));
+    return { lease: await getLease(tx, schema, beat.leaseId), job: spent ? askedToStop(job) : job, spent };
   });
 }
 
@@ -166,7 +169,8 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
 /** Writes and records only what is new: most heartbeats repeat the one before. */
 async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
   const { usage = {}, tokensUsed } = beat;
-  if (beat.progress === undefined && beat.message === undefined && tokensUsed === undefined && !hasUnits(usage)) return;
+  if (beat.progress === undefined && beat.message === undefined && tokensUsed === undefined && !hasUnits(usage))
+    return undefined;
   const job = await getSchedulerJob(tx, schema, beat.jobId);
   const percent = beat.progress === undefined ? (job.progress ?? 0) : toPercent(beat.progress);
   const message = beat.message ?? job.progressMessage ?? undefined;
@@ -187,15 +191,6 @@ function hasUnits(units: Units): boolean {
 }
 
 /** A job above its budget must stop, also without a stop request; its release then fails it. */
-async function withinBudget(
-  tx: Queryable,
-  schema: Schema,
-  job: SchedulerJob,
-  rules: BudgetRules,
-): Promise<SchedulerJob> {
-  if (job.cancelRequested) return job;
-  const spent =
-    findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules) ??
-    (await readSpentDay(tx, schema, job, rules.budgets));
-  return spent === undefined ? job : { ...job, cancelRequested: true, cancelIntent: 'cancel' };
+function askedToStop(job: SchedulerJob): SchedulerJob {
+  return job.cancelRequested ? job : { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

@@ -12,16 +12,8 @@ import { useTenant } from '../support/postgres/database.ts';
 const api = useScheduler(useTenant());
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const compiled = useCompiled([
-  'server/remote-worker/index.ts',
-  'server/remote-worker/work.ts',
-  'server/remote-worker/worker.ts',
   'scripts/clients/example-worker.ts',
   'scripts/conformance/main.ts',
-  'scripts/conformance/certify.ts',
-  'scripts/conformance/checks.ts',
-  'scripts/conformance/effects.ts',
-  'scripts/conformance/proxy.ts',
-  'scripts/conformance/stage.ts',
   'test/support/daemon/run-mutant-worker.ts',
 ]);
 const typescript = (file: string, ...args: string[]) => [process.execPath, compiled.pathTo(file), ...args];

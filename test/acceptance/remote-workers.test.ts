@@ -18,12 +18,7 @@ import { useTenantPerTest } from '../support/postgres/database.ts';
 const context = useTenantPerTest();
 const pathTo = (file: string) => fileURLToPath(new URL(`../../${file}`, import.meta.url));
 const hasPython = spawnSync('python3', ['--version']).status === 0;
-const compiled = useCompiled([
-  'server/remote-worker/index.ts',
-  'server/remote-worker/work.ts',
-  'server/remote-worker/worker.ts',
-  'scripts/clients/example-worker.ts',
-]);
+const compiled = useCompiled(['scripts/clients/example-worker.ts']);
 const clients = [
   {
     name: 'TypeScript',

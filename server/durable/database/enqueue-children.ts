@@ -4,8 +4,9 @@ import type { Database } from '../../database/database.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../../jobs/enqueue/enqueue.ts';
 import { payloadLimitBytes } from '../../jobs/enqueue/enqueue-limits.ts';
-import { toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
+import { type JobRequest, type RequestContext, toNewJob, uniqueRequest } from '../../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../../jobs/enqueue/job-types.ts';
+import { afterField, linkJobs } from '../../jobs/flows/after-request.ts';
 import { childrenState, collectChildren, gate, openChildren } from '../../jobs/flows/fenced-children.ts';
 import { resolveDependencies } from '../../jobs/flows/resolve-dependencies.ts';
 import type { Job } from '../../jobs/model/job.ts';
@@ -14,7 +15,7 @@ import type { Config } from '../../kernel/config.ts';
 import { Problem } from '../../kernel/errors.ts';
 import { parseFields } from '../../kernel/fields.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
-import type { ChildOptions, EnqueuedChild } from '../durable-context.ts';
+import type { AfterJob, ChildOptions, EnqueuedChild } from '../durable-context.ts';
 import { Fatal, Recoverable } from '../handler-errors.ts';
 import type { ChildrenAnswer, ChildrenRequest } from '../step-store.ts';
 import { toStorable } from '../storable.ts';
@@ -146,30 +147,48 @@ async function admitChildren(run: DurableRun, children: NewJob[]): Promise<void>
   }
 }
 
-async function toChild(run: DurableRun, request: ChildRequest): Promise<NewJob> {
+async function toChild(run: DurableRun, { key, type, payload, options }: ChildRequest): Promise<NewJob> {
   const { db, tenant, jobTypes, job } = run;
-  const { type, payload, options } = request;
-  if (request.key.length > maxKeyLength)
-    throw new RangeError(`the key of a child has at most ${maxKeyLength} characters`);
+  if (key.length > maxKeyLength) throw new RangeError(`the key of a child has at most ${maxKeyLength} characters`);
   const stored = toStorable(payload, payloadLimitBytes, 'The payload of a child');
   if (!stored.ok) throw new Fatal(stored.error.message, { code: 'INVALID_CHILD' satisfies JobErrorCode });
-  const child = await toNewJob(
-    {
-      type,
-      payload: stored.value,
-      target_id: options.targetId,
-      priority: options.priority,
-      run_at: options.runAt,
-      max_attempts: options.maxAttempts,
-      author: job.author ?? undefined,
-      unique: options.unique && parseFields(uniqueRequest, options.unique, 'unique'),
-    },
-    { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) },
-  );
-  return {
-    ...child,
+  const known = { tenant, jobTypes, liveDaemons: () => readLiveDaemons(db) };
+  const request: JobRequest = {
+    type,
+    payload: stored.value,
+    queue: options.queue,
+    target_id: options.targetId,
+    priority: options.priority,
+    run_at: options.runAt,
+    max_attempts: options.maxAttempts,
+    author: job.author ?? undefined,
+    unique: options.unique && parseFields(uniqueRequest, options.unique, 'unique'),
+  };
+  const child: NewJob = {
+    ...(await toNewJob(request, options.queue === undefined ? known : forRemoteWorkers(known))),
     traceparent: job.traceparent ?? undefined,
     parentId: job.id,
-    clientRequestId: `child:${job.id}:${request.key}`,
+    clientRequestId: `child:${job.id}:${key}`,
   };
+  if (options.after === undefined) return child;
+  const after = parseFields(afterField, options.after.map(toEdgeRequest), 'after');
+  const [refused] = await linkJobs(db, tenant.schema, [{ job: child, after }]);
+  if (refused !== undefined) throw refused;
+  return child;
+}
+
+/** A queue says who runs the child, so its type need not be known here. */
+function forRemoteWorkers({ tenant, ...known }: RequestContext): RequestContext {
+  const settings = { ...tenant.settings, remote_job_types: ['*'] };
+  const jobTypes: JobTypes = {
+    types: () => [],
+    has: () => false,
+    checkPayload: (_, payload) => ({ ok: true, payload }),
+    defaults: () => ({}),
+  };
+  return { ...known, tenant: { ...tenant, settings }, jobTypes };
+}
+
+function toEdgeRequest(edge: AfterJob): unknown {
+  return typeof edge === 'string' ? edge : { job: edge.job, on_failure: edge.onFailure };
 }

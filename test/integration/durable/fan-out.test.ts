@@ -35,6 +35,15 @@ interface Fan {
 
 const handlers = [
   defineJob({
+    type: 'ordered',
+    async run({ enqueue, waitForChildren }) {
+      const first = await enqueue('double', { n: 1 }, { key: 'first' });
+      await enqueue('double', { n: 2 }, { key: 'second', after: [first.id] });
+      const missing = await enqueue('double', {}, { after: ['no-such-job'] }).catch((error) => error.code);
+      return { missing, results: await waitForChildren() };
+    },
+  }),
+  defineJob({
     type: 'unique',
     async run({ enqueue, waitForChildren, fanOut }) {
       const unique = { key: 'k', conflict: 'replace' } as const;
@@ -313,4 +322,11 @@ test('a unique child may be the job of another request, even the parent: no call
   });
   expect(await reread(context, child!)).toMatchObject({ status: 'PENDING', payload: { n: 2 } });
   await cancelJob(context.db, context.schema, by(child!));
+});
+
+test('a child may run after another one', async () => {
+  const job = await enqueue('ordered');
+  expect((await becomes(job, 'SUCCESS')).result).toEqual({ missing: 'INVALID_FIELD', results: [2, 4] });
+  const [first, second] = await Promise.all((await childrenOf(job)).map((child) => reread(context, child)));
+  expect(Date.parse(second?.startedAt ?? '')).toBeGreaterThanOrEqual(Date.parse(first?.finishedAt ?? ''));
 });

@@ -21,7 +21,7 @@ const control = useControl(({ db }) => {
     eventRoutes(),
     jobLogRoutes(),
     scheduleRoutes({ db, jobTypes, queueLimit }),
-    ...schedulerRoutes({ config: loadConfig({}), logger, waiters, queueLimit }),
+    ...schedulerRoutes({ config: loadConfig({}), logger, waiters, queueLimit, jobTypes }),
   ];
 });
 // Compressed it is a few kilobytes: what counts is what would be sent.

@@ -4,6 +4,7 @@ import { schedulerRoutes } from '../../../server/daemon/create-api.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { eventually } from '../../support/eventually.ts';
 import { startApp } from '../../support/http/app.ts';
 import { useScheduler } from '../../support/http/scheduler.ts';
@@ -137,7 +138,12 @@ test('a key has so many waiting claims and no more; a claim that finds work does
 test('over HTTP the answer is 429 with Retry-After, and a freed place is taken again', async () => {
   const waiters = new ClaimWaiters(3_600_000, createLogger('silent'), { total: 100, perTenant: 1 });
   const { app, stop } = await startApp(api.tenant, (deps) => ({
-    routes: schedulerRoutes({ ...deps, waiters, queueLimit: new QueueLimit(deps.db) }),
+    routes: schedulerRoutes({
+      ...deps,
+      waiters,
+      queueLimit: new QueueLimit(deps.db),
+      jobTypes: new HandlerRegistry([]),
+    }),
   }));
   onTestFinished(async () => {
     await waiters.stop();

@@ -102,6 +102,18 @@ export function exampleRequests({ send, admin, key, slug }: Given) {
     renewSchedulerLease: ofLease,
     releaseSchedulerLease: ofLease,
     askSchedulerLease: ofLease,
+    sleepSchedulerLease: ofLease,
+    eventSchedulerLease: ofLease,
+    stepsSchedulerLease: ofLease,
+    callsSchedulerLease: ofLease,
+    enqueueSchedulerLease: ofLease,
+    childrenSchedulerLease: ofLease,
+    suspendSchedulerLease: async (path) => {
+      const request = await ofLease(path);
+      const event = { ...(requestExamples.eventSchedulerLease as object), ...request.replace, suspend: false };
+      await make(request.path.replace('/suspend', '/event'), event);
+      return request;
+    },
     getSchedulerLease: async (path) => ids(path, { lease_id: (await leased()).leaseId }),
     reportSchedulerJobStatus: async (path) => ids(path, { job_id: await claimed() }),
     claimSchedulerJobs: async (path) => {

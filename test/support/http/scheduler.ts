@@ -7,6 +7,7 @@ import { findExpiredLeases, recoverLease } from '../../../server/jobs/finish/rec
 import { ClaimWaiters } from '../../../server/scheduler/claim-waiters.ts';
 import type { TenantSettings } from '../../../server/tenants/tenant.ts';
 import { updateTenantSettings } from '../../../server/tenants/tenant-store.ts';
+import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
 import { type TenantContext, useTenantPerTest } from '../postgres/database.ts';
 import { type Answer, type TestApp, useApp } from './app.ts';
 
@@ -40,7 +41,12 @@ export function useScheduler(tenant: TenantContext = useTenantPerTest()): Schedu
     const queueLimit = new QueueLimit(deps.db);
     // Nobody polls within a test: what wakes must wake.
     context.waiters = new ClaimWaiters(3_600_000, deps.logger);
-    return { routes: [...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit }), statsRoutes()] };
+    return {
+      routes: [
+        ...schedulerRoutes({ ...deps, waiters: context.waiters, queueLimit, jobTypes: new HandlerRegistry([]) }),
+        statsRoutes(),
+      ],
+    };
   });
   beforeAll(() => context.waiters.start());
   beforeEach(async () => {

@@ -1,9 +1,10 @@
 // /api/scheduler/jobs: submit, claim, report, cancel and read jobs of remote workers.
 import { z } from 'zod';
 import { cancelJob } from '../../../jobs/actions/stop.ts';
-import type { NewJob } from '../../../jobs/enqueue/enqueue.ts';
+import type { Enqueued, NewJob } from '../../../jobs/enqueue/enqueue.ts';
 import type { QueueLimit } from '../../../jobs/enqueue/enqueue-limits.ts';
 import { requestHash } from '../../../jobs/enqueue/job-request.ts';
+import type { JobTypes } from '../../../jobs/enqueue/job-types.ts';
 import { linkJobs } from '../../../jobs/flows/after-request.ts';
 import { limitKeysOf } from '../../../jobs/limits/limit-keys.ts';
 import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
@@ -39,7 +40,11 @@ export interface SchedulerDependencies {
   logger: Logger;
   queueLimit: QueueLimit;
   /** There may be work for the tenant's workers, in this daemon and in others. */
-  wake?(tenant: Tenant): void;
+  wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
+  /** For children: checks their payloads and fills in the defaults of their types. */
+  jobTypes: JobTypes;
+  /** A job of the tenant waits for others from now on. */
+  onDependencies?(tenant: Tenant): void;
 }
 
 const base = '/api/scheduler/jobs';

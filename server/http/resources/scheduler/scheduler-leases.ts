@@ -22,6 +22,7 @@ import {
   leaseSchema,
   oneLease,
   releaseBody,
+  spentSchema,
 } from './scheduler-schemas.ts';
 
 const base = '/api/scheduler/lease';
@@ -93,10 +94,18 @@ function addHeartbeat(group: RouteGroup, { config }: SchedulerDependencies): voi
     params: leaseParams,
     body: heartbeatBody,
     allowSuspended: true,
-    answers: { 200: z.strictObject({ lease: leaseSchema, job: jobIntentSchema }) },
+    answers: {
+      200: z.strictObject({
+        lease: leaseSchema,
+        job: jobIntentSchema,
+        budget_spent: spentSchema
+          .nullable()
+          .describe('The budget that the job has exceeded: stop, then release; a person is asked.'),
+      }),
+    },
     problems: ['NOT_FOUND', 'LEASE_LOST'],
     handle: async ({ params, body, tenant, db }) => {
-      const { lease, job } = await heartbeat(db, tenant.schema, {
+      const { lease, job, spent } = await heartbeat(db, tenant.schema, {
         leaseId: requireUuid(params.lease_id),
         jobId: body.job_id,
         workerId: body.worker_id,
@@ -106,7 +115,7 @@ function addHeartbeat(group: RouteGroup, { config }: SchedulerDependencies): voi
         usage: body.usage ?? undefined,
         rules: budgetRules(tenant, config.tokenLimit),
       });
-      return { lease: toLeaseView(lease), job: toJobIntent(job) };
+      return { lease: toLeaseView(lease), job: toJobIntent(job), budget_spent: spent ?? null };
     },
   });
 }
@@ -141,6 +150,7 @@ function addRelease(group: RouteGroup, { config, waiters, wake, logger }: Schedu
         metrics: body.metrics ?? undefined,
         recoverable: body.recoverable,
         requeue: body.requeue,
+        closesQuestions: body.close_questions,
         rules: budgetRules(tenant, config.tokenLimit),
       });
       if (body.status === 'FAILED' || body.status === 'TIMEOUT') logFailure(logger, tenant.slug, job, body.worker_id);

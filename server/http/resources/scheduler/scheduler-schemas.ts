@@ -41,6 +41,7 @@ export const jobIntentSchema = z
     next_retry_at: isoTime.nullable(),
     target_id: z.string().nullable(),
     tokens_used: z.int(),
+    usage: z.record(z.string(), z.number()).describe('What the job used of other units, over all attempts.'),
     token_limit: z.int().nullable(),
     cancel_requested: z.boolean().describe('Stop, then release with CANCELED.'),
     cancel_intent: z.enum(['pause', 'cancel']).nullable(),
@@ -147,6 +148,16 @@ export const heartbeatBody = z.strictObject({
     .describe('Tokens of the job over all attempts. Above its limit the response requests a stop, and the job fails.'),
 });
 
+export const spentSchema = z
+  .strictObject({
+    unit: z.string(),
+    used: z.number(),
+    limit: z.number(),
+    budget: z.string().optional().describe('Of the settings of the tenant.'),
+    per: z.enum(['job', 'day', 'target_day']),
+  })
+  .meta({ id: 'SpentBudget' });
+
 export const releaseBody = z.strictObject({
   job_id: z.guid(),
   worker_id: workerId,
@@ -165,6 +176,10 @@ export const releaseBody = z.strictObject({
     .nullish(),
   metrics: z.record(z.string().max(200), z.unknown()).nullish(),
   recoverable: z.boolean().default(true).describe('False: FAILED is final, even if attempts are left.'),
+  close_questions: z
+    .boolean()
+    .default(false)
+    .describe('With SUCCEEDED: withdraws the questions that the run has left open.'),
   requeue: z
     .boolean()
     .default(false)

@@ -18,7 +18,13 @@ import { checkInvariants } from '../../../support/model/invariants.ts';
 
 const waiters = new ClaimWaiters(3_600_000, createLogger('silent'));
 const control = useControl(({ db }) =>
-  schedulerRoutes({ config: loadConfig({}), waiters, logger: createLogger('silent'), queueLimit: new QueueLimit(db) }),
+  schedulerRoutes({
+    config: loadConfig({}),
+    waiters,
+    logger: createLogger('silent'),
+    queueLimit: new QueueLimit(db),
+    jobTypes: known,
+  }),
 );
 const settings = {
   account: { queue: 'crowd', concurrency: 0, key: 'payload.account' },

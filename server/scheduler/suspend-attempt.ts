@@ -1,0 +1,110 @@
+// Ends the attempt of a remote worker that has to wait: its job becomes WAITING, its lease ends, and any worker may claim
+// the job when the wait is over.
+import type { Database, Queryable } from '../database/database.ts';
+import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
+import { retryConflicts } from '../database/sql-errors.ts';
+import { finishAttemptsIn } from '../jobs/finish/finish.ts';
+import type { Outcome } from '../jobs/finish/outcome.ts';
+import { outcomeOfLostLease } from '../jobs/finish/recover.ts';
+import { lockTargets } from '../jobs/lanes/lane.ts';
+import type { BudgetRules } from '../jobs/model/job-budget.ts';
+import { isBudgetError } from '../jobs/model/job-errors.ts';
+import { type Waiting, type WaitKind, waitKinds } from '../jobs/model/waiting.ts';
+import { invalidFields } from '../kernel/fields.ts';
+import { getSchedulerJob } from './read.ts';
+import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
+
+export interface Suspension extends LeaseHolder {
+  /** The durable call that people are shown. */
+  call: string;
+  /** All calls that an answer, an event or the end of children may end; by default that one. */
+  calls?: readonly string[] | undefined;
+  /** When the first wait is over; by default that of `call`. */
+  until?: string | undefined;
+  /** The job leaves its lane while it waits. */
+  releaseLane: boolean;
+  rules: BudgetRules;
+}
+
+/** `stopped`: a person or a budget has stopped the job instead. The lease has ended in both cases. */
+export type Suspended = 'waiting' | 'stopped';
+
+export async function suspendAttempt(db: Database, schema: Schema, suspension: Suspension): Promise<Suspended> {
+  const lease = await getOwnLease(db, schema, suspension);
+  // The answer to an earlier request was lost. A release has a status, a suspension none.
+  if (lease.state === 'RELEASED' && lease.releaseStatus === null) return 'waiting';
+  if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
+  return retryConflicts(() => db.transaction((tx) => suspend(tx, schema, suspension)));
+}
+
+async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): Promise<Suspended> {
+  const { jobId, leaseId, workerId } = suspension;
+  const { targetId } = await getSchedulerJob(tx, schema, jobId);
+  // The order of every change of a lane: target, lease, job.
+  await lockTargets(tx, schema, targetId === null ? [] : [targetId]);
+  const ended = await tx.query(
+    `update ${schema}.leases set state = 'RELEASED', released_at = now()
+      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
+    [leaseId],
+  );
+  if (ended.length === 0) throw leaseOver({ state: 'EXPIRED' });
+  // Under the row's lock: a stop that was requested before now decides the outcome, a later one meets a waiting job.
+  await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [jobId]);
+  const job = await getSchedulerJob(tx, schema, jobId);
+  const stop = outcomeOfLostLease(job, workerId, suspension.rules);
+  const isStopped = job.cancelIntent !== null || (stop.kind === 'fail' && isBudgetError(stop.error));
+  const outcome = isStopped ? stop : await toOutcome(tx, schema, suspension);
+  const item = { jobId, leaseId, targetId: job.targetId, outcome };
+  const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${workerId}` });
+  if (!finished.accepted.has(jobId)) throw leaseOver({ state: 'EXPIRED' });
+  return isStopped ? 'stopped' : 'waiting';
+}
+
+const callStatement = statement(`
+  select p.kind, p.waits_until as until, p.event_name as event, p.match, q.id as question,
+         (
+           select count(*)
+             from ${tenant}.dependencies d
+            where d.job_id = p.job_id
+              and d.step = p.name
+         )::int as jobs
+    from ${tenant}.phases p
+    left join ${tenant}.questions q on q.job_id = p.job_id and q.step = p.name and q.status = 'open'
+   where p.job_id = :jobId
+     and p.name = :call`);
+
+interface CallRow {
+  kind: string;
+  until: string | null;
+  event: string | null;
+  match: Record<string, unknown> | null;
+  question: string | null;
+  jobs: number;
+}
+
+async function toOutcome(tx: Queryable, schema: Schema, suspension: Suspension): Promise<Outcome> {
+  const { jobId, call, calls = [call], releaseLane } = suspension;
+  const [row] = await callStatement.query<CallRow>(tx, schema, { jobId, call });
+  if (row === undefined || !isWait(row.kind)) {
+    throw invalidFields([{ field: 'call', message: 'must name a durable call that waits' }]);
+  }
+  const { kind, event, match, question, jobs } = row;
+  const until = suspension.until ?? row.until ?? undefined;
+  const waiting: Waiting = {
+    kind,
+    step: call,
+    ...(row.until !== null && { until: row.until }),
+    ...(event !== null && { event }),
+    ...(match !== null && { match }),
+    ...(question !== null && { question }),
+    ...(kind === 'children' && { jobs }),
+    ...(releaseLane && { lane: 'released' }),
+  };
+  const awaited = kind === 'sleep' ? undefined : { steps: calls, until };
+  return { kind: releaseLane ? 'suspendAside' : 'suspend', waiting, leftMs: 0, awaited };
+}
+
+function isWait(kind: string): kind is WaitKind {
+  return (waitKinds as readonly string[]).includes(kind);
+}
