@@ -13,7 +13,8 @@ import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { dispatch, refuseCaching } from './mount.ts';
+import { answerDirectly } from './direct-answers.ts';
+import { Dispatcher, type Header, refuseCaching } from './mount.ts';
 import { callerOf, createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
 import { type Access, authenticateByHost, readingOnly } from './request/host-access.ts';
@@ -48,8 +49,8 @@ export function createApp(deps: AppDependencies): Express {
   app.disable('x-powered-by');
   app.disable('etag');
   app.set('case sensitive routing', true);
-  app.use(logRequests(app, deps.logger));
-  app.use(setHeaders(headersOf(helmet(security))));
+  const log = logRequests(app, deps.logger);
+  app.use(log);
   const sessions = new Sessions(deps.db, deps.keys);
   const host = deps.access?.authorize && authenticateByHost(deps.access.authorize, deps.registry);
   const hostKey = host && (async (request: Request) => (await host.identify(request))?.key);
@@ -64,21 +65,25 @@ export function createApp(deps: AppDependencies): Express {
   groups.push(openApiRoutes(groups, deps.version ?? '0.0.0'));
   const { config, registry } = deps;
   const authenticate = host?.authenticate ?? createAuthenticate({ ...deps, sessions });
-  app.use(
-    dispatch(groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
-      db: deps.db,
-      budget: new ByteBudget(config.requestMemoryBytes),
-      turns: new Turns({
-        connections: config.databasePoolMax,
-        tenantShare: config.databaseTenantShare,
-        tenants: () => registry.list().length,
-      }),
+  const headers = headersOf(helmet(security));
+  const routes = new Dispatcher(groups, deps.access?.readOnly ? readingOnly(authenticate) : authenticate, {
+    db: deps.db,
+    budget: new ByteBudget(config.requestMemoryBytes),
+    turns: new Turns({
+      connections: config.databasePoolMax,
+      tenantShare: config.databaseTenantShare,
+      tenants: () => registry.list().length,
     }),
-  );
+    headers: headers.filter(([name]) => dataHeaders.includes(name)),
+  });
+  app.use(routes.handle);
+  app.use(setHeaders(headers));
   for (const page of deps.pages ?? []) app.use(page);
   app.use(setHeaders([refuseCaching]));
   app.use(answerNotFound);
-  app.use(answerProblem(deps.registry));
+  const onProblem = answerProblem(deps.registry);
+  app.use(onProblem);
+  answerDirectly(app, { log, routes, answerProblem: onProblem });
   return app;
 }
 
@@ -108,8 +113,6 @@ async function loadOpenApi(groups: readonly RouteGroup[], version: string): Prom
   return buildOpenApi([...groups], version);
 }
 
-type Header = readonly [name: string, value: string];
-
 function setHeaders(headers: readonly Header[]): RequestHandler {
   return (_request, response, next) => {
     for (const [name, value] of headers) response.setHeader(name, value);
@@ -124,6 +127,9 @@ function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
   middleware({} as Request, response as unknown as Response, () => {});
   return headers;
 }
+
+/** What matters for an answer of data: the others are about pages. */
+const dataHeaders = ['Content-Security-Policy', 'X-Content-Type-Options', 'Cross-Origin-Resource-Policy'];
 
 // TLS is terminated in front of the daemon, if at all, so browsers must not be made to require it.
 const security: Parameters<typeof helmet>[0] = {

@@ -16,7 +16,9 @@ interface RequestLimits {
 }
 
 // Responses contain data and keys of tenants: no cache on the way may store them.
-export const refuseCaching = ['Cache-Control', 'no-store'] as const;
+export const refuseCaching: Header = ['Cache-Control', 'no-store'];
+
+export type Header = readonly [name: string, value: string];
 
 interface Resource {
   handlers: Map<string, RequestHandler[]>;
@@ -24,31 +26,43 @@ interface Resource {
   allowed: string;
 }
 
-/** One handler for all routes. A request for another path goes to the next handler. */
-export function dispatch(
-  groups: readonly RouteGroup[],
-  authenticate: Authenticate,
-  limits: RequestLimits,
-): RequestHandler {
-  const paths = resourcesOf(groups, authenticate, limits);
-  return (request, response, next) => {
-    const found = find(paths, request.path);
-    if (found === undefined) return next();
-    response.setHeader(...refuseCaching);
-    const { handlers, allowed } = found.value;
-    const method = request.method === 'HEAD' ? 'GET' : request.method;
-    const chosen = handlers.get(method);
-    if (chosen === undefined) return refuseMethod(request, response, allowed);
-    request.params = found.params;
-    runInOrder(chosen, request, response, next);
-  };
-}
+/** All routes. A request for another path goes to the next handler. */
+export class Dispatcher {
+  readonly #paths: PathTable<Resource>;
+  readonly #headers: readonly Header[];
 
-function find(paths: PathTable<Resource>, path: string): Match<Resource> | undefined {
-  try {
-    return paths.find(path);
-  } catch {
-    throw problem('BAD_REQUEST', 'The address of the request is not valid.');
+  /** `headers` are set for every response. */
+  constructor(
+    groups: readonly RouteGroup[],
+    authenticate: Authenticate,
+    { headers, ...limits }: RequestLimits & { headers: readonly Header[] },
+  ) {
+    this.#paths = resourcesOf(groups, authenticate, limits);
+    this.#headers = [...headers, refuseCaching];
+  }
+
+  readonly handle: RequestHandler = (request, response, next) => {
+    const found = this.find(request.path);
+    if (found === undefined) return next();
+    this.answer(found, request, response, next);
+  };
+
+  find(path: string): Match<Resource> | undefined {
+    try {
+      return this.#paths.find(path);
+    } catch {
+      throw problem('BAD_REQUEST', 'The address of the request is not valid.');
+    }
+  }
+
+  /** `next` gets what went wrong. */
+  answer({ value, params }: Match<Resource>, request: Request, response: Response, next: NextFunction): void {
+    for (const [name, text] of this.#headers) response.setHeader(name, text);
+    const method = request.method === 'HEAD' ? 'GET' : request.method;
+    const chosen = value.handlers.get(method);
+    if (chosen === undefined) return void refuseMethod(request, response, value.allowed, next);
+    request.params = params;
+    runInOrder(chosen, request, response, next);
   }
 }
 
@@ -173,9 +187,11 @@ function firstStatus(definition: RouteDefinition): number {
   return Number(Object.keys(definition.answers)[0] ?? 200);
 }
 
-function refuseMethod({ method }: Request, response: Response, allowed: string): void {
+function refuseMethod({ method }: Request, response: Response, allowed: string, next: NextFunction): void {
   response.setHeader('Allow', allowed);
-  if (method !== 'OPTIONS') throw problem('METHOD_NOT_ALLOWED', `${method} is not allowed here; allowed: ${allowed}.`);
+  if (method !== 'OPTIONS') {
+    return void next(problem('METHOD_NOT_ALLOWED', `${method} is not allowed here; allowed: ${allowed}.`));
+  }
   response.statusCode = 204;
   response.end();
 }
@@ -186,7 +202,7 @@ interface Node<T> {
   entry: { value: T; names: string[] } | undefined;
 }
 
-interface Match<T> {
+export interface Match<T> {
   value: T;
   /** Decoded. */
   params: Record<string, string>;

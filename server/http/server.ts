@@ -1,11 +1,12 @@
 // The listening socket as a Service: explicit timeouts against slow clients, a clear error for a port in use, and a stop
 // that lets requests in flight finish.
-import { createServer, type IncomingMessage, type Server, type ServerResponse } from 'node:http';
+import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { Express, NextFunction, Request, RequestHandler, Response } from 'express';
 import { StartError } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
+import { listenerOf, MessageClasses } from './direct-answers.ts';
 
 interface HttpServerOptions {
   host: string;
@@ -29,8 +30,9 @@ const keepAliveTimeoutMs = 65_000;
 export class HttpServer implements Service {
   readonly name = 'http';
   #createApp: CreateApp;
-  #app: Express | undefined;
+  #app: RequestListener | undefined;
   #creating: Promise<Express> | undefined;
+  readonly #classes = new MessageClasses();
   #options: HttpServerOptions;
   #logger: Logger;
   #server: Server | undefined;
@@ -47,7 +49,13 @@ export class HttpServer implements Service {
     const headersTimeout = this.#options.headersTimeoutMs ?? defaultHeadersTimeoutMs;
     const server = createServer(
       // How often Node checks for late clients; a fifth keeps the limit accurate.
-      { headersTimeout, requestTimeout: requestTimeoutMs, connectionsCheckingInterval: headersTimeout / 5 },
+      {
+        headersTimeout,
+        requestTimeout: requestTimeoutMs,
+        connectionsCheckingInterval: headersTimeout / 5,
+        IncomingMessage: this.#classes.IncomingMessage,
+        ServerResponse: this.#classes.ServerResponse,
+      },
       (request, response) => this.#answer(request, response),
     );
     const { onRequest } = this.#options;
@@ -71,7 +79,9 @@ export class HttpServer implements Service {
   async #answerFirst(request: IncomingMessage, response: ServerResponse): Promise<void> {
     try {
       this.#creating ??= Promise.resolve(this.#createApp());
-      this.#app = await this.#creating;
+      const app = await this.#creating;
+      if (this.#app === undefined) this.#classes.inherit(app);
+      this.#app ??= listenerOf(app);
     } catch (error) {
       this.#creating = undefined;
       this.#logger.error({ err: error }, 'creating the HTTP API failed');
