@@ -25,7 +25,9 @@ else if (given.kind === 'refuse') {
 } else {
   // Stack traces name source lines, but only of modules that are loaded after this call: not in the daemon itself.
   process.setSourceMapsEnabled(true);
+  const { removeNavigator } = await import('./database/connections/navigator.ts');
   const { runDaemon, explainStartError } = await import('./daemon/run-daemon.ts');
+  removeNavigator();
   await runDaemon().catch((error: unknown) => {
     process.stderr.write(`leasehold: ${explainStartError(error)}\n`);
     process.exit(1);

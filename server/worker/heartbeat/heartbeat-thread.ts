@@ -1,5 +1,6 @@
 // The heartbeat thread, with a connection and an event loop of its own. Renews every lease that the main thread holds,
 // one statement per tenant and interval, for as long as the main event loop is not blocked.
+import '../../database/connections/navigator.ts';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
 import { idleInTransactionMs, keepAliveAfterMs, openSession } from '../../database/connections/session-limits.ts';
