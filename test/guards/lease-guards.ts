@@ -208,4 +208,11 @@ export const leaseGuards: readonly Guard[] = [
     edits: [{ search: 'if (mainLoopIsBlocked()) post(', replace: 'if (mainLoopIsBlocked() && held.size < 0) post(' }],
     tests: ['test/integration/worker/heartbeat/heartbeat.test.ts'],
   },
+  {
+    name: 'no lease ends under a job',
+    prevents: 'a lease is ended or deleted although a job is owned under it',
+    file: 'migrations/tenant/0025_lease_end.sql',
+    edits: [{ search: 'IF FOUND AND NOT EXISTS (', replace: 'IF false AND NOT EXISTS (' }],
+    tests: ['test/integration/maintenance/missing-leases.test.ts'],
+  },
 ];
