@@ -6,6 +6,7 @@ import { engineCommands } from '../../support/model/engine-commands.ts';
 import { EngineDriver } from '../../support/model/engine-driver.ts';
 import { EngineModel } from '../../support/model/engine-model.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
+import { waitCommands } from '../../support/model/wait-commands.ts';
 import { addTenant, removeTenant, type TenantContext, useDatabase } from '../../support/postgres/database.ts';
 
 const database = useDatabase();
@@ -54,7 +55,7 @@ test(
     await previous;
     await fc.assert(
       fc.asyncProperty(
-        fc.array(fc.oneof(...engineCommands), { minLength: 60, maxLength: 120 }),
+        fc.array(fc.oneof(...engineCommands, ...waitCommands), { minLength: 60, maxLength: 120 }),
         fc.integer({ min: 2, max: 9 }),
         (commands, width) =>
           alone(async (context) => {

@@ -18,10 +18,10 @@ import type { EngineModel, ModelJob, ModelLease, NewModelJob } from './engine-mo
 const error = { code: 'X', message: 'x' };
 const hourMs = 3_600_000;
 
-type Command = fc.AsyncCommand<EngineModel, EngineDriver>;
+export type Command = fc.AsyncCommand<EngineModel, EngineDriver>;
 type Run<T> = (given: T, model: EngineModel, real: EngineDriver) => Promise<void>;
 
-function command<T>(name: string, given: fc.Arbitrary<T>, run: Run<T>): fc.Arbitrary<Command> {
+export function command<T>(name: string, given: fc.Arbitrary<T>, run: Run<T>): fc.Arbitrary<Command> {
   return given.map((value) => ({
     check: () => true,
     run: async (model, real) => {
@@ -33,9 +33,9 @@ function command<T>(name: string, given: fc.Arbitrary<T>, run: Run<T>): fc.Arbit
 }
 
 const targets = ['a', 'b', 'c'];
-const pick = fc.nat(1000);
+export const pick = fc.nat(1000);
 const pickTarget = fc.constantFrom(...targets);
-const pickFrom = <T>(all: readonly T[], n: number): T | undefined => all[n % Math.max(1, all.length)];
+export const pickFrom = <T>(all: readonly T[], n: number): T | undefined => all[n % Math.max(1, all.length)];
 
 const newJob = fc.record({
   target: fc.option(pickTarget, { freq: 5 }),

@@ -75,6 +75,15 @@ export class EngineDriver {
     await queueDueJobs(db, schema, 'worker:test');
   }
 
+  async expireQuestions(): Promise<void> {
+    const { db, schema } = this.context;
+    const past = `now() - interval '1 s'`;
+    await db.query(`update ${schema}.questions set expires_at = ${past} where status = 'open'`);
+    await db.query(
+      `update ${schema}.phases set waits_until = ${past} where kind = 'question' and status <> 'completed'`,
+    );
+  }
+
   /** Takes everything out of the way; then claims and finishes until nothing is left. */
   async drain(): Promise<void> {
     const { db, schema } = this.context;
@@ -87,6 +96,7 @@ export class EngineDriver {
       await resumeTarget(db, schema, { targetId: id, ...by });
     }
     for (;;) {
+      await this.expireQuestions();
       await this.makeDue();
       const held = await db.query<{ id: string }>(`select id from ${schema}.jobs where status in ('PAUSED', 'ERROR')`);
       for (const { id } of held) await resumeJob(db, schema, { jobId: id, ...by });

@@ -23,6 +23,9 @@ export interface ModelJob {
   intent: StopIntent | null;
   /** The last thing that made or ended a hold. */
   hold: 'held' | 'resumed' | 'resolved' | undefined;
+  /** Its wait for an answer or an event, once a run has opened it; `early`: the event has come before. */
+  wait?: 'early' | 'open' | 'ended' | undefined;
+  waitsFor?: 'sleep' | 'question' | 'event';
 }
 
 export interface ModelLease {
@@ -122,6 +125,8 @@ export class EngineModel {
   }
 
   becomeDue(job: ModelJob): void {
+    // A question has its own time, which has not come.
+    if (job.status === 'WAITING' && job.waitsFor === 'question' && job.wait === 'open') return;
     if (job.status === 'WAITING') this.#wake(job);
     if (job.status !== 'PENDING') return;
     job.status = 'QUEUED';
@@ -130,6 +135,35 @@ export class EngineModel {
     if (!job.head) job.rank = this.#normalRank(job);
     this.#demote(job.target);
     this.#promote(job.target);
+  }
+
+  /** Every second job asks a person, the others wait for an event. */
+  asks(job: ModelJob): boolean {
+    return this.jobs.indexOf(job) % 2 === 0;
+  }
+
+  /** A run reaches its wait. False: what it waits for has come. */
+  openWait(job: ModelJob): boolean {
+    job.wait = job.wait === undefined || job.wait === 'open' ? 'open' : 'ended';
+    return job.wait === 'open';
+  }
+
+  hasOpenQuestion(job: ModelJob): boolean {
+    return job.wait === 'open' && this.asks(job) && !isTerminal(job.status);
+  }
+
+  /** The answer was given, or the event came, which also counts for a wait that no run has reached yet. */
+  endWait(job: ModelJob): void {
+    if (isTerminal(job.status)) return;
+    const wasOpen = job.wait === 'open';
+    job.wait = job.wait === undefined ? 'early' : job.wait === 'early' ? 'early' : 'ended';
+    if (wasOpen && job.status === 'WAITING') this.#wake(job);
+  }
+
+  suspendFor(lease: ModelLease, job: ModelJob, kind: 'question' | 'event'): boolean {
+    const accepted = this.complete(lease, job, 'suspend');
+    if (accepted && job.status === 'WAITING') job.waitsFor = kind;
+    return accepted;
   }
 
   /** It goes first in its lane, which it has kept or left. */
@@ -247,10 +281,10 @@ export class EngineModel {
         job.status = 'PENDING';
         break;
       case 'suspend':
-        Object.assign(job, { status: 'WAITING', floor: job.floor + 1 });
+        Object.assign(job, { status: 'WAITING', floor: job.floor + 1, waitsFor: 'sleep' });
         break;
       case 'suspendAside':
-        job.floor += 1;
+        Object.assign(job, { floor: job.floor + 1, waitsFor: 'sleep' });
         this.#leave(job, 'WAITING');
         break;
       case 'requeue':

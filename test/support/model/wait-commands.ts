@@ -1,0 +1,99 @@
+// The waits that others end, as commands of a property test: questions and their answers, events from outside and their
+// deliveries. Every second job asks, the others wait for events.
+import fc from 'fast-check';
+import { expect } from 'vitest';
+import { openEventWait } from '../../../server/jobs/attempt/event-waits.ts';
+import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
+import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
+import { foreverMs } from '../../../server/jobs/model/waiting.ts';
+import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
+import { openQuestion } from '../../../server/jobs/questions/ask.ts';
+import { deliverEvents } from '../../../server/jobs/received/deliver-events.ts';
+import { receiveEvent } from '../../../server/jobs/received/receive-event.ts';
+import { type Command, command, pick, pickFrom } from './engine-commands.ts';
+import type { EngineDriver } from './engine-driver.ts';
+import type { EngineModel, ModelJob, ModelLease } from './engine-model.ts';
+
+const call = { name: 'wait#1', position: 0, parallel: false };
+const question = {
+  title: 'Go on?',
+  schema: { type: 'object' as const, properties: {}, additionalProperties: false },
+  actions: [],
+  assignees: [],
+  reminders: [],
+  on_timeout: 'fail' as const,
+  timeout_seconds: 86_400,
+};
+const actor = 'worker:test';
+const eventOf = ({ id }: ModelJob) => `event-${id}`;
+
+function pickAttempt(model: EngineModel, real: EngineDriver, n: number) {
+  return pickFrom(real.racing ? model.attempts : model.attempts.filter(({ job, lease }) => model.owns(lease, job)), n);
+}
+
+/** A run opens its wait, and is suspended if it is still open. Between the two, others may end the wait. */
+const wait = (between: boolean) =>
+  command(between ? 'waitLate' : 'wait', fc.tuple(pick, fc.boolean()), async ([n, suspends], model, real) => {
+    const attempt = pickAttempt(model, real, n);
+    if (attempt === undefined) return;
+    const { job, lease } = attempt;
+    const isOpen = await (model.asks(job) ? ask(job, lease, real) : awaitEvent(job, lease, real));
+    if (!real.racing) expect(isOpen).toBe(model.openWait(job));
+    if (isOpen !== true || !suspends) return;
+    if (between) await end(job, model, real);
+    const kind = model.asks(job) ? ('question' as const) : ('event' as const);
+    const waiting = { kind, step: call.name, ...(kind === 'event' && { event: eventOf(job) }) };
+    const outcome: Outcome = { kind: 'suspend', waiting, leftMs: foreverMs, awaited: { steps: [call.name] } };
+    const item = { jobId: job.id, leaseId: lease.id, targetId: job.target, outcome };
+    const { accepted } = await finishAttempts(real.context.db, real.context.schema, [item], { actor });
+    if (real.racing) return;
+    expect(accepted.has(job.id)).toBe(model.suspendFor(lease, job, kind));
+    // What has ended in between makes the job due at once.
+    if (between && job.status === 'WAITING') {
+      await real.makeDue(job.id);
+      model.becomeDue(job);
+    }
+  });
+
+async function ask(job: ModelJob, lease: ModelLease, { context: { db, schema } }: EngineDriver) {
+  const held = { jobId: job.id, leaseId: lease.id };
+  const state = await openQuestion(db, schema, held, call, question, actor);
+  return state && state.status === 'open';
+}
+
+async function awaitEvent(job: ModelJob, lease: ModelLease, { context: { db, schema } }: EngineDriver) {
+  const held = { jobId: job.id, leaseId: lease.id };
+  const wanted = { event: eventOf(job), match: null, ms: null };
+  const state = await openEventWait(db, schema, held, call, wanted, actor);
+  return state && state.kind === 'open';
+}
+
+/** What ends the wait of the job: a person answers, or its event comes. */
+async function end(job: ModelJob, model: EngineModel, real: EngineDriver): Promise<void> {
+  const { db, schema } = real.context;
+  if (!model.asks(job)) {
+    await receiveEvent(db, schema, { name: eventOf(job) }, 'test');
+    await deliverEvents(db, schema, 'test');
+    return model.endWait(job);
+  }
+  const [open] = await db.query<{ id: string }>(
+    `select id from ${schema}.questions where job_id = $1 and status = 'open'`,
+    [job.id],
+  );
+  if (!real.racing) expect(open !== undefined).toBe(model.hasOpenQuestion(job));
+  if (open === undefined) return;
+  const reported = await real.reported(async (by) => {
+    await answerQuestion(db, schema, { questionId: open.id, answer: {}, ...by });
+    return { done: true };
+  });
+  if (real.racing) return;
+  expect(reported).toBe('done');
+  model.endWait(job);
+}
+
+const endWait = command('endWait', pick, async (n, model, real) => {
+  const job = pickFrom(model.jobs, n);
+  if (job !== undefined) await end(job, model, real);
+});
+
+export const waitCommands: fc.Arbitrary<Command>[] = [wait(false), wait(false), wait(true), endWait, endWait];
