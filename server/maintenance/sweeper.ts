@@ -37,9 +37,9 @@ type SweptKind = 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes';
 
 const batch = 100;
 const repairSlice = 1000;
-// Repairs find what should never exist: a few tenants per pass are enough.
-// Of 5,000 jobs each, in the order of the primary key: some 5 ms per slice.
+// Slices of `repairOrphans`, in the order of the primary key: one statement each, so that a sweep reads a bounded number of jobs.
 const orphanSlicesPerSweep = 10;
+// Repairs find what should never exist: a few tenants per pass are enough.
 const repairsPerPass = 4;
 
 interface RepairPosition {

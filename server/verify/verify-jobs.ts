@@ -5,6 +5,7 @@ import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { hasNoLease } from '../jobs/claim/lease.ts';
 import { isTerminal, type Status, transitions } from '../jobs/model/states.ts';
+import { verifyWaits } from './verify-waits.ts';
 import type { Violation, Violations } from './violation.ts';
 
 export interface JobsReport {
@@ -61,7 +62,7 @@ export async function verifyJobs(
   if (replay) finish(replay, pruned, violations);
   await findUnrecorded(tx, schema, pruned, violations);
   await findUnleased(tx, schema, violations);
-  await findForgotten(tx, schema, violations);
+  await verifyWaits(tx, schema, violations);
   return report;
 }
 
@@ -143,34 +144,6 @@ async function findUnleased(tx: Queryable, schema: Schema, violations: Violation
     for (const { id, status, lease_id, lease_owner } of batch) {
       const detail = `is ${status} under lease ${lease_id} of ${lease_owner}, which is not active`;
       violations.add({ kind: 'job_lease', jobId: id, detail });
-    }
-  }
-}
-
-/** Jobs that wait for others, although all of them ended more than a minute ago: nobody would wake them. */
-async function findForgotten(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {
-  const rows = scan<{ id: string; kind: string }>(
-    tx,
-    `select j.id, j.waiting ->> 'kind' as kind
-       from ${schema}.jobs j
-      where j.status = 'WAITING'
-        and j.waiting ->> 'kind' in ('after', 'children')
-        and j.run_at > now()
-        and j.held_since < now() - interval '1 minute'
-        and coalesce((j.waiting ->> 'not_before')::timestamptz <= now(), true)
-        and not exists (
-          select 1
-            from ${schema}.dependencies d
-            left join ${schema}.jobs o on o.id = d.after_id
-           where d.job_id = j.id
-             and d.step = coalesce(j.waiting ->> 'step', '')
-             and (o.finished_at is null or o.finished_at > now() - interval '1 minute'
-               or (o.status = 'ERROR' and d.on_failure = 'hold')))`,
-  );
-  for await (const batch of rows) {
-    for (const { id, kind } of batch) {
-      const detail = `is WAITING (${kind}), although everything that it waits for has ended`;
-      violations.add({ kind: 'job_waiting', jobId: id, detail });
     }
   }
 }

@@ -18,6 +18,7 @@ export interface Violation {
     | 'job_missing'
     | 'job_lease'
     | 'job_waiting'
+    | 'question_open'
     | 'lane_overlap'
     | 'lane_order';
   /** `xid:seq`. */
