@@ -123,7 +123,7 @@ function held(job: Job, asked: Pick<Question, 'id' | 'title'> | undefined): Reas
 function waiting(job: Job, waits: Waiting, title: string | undefined): Reason {
   return {
     code: 'WAITING',
-    detail: `The job ${describeWaiting(waits, title)}, since ${job.heldSince}. It has no slot and no lease meanwhile${
+    detail: `The job ${describeWaiting({ ...waits, title })}, since ${job.heldSince}. It has no slot and no lease meanwhile${
       waits.lane === 'released' ? ', and has left its lane' : ''
     }.`,
     since: job.heldSince,

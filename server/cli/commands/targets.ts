@@ -1,9 +1,10 @@
 // leasehold targets: list, show, pause and resume targets.
 import type { Command } from 'commander';
-import type { Target, TargetLane } from '../../client/generated/api-types.ts';
+import type { LaneJob, Target, TargetLane } from '../../client/generated/api-types.ts';
 import type { Database } from '../../database/database.ts';
 import { createOperation } from '../../jobs/actions/bulk-operations.ts';
 import { startCanary } from '../../jobs/actions/start-canary.ts';
+import { describeWaiting } from '../../jobs/model/waiting.ts';
 import { getTenant } from '../../tenants/tenant-store.ts';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { age, colourOf, facts, fitTable, oneLine } from '../output.ts';
@@ -60,7 +61,7 @@ function targetTable(session: Session, found: readonly Target[]): string {
     head?.status ?? '',
     head?.type ?? '',
     age(head?.created_at),
-    hold?.detail ?? '',
+    hold?.detail ?? waitText(head) ?? '',
   ]);
   const headings = ['TARGET', 'STATE', 'HEAD', 'TYPE', 'AGE', 'WHY'];
   return fitTable(session.terminal.screen, headings, rows, (row, column) => {
@@ -69,12 +70,19 @@ function targetTable(session: Session, found: readonly Target[]): string {
   });
 }
 
+/** What the head of a lane waits for, if it does. */
+export function waitText(head: LaneJob | null): string | undefined {
+  return head?.status === 'WAITING' && head.waiting !== null ? describeWaiting(head.waiting) : undefined;
+}
+
 function laneText(session: Session, lane: TargetLane): string {
   const labels = Object.entries(lane.labels).map(([name, value]) => `${name}=${value}`);
+  const waits = waitText(lane.head);
   const known: Record<string, string> = {
     target: oneLine(lane.id),
     paused: lane.paused ? `by ${lane.paused_by}${lane.pause_reason === null ? '' : `: ${lane.pause_reason}`}` : 'no',
     ...(lane.hold !== null && { hold: oneLine(lane.hold.detail) }),
+    ...(waits !== undefined && { waits: oneLine(waits) }),
     ...(labels.length > 0 && { labels: labels.join(' ') }),
     waiting: lane.waiting_exact ? String(lane.waiting) : `at least ${lane.waiting}`,
   };

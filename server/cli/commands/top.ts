@@ -6,6 +6,7 @@ import { type ConnectionOptions, connect, withConnection } from '../connection.t
 import { age, bar, colourOf, fitTable, paint } from '../output.ts';
 import type { Screen, Session } from '../session.ts';
 import { countOf } from './job-reads.ts';
+import { waitText } from './targets.ts';
 
 interface View {
   at: number;
@@ -109,7 +110,7 @@ function laneTable(lanes: readonly Lane[], screen: Screen): string {
     head?.status === 'RUNNING' && head.progress !== null ? bar(head.progress / 100, 10) : '',
     `${waiting}${waiting_exact ? '' : '+'}`,
     age(oldest_waiting_at),
-    hold?.detail ?? head?.progress_message ?? '',
+    hold?.detail ?? waitText(head) ?? head?.progress_message ?? '',
   ]);
   const headings = ['TARGET', 'HEAD', 'TYPE', 'PROGRESS', 'WAIT', 'OLDEST', 'WHY'];
   return fitTable(screen, headings, rows, (row, column) =>

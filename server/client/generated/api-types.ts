@@ -293,6 +293,30 @@ export interface Lane {
     started_at: string | null;
     status: Status;
     type: string;
+    /** What a WAITING job waits for. */
+    waiting: {
+      /** The event from outside that it waits for. */
+      event?: string;
+      /** How many children or other jobs it waits for in all. */
+      jobs?: number;
+      kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
+      /** The job has left its lane until it wakes. */
+      lane?: 'released';
+      /** What the data of the event must contain. */
+      match?: Record<string, unknown>;
+      /** Of kind `after`: it is not queued before this time. */
+      not_before?: string;
+      /** The question that a person has to answer. */
+      question?: string;
+      /** The durable call that waits; of kind `turn` that of its parent. */
+      step?: string;
+      /** Of the head of a lane: the title of the question. */
+      title?: string;
+      /** Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000. */
+      unfinished?: number;
+      /** When the job wakes by itself; without it no time wakes it. */
+      until?: string;
+    } | null;
   } | null;
   /** Why no job of the lane can start, if none can. */
   hold: TargetHold | null;
@@ -324,6 +348,30 @@ export interface LaneJob {
   run_at: string | null;
   status: Status;
   type: string;
+  /** What a WAITING job waits for. */
+  waiting: {
+    /** The event from outside that it waits for. */
+    event?: string;
+    /** How many children or other jobs it waits for in all. */
+    jobs?: number;
+    kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
+    /** The job has left its lane until it wakes. */
+    lane?: 'released';
+    /** What the data of the event must contain. */
+    match?: Record<string, unknown>;
+    /** Of kind `after`: it is not queued before this time. */
+    not_before?: string;
+    /** The question that a person has to answer. */
+    question?: string;
+    /** The durable call that waits; of kind `turn` that of its parent. */
+    step?: string;
+    /** Of the head of a lane: the title of the question. */
+    title?: string;
+    /** Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000. */
+    unfinished?: number;
+    /** When the job wakes by itself; without it no time wakes it. */
+    until?: string;
+  } | null;
 }
 
 export interface Limit {

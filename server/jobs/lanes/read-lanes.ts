@@ -8,6 +8,8 @@ import { jobs } from '../../database/tables/tenant.ts';
 import { hasNoLease } from '../claim/lease.ts';
 import type { Job } from '../model/job.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
+import type { NamedWaiting } from '../model/waiting.ts';
+import { readHeadWaits } from './read-head-waits.ts';
 import { type Target, targetColumns } from './target.ts';
 
 const laneFields = [
@@ -24,10 +26,12 @@ const laneFields = [
   'leaseOwner',
   'error',
   'hold',
+  'waiting',
 ] as const satisfies readonly (keyof Job)[];
 
-export interface LaneJob extends Omit<Pick<Job, (typeof laneFields)[number]>, 'targetId' | 'priority'> {
+export interface LaneJob extends Omit<Pick<Job, (typeof laneFields)[number]>, 'targetId' | 'priority' | 'waiting'> {
   targetId: string;
+  waiting: NamedWaiting | null;
   /** The rank. */
   priority: number;
   /** Of a head: it is owned, but not by an active lease. */
@@ -92,7 +96,7 @@ export async function readHeads(
   schema: Schema,
   targetIds: readonly string[],
 ): Promise<Map<string, LaneJob>> {
-  const rows = await headsStatement.query<LaneJob>(db, schema, { targetIds });
+  const rows = await readHeadWaits(db, schema, await headsStatement.query<LaneJob>(db, schema, { targetIds }));
   return new Map(rows.map((row) => [row.targetId, row]));
 }
 
@@ -222,7 +226,7 @@ const headJobsStatement = statement(`
      and j.lane_head`);
 
 async function readHeadJobs(db: Queryable, schema: Schema, targetIds: readonly string[]) {
-  const rows = await headJobsStatement.query<HeadJob>(db, schema, { targetIds });
+  const rows = await readHeadWaits(db, schema, await headJobsStatement.query<HeadJob>(db, schema, { targetIds }));
   return new Map(rows.map((row) => [row.targetId, row]));
 }
 

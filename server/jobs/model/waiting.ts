@@ -29,6 +29,14 @@ export interface Waiting {
   not_before?: string | undefined;
 }
 
+/** With what only a read of other rows tells. */
+export interface NamedWaiting extends Waiting {
+  /** Of the question. */
+  title?: string | undefined;
+  /** How many of its `jobs` have not ended. */
+  unfinished?: number | undefined;
+}
+
 /** Durable calls that others end, with an answer or an event. If one has ended before the job waits, the job wakes at once. */
 export interface AwaitedCalls {
   steps: readonly string[];
@@ -46,14 +54,14 @@ export function waitsForJobs({ kind }: Waiting): boolean {
   return kind === 'children' || kind === 'after' || kind === 'turn';
 }
 
-/** `sleeps until 2026-01-02T03:04:05Z`, for people. A caller that has read the question gives its title. */
-export function describeWaiting(waiting: Waiting, title?: string): string {
-  const { kind, step, until, event, match, jobs = 0 } = waiting;
+/** `sleeps until 2026-01-02T03:04:05Z`, for people. */
+export function describeWaiting(waiting: NamedWaiting): string {
+  const { kind, step, until, event, match, jobs = 0, title, unfinished } = waiting;
   switch (kind) {
     case 'children':
-      return `waits in "${step}" for its ${count(jobs, 'child', 'children')}`;
+      return `waits in "${step}" for ${partOf(jobs, unfinished)}its ${count(jobs, 'child', 'children')}`;
     case 'after':
-      return `runs after ${count(jobs, 'other job', 'other jobs')}`;
+      return `runs after ${partOf(jobs, unfinished)}${count(jobs, 'other job', 'other jobs')}`;
     case 'turn':
       return `waits for its turn: the call "${step}" of its parent limits how many children are unfinished`;
     case 'question':
@@ -66,6 +74,11 @@ export function describeWaiting(waiting: Waiting, title?: string): string {
     default:
       return `sleeps in "${step}" until ${until}`;
   }
+}
+
+/** `3 of `; nothing where all of them or one is meant. */
+function partOf(jobs: number, unfinished = jobs): string {
+  return jobs <= 1 || unfinished === jobs ? '' : `${unfinished.toLocaleString('en')} of `;
 }
 
 function count(number: number, one: string, many: string): string {

@@ -124,7 +124,7 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
 
   it('answers questions, and creates links to them', async () => {
     const { cli, client } = await open(way);
-    const { id } = await client.enqueue('demo.approval', { question: 'Ship it?' });
+    const { id } = await client.enqueue('demo.approval', { question: 'Ship it?' }, { targetId: 'gate' });
     const question = await eventually(async () => {
       const [found] = (await cli(`questions list --job ${id} --json`)).json();
       expect(found).toBeDefined();
@@ -132,6 +132,8 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
     });
     expect((await cli('questions list')).out).toContain('Ship it?');
     await eventually(async () => expect((await cli('jobs list')).out).toContain('waits for a person to answer'));
+    expect((await cli('targets list')).out).toContain('waits for a person to answer');
+    expect((await cli('targets show gate')).out).toContain('waits for a person to answer "Ship it?"');
     // Counted a moment after the events.
     await eventually(async () => expect((await cli('top')).out).toMatch(/0 held +1 to answer.*WAITING 1/s));
     expect((await cli(`questions show ${question.id}`)).out).toContain('approve, reject');

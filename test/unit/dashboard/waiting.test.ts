@@ -1,6 +1,5 @@
 import { expect, test } from 'vitest';
-import { describeWaiting } from '../../../server/dashboard/src/data/jobs/waiting.ts';
-import type { Waiting } from '../../../server/dashboard/src/data/types.ts';
+import { describeWaiting, type Waiting } from '../../../server/dashboard/src/data/jobs/waiting.ts';
 import { waitKinds } from '../../../server/jobs/model/waiting.ts';
 
 const at = '2026-01-02T03:04:05Z';
@@ -9,6 +8,9 @@ const texts: [Waiting, string][] = [
   [{ kind: 'event', event: 'paid' }, 'waits for the event "paid"'],
   [{ kind: 'event', event: 'paid', until: at }, `waits for the event "paid", gives up ${at}`],
   [{ kind: 'question', question: 'q', until: at }, `waits for an answer, due ${at}`],
+  [{ kind: 'question', question: 'q', title: 'Ship it?', until: at }, `waits for an answer to "Ship it?", due ${at}`],
+  [{ kind: 'children', jobs: 1200, unfinished: 3 }, 'waits for 3 of its 1,200 children'],
+  [{ kind: 'after', jobs: 3, unfinished: 2 }, 'runs after 2 of 3 other jobs'],
   [{ kind: 'children', jobs: 1 }, 'waits for its child'],
   [{ kind: 'children', jobs: 1200 }, 'waits for its 1,200 children'],
   [{ kind: 'after', jobs: 1 }, 'runs after another job'],

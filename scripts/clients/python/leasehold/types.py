@@ -384,6 +384,30 @@ class JobSummary(TypedDict):
     webhook_url: Optional[str]
 
 
+class LaneHeadWaiting(TypedDict):
+    # The event from outside that it waits for.
+    event: str
+    # How many children or other jobs it waits for in all.
+    jobs: int
+    kind: Literal["sleep", "event", "question", "children", "after", "turn"]
+    # The job has left its lane until it wakes.
+    lane: Literal["released"]
+    # What the data of the event must contain.
+    match: Dict[str, Any]
+    # Of kind `after`: it is not queued before this time.
+    not_before: str
+    # The question that a person has to answer.
+    question: str
+    # The durable call that waits; of kind `turn` that of its parent.
+    step: str
+    # Of the head of a lane: the title of the question.
+    title: str
+    # Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.
+    unfinished: int
+    # When the job wakes by itself; without it no time wakes it.
+    until: str
+
+
 class LaneHead(TypedDict):
     attempts: int
     created_at: str
@@ -400,6 +424,8 @@ class LaneHead(TypedDict):
     started_at: Optional[str]
     status: Status
     type: str
+    # What a WAITING job waits for.
+    waiting: Optional[LaneHeadWaiting]
 
 
 class Lane(TypedDict):
@@ -425,6 +451,30 @@ class Lane(TypedDict):
     waiting_exact: bool
 
 
+class LaneJobWaiting(TypedDict):
+    # The event from outside that it waits for.
+    event: str
+    # How many children or other jobs it waits for in all.
+    jobs: int
+    kind: Literal["sleep", "event", "question", "children", "after", "turn"]
+    # The job has left its lane until it wakes.
+    lane: Literal["released"]
+    # What the data of the event must contain.
+    match: Dict[str, Any]
+    # Of kind `after`: it is not queued before this time.
+    not_before: str
+    # The question that a person has to answer.
+    question: str
+    # The durable call that waits; of kind `turn` that of its parent.
+    step: str
+    # Of the head of a lane: the title of the question.
+    title: str
+    # Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.
+    unfinished: int
+    # When the job wakes by itself; without it no time wakes it.
+    until: str
+
+
 class LaneJob(TypedDict):
     created_at: str
     error: Optional[JobError]
@@ -437,6 +487,8 @@ class LaneJob(TypedDict):
     run_at: Optional[str]
     status: Status
     type: str
+    # What a WAITING job waits for.
+    waiting: Optional[LaneJobWaiting]
 
 
 class LimitKey(TypedDict):

@@ -1,4 +1,6 @@
 // The API's answers, as far as the page reads them.
+import type { Waiting } from './jobs/waiting.ts';
+
 export type Status =
   | 'PENDING'
   | 'QUEUED'
@@ -31,17 +33,6 @@ export interface Hold {
   author: string | null;
   since: string | null;
   handler: 'running' | 'terminated' | null;
-}
-
-/** What a WAITING job waits for. */
-export interface Waiting {
-  kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
-  step?: string;
-  until?: string;
-  event?: string;
-  question?: string;
-  jobs?: number;
-  not_before?: string;
 }
 
 export interface JobSummary {
@@ -120,6 +111,7 @@ export interface LaneJob {
   lease_owner: string | null;
   error: JobError | null;
   hold: Hold | null;
+  waiting: Waiting | null;
 }
 
 export interface HeadJob extends LaneJob {

@@ -12,7 +12,7 @@ import { Icon } from '../parts/icons.tsx';
 import { BulkButton } from '../parts/jobs/bulk.tsx';
 import { CanaryButton, canTryCanary } from '../parts/jobs/canary.tsx';
 import { JobActions } from '../parts/jobs/job-actions.tsx';
-import { Labels, PauseDialog } from '../parts/jobs/lane.tsx';
+import { HeadWait, Labels, PauseDialog } from '../parts/jobs/lane.tsx';
 import { holdSentence, Progress, StatusMark } from '../parts/jobs/status.tsx';
 import { Ago, number, Since } from '../parts/time.tsx';
 
@@ -166,6 +166,7 @@ function HeadView({ head, job, targetId, onChange }: HeadViewProps) {
         </span>
       </div>
       {head.hold && <p class="quote">{holdSentence(head.hold)}</p>}
+      <HeadWait head={head} />
       {head.status === 'RUNNING' && job && (
         <>
           <Progress value={job.progress ?? 0} message={job.progress_message} />

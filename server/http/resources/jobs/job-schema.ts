@@ -71,6 +71,33 @@ const waitingSchema = z
   })
   .meta({ id: 'JobWaiting' });
 
+const laneWaitingSchema = waitingSchema
+  .extend({
+    title: z.string().optional().describe('Of the head of a lane: the title of the question.'),
+    unfinished: z
+      .int()
+      .optional()
+      .describe('Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.'),
+  })
+  .meta({ id: 'LaneWaiting' });
+
+/** What is shown of a job in a lane. */
+export const laneJobSchema = z
+  .strictObject({
+    id: z.uuid(),
+    type: z.string(),
+    status: z.enum(statuses),
+    priority: z.enum(priorities),
+    created_at: time,
+    run_at: time.nullable().describe('Null: no time wakes it.'),
+    held_since: time.nullable(),
+    lease_owner: z.string().nullable(),
+    error: jobErrorSchema.nullable(),
+    hold: jobHoldSchema.nullable(),
+    waiting: laneWaitingSchema.nullable().describe('What a WAITING job waits for.'),
+  })
+  .meta({ id: 'LaneJob' });
+
 export const jobSummarySchema = z
   .strictObject({
     id: z.uuid(),

@@ -3,7 +3,8 @@ import { z } from 'zod';
 import { type LaneRow, listLanes } from '../../../jobs/lanes/read-lanes.ts';
 import { paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
-import { laneJobSchema, targetLaneSchema, targetLaneToApi } from './targets.ts';
+import { laneJobSchema } from './job-schema.ts';
+import { targetLaneSchema, targetLaneToApi } from './targets.ts';
 
 const time = z.iso.datetime({ offset: true });
 const selections = ['all', 'held', 'paused', 'running'] as const;

@@ -14,7 +14,6 @@ import {
 } from '../../../jobs/lanes/target.ts';
 import { describeHold, type Hold, holdOf } from '../../../jobs/model/hold.ts';
 import { holdsLane, priorities, withoutTrace } from '../../../jobs/model/job.ts';
-import { statuses } from '../../../jobs/model/states.ts';
 import { unlessNever } from '../../../jobs/model/waiting.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { invalidFields, isTargetId, nameField, timeField } from '../../../kernel/fields.ts';
@@ -23,7 +22,7 @@ import { present } from '../../present.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
-import { jobErrorSchema, jobHoldSchema } from './job-schema.ts';
+import { jobHoldSchema, laneJobSchema } from './job-schema.ts';
 import { targetParams } from './jobs.ts';
 
 interface TargetDependencies {
@@ -38,21 +37,6 @@ const labels = z
   .refine((given) => Object.keys(given).length <= maxLabels, tooManyLabels);
 
 const time = z.iso.datetime({ offset: true });
-
-export const laneJobSchema = z
-  .strictObject({
-    id: z.uuid(),
-    type: z.string(),
-    status: z.enum(statuses),
-    priority: z.enum(priorities),
-    created_at: time,
-    run_at: time.nullable().describe('Null: no time wakes it.'),
-    held_since: time.nullable(),
-    lease_owner: z.string().nullable(),
-    error: jobErrorSchema.nullable(),
-    hold: jobHoldSchema.nullable(),
-  })
-  .meta({ id: 'LaneJob' });
 
 const holdSchema = z
   .strictObject({

@@ -1,4 +1,6 @@
+import { randomUUID } from 'node:crypto';
 import { describe, expect, it } from 'vitest';
+import { listLanes } from '../../../../server/jobs/lanes/read-lanes.ts';
 import { resumeDueTargets } from '../../../../server/jobs/lanes/target.ts';
 import { useControl } from '../../../support/http/control.ts';
 import { addJob, addJobs, claim, finish } from '../../../support/jobs.ts';
@@ -26,6 +28,48 @@ describe('targets', () => {
     const { hold } = (await control.get('/api/targets/held')).body;
     expect(hold).toMatchObject({ by: 'job', job_id: job.id, detail: expect.stringContaining('disk full') });
     expect(hold.since).toMatch(/Z$/);
+  });
+
+  it('say what a head that waits is waiting for', async () => {
+    const { db, schema } = control;
+    const until = '2090-01-01T00:00:00.000000Z';
+    const waits = {
+      sleeps: { kind: 'sleep', step: 'nap', until },
+      asks: { kind: 'question', step: 'ok', until, question: randomUUID() },
+      collects: { kind: 'children', step: 'all', jobs: 3 },
+    } as const;
+    for (const [targetId, waiting] of Object.entries(waits)) {
+      const { id } = await addJob(control, { targetId });
+      const job = (await claim(control)).jobs.find((claimed) => claimed.id === id);
+      await finish(control, job!, { kind: 'suspend', waiting, leftMs: 1e9 });
+      if (waiting.kind === 'question') {
+        await db.query(
+          `insert into ${schema}.questions (id, job_id, step, title, schema, expires_at)
+           values ($1, $2, 'ok', 'Ship it?', '{}', $3)`,
+          [waiting.question, id, until],
+        );
+      }
+      if (waiting.kind === 'children') {
+        await db.query(
+          `insert into ${schema}.dependencies (job_id, after_id, step, state)
+           select $1, gen_random_uuid(), 'all', state from unnest('{succeeded,open,gated}'::text[]) as state`,
+          [id],
+        );
+      }
+    }
+    const shown = {
+      sleeps: waits.sleeps,
+      asks: { ...waits.asks, title: 'Ship it?' },
+      collects: { ...waits.collects, unfinished: 2 },
+    };
+    const { targets } = (await control.get('/api/targets')).body;
+    const { lanes } = await listLanes(db, schema, { selection: 'all', after: '', limit: 100 });
+    for (const [id, waiting] of Object.entries(shown)) {
+      const listed = targets.find((target: { id: string }) => target.id === id);
+      expect(listed.head).toMatchObject({ status: 'WAITING', waiting });
+      expect(lanes.find(({ target }) => target.id === id)?.head?.waiting).toEqual(waiting);
+      expect((await control.get(`/api/targets/${id}`)).body.head.waiting).toEqual(waiting);
+    }
   });
 
   it('are paused with reason, author and end, and resumed', async () => {

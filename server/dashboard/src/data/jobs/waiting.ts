@@ -1,16 +1,30 @@
 // What a WAITING job waits for, in one line. Times are ISO text, which the page shows as people say them.
-import type { Waiting } from '../types.ts';
 
-export function describeWaiting({ kind, until, event, jobs = 0, not_before: notBefore }: Waiting): string {
+export interface Waiting {
+  kind: 'sleep' | 'event' | 'question' | 'children' | 'after' | 'turn';
+  step?: string;
+  until?: string;
+  event?: string;
+  question?: string;
+  jobs?: number;
+  not_before?: string;
+  /** Of the head of a lane: the title of the question, and how many of `jobs` have not ended. */
+  title?: string;
+  unfinished?: number;
+}
+
+export function describeWaiting(waiting: Waiting): string {
+  const { kind, until, event, jobs = 0, not_before: notBefore, title, unfinished = jobs } = waiting;
+  const part = unfinished === jobs ? '' : `${count(unfinished)} of `;
   switch (kind) {
     case 'children':
-      return jobs === 1 ? 'waits for its child' : `waits for its ${count(jobs)} children`;
+      return jobs === 1 ? 'waits for its child' : `waits for ${part}its ${count(jobs)} children`;
     case 'after':
-      return `runs after ${jobs === 1 ? 'another job' : `${count(jobs)} other jobs`}${ending('at the earliest', notBefore)}`;
+      return `runs after ${jobs === 1 ? 'another job' : `${part}${count(jobs)} other jobs`}${ending('at the earliest', notBefore)}`;
     case 'turn':
       return 'waits for its turn among the children of its parent';
     case 'question':
-      return `waits for an answer${ending('due', until)}`;
+      return `waits for an answer${title === undefined ? '' : ` to "${title}"`}${ending('due', until)}`;
     case 'event':
       return `waits for the event "${event}"${ending('gives up', until)}`;
     case 'sleep':

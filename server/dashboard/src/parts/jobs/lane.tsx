@@ -2,12 +2,13 @@
 import { useState } from 'preact/hooks';
 import { actionable, pauseTarget, report, resumeTarget } from '../../data/actions.ts';
 import { ApiError, enc } from '../../data/api.ts';
+import { describeWaiting } from '../../data/jobs/waiting.ts';
 import { hrefOf } from '../../data/router.ts';
 import { may } from '../../data/session.ts';
 import type { HeadJob, Lane, LaneJob } from '../../data/types.ts';
 import { Dialog, DialogFoot, Field } from '../dialog.tsx';
 import { Icon } from '../icons.tsx';
-import { Ago, Since } from '../time.tsx';
+import { Ago, Sentence, Since } from '../time.tsx';
 import { CanaryButton, CanaryMark, canTryCanary } from './canary.tsx';
 import { JobActions, ReasonFields } from './job-actions.tsx';
 import { holdSentence, Progress, StatusMark, toneOf, wordOf } from './status.tsx';
@@ -78,6 +79,7 @@ function HeadCard({ head }: { head: HeadJob }) {
         </span>
       </span>
       {head.hold && head.status !== 'RUNNING' && <span class="head-why">{holdSentence(head.hold)}</span>}
+      <HeadWait head={head} />
       {head.status === 'RUNNING' && (
         <span class="head-run">
           <Progress value={head.progress ?? 0} message={head.progress_message} />
@@ -85,6 +87,17 @@ function HeadCard({ head }: { head: HeadJob }) {
         </span>
       )}
     </a>
+  );
+}
+
+/** What a WAITING head waits for, and until when. */
+export function HeadWait({ head }: { head: LaneJob }) {
+  if (head.status !== 'WAITING' || head.waiting === null) return null;
+  const text = describeWaiting(head.waiting);
+  return (
+    <span class="head-why muted" title={text}>
+      <Sentence text={text} />
+    </span>
   );
 }
 
