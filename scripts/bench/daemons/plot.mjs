@@ -20,7 +20,7 @@ function draw(name, svg) {
 function sizePlot({ perSecond, minutes }) {
   const size = (table) => minutes.map(({ tableMb, indexMb }) => tableMb[table] + indexMb[table]);
   return figure(
-    `${perSecond} jobs a second with retention on: MB of each table with its indexes, by minute`,
+    `${perSecond} jobs a second with retention on: MB of tables and indexes, by minute`,
     minutes.map(({ minute }) => minute),
     [
       { label: 'jobs', values: size('jobs') },
@@ -31,10 +31,10 @@ function sizePlot({ perSecond, minutes }) {
   );
 }
 
-/** CPU time per job, and how far the seals are behind. */
+/** CPU time per job. */
 function costPlot({ minutes }) {
   return figure(
-    'Microseconds of CPU per job: no retention in the first minute, then marking, deleting and pruning',
+    'Microseconds of CPU per job, by minute; retention begins after the first',
     minutes.map(({ minute }) => minute),
     [
       { label: 'Postgres', values: minutes.map(({ postgresCpuMicroseconds }) => postgresCpuMicroseconds) },
