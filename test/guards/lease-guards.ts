@@ -215,4 +215,23 @@ export const leaseGuards: readonly Guard[] = [
     edits: [{ search: 'IF FOUND AND NOT EXISTS (', replace: 'IF false AND NOT EXISTS (' }],
     tests: ['test/integration/maintenance/missing-leases.test.ts'],
   },
+  {
+    name: 'jobs without a lease are found by the sweep',
+    prevents: 'a job whose lease is missing stays RUNNING for ever',
+    file: 'server/jobs/finish/waiting-jobs.ts',
+    edits: [
+      {
+        search: `array(select j.id from j where \${hasNoLease(tenant)}) as unleased`,
+        replace: `array(select j.id from j where false and \${hasNoLease(tenant)}) as unleased`,
+      },
+    ],
+    tests: ['test/integration/maintenance/missing-leases.test.ts'],
+  },
+  {
+    name: 'one slot of a worker per lease',
+    prevents: 'two slots of a remote worker start one job under the same lease',
+    file: 'server/remote-worker/leases-of-slots.ts',
+    edits: [{ search: '    if (this.#known.has(leaseId)) return false;\n', replace: '' }],
+    tests: ['test/unit/remote-worker/worker.test.ts'],
+  },
 ];

@@ -31,6 +31,18 @@ export const recordGuards: readonly Guard[] = [
     tests: ['test/integration/events/log/read-new-events.test.ts'],
   },
   {
+    name: 'positions end with the last event',
+    prevents: 'a reader misses events whose transaction ids a crashed server gave out again',
+    file: 'server/events/log/transaction-ids.ts',
+    edits: [
+      {
+        search: 'order by e.xid desc, e.seq desc limit 1)) as next',
+        replace: 'order by e.xid desc, e.seq desc limit 1), pg_snapshot_xmax(p.present)) as next',
+      },
+    ],
+    tests: ['test/integration/events/log/reused-transaction-ids.test.ts'],
+  },
+  {
     name: 'seals cover the content of events',
     prevents: 'an event is changed, and nobody notices',
     file: 'server/events/seals/seal.ts',
@@ -103,5 +115,19 @@ export const recordGuards: readonly Guard[] = [
       { search: `  if (status !== 'open') return status;\n`, replace: `  if (status === 'canceled') return status;\n` },
     ],
     tests: ['test/integration/jobs/questions/questions.test.ts'],
+  },
+  {
+    name: 'an event from outside reaches a waiting job once',
+    prevents: 'an event whose delivery is repeated ends a second wait of the same job',
+    file: 'server/jobs/received/deliver-events.ts',
+    edits: [{ search: `          limit 1\n       ) = '{}'\``, replace: `          limit 1\n       ) is not null\`` }],
+    tests: ['test/integration/jobs/received/deliver-events.test.ts'],
+  },
+  {
+    name: 'an event that came before the wait is found',
+    prevents: 'a job waits for an event that has come already',
+    file: 'server/jobs/attempt/event-waits.ts',
+    edits: [{ search: '     where e.name = :event\n', replace: '     where e.name = :event\n       and false\n' }],
+    tests: ['test/integration/jobs/received/deliver-events.test.ts', 'test/integration/durable/wait-for-event.test.ts'],
   },
 ];
