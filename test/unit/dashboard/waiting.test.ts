@@ -8,7 +8,7 @@ const texts: [Waiting, string][] = [
   [{ kind: 'event', event: 'paid' }, 'waits for the event "paid"'],
   [{ kind: 'event', event: 'paid', until: at }, `waits for the event "paid", gives up ${at}`],
   [{ kind: 'question', question: 'q', until: at }, `waits for an answer, due ${at}`],
-  [{ kind: 'question', question: 'q', title: 'Ship it?', until: at }, `waits for an answer to "Ship it?", due ${at}`],
+  [{ kind: 'question', question: 'q', title: 'Ship it?', until: at }, `waits for an answer, due ${at}: "Ship it?"`],
   [{ kind: 'children', jobs: 1200, unfinished: 3 }, 'waits for 3 of its 1,200 children'],
   [{ kind: 'after', jobs: 3, unfinished: 2 }, 'runs after 2 of 3 other jobs'],
   [{ kind: 'children', jobs: 1 }, 'waits for its child'],

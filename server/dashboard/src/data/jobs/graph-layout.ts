@@ -1,5 +1,11 @@
-// Places the jobs of a graph in columns: each to the right of all that it waits for.
+// Places the jobs of a graph in columns, each to the right of all that it waits for, and leads the edges between them:
+// through the gaps between columns, and across a column only where no box is.
 import type { JobGraph } from '../types.ts';
+
+export const box = { width: 168, height: 40 };
+const gap = { column: 56, row: 14 };
+// Wide enough for edges above the first row and below the last.
+const margin = 12;
 
 export interface PlacedNode {
   node: JobGraph['nodes'][number];
@@ -11,6 +17,17 @@ export interface GraphLayout {
   nodes: PlacedNode[];
   columns: number;
   rows: number;
+}
+
+export interface Point {
+  x: number;
+  y: number;
+}
+
+/** A curve through the gap between two columns. An edge goes straight from one to the next. */
+export interface Hop {
+  from: Point;
+  to: Point;
 }
 
 export function layoutOf({ nodes, edges }: JobGraph): GraphLayout {
@@ -35,4 +52,57 @@ export function layoutOf({ nodes, edges }: JobGraph): GraphLayout {
     return { node, column, row };
   });
   return { nodes: placed, columns: Math.max(0, ...rows.keys()) + 1, rows: Math.max(1, ...rows.values()) };
+}
+
+export function sizeOf({ columns, rows }: GraphLayout): { width: number; height: number } {
+  return {
+    width: columns * (box.width + gap.column) - gap.column + 2 * margin,
+    height: rows * (box.height + gap.row) - gap.row + 2 * margin,
+  };
+}
+
+/** The upper left corner of its box. */
+export function cornerOf({ column, row }: Pick<PlacedNode, 'column' | 'row'>): Point {
+  return { x: margin + column * (box.width + gap.column), y: margin + row * (box.height + gap.row) };
+}
+
+/** The way of the edge from a job to one that waits for it. */
+export function routeOf({ nodes }: GraphLayout, from: PlacedNode, to: PlacedNode): Hop[] {
+  const hops: Hop[] = [];
+  const end = middleOf(to);
+  let at = { x: cornerOf(from).x + box.width, y: middleOf(from) };
+  for (let column = from.column + 1; column < to.column; column++) {
+    const wanted = at.y + (end - at.y) / (to.column - column + 1);
+    const boxes = nodes.filter((place) => place.column === column).length;
+    const next = { x: cornerOf({ column, row: 0 }).x, y: freeAt(wanted, boxes) + trackOf(from) };
+    hops.push({ from: at, to: next });
+    at = { x: next.x + box.width, y: next.y };
+  }
+  return [...hops, { from: at, to: { x: cornerOf(to).x, y: end } }];
+}
+
+export function pathOf(hops: readonly Hop[]): string {
+  const bend = gap.column / 2;
+  return hops
+    .map(({ from, to }, n) => {
+      const curve = `C${from.x + bend},${from.y} ${to.x - bend},${to.y} ${to.x},${to.y}`;
+      return `${n === 0 ? 'M' : 'L'}${from.x},${from.y} ${curve}`;
+    })
+    .join(' ');
+}
+
+function middleOf(place: PlacedNode): number {
+  return cornerOf(place).y + box.height / 2;
+}
+
+/** The nearest height at which a column with so many boxes can be crossed: between two of them, above or below all. */
+function freeAt(wanted: number, boxes: number): number {
+  const pitch = box.height + gap.row;
+  const above = margin - gap.row / 2;
+  return wanted > above + boxes * pitch ? wanted : above + Math.round((wanted - above) / pitch) * pitch;
+}
+
+/** Edges of different jobs do not lie on each other where they share a gap between rows. */
+function trackOf({ row }: PlacedNode): number {
+  return ((row % 3) - 1) * 4;
 }

@@ -24,7 +24,7 @@ export function describeWaiting(waiting: Waiting): string {
     case 'turn':
       return 'waits for its turn among the children of its parent';
     case 'question':
-      return `waits for an answer${title === undefined ? '' : ` to "${title}"`}${ending('due', until)}`;
+      return `waits for an answer${ending('due', until)}${title === undefined ? '' : `: "${title}"`}`;
     case 'event':
       return `waits for the event "${event}"${ending('gives up', until)}`;
     case 'sleep':

@@ -1,15 +1,12 @@
 // The jobs around a job, drawn from left to right: what it waits for, and what waits for it.
 import { api, enc } from '../../data/api.ts';
-import { layoutOf, type PlacedNode } from '../../data/jobs/graph-layout.ts';
+import { box, cornerOf, layoutOf, type PlacedNode, pathOf, routeOf, sizeOf } from '../../data/jobs/graph-layout.ts';
 import { useQuery } from '../../data/query.ts';
 import { hrefOf } from '../../data/router.ts';
 import type { JobGraph as Graph, Job } from '../../data/types.ts';
 import { toneOf, wordOf } from '../jobs/status.tsx';
 import { number } from '../time.tsx';
 
-const box = { width: 168, height: 40 };
-const gap = { column: 56, row: 14 };
-const margin = 8;
 const maxTypeLength = 22;
 const maxNodes = 60;
 
@@ -20,10 +17,10 @@ export function JobGraph({ job }: { job: Job }) {
     { on: (event) => event.job_id !== null && event.to !== null && event.from !== event.to },
   );
   if (graph.data === undefined || graph.data.edges.length === 0) return null;
-  const { nodes, columns, rows } = layoutOf(graph.data);
+  const layout = layoutOf(graph.data);
+  const { nodes } = layout;
   const places = new Map(nodes.map((place) => [place.node.id, place]));
-  const width = columns * (box.width + gap.column) - gap.column + 2 * margin;
-  const height = rows * (box.height + gap.row) - gap.row + 2 * margin;
+  const { width, height } = sizeOf(layout);
   return (
     <section class="card" aria-label="Graph">
       <h2>Graph</h2>
@@ -39,9 +36,8 @@ export function JobGraph({ job }: { job: Job }) {
           {graph.data.edges.map(({ job_id, after_id, state, kind }) => {
             const [from, to] = [places.get(after_id), places.get(job_id)];
             if (from === undefined || to === undefined) return null;
-            return (
-              <path key={`${after_id} ${job_id}`} class={`edge edge-${state} edge-${kind}`} d={lineOf(from, to)} />
-            );
+            const d = pathOf(routeOf(layout, from, to));
+            return <path key={`${after_id} ${job_id}`} class={`edge edge-${state} edge-${kind}`} d={d} />;
           })}
           {nodes.map((place) => (
             <Node key={place.node.id} place={place} isOwn={place.node.id === job.id} />
@@ -74,16 +70,4 @@ function Node({ place, isOwn }: { place: PlacedNode; isOwn: boolean }) {
       </g>
     </a>
   );
-}
-
-function cornerOf({ column, row }: PlacedNode): { x: number; y: number } {
-  return { x: margin + column * (box.width + gap.column), y: margin + row * (box.height + gap.row) };
-}
-
-function lineOf(from: PlacedNode, to: PlacedNode): string {
-  const [start, end] = [cornerOf(from), cornerOf(to)];
-  const [x1, y1] = [start.x + box.width, start.y + box.height / 2];
-  const [x2, y2] = [end.x, end.y + box.height / 2];
-  const bend = gap.column / 2;
-  return `M${x1},${y1} C${x1 + bend},${y1} ${x2 - bend},${y2} ${x2},${y2}`;
 }
