@@ -1,4 +1,4 @@
-// A worker that claims jobs over HTTP: fetch and timers, nothing else.
+// A worker that claims jobs over HTTP.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
 import type { DurableParts } from '../durable/durable-functions.ts';
