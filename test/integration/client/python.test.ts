@@ -6,6 +6,7 @@ import { fileURLToPath } from 'node:url';
 import { describe, expect, it, onTestFinished } from 'vitest';
 import { LeaseholdClient } from '../../../server/client/client.ts';
 import { defineJob, z } from '../../../server/index.ts';
+import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { scopes } from '../../../server/tenants/api-keys/key.ts';
 import { createApiKey } from '../../../server/tenants/api-keys/key-store.ts';
 import { startDaemon, useDaemon } from '../../support/daemon/daemon.ts';
@@ -15,7 +16,7 @@ import { addTenant, useDatabase } from '../../support/postgres/database.ts';
 
 const context = useDatabase();
 const hasPython = spawnSync('python3', ['--version']).status === 0;
-const driver = fileURLToPath(new URL('../../support/http/run-python-client.py', import.meta.url));
+const pathTo = (script: string) => fileURLToPath(new URL(`../../support/http/${script}`, import.meta.url));
 
 const echo = defineJob({ type: 'echo', run: ({ payload }) => payload });
 const double = defineJob({
@@ -54,7 +55,7 @@ async function open(): Promise<Python> {
   const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'python', scopes: [...scopes] });
   const proxy = await startFaultProxy(running.daemon.url);
   const env = { ...process.env, LEASEHOLD_URL: proxy.url, LEASEHOLD_KEY: text, PYTHONDONTWRITEBYTECODE: '1' };
-  const child = spawn('python3', [driver], { env, stdio: ['pipe', 'pipe', 'inherit'] });
+  const child = spawn('python3', [pathTo('run-python-client.py')], { env, stdio: ['pipe', 'pipe', 'inherit'] });
   const lines = createInterface({ input: child.stdout });
   onTestFinished(async () => {
     child.stdin.end();
@@ -72,6 +73,89 @@ async function open(): Promise<Python> {
     },
   };
 }
+
+async function openWorker() {
+  const { tenant, schema } = await addTenant(context.db);
+  const { text } = await createApiKey(context.db, { tenantId: tenant.id, name: 'python', scopes: [...scopes] });
+  const { url, signals } = running.daemon;
+  const env = { ...process.env, LEASEHOLD_URL: url, LEASEHOLD_KEY: text, PYTHONDONTWRITEBYTECODE: '1' };
+  const child = spawn('python3', [pathTo('run-python-worker.py')], { env, stdio: ['ignore', 'pipe', 'inherit'] });
+  const closed = once(child, 'close');
+  const effects: string[] = [];
+  createInterface({ input: child.stdout }).on('line', (line) => effects.push(line));
+  onTestFinished(async () => {
+    child.kill('SIGTERM');
+    expect(await closed).toEqual([0, null]);
+  });
+  const direct = new LeaseholdClient({ url, apiKey: text });
+  return {
+    direct,
+    effects,
+    async post(path: string, body: object) {
+      const headers = { authorization: `Bearer ${text}`, 'content-type': 'application/json' };
+      const response = await fetch(`${url}/api${path}`, { method: 'POST', headers, body: JSON.stringify(body) });
+      expect(response.status).toBe(201);
+      // biome-ignore lint/suspicious/noExplicitAny: as a client without types reads it.
+      return (await response.json()) as any;
+    },
+    becomes: (id: string, status: string, waitsFor?: string) =>
+      eventually(async () => {
+        const job = await direct.jobs.get(id);
+        expect({ status: job.status, kind: waitsFor && job.waiting?.kind }).toEqual({ status, kind: waitsFor });
+        return job;
+      }),
+    async wake(id: string) {
+      await context.db.query(
+        `update ${schema}.phases set waits_until = now() where job_id = $1 and waits_until is not null`,
+        [id],
+      );
+      await context.db.query(`update ${schema}.jobs set run_at = now() where id = $1`, [id]);
+      await queueDueJobs(context.db, schema, 'test');
+      signals.workAvailable(tenant);
+    },
+  };
+}
+
+describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
+  it('has durable calls: each once, over many leases, in the same order', async () => {
+    const { direct, effects, post, becomes, wake } = await openWorker();
+    const [flow, changed, missing, twice, together] = (await Promise.all(
+      ['flow', 'changed', 'missing', 'twice', 'together'].map(async (type) => {
+        const { job } = await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: type });
+        return job.job_id as string;
+      }),
+    )) as [string, string, string, string, string];
+    for (const id of [flow, changed, missing]) await becomes(id, 'WAITING', 'sleep');
+    for (const id of [flow, changed, missing]) await wake(id);
+    await becomes(flow, 'WAITING', 'event');
+    await post('/events/paid.python', { data: { invoice: 7, amount: 12 } });
+    await becomes(flow, 'WAITING', 'question');
+    const [question] = await direct.questions.list({ jobId: flow }).take(1);
+    await direct.questions.answer(question?.id ?? '', { answer: { why: 'paid' }, action: 'Yes' });
+    const done = await becomes(flow, 'SUCCESS');
+    expect(done.result).toEqual({
+      receipt: { receipt: 1, pair: [1, 2] },
+      refused: 'ValueError',
+      amount: 12,
+      doubled: [2, 4, 6],
+      local: [{ from: 'python' }],
+      asked: { why: 'paid', action: 'Yes' },
+    });
+    expect(done.usage).toMatchObject({ units: { cents: 3 } });
+    expect(effects.filter((name) => name === 'charge' || name === 'refused')).toEqual(['charge', 'refused']);
+    expect(effects.filter((name) => name === 'flow').length).toBeGreaterThanOrEqual(5);
+    expect((await becomes(changed, 'ERROR')).error).toMatchObject({
+      code: 'STEP_ORDER_CHANGED',
+      message: 'Call 1 of an earlier run was the step "before"; this run called the step "after".',
+    });
+    expect((await becomes(missing, 'ERROR')).error).toMatchObject({ code: 'STEP_MISSING' });
+    expect((await becomes(twice, 'ERROR')).error).toMatchObject({ code: 'STEP_NAME_TWICE' });
+    await becomes(together, 'WAITING', 'event');
+    await wake(together);
+    expect((await becomes(together, 'SUCCESS')).result).toBe('none');
+    expect(effects.filter((name) => name === 'beside')).toHaveLength(1);
+  });
+});
 
 describe.skipIf(!hasPython)('the Python client (needs python3)', () => {
   it('has the verbs of the API', async () => {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A worker for Leasehold, with the standard library only. This file also works alone: copy it into your project.
+"""A worker for Leasehold, with the standard library only. With calls.py and durable.py it also works alone: copy the three.
 
 Claims a job, prepares, asks for a lease, runs your handler under heartbeats and releases. It stops
 the handler when somebody cancels or pauses the job, and before its lease runs out: the time of the
@@ -15,6 +15,8 @@ last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
 
     Worker(url, key, queue="visuals", handler=render).run()
 
+Work that has steps or has to wait makes durable calls: work.step, sleep_for, wait_for_event, ask, fan_out …
+
 Run as a program it is an example that counts for payload["seconds"], configured by LEASEHOLD_URL,
 LEASEHOLD_KEY and LEASEHOLD_QUEUE.
 """
@@ -29,32 +31,41 @@ import socket
 import sys
 import threading
 import time
-import traceback
 import urllib.parse
 import uuid
-from typing import Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
+from typing import TYPE_CHECKING, Any, Callable, Dict, Mapping, Optional, Sequence, Set, Tuple
+
+if TYPE_CHECKING or __package__:
+    from .calls import CallFailed, Stopped, to_error
+    from .durable import Durable
+else:  # run as a file
+    from calls import CallFailed, Stopped, to_error
+    from durable import Durable
 
 REQUEST_TIMEOUT = 10.0
 MAX_LEASES_KNOWN = 10000  # more than can be granted while an answer is under way
 WAIT_SECONDS = 20
-
-
-class Stopped(Exception):
-    """Raised by Work.check(): 'cancel', 'pause', 'drain' or 'lease lost'."""
-
-    def __init__(self, reason: str) -> None:
-        super().__init__("stopped: " + reason)
-        self.reason = reason
+RETRY_SECONDS = 0.5
+MAX_SERVER_ERRORS = 20  # a server that fails to answer this very request will not succeed with it later
 
 
 class Unreachable(Exception):
     """No answer, or none that means anything: what was asked may or may not have happened."""
 
+    def __init__(self, message: str, status: Optional[int] = None) -> None:
+        super().__init__(message)
+        self.status = status
 
-class Work:
+
+Post = Callable[["Work", str, Mapping[str, Any]], Tuple[int, Any]]
+
+
+class Work(Durable):
     """One attempt, as the handler sees it."""
 
-    def __init__(self, job: Dict[str, Any], lease_id: str, ttl: float, sent_at: float) -> None:
+    def __init__(self, job: Dict[str, Any], lease_id: str, ttl: float, sent_at: float,
+                 post: Optional[Post] = None, release_lane: bool = False) -> None:
+        super().__init__(job, release_lane)
         self.job = job
         self.payload: Any = job["payload"]
         self.lease_id = lease_id  # the fence: for whoever must refuse writes of a lost lease
@@ -65,6 +76,9 @@ class Work:
         self.ended = threading.Event()
         self.progress: Optional[float] = None
         self.message: Optional[str] = None
+        self._post = post
+        self._suspending = False  # a refused heartbeat says nothing then
+        self._waits = False  # the lease has ended: the job waits, or was stopped instead
 
     def check(self) -> None:
         """Call it often, and before everything that leaves a trace outside."""
@@ -88,12 +102,49 @@ class Work:
             self.reason = reason
         self.stopping.set()
 
+    def _heard(self, beat: Mapping[str, Any]) -> None:
+        if beat.get("budget_spent") is not None:
+            self.stop("budget")
+        elif beat["job"]["cancel_requested"]:
+            self.stop(beat["job"]["cancel_intent"])
+
+    def _send(self, call: str, body: Mapping[str, Any]) -> Any:
+        """May be repeated: the server stores each call once."""
+        if self._post is None:
+            raise CallFailed("durable calls need a worker", "NO_WORKER")
+        server_errors = 0
+        if call == "suspend":
+            self._suspending = True
+        while True:
+            self.check()
+            try:
+                status, answer = self._post(self, call, body)
+            except Unreachable as error:
+                server_errors += 1 if error.status == 500 else 0
+                if server_errors >= MAX_SERVER_ERRORS:
+                    raise CallFailed("The server cannot answer the call.", "SERVER_ERROR", recoverable=True)
+                self.sleep(RETRY_SECONDS)
+                continue
+            if status == 200:
+                break
+            problem = answer if isinstance(answer, dict) else {}
+            code = problem.get("code_of_job") or problem.get("code") or "REFUSED"
+            if status != 404 and problem.get("code") != "LEASE_LOST":
+                detail = problem.get("detail") or "The server refused the call."
+                raise CallFailed(detail, code, recoverable=code == "QUEUE_FULL")
+            self.stop("lease lost")
+        if call == "suspend":
+            self._waits = True
+            self.ended.set()
+            self.stop("waiting")
+        return answer
+
 
 class Worker:
     def __init__(self, url: str, key: str, queue: str, handler: Callable[[Work], Any],
                  worker_id: Optional[str] = None, job_types: Optional[Sequence[str]] = None,
                  max_cost_units: Optional[int] = None, capabilities: Optional[Mapping[str, bool]] = None,
-                 concurrency: int = 1, ttl: float = 30.0, drain_seconds: float = 60.0,
+                 concurrency: int = 1, ttl: float = 30.0, drain_seconds: float = 60.0, release_lane: bool = False,
                  log: Optional[Callable[[str], None]] = None) -> None:
         self.url = urllib.parse.urlsplit(url)
         self.key = key
@@ -106,6 +157,7 @@ class Worker:
         self.concurrency = concurrency
         self.ttl = ttl
         self.drain_seconds = drain_seconds
+        self.release_lane = release_lane  # a job that waits leaves its lane meanwhile
         self.log: Callable[[str], None] = log or (lambda message: None)
         self.draining = threading.Event()
         self.running: Set[Work] = set()
@@ -211,7 +263,7 @@ class Worker:
                 if not self._take(lease["lease_id"]):
                     self.log("another slot has the lease of %s" % job["job_id"])
                     return None
-                work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at)
+                work = Work(job, lease["lease_id"], lease["ttl_sec"], sent_at, self._call, self.release_lane)
                 if time.monotonic() < work.deadline:
                     return work
                 try:  # the answer came too late to begin: the job goes back, if the lease is still ours to give
@@ -235,31 +287,47 @@ class Worker:
             try:
                 status, body = self._post("/lease/%s/heartbeat" % work.lease_id, {
                     "job_id": work.job["job_id"], "worker_id": self.worker_id,
-                    "progress": work.progress, "message": work.message}, min(wait, work.deadline - sent_at))
+                    "progress": work.progress, "message": work.message, **work._used()}, min(wait, work.deadline - sent_at))
             except Unreachable:  # unknown, not lost: try again soon, until the time is over
                 wait = min(wait / 4, 1.0)
                 continue
-            if status != 200:
-                return work.stop("lease lost")
+            if status != 200:  # the attempt may have ended as waiting: the answer to that request decides
+                return None if work._suspending else work.stop("lease lost")
             work.deadline = sent_at + work.ttl - margin(work.ttl)
-            if body["job"]["cancel_requested"]:
-                work.stop(body["job"]["cancel_intent"])
+            work._heard(body)
 
     def _attempt(self, work: Work) -> Optional[Dict[str, Any]]:
         started = time.monotonic()
         try:
-            outcome: Dict[str, Any] = {"status": "SUCCEEDED", "result_data": self.handler(work)}
-        except Stopped as stopped:
-            outcome = {"status": "CANCELED", "error": str(stopped), "requeue": stopped.reason == "drain"}
-        except Exception as error:
-            name = type(error).__name__
-            failure = {"code": name, "message": str(error), "name": name, "stack": traceback.format_exc()}
-            outcome = {"status": "FAILED", "error": failure}
+            result = self.handler(work)
+            work._calls.check_complete()
+            outcome: Dict[str, Any] = {"status": "SUCCEEDED", "result_data": result,
+                                       "close_questions": len(work._calls.unanswered) > 0}
+        except Exception as error:  # of a run that must stop any error means that it did
+            reason = error.reason if isinstance(error, Stopped) else work.reason
+            if reason is not None:
+                outcome = {"status": "CANCELED", "error": "stopped: " + reason, "requeue": reason == "drain"}
+            else:
+                self._reopen(work, error)
+                outcome = {"status": "FAILED", "error": to_error(error),
+                           "recoverable": getattr(error, "recoverable", None) is not False}
+        if work._waits:
+            return None  # the lease has ended
         if work.reason == "lease lost":
             self.log("lease lost: %s" % work.lease_id)
             return None  # nothing may be written any more
         outcome["metrics"] = {"runtime_ms": round((time.monotonic() - started) * 1000)}
         return outcome
+
+    def _reopen(self, work: Work, error: Exception) -> None:
+        try:
+            work._calls.reopen(error)
+        except (CallFailed, Stopped) as refused:
+            self.log("the failed call stays as it is: %s" % refused)
+
+    def _call(self, work: Work, call: str, body: Mapping[str, Any]) -> Tuple[int, Any]:
+        return self._post("/lease/%s/%s" % (work.lease_id, call),
+                          dict(body, job_id=work.job["job_id"], worker_id=self.worker_id))
 
     def _release(self, work: Work, outcome: Dict[str, Any]) -> None:
         body = dict(outcome, job_id=work.job["job_id"], worker_id=self.worker_id)
@@ -285,8 +353,8 @@ class Worker:
                 "Authorization": "Bearer " + self.key, "Content-Type": "application/json"})
             response = connection.getresponse()
             text = response.read()
-            if response.status >= 500 or response.status == 429:
-                raise Unreachable("answered %d" % response.status)
+            if response.status >= 500 or (response.status == 429 and b'"QUEUE_FULL"' not in text):
+                raise Unreachable("answered %d" % response.status, response.status)
             return response.status, json.loads(text) if text else None
         except (OSError, http.client.HTTPException, ValueError) as error:
             raise Unreachable(str(error) or type(error).__name__)

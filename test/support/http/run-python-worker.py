@@ -1,0 +1,67 @@
+# A worker for tests of durable calls. Each run of a handler, and each effect, is a line on standard output.
+import os
+import sys
+import threading
+
+sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "..", "scripts", "clients", "python"))
+from leasehold import CallFailed, Worker  # noqa: E402
+
+ran = {}
+
+
+def effect(name):
+    print(name, flush=True)
+    ran[name] = ran.get(name, 0) + 1
+    return ran[name]
+
+
+def flow(work):
+    effect("flow")
+    receipt = work.step("charge", lambda: {"receipt": effect("charge"), "pair": (1, 2)})
+    try:
+        work.step("refused", lambda: int("x" * effect("refused")))
+    except CallFailed as error:
+        refused = error.code
+    work.sleep_for(3600)
+    event = work.wait_for_event("paid.python", match={"invoice": 7})
+    doubled = work.fan_out("double", [1, 2, 3], lambda n: {"type": "times2", "queue": "python", "payload": n}, concurrency=2)
+    work.enqueue("echo", {"from": "python"})
+    local = work.wait_for_children()
+    work.step("bill", lambda: work.add_usage(cents=3))
+    asked = work.ask("Sure?", actions=["Yes", "No"], schema={
+        "type": "object", "properties": {"why": {"type": "string"}}, "required": ["why"]})
+    return {"receipt": receipt, "refused": refused, "amount": event.data["amount"], "doubled": doubled, "local": local,
+            "asked": asked}
+
+
+def changed(work):
+    work.step("before" if effect("changed") == 1 else "after", lambda: 1)
+    work.sleep_for(3600)
+
+
+def missing(work):
+    work.step("first", lambda: 1)
+    if effect("missing") == 1:
+        work.sleep_for(3600)
+
+
+def twice(work):
+    for n in range(2):
+        work.step("same", lambda: n)
+
+
+def together(work):
+    # The wait does not end the attempt before the step of the other thread is stored.
+    thread = threading.Thread(target=lambda: work.step("beside", lambda: work.sleep(0.2) or effect("beside")))
+    thread.start()
+    try:
+        return work.wait_for_event("never.comes", timeout=3600, name="wait") or "none"
+    finally:
+        thread.join()
+
+
+handlers = {"flow": flow, "changed": changed, "missing": missing, "twice": twice, "together": together,
+            "times2": lambda work: work.payload * 2}
+Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
+       lambda work: handlers[work.job["job_type"]](work), concurrency=2,
+       log=lambda message: print(message, file=sys.stderr, flush=True)).run()
