@@ -1,5 +1,5 @@
 // The processes (I12): none ends by itself, none holds callers or memory for ever, and none had to repair what should
-// never exist (I3).
+// never exist (I2, I3).
 import type { DaemonRecord } from '../daemons.ts';
 import type { Logged } from '../run-log.ts';
 import type { MetricsRecord } from '../snapshot.ts';

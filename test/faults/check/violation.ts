@@ -1,7 +1,7 @@
 // What the checker reports: which invariant broke, what happened, and the line of the run's logs that shows it.
 
 export interface Violation {
-  /** `I1` to `I12` of docs/guarantees.md. */
+  /** `I1` to `I12` of docs/guarantees.md, or the name of a check of `leasehold verify`. */
   invariant: string;
   text: string;
   /** `file:line` below the run's directory. */

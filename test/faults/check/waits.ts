@@ -1,6 +1,6 @@
-// What jobs wait for: an event from outside reaches its job once (I3), one answer counts (I8), a job that runs after another
-// starts after its end, a parent ends after its children, a unique key has one unfinished job, and a limit of running jobs
-// holds (I2). The order is that of the numbers of events, which are drawn under the locks that decide.
+// What jobs wait for: a job returns the event from outside that was acknowledged for it (I3), one answer counts, a parent has
+// its children once, and a unique key one unfinished job (I8), a job that runs after another starts after its end, a parent
+// completes after its children, and a limit of running jobs holds (I2). The order is that of the numbers of events, which are drawn under the locks that decide.
 import { isTerminal, type Status } from '../../../server/jobs/model/states.ts';
 import type { Operation } from '../operations.ts';
 import type { Logged } from '../run-log.ts';
