@@ -44,7 +44,9 @@ export class Statistics {
     // A tenant that was woken may have been rolled up by another daemon.
     if (handled > 0 || busy || woken) this.#outdated.add(tenant.slug);
     const depth = this.#depths.get(tenant.slug);
-    if (depth === undefined || performance.now() - depth.readAt >= gaugesMs) await this.#readDepth(tenant);
+    // Not before the events so far are counted: gauges of a new follower would say that nothing is there.
+    const isDue = depth === undefined ? complete : performance.now() - depth.readAt >= gaugesMs;
+    if (isDue) await this.#readDepth(tenant);
     if (!complete) return 'more';
     if (handled > 0) return 'some';
     if (busy) return 'busy';

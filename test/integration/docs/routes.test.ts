@@ -37,8 +37,10 @@ test('every documented route is served', async () => {
     for (const [, method, path = ''] of text.matchAll(/`(GET|POST|PUT|PATCH|DELETE) (\/[^\s`…]*)/g)) {
       found += 1;
       const route = `${method} ${plain(path)}`;
-      // The page of remote workers leaves the common beginning out.
-      const candidates = [route, route.replace(' /', ' /api/scheduler/')];
+      // The page of remote workers leaves common beginnings out.
+      const candidates = ['', '/api/scheduler', '/api/scheduler/lease/{}'].map((start) =>
+        route.replace(' ', ` ${start}`),
+      );
       if (!candidates.some((candidate) => served.has(candidate))) missing.push(`${page}: ${route}`);
     }
   }
