@@ -20,10 +20,10 @@ export function jsonBytes(column: string): string {
  * The rows of a query that has a column `bytes`, as long as those before fit; `found` counts all of them, so that
  * the reader knows whether it got less. `order` must be the order of the query, and unique.
  */
-export function withinBytes(query: string, order: string): string {
+export function withinBytes(query: string, order: string, bytes = answerBytes): string {
   return `select * from (
      select q.*, count(*) over () as found, sum(q.bytes) over (order by ${order}) - q.bytes as bytes_before from (${query}) q) p
-    where bytes_before < ${answerBytes} order by ${order}`;
+    where bytes_before < ${bytes} order by ${order}`;
 }
 
 /** Reads a large result in batches, with a cursor of the surrounding transaction. One scan at a time in a transaction. */

@@ -81,6 +81,10 @@ function addShow(jobs: Command, session: Session): void {
     });
 }
 
+function phasesHeading({ phases, phases_total: total }: Job): string {
+  return total === undefined ? 'phases' : `phases (the last ${phases.length} of ${total})`;
+}
+
 function jobText(session: Session, job: Job): string {
   const { screen } = session.terminal;
   const shown: Record<string, unknown> = {
@@ -111,7 +115,7 @@ function jobText(session: Session, job: Job): string {
     facts(Object.fromEntries(present.map(([name, value]) => [name, String(value)])), (name, value) =>
       name === 'status' ? paint(screen, colourOf(value), value) : value,
     ),
-    ...(phases.length > 0 ? ['phases', ...phases] : []),
+    ...(phases.length > 0 ? [phasesHeading(job), ...phases] : []),
   ].join('\n');
 }
 

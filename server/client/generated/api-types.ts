@@ -119,7 +119,10 @@ export interface HoldCount {
 export interface Job extends JobSummary {
   /** What the handler last stored with `checkpoint`; null: nothing. */
   checkpoint?: unknown;
+  /** The last 500, and fewer if their results are large. */
   phases: Phase[];
+  /** How many phases and durable calls the job has, if `phases` are not all. */
+  phases_total?: number;
 }
 
 export interface JobError {

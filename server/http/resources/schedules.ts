@@ -240,7 +240,7 @@ function addActions(group: RouteGroup, deps: ScheduleDependencies): void {
     problems: ['NOT_FOUND', 'UNKNOWN_JOB_TYPE', 'TENANT_SUSPENDED', 'QUEUE_FULL'],
     handle: async ({ tenant, db, params: { id }, actor }) => {
       const { schedule, enqueued } = await runScheduleNow(deps, tenant, id, actor);
-      return reply(201, { schedule: await show(db, schedule), job: jobToApi(enqueued.job, []) });
+      return reply(201, { schedule: await show(db, schedule), job: jobToApi(enqueued.job, { phases: [] }) });
     },
   });
 }

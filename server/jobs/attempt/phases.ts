@@ -1,5 +1,6 @@
 // The phases of a job: their rows, and the fenced writes of the attempt that runs them. Rows are inserted with the job
 // when its type is known to have phases, else when it first starts.
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -21,16 +22,58 @@ export async function listPhases(db: Queryable, schema: Schema, jobId: string): 
   return phasesOfJob.query<Phase>(db, schema, { jobId });
 }
 
-/** As `listPhases`; a job that has not started shows those of its definition, all pending. */
+/** Most that an answer shows. A job may make 32,767 durable calls, each with a result. */
+export const maxShownPhases = 500;
+// Above what a job with a few large results has; the newest is shown however large it is.
+const maxShownBytes = 8_388_608;
+
+export interface ShownPhases {
+  /** The last ones, in the order in which they run. */
+  phases: Phase[];
+  /** How many there are, if these are not all. */
+  total?: number | undefined;
+}
+
+const newestWithinBytes = withinBytes(
+  `
+      select name, kind, position, status, progress, message, result, error, attempt, started_at, finished_at, waits_until,
+             ${jsonBytes('result')} + ${jsonBytes('error')} as bytes
+        from ${tenant}.phases
+       where job_id = :jobId
+       order by position desc, name desc
+       limit ${maxShownPhases + 1}`,
+  'position desc, name desc',
+  maxShownBytes,
+);
+const newestPhases = statement(`
+  select name, kind, position, status, progress, message, result, error, attempt,
+         started_at as "startedAt", finished_at as "finishedAt", waits_until as "waitsUntil", found::int
+    from (${newestWithinBytes}) as fitting
+   order by position, name`);
+
+const countPhases = statement(`
+  select count(*)::int as total
+    from ${tenant}.phases
+   where job_id = :jobId`);
+
+async function listNewest(db: Queryable, schema: Schema, jobId: string): Promise<ShownPhases> {
+  const rows = await newestPhases.query<Phase & { found: number }>(db, schema, { jobId });
+  const phases = rows.slice(-maxShownPhases).map(({ found: _, ...phase }) => phase);
+  if (phases.length === (rows[0]?.found ?? 0)) return { phases };
+  const [counted] = await countPhases.query<{ total: number }>(db, schema, { jobId });
+  return { phases, total: counted?.total };
+}
+
+/** For an answer. A job that has not started shows those of its definition, all pending. */
 export async function readPhases(
   db: Queryable,
   schema: Schema,
   job: Pick<Job, 'id' | 'type' | 'attempt' | 'finishedAt' | 'hasPhases'>,
   jobTypes?: Pick<JobTypes, 'defaults'>,
-): Promise<Phase[]> {
-  const phases = job.hasPhases === false ? [] : await listPhases(db, schema, job.id);
-  if (phases.length > 0 || job.attempt > 0 || job.finishedAt !== null) return phases;
-  return jobTypes === undefined ? [] : pendingPhases(job, jobTypes);
+): Promise<ShownPhases> {
+  const shown = job.hasPhases === false ? { phases: [] } : await listNewest(db, schema, job.id);
+  if (shown.phases.length > 0 || job.attempt > 0 || job.finishedAt !== null || jobTypes === undefined) return shown;
+  return { phases: pendingPhases(job, jobTypes) };
 }
 
 /** The phases of a job that was just enqueued. */

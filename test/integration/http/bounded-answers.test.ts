@@ -147,3 +147,25 @@ describe('a list', () => {
     expect(rest.body.lines.length).toBeGreaterThan(0);
   });
 });
+
+describe('a job', () => {
+  it('shows its last phases, and how many there are', async () => {
+    const read = async (insert: string) => {
+      const { id } = await addJob(control);
+      await control.db.query(
+        `insert into ${control.schema}.phases (job_id, name, kind, position, status, result) ${insert}`,
+        [id],
+      );
+      const { phases, phases_total } = (await control.get(`/api/jobs/${id}`)).body;
+      const names = phases.map((phase: { name: string }) => phase.name);
+      return { first: names[0], last: names.at(-1), count: names.length, total: phases_total };
+    };
+    const steps = (count: number, result: string) =>
+      `select $1, 'step#' || n, 'step', n, 'completed', ${result} from generate_series(1, ${count}) as n`;
+    const small = "'1'::jsonb";
+    expect(await read(steps(500, small))).toEqual({ first: 'step#1', last: 'step#500', count: 500 });
+    expect(await read(steps(700, small))).toEqual({ first: 'step#201', last: 'step#700', count: 500, total: 700 });
+    const large = "to_jsonb(repeat('x', 1000000))";
+    expect(await read(steps(12, large))).toEqual({ first: 'step#4', last: 'step#12', count: 9, total: 12 });
+  });
+});

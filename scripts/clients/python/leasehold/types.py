@@ -198,7 +198,10 @@ class Job(TypedDict):
     on_error: Literal["block", "continue"]
     parent_id: Optional[str]
     payload: Any
+    # The last 500, and fewer if their results are large.
     phases: List[Phase]
+    # How many phases and durable calls the job has, if `phases` are not all.
+    phases_total: int
     priority: Priority
     progress: Optional[float]
     progress_message: Optional[str]

@@ -98,6 +98,8 @@ export interface Job extends JobSummary {
   result: unknown;
   checkpoint: unknown;
   phases: Phase[];
+  /** If `phases` are not all. */
+  phases_total?: number;
 }
 
 export interface LaneJob {

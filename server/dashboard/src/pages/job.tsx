@@ -57,7 +57,7 @@ export function JobPage({ id }: { id: string }) {
             {data.checkpoint !== null && <Document label="Checkpoint" value={data.checkpoint} />}
             {data.phases.some((phase) => phase.result !== null) && (
               <Document
-                label="Output of phases"
+                label={data.phases_total === undefined ? 'Output of phases' : 'Output of the last phases'}
                 value={Object.fromEntries(
                   data.phases.filter((phase) => phase.result !== null).map((phase) => [phase.name, phase.result]),
                 )}

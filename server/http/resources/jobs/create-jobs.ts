@@ -97,7 +97,7 @@ export async function createJob(
       : enqueued.job;
   const phases =
     kind === 'created'
-      ? pendingPhases(job, deps.jobTypes)
+      ? { phases: pendingPhases(job, deps.jobTypes) }
       : await withTurn(() => readPhases(db, tenant.schema, job, deps.jobTypes));
   const body = jobToApi(job, phases);
   const unique = kind === 'replayed' && enqueued.unique !== undefined ? { 'Unique-Job': enqueued.unique } : {};

@@ -1,5 +1,6 @@
 // A job in the API: its schemas, and the mapping to them.
 import { z } from 'zod';
+import { maxShownPhases, type ShownPhases } from '../../../jobs/attempt/phases.ts';
 import { retryRequest } from '../../../jobs/enqueue/job-request.ts';
 import { holdOf } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities, withoutTrace } from '../../../jobs/model/job.ts';
@@ -162,11 +163,15 @@ export const jobSchema = jobSummarySchema
     payload: json,
     result: json,
     checkpoint: json.describe('What the handler last stored with `checkpoint`; null: nothing.'),
-    phases: z.array(phaseSchema),
+    phases: z.array(phaseSchema).describe(`The last ${maxShownPhases}, and fewer if their results are large.`),
+    phases_total: z
+      .int()
+      .optional()
+      .describe('How many phases and durable calls the job has, if `phases` are not all.'),
   })
   .meta({ id: 'Job' });
 
-export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof jobSchema> {
+export function jobToApi(job: Job, { phases, total }: ShownPhases): z.input<typeof jobSchema> {
   return {
     ...jobSummaryToApi(job),
     error: job.error,
@@ -174,6 +179,7 @@ export function jobToApi(job: Job, phases: readonly Phase[]): z.input<typeof job
     result: job.result ?? null,
     checkpoint: job.checkpoint ?? null,
     phases: phases.map(phaseToApi),
+    ...(total !== undefined && { phases_total: total }),
   };
 }
 
