@@ -82,7 +82,9 @@ export class World {
   }
 
   static async create(options: WorldOptions): Promise<World> {
-    const directory = await mkdtemp(join(process.env.LEASEHOLD_FAULTS_DIRECTORY ?? tmpdir(), 'leasehold-faults-'));
+    const parent = process.env.LEASEHOLD_FAULTS_DIRECTORY ?? tmpdir();
+    await mkdir(parent, { recursive: true });
+    const directory = await mkdtemp(join(parent, 'leasehold-faults-'));
     const world = new World(options, directory);
     onTestFinished(async ({ task }) => {
       await Promise.all(world.tenants.map(({ stream }) => stream?.stop()));
