@@ -1,4 +1,5 @@
 // A job that ends leaves no question open, in whatever way it ends, and however close the question came before its end.
+import { randomUUID } from 'node:crypto';
 import { expect, test } from 'vitest';
 import { resolveJob } from '../../../../server/jobs/actions/resume.ts';
 import { cancelJob, pauseJob, skipJob } from '../../../../server/jobs/actions/stop.ts';
@@ -82,6 +83,24 @@ for (const [status, outcome] of Object.entries(outcomes)) {
     });
   }
 }
+
+test('the next job of the lane is not claimed along with that end, and is said to be runnable', async () => {
+  const { db, schema } = context;
+  const job = await asking('continued');
+  const next = await addJob(context, { type: job.type, targetId: 'continued' });
+  const claimable = { owner: 'w1', limit: 10, leaseSeconds: 60, types: [job.type] };
+  const item = {
+    jobId: job.id,
+    leaseId: job.leaseId as string,
+    targetId: job.targetId,
+    outcome: { kind: 'complete', result: null } as const,
+  };
+  const claimNext = { ...claimable, leaseId: randomUUID() };
+  const { claimed, runnable } = await finishAttempts(db, schema, [item], { actor: 'worker:w1', claimNext });
+  await expectClosed(job, 'SUCCESS');
+  expect({ claimed: claimed?.jobs ?? [], runnable }).toEqual({ claimed: [], runnable: true });
+  expect((await claim(context, { types: [job.type] })).jobs.map(({ id }) => id)).toEqual([next.id]);
+});
 
 test('jobs that never asked and one that did end in one call', async () => {
   const asked = await asking();
