@@ -119,12 +119,12 @@ async function openWorker() {
 describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
   it('has durable calls: each once, over many leases, in the same order', async () => {
     const { direct, effects, post, becomes, wake } = await openWorker();
-    const [flow, changed, missing, twice, together] = (await Promise.all(
-      ['flow', 'changed', 'missing', 'twice', 'together'].map(async (type) => {
-        const { job } = await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: type });
-        return job.job_id as string;
-      }),
-    )) as [string, string, string, string, string];
+    const submit = async (type: string, maxAttempts = 1): Promise<string> => {
+      const request = { addon_id: 'python', job_type: type, max_attempts: maxAttempts };
+      return (await post('/scheduler/jobs/submit', request)).job.job_id;
+    };
+    const [flow, changed, missing] = [await submit('flow'), await submit('changed'), await submit('missing')];
+    const [twice, together, failures] = [await submit('twice'), await submit('together'), await submit('failures', 2)];
     for (const id of [flow, changed, missing]) await becomes(id, 'WAITING', 'sleep');
     for (const id of [flow, changed, missing]) await wake(id);
     await becomes(flow, 'WAITING', 'event');
@@ -154,6 +154,16 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     await wake(together);
     expect((await becomes(together, 'SUCCESS')).result).toBe('none');
     expect(effects.filter((name) => name === 'beside')).toHaveLength(1);
+    // A failure that was caught is kept; a step whose error failed the run is made again.
+    expect((await becomes(failures, 'SUCCESS')).result).toEqual({
+      tried: 1,
+      settled: ['succeeded', 'failed'],
+      failed: 'CHILD_FAILED',
+      event: null,
+    });
+    const own = ['tried', 'unlucky', 'after'];
+    expect(effects.filter((name) => own.includes(name))).toEqual(['tried', 'tried', 'unlucky', 'after', 'unlucky']);
+    expect(JSON.stringify(await direct.jobs.events(failures).take(100))).toContain('"ZeroDivisionError"');
   });
 });
 

@@ -2,6 +2,7 @@
 import os
 import sys
 import threading
+from datetime import datetime, timedelta, timezone
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "..", "scripts", "clients", "python"))
 from leasehold import CallFailed, Worker  # noqa: E402
@@ -34,6 +35,27 @@ def flow(work):
             "asked": asked}
 
 
+def failures(work):
+    tried = work.step("tried", lambda: 1 // (effect("tried") - 1), attempts=3, delay=0.01)
+    work.sleep_until(datetime.now(timezone.utc) + timedelta(milliseconds=5))
+    child = {"type": "divides", "queue": "python"}
+    settled = work.fan_out("settled", [1, 0], lambda n: dict(child, payload=n), all_settled=True)
+    try:
+        work.fan_out("first", [0], lambda n: dict(child, payload=n))
+    except CallFailed as error:
+        failed = error.code
+    unlucky = None
+    try:
+        work.step("unlucky", lambda: 1 // (effect("unlucky") - 1))
+    except CallFailed as error:
+        unlucky = error
+    work.step("after", lambda: effect("after"))
+    if unlucky is not None:
+        raise unlucky  # the next run makes the call again
+    event = work.wait_for_event("nobody.sends", timeout=0)
+    return {"tried": tried, "settled": [child["status"] for child in settled], "failed": failed, "event": event}
+
+
 def changed(work):
     work.step("before" if effect("changed") == 1 else "after", lambda: 1)
     work.sleep_for(3600)
@@ -61,7 +83,7 @@ def together(work):
 
 
 handlers = {"flow": flow, "changed": changed, "missing": missing, "twice": twice, "together": together,
-            "times2": lambda work: work.payload * 2}
+            "failures": failures, "times2": lambda work: work.payload * 2, "divides": lambda work: 1 // work.payload}
 Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
-       lambda work: handlers[work.job["job_type"]](work), concurrency=2,
+       lambda work: handlers[work.job["job_type"]](work), concurrency=4,
        log=lambda message: print(message, file=sys.stderr, flush=True)).run()
