@@ -79,14 +79,20 @@ const isWantedSql = (event: { name: string; data: string; id: string; receivedAt
 
 const given = { name: ':name', data: ':data::jsonb', id: ':id::uuid', receivedAt: ':receivedAt::timestamptz' };
 
-// A job with several such waits comes several times: to leave them out here would read all that wait, for each batch.
+// A job with several such waits comes several times: to leave them out here would read all that wait, for each batch. The
+// limit of its own keeps Postgres from reading the jobs first: many of them wait for nothing.
 const waitingStatement = statement(`
   select w.id, w.target_id as "targetId"
     from unnest(:keys::text[]) as k(key)
    cross join lateral (
      select j.id, j.target_id
        from ${tenant}.phases p
-       join ${tenant}.jobs j on j.id = p.job_id
+      cross join lateral (
+        select id, target_id, status, created_at
+          from ${tenant}.jobs
+         where id = p.job_id
+         limit 1
+      ) as j
       where p.match_key = k.key
         and not ${statusIn(terminalStatuses, 'j.status')}
         and ${isWantedSql(given)}
