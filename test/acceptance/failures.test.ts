@@ -66,6 +66,8 @@ test('leaseholdd: stacks name source lines, and at debug the log has heartbeats,
   );
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 } });
   await eventually(() => expect(linesOf(daemon, 'leases renewed').length).toBeGreaterThan(0));
+  // The lease that was renewed may have been that of the first job.
+  await eventually(async () => expect((await reread(context, job)).status).toBe('RUNNING'));
   await daemon.request('POST', `/api/jobs/${job.id}/cancel`, { reason: 'enough' });
   await eventually(async () => expect((await reread(context, job)).status).toBe('CANCELED'));
   await eventually(() => {
