@@ -8,9 +8,9 @@ import { never, type Waiting, type WaitKind } from '../../../server/jobs/model/w
 import { openQuestion } from '../../../server/jobs/questions/ask.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { addJob, claim, finish } from '../../support/jobs.ts';
-import { useTenant } from '../../support/postgres/database.ts';
+import { useTenantPerTest } from '../../support/postgres/database.ts';
 
-const context = useTenant();
+const context = useTenantPerTest();
 const call = { name: 'wait#1', position: 0, parallel: false };
 const question = {
   title: 'Go on?',

@@ -125,13 +125,17 @@ async function advance(job: { id: string }, duration: string): Promise<void> {
   const values = [job.id, parseDuration(duration)];
   const earlier = `$2::float8 * interval '1 millisecond'`;
   const { db, schema } = context;
-  await db.query(`update ${schema}.phases set waits_until = waits_until - ${earlier} where job_id = $1`, values);
-  await db.query(
-    `update ${schema}.questions set expires_at = expires_at - ${earlier}, escalate_at = escalate_at - ${earlier},
-       remind_at = array(select r - ${earlier} from unnest(remind_at) as u(r)) where job_id = $1`,
-    values,
-  );
-  await db.query(`update ${schema}.jobs set run_at = run_at - ${earlier} where id = $1`, values);
+  // At once: the daemon may find the job due at any moment.
+  await db.transaction(async (tx) => {
+    await tx.query(`select 1 from ${schema}.jobs where id = $1 for update`, [job.id]);
+    await tx.query(`update ${schema}.phases set waits_until = waits_until - ${earlier} where job_id = $1`, values);
+    await tx.query(
+      `update ${schema}.questions set expires_at = expires_at - ${earlier}, escalate_at = escalate_at - ${earlier},
+         remind_at = array(select r - ${earlier} from unnest(remind_at) as u(r)) where job_id = $1`,
+      values,
+    );
+    await tx.query(`update ${schema}.jobs set run_at = run_at - ${earlier} where id = $1`, values);
+  });
   await queueDueJobs(db, schema, 'test');
   running.daemon.signals.workAvailable(context.tenant);
 }
