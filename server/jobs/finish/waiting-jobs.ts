@@ -59,24 +59,22 @@ interface DueJob extends WaitingJob {
 /** Wakes WAITING jobs whose time is over; a question may only be due for a reminder. */
 async function wakeDueJobs(tx: Queryable, schema: Schema, jobs: DueJob[], actor: string): Promise<number> {
   const asked = jobs.filter(({ hasQuestion }) => hasQuestion);
+  let over: WaitingJob[] = jobs.filter(({ hasQuestion }) => !hasQuestion);
   let waiting = new Set<string>();
   if (asked.length > 0) {
     await lockTargets(tx, schema, distinctTargets(jobs));
-    const locked = await lockDueStatement.query<{ id: string }>(tx, schema, { ids: asked.map(({ id }) => id) });
-    waiting = await processDueQuestions(
-      tx,
-      schema,
-      locked.map(({ id }) => id),
-      actor,
-    );
+    // One that another sweep has reminded since it was read is not due, and not locked: nothing below may wake it.
+    const due = await lockDueStatement.query<WaitingJob>(tx, schema, { ids: asked.map(({ id }) => id) });
+    const dueIds = due.map(({ id }) => id);
+    waiting = await processDueQuestions(tx, schema, dueIds, actor);
+    over = [...over, ...due.filter(({ id }) => !waiting.has(id))];
   }
-  const over = jobs.filter(({ id }) => !waiting.has(id));
   const woken = over.length === 0 ? 0 : await wakeJobs(tx, schema, over, actor, 'j.run_at <= now()');
   return woken + waiting.size;
 }
 
 const lockDueStatement = statement(`
-  select j.id
+  select j.id, j.target_id as "targetId"
     from ${tenant}.jobs j
    where j.id = any(:ids::uuid[])
      and j.status = 'WAITING'

@@ -9,18 +9,10 @@ import { openQuestion } from '../../../server/jobs/questions/ask.ts';
 import { verifyTenant } from '../../../server/verify/verify-tenant.ts';
 import { addJob, claim, finish } from '../../support/jobs.ts';
 import { useTenantPerTest } from '../../support/postgres/database.ts';
+import { plainQuestion } from '../../support/questions.ts';
 
 const context = useTenantPerTest();
 const call = { name: 'wait#1', position: 0, parallel: false };
-const question = {
-  title: 'Go on?',
-  schema: { type: 'object' as const, properties: {}, additionalProperties: false },
-  actions: [],
-  assignees: [],
-  reminders: [],
-  on_timeout: 'fail' as const,
-  timeout_seconds: 3600,
-};
 
 const violations = async () => (await verifyTenant(context.db, context.schema)).violations;
 const heldBy = (job: Job) => ({ jobId: job.id, leaseId: job.leaseId as string });
@@ -65,7 +57,7 @@ const cases: Partial<Record<WaitKind, Case>> = {
   question: {
     async wait() {
       const job = await running();
-      await openQuestion(context.db, context.schema, heldBy(job), call, question, 'worker:w1');
+      await openQuestion(context.db, context.schema, heldBy(job), call, plainQuestion, 'worker:w1');
       await suspend(job, { kind: 'question', step: call.name });
       return job;
     },
@@ -99,7 +91,7 @@ test.each(Object.entries(cases))('a job that waits (%s), and that nothing wakes'
 
 test('an open question whose job has ended', async () => {
   const job = await running();
-  await openQuestion(context.db, context.schema, heldBy(job), call, question, 'worker:w1');
+  await openQuestion(context.db, context.schema, heldBy(job), call, plainQuestion, 'worker:w1');
   await finish(context, job);
   expect(await violations()).toEqual([]);
   const rows = (await forge(

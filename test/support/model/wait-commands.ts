@@ -10,20 +10,13 @@ import { answerQuestion } from '../../../server/jobs/questions/answer.ts';
 import { openQuestion } from '../../../server/jobs/questions/ask.ts';
 import { deliverEvents } from '../../../server/jobs/received/deliver-events.ts';
 import { receiveEvent } from '../../../server/jobs/received/receive-event.ts';
+import { plainQuestion } from '../questions.ts';
 import { type Command, command, pick, pickFrom } from './engine-commands.ts';
 import type { EngineDriver } from './engine-driver.ts';
 import type { EngineModel, ModelJob, ModelLease } from './engine-model.ts';
 
 const call = { name: 'wait#1', position: 0, parallel: false };
-const question = {
-  title: 'Go on?',
-  schema: { type: 'object' as const, properties: {}, additionalProperties: false },
-  actions: [],
-  assignees: [],
-  reminders: [],
-  on_timeout: 'fail' as const,
-  timeout_seconds: 86_400,
-};
+const question = { ...plainQuestion, timeout_seconds: 86_400 };
 const actor = 'worker:test';
 const eventOf = ({ id }: ModelJob) => `event-${id}`;
 

@@ -8,29 +8,16 @@ import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';
 import { cancelChildren } from '../../../../server/jobs/flows/cancel-children.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
-import { openQuestion } from '../../../../server/jobs/questions/ask.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
 import { useTenant } from '../../../support/postgres/database.ts';
+import { askQuestion, plainCall } from '../../../support/questions.ts';
 
 const context = useTenant();
 const by = (job: { id: string }) => ({ jobId: job.id, actor: 'user:ann', author: 'ann' });
-const first = { name: 'ask#1', position: 0, parallel: false };
-const question = {
-  title: 'Go on?',
-  schema: { type: 'object' as const, properties: {}, additionalProperties: false },
-  actions: [],
-  assignees: [],
-  reminders: [],
-  on_timeout: 'fail' as const,
-  timeout_seconds: 3600,
-};
 
-async function ask(job: Job) {
-  const held = { jobId: job.id, leaseId: job.leaseId as string };
-  return openQuestion(context.db, context.schema, held, first, question, 'worker:w1');
-}
+const ask = (job: Job) => askQuestion(context, job);
 
 let types = 0;
 
@@ -51,8 +38,8 @@ async function asking(targetId?: string): Promise<Job> {
 }
 
 function suspend(job: Job) {
-  const waiting = { kind: 'question' as const, step: first.name, until: '2090-01-01T00:00:00Z' };
-  return finish(context, job, { kind: 'suspend', waiting, leftMs: 1e9, awaited: { steps: [first.name] } });
+  const waiting = { kind: 'question' as const, step: plainCall.name, until: '2090-01-01T00:00:00Z' };
+  return finish(context, job, { kind: 'suspend', waiting, leftMs: 1e9, awaited: { steps: [plainCall.name] } });
 }
 
 async function expectClosed(job: Job, status: string): Promise<void> {

@@ -248,7 +248,7 @@ test('reminders, then escalation, then the default answer, each once and without
   await shows({ reminders: 2, remind_at: [] });
   await advance(job, '10m');
   await shows({ reminders: 2, remind_at: [], assignees: ['boss'], escalate_at: null });
-  expect((await reread(context, job)).attempt).toBe(job.attempt);
+  expect((await reread(context, job)).attempt).toBe(1);
   await advance(job, '30m');
   expect((await becomes(job, 'SUCCESS')).result).toBe('Reject none');
   expect((await call('GET', `/api/questions/${question.id}`)).body).toMatchObject({
