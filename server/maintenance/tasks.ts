@@ -55,6 +55,7 @@ export interface PolledTaskParts {
 export function createPolledTasks({ config, workers, schedules, sweeper, tasks }: PolledTaskParts): PolledTask[] {
   const pollMs = config.pollIntervalSeconds * 1000;
   const sweepMs = config.sweepIntervalSeconds * 1000;
+  const graceMs = config.staleLeaseGraceSeconds * 1000;
   return [
     {
       // The backstop for lost wake-ups.
@@ -161,6 +162,11 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         canary_ended === null &&
         msOrInfinity(expires_ms) > idleForMs &&
         msOrInfinity(resumes_ms) > idleForMs,
+      // A lease that was not renewed in time is recovered as soon as its grace is over.
+      soonMs({ lease_ms }) {
+        const leftMs = msOrInfinity(lease_ms) + graceMs;
+        return msOrInfinity(lease_ms) < 0 && leftMs >= 0 ? leftMs : Number.POSITIVE_INFINITY;
+      },
       onResults: (found) => sweeper.sweep(found),
     },
     {

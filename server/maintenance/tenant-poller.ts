@@ -22,6 +22,8 @@ export interface PolledTask {
   isIdle(results: ProbeResults, idleForMs: number, tenant: Tenant): boolean;
   /** How long an idle tenant is left out; by default some periods, at most a minute. */
   readonly idleMs?: number;
+  /** In how many milliseconds this tenant is to be probed again, if that is before the next period. */
+  soonMs?(results: ProbeResults): number;
   /** Called with the results of the tenants that were probed, never twice at the same time. */
   onResults(found: PollResult[]): Promise<void> | void;
 }
@@ -45,10 +47,15 @@ const maxIdleMs = 60_000;
 const idlePeriods = 12;
 // While all tenants are idle and notifications arrive. A lease granted meanwhile is still seen before it can expire.
 const periodsBetweenQuietPolls = 2;
+const never = Number.POSITIVE_INFINITY;
+// A poll that comes a little too early is repeated after this time.
+const minSoonMs = 100;
 
 interface TaskState {
   task: PolledTask;
   dueAt: number;
+  /** When a tenant is to be probed again before that. */
+  soonAt: number;
   running: Promise<void> | undefined;
   /** By tenant id: until when the tenant is left out, and its version when that was decided. */
   idleTenants: Map<string, { until: number; version: string | undefined }>;
@@ -68,12 +75,17 @@ export class TenantPoller implements Service {
   constructor(options: TenantPollerOptions) {
     this.#options = options;
     this.#failures = new TenantFailures(options.logger);
-    this.#states = options.tasks.map((task) => ({ task, dueAt: 0, running: undefined, idleTenants: new Map() }));
+    this.#states = options.tasks.map((task) => ({
+      task,
+      dueAt: 0,
+      soonAt: never,
+      running: undefined,
+      idleTenants: new Map(),
+    }));
     this.#everyMs = Math.min(...options.tasks.map((task) => task.everyMs));
-    const periods = () => (this.#quiet && options.receivesNotifications?.() === true ? periodsBetweenQuietPolls : 1);
     this.#interval = new Interval(
       this.name,
-      () => this.#everyMs * periods(),
+      () => this.#nextPollMs(),
       () => this.poll(),
       options.logger,
     );
@@ -96,13 +108,23 @@ export class TenantPoller implements Service {
     this.#interval.within(this.#everyMs);
   }
 
+  #nextPollMs(): number {
+    const isQuiet = this.#quiet && this.#options.receivesNotifications?.() === true;
+    const periodMs = this.#everyMs * (isQuiet ? periodsBetweenQuietPolls : 1);
+    const soonestMs = Math.min(...this.#states.map((state) => state.soonAt)) - performance.now();
+    return Math.min(periodMs, Math.max(minSoonMs, soonestMs));
+  }
+
   /** One poll for all tasks that are due. Does not await what the tasks do with the results. */
   async poll(): Promise<void> {
     const { db, registry } = this.#options;
     const now = performance.now();
-    // The tolerance keeps tasks of the same period in one statement, whatever the jitter.
-    const due = this.#states.filter((state) => state.running === undefined && state.dueAt <= now + this.#everyMs / 4);
+    const isEarly = this.#states.some(({ soonAt }) => soonAt <= now + minSoonMs);
+    // The tolerance keeps tasks of the same period in one statement, whatever the jitter and after an early poll.
+    const until = now + (isEarly ? this.#everyMs : this.#everyMs / 4);
+    const due = this.#states.filter((state) => state.running === undefined && state.dueAt <= until);
     if (due.length === 0) return;
+    for (const state of due) state.soonAt = never;
     const tenants = registry.list().filter((t) => t.status === 'ACTIVE' || t.status === 'SUSPENDED');
     await this.#readActivity(tenants);
     this.#failures.forgetAllBut(tenants);
@@ -114,13 +136,11 @@ export class TenantPoller implements Service {
     const { found, failed } = await probeTenants(db, probed, probes);
     this.#failures.update(found, failed);
     for (const state of due) {
+      const ofTask = found.filter(({ tenant }) => appliesTo(state, tenant));
       state.dueAt = now + state.task.everyMs;
+      state.soonAt = now + Math.min(...ofTask.map(({ results }) => state.task.soonMs?.(results) ?? never));
       this.#forgetAllBut(state, tenants);
-      this.#deliver(
-        state,
-        found.filter(({ tenant }) => appliesTo(state, tenant)),
-        now,
-      );
+      this.#deliver(state, ofTask, now);
     }
   }
 

@@ -1,8 +1,10 @@
 // Measures how long work stands still after a fault, with the default settings of the product: from the fault to the
 // moment at which another daemon runs the job, or acknowledges an enqueue.
+import { loadavg } from 'node:os';
 import { expect } from 'vitest';
 import { loadConfig } from '../../server/kernel/config.ts';
 import { eventually } from '../support/eventually.ts';
+import type { Effect } from '../support/model/effects.ts';
 import type { TestDaemon } from './daemons.ts';
 import { machineMs } from './run-log.ts';
 import type { World } from './world.ts';
@@ -36,7 +38,7 @@ async function measureJobs(
     Array.from({ length: jobsPerRound }, (_, n) => ({
       type: 'work',
       targetId: `${round}-${n}`,
-      payload: { until: gate.until },
+      payload: { until: gate.until, stepMs: 500 },
       maxAttempts: 5,
     })),
   );
@@ -46,13 +48,49 @@ async function measureJobs(
   const [hit] = world.daemons.toSorted((a, b) => share(b).length - share(a).length) as [TestDaemon];
   const lost = share(hit);
   const at = machineMs();
+  const faultAt = Date.now();
   inject(hit);
   await eventually(() => expect(begins()).toHaveLength(jobsPerRound + lost.length), { timeoutMs: 120_000 });
   const again = begins().slice(jobsPerRound);
+  await logTimeline(world, round, { at, faultAt, lost, again });
   await repair(hit);
   gate.open();
   await eventually(() => expect(world.effects('end').length).toBeGreaterThan(0));
   return again.map((effect) => effect.at - at);
+}
+
+/**
+ * Where the time went, in milliseconds since the fault and by the database's clock: the last renewal, the end of the lease,
+ * the events of recovery and start, and the begin of the handler.
+ */
+async function logTimeline(
+  world: World,
+  round: string,
+  { at, faultAt, lost, again }: { at: number; faultAt: number; lost: Effect[]; again: Effect[] },
+): Promise<void> {
+  const { schema } = world.first;
+  const since = (time: string) => `round(extract(epoch from ${time}) * 1000 - $2)::int`;
+  const leases = await world.context.db.query<{ id: string; renewed: number; expires: number }>(
+    `select id, ${since('last_heartbeat_at')} as renewed, ${since('expires_at')} as expires
+       from ${schema}.leases where id = any($1)`,
+    [lost.map(({ lease }) => lease), faultAt],
+  );
+  const events = await world.context.db.query<{ job_id: string; type: string; at: number }>(
+    `select job_id, type, ${since('at')} as at
+       from ${schema}.events where job_id = any($1) and at > to_timestamp($2 / 1000.0) order by xid, seq`,
+    [lost.map(({ job }) => job), faultAt],
+  );
+  for (const { job, lease } of lost) {
+    const begun = again.find((effect) => effect.job === job);
+    world.log.append('timeline.jsonl', {
+      round,
+      job,
+      ...leases.find(({ id }) => id === lease),
+      events: events.filter(({ job_id }) => job_id === job).map(({ type, at }) => `${type} ${at}`),
+      begun: begun === undefined ? null : Math.round(begun.at - at),
+      load: loadavg()[0],
+    });
+  }
 }
 
 export async function measureCrash(world: World, rounds: number): Promise<Recovery> {

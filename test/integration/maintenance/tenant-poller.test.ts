@@ -3,6 +3,7 @@ import { expect, test } from 'vitest';
 import type { Database } from '../../../server/database/database.ts';
 import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
+import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { type PolledTask, TenantPoller } from '../../../server/maintenance/tenant-poller.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
@@ -208,4 +209,32 @@ test('a tenant that fails keeps no other from being polled, and is polled again 
   await addJob(broken);
   // It is left out for about a second, longer if it had failed again.
   await eventually(async () => expect((await poll()).woken).toContain(`workers ${broken.tenant.slug}`));
+});
+
+test('a tenant that is due soon is polled before the next period', async () => {
+  const where = await newTenant();
+  let polls = 0;
+  const task: PolledTask = {
+    name: 'soon',
+    everyMs: hourMs,
+    includesSuspended: true,
+    probes: { one: () => '1' },
+    isIdle: () => false,
+    soonMs: () => (polls < 2 ? 1 : Number.POSITIVE_INFINITY),
+    onResults: () => void (polls += 1),
+  };
+  const registry = { list: () => [where.tenant], onFingerprint: () => {} };
+  const poller = new TenantPoller({ db: context.db, registry, logger, tasks: [task] });
+  await poller.start();
+  await eventually(() => expect(polls).toBe(3));
+  await poller.stop();
+});
+
+test('a lease that has expired is swept when its grace is over', () => {
+  const config = loadConfig({ STALE_LEASE_GRACE_SECONDS: '5' });
+  const sweep = createTasks(context.db, [], { config }).polled.find(({ name }) => name === 'sweep');
+  const soonMs = (lease_ms: number | null) => sweep?.soonMs?.({ lease_ms });
+  expect(soonMs(-1000)).toBe(4000);
+  // It may still be renewed, it is swept now, or there is none.
+  for (const lease of [2000, -5001, null]) expect(soonMs(lease)).toBe(Number.POSITIVE_INFINITY);
 });
