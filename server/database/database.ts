@@ -144,11 +144,8 @@ export class Database implements Queryable {
   /** With BEGIN, the guard against moves and COMMIT in one flight: after a failed guard the server refuses the rest. */
   #queryOnNode<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
     return this.#session.rollingBack(client, async (track) => {
-      const begun = this.#session.begin(client, {});
-      const answers = Promise.all([
-        track(this.#session.send<R>(client, text, values, reuse && 'prepared', 'transaction')),
-        client.query('COMMIT'),
-      ]);
+      const { begun, rows: sent } = this.#session.beginWithStatement<R>(client, text, values, reuse);
+      const answers = Promise.all([track(sent), client.query('COMMIT')]);
       answers.catch(() => {});
       // First: the others only report that the transaction failed.
       await begun;

@@ -24,6 +24,18 @@ test.runIf(citusCluster())('a job is enqueued, claimed and finished without a tw
   expect(await preparedSoFar()).toEqual(before);
 });
 
+test.runIf(citusCluster())('jobs that are enqueued one by one are planned once', async () => {
+  // Later, so that no other test claims them.
+  const runAt = new Date(Date.now() + 86_400_000).toISOString();
+  for (let n = 0; n < 8; n++) await addJob(context, { runAt });
+  const [kept] = await context.db.query<{ plans: string }>(
+    `select sum(generic_plans)::text as plans from pg_prepared_statements
+      where statement like '%insert into %jobs_%' and exists (select 1 from ${context.schema}.jobs)`,
+  );
+  // The first uses are not prepared yet.
+  expect(Number(kept?.plans)).toBeGreaterThanOrEqual(5);
+});
+
 /** With a generic plan: the values do not matter. */
 async function planOf(text: string): Promise<string> {
   const count = Math.max(0, ...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])));

@@ -51,12 +51,36 @@ export class Statements {
 
   /** Sends it at once, prepared if it is frequent. */
   query<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
+    return this.queryAfter(() => {}, text, values, reuse);
+  }
+
+  /** The same after a BEGIN, which `begin` sends. What it sets for the session comes before: a rollback would undo it. */
+  queryAfter<R extends object>(
+    begin: () => void,
+    text: string,
+    values: unknown[],
+    reuse: Reuse | undefined,
+  ): Promise<pg.QueryResult<R>> {
     const name = this.direct && reuse !== undefined ? this.#nameOf(text) : undefined;
+    this.#planFor(name, reuse);
+    begin();
+    return this.#send(name, text, values);
+  }
+
+  /** A frequent one without values: Postgres keeps its plan whatever is set. */
+  queryFixed(text: string): Promise<unknown> {
+    return this.#send(this.direct ? this.#nameOf(text) : undefined, text, []);
+  }
+
+  #planFor(name: string | undefined, reuse: Reuse | undefined): void {
     if (name === undefined || reuse !== 'keepPlan' || !this.mayKeepPlans) this.planAnew();
     else if (!this.#keepsPlans) {
       this.#keepsPlans = true;
       this.#set(keepPlans('session'));
     }
+  }
+
+  #send<R extends object>(name: string | undefined, text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
     return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
   }
 

@@ -6,7 +6,7 @@ import { guarded } from '../nodes/placements.ts';
 import type { TenantNode } from '../nodes/tenant-nodes.ts';
 import { sqlState, transactionFailed } from '../sql-errors.ts';
 import type { Connections } from './connections.ts';
-import type { Reuse } from './prepared-statements.ts';
+import type { Reuse, Statements } from './prepared-statements.ts';
 import { beginWith, type SessionLimits } from './session-limits.ts';
 import { ownRole, type TenantRoles } from './tenant-roles.ts';
 
@@ -73,9 +73,39 @@ export class TenantSession {
   async begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
     const role = this.#roleOfTransaction();
     if (this.isDirect(client)) this.#roles?.switchTo(client, role, 'session');
-    const begun = client.query(this.#beginOf(client, options));
+    // Before the BEGIN: a rollback would undo it.
+    this.#connections.statementsOf(client)?.planAnew();
+    const begun = this.#sendBegin(client, options);
     if (!this.isDirect(client)) this.#roles?.switchTo(client, role, 'transaction');
-    await (this.#node === undefined ? begun : guarded(begun));
+    await begun;
+  }
+
+  /**
+   * On a node, where tenants have no roles: BEGIN, the guard and a statement, in one flight. After a failed guard the
+   * server refuses the statement.
+   */
+  beginWithStatement<R extends object>(
+    client: pg.PoolClient,
+    text: string,
+    values: unknown[],
+    reuse: Reuse | undefined,
+  ): { begun: Promise<void>; rows: Promise<R[]> } {
+    let begun = Promise.resolve();
+    const begin = () => {
+      begun = this.#sendBegin(client, {});
+    };
+    const answer = this.#statementsOf(client).queryAfter<R>(begin, this.#node?.rename(text) ?? text, values, reuse);
+    return { begun, rows: answer.then(({ rows }) => rows) };
+  }
+
+  async #sendBegin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
+    const begun = client.query(this.#beginOf(client, options));
+    if (this.#node === undefined) await begun;
+    else await guarded([begun, ...this.#node.guard.map((text) => this.#statementsOf(client).queryFixed(text))]);
+  }
+
+  #statementsOf(client: pg.PoolClient): Statements {
+    return this.#connections.statementsOf(client) as Statements;
   }
 
   #roleOfTransaction(): string {
@@ -85,16 +115,12 @@ export class TenantSession {
   /** A direct connection already has the default limits. */
   #beginOf(client: pg.PoolClient, options: TransactionOptions): string {
     const { timeoutMs, lockTimeoutMs: lockMs, idleTimeoutMs } = options;
-    const statements = this.#connections.statementsOf(client);
-    // Before the BEGIN: a rollback would undo it.
-    statements?.planAnew();
     const own = {
       ...(timeoutMs !== undefined && { statementMs: serverTimeoutMs(timeoutMs) }),
       ...(lockMs !== undefined && { lockMs }),
       ...(idleTimeoutMs !== undefined && { idleInTransactionMs: idleTimeoutMs }),
     };
-    const begin = beginWith(statements?.direct ? own : { ...this.#limits, ...own });
-    return this.#node === undefined ? begin : `${begin}; ${this.#node.guard}`;
+    return beginWith(this.isDirect(client) ? own : { ...this.#limits, ...own });
   }
 
   async send<R extends object>(

@@ -10,10 +10,11 @@ export interface Placement {
   /** The statement over shards; undefined if it names a table whose shard is not known. */
   rename(text: string): string | undefined;
   /**
-   * SQL that follows BEGIN. It takes the lock that a move of the tenant takes on all nodes before it ends, so that the
-   * tenant stays until the transaction has ended; and fails if the tenant is on another node already.
+   * Statements that follow BEGIN. They take the lock that a move of the tenant takes on all nodes before it ends, so that the
+   * tenant stays until the transaction has ended; and fail if the tenant is on another node already. Two of them, because
+   * what a statement reads is decided before it waits for the lock.
    */
-  guard: string;
+  guard: string[];
 }
 
 interface Row {
@@ -105,18 +106,20 @@ export class TenantMoved extends Error {
   }
 }
 
-/** BEGIN with a guard. */
-export async function guarded(begin: Promise<unknown>): Promise<void> {
-  await begin.catch((error: unknown) => {
+/** BEGIN and a guard. The first error is the one that matters: after it the server refuses the rest. */
+export async function guarded(answers: Promise<unknown>[]): Promise<void> {
+  await Promise.all(answers).catch((error: unknown) => {
     throw sqlState(error) === movedState ? new TenantMoved(error) : error;
   });
 }
 
 /** A move locks all tables of the tenant, so one of them is enough. */
-function guardOf(shard: string): string {
-  return `select lock_shard_metadata(${shareLock}, array[${shard}]);
-    select 1 / count(*) from pg_catalog.pg_dist_placement
-     where shardid = ${shard} and groupid = (select groupid from pg_catalog.pg_dist_local_group)`;
+function guardOf(shard: string): string[] {
+  return [
+    `select lock_shard_metadata(${shareLock}, array[${shard}])`,
+    `select 1 / count(*) from pg_catalog.pg_dist_placement
+      where shardid = ${shard} and groupid = (select groupid from pg_catalog.pg_dist_local_group)`,
+  ];
 }
 
 const tenantName = /"(tenant_[a-z0-9_]+)"\./;

@@ -10,7 +10,7 @@ import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './
 /** A tenant on its node. */
 export interface TenantNode {
   connections: Connections;
-  guard: string;
+  guard: string[];
   /** The statement over shards. Another tenant's tables, or new ones, it leaves to Citus. */
   rename(text: string): string;
 }
@@ -77,7 +77,11 @@ export class TenantNodes {
     const schema = tenantOf(text);
     if (schema === undefined) return undefined;
     const known = await this.#placements.find(schema);
-    if (known === undefined || known.rename(text) !== undefined) return known;
+    if (known === undefined) return undefined;
+    const renamed = known.rename(text);
+    // It names no table. The tenant's functions read the control schema, which only the coordinator has.
+    if (renamed === text) return undefined;
+    if (renamed !== undefined) return known;
     // A table that is newer than what is known, or one that is not the tenant's.
     this.#placements.forget(known);
     const read = await this.#placements.find(schema);
