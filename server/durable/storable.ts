@@ -37,13 +37,14 @@ function remainingBytes(value: unknown, limit: number, depth = 0): number {
   return rest - 8;
 }
 
-export type Storable = { ok: true; value: unknown } | { ok: false; error: JobError };
+/** `text`: the value as JSON, unless it is a short one. */
+export type Storable = { ok: true; value: unknown; text?: string } | { ok: false; error: JobError };
 
 /** `what` names the value in the error: `The result`, `The checkpoint`. Undefined counts as null. */
 export function toStorable(value: unknown, limitBytes: number, what: string): Storable {
   if (value === undefined || value === null || typeof value === 'boolean') return { ok: true, value: value ?? null };
   const encoded = encode(value, limitBytes, what);
-  return typeof encoded === 'string' ? check(JSON.parse(encoded), what) : encoded;
+  return typeof encoded === 'string' ? check(JSON.parse(encoded), encoded, what) : encoded;
 }
 
 /** The same for a large value, in several turns of the event loop. */
@@ -54,8 +55,11 @@ export async function toStorableInTurns(value: unknown, limitBytes: number, what
   await ownTurn();
   const copy: unknown = JSON.parse(encoded);
   await ownTurn();
-  return check(copy, what);
+  return check(copy, encoded, what);
 }
+
+// A shorter text is made again where it is needed.
+const keptChars = 1024;
 
 function encode(value: unknown, limitBytes: number, what: string): string | Storable {
   let text: string | undefined;
@@ -71,10 +75,10 @@ function encode(value: unknown, limitBytes: number, what: string): string | Stor
   return { ok: false, error: jobError('RESULT_TOO_LARGE', message, { bytes, limit: limitBytes }) };
 }
 
-function check(copy: unknown, what: string): Storable {
+function check(copy: unknown, text: string, what: string): Storable {
   const reason = findJsonViolation(copy);
   if (reason) return notJson(what, `${reason.field === '' ? '' : `at ${reason.field} `}${reason.message}`);
-  return { ok: true, value: copy };
+  return text.length < keptChars ? { ok: true, value: copy } : { ok: true, value: copy, text };
 }
 
 class NotJson extends Error {}

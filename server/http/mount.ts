@@ -3,6 +3,7 @@
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import type { Database } from '../database/database.ts';
 import { problem } from '../kernel/errors.ts';
+import { writeJson } from '../kernel/json.ts';
 import { type Authenticate, authorize, callerOf } from './request/authenticate.ts';
 import { type ByteBudget, readJsonBody } from './request/body.ts';
 import { validateInput } from './request/input.ts';
@@ -155,7 +156,7 @@ function send(
   if (headers.Location !== undefined) response.setHeader('Location', request.baseUrl + headers.Location);
   if (body === undefined) return void response.end();
   if (typeof body === 'string' && contentType) return void response.type(contentType).send(body);
-  const text = JSON.stringify(body);
+  const text = writeJson(body as object);
   response.setHeader('Content-Type', 'application/json; charset=utf-8');
   response.setHeader('Content-Length', Buffer.byteLength(text));
   response.end(text);

@@ -1,5 +1,6 @@
-// JSON values: finding what Postgres cannot store or what is unsafe to merge, and a canonical text. The search uses an
-// explicit stack: a value nested 10,000 deep would overflow the call stack.
+// JSON values: finding what Postgres cannot store or what is unsafe to merge, a canonical text, and values that stay text.
+// The search uses an explicit stack: a value nested 10,000 deep would overflow the call stack.
+import { randomUUID } from 'node:crypto';
 
 export interface JsonViolation {
   /** Path of the offending value: `payload.items[3].name`. */
@@ -103,4 +104,42 @@ function sorted(value: unknown): unknown {
     isSame &&= copy[name] === given[name];
   }
   return isSame ? value : copy;
+}
+
+// Values that stay text: a large document is made into text once, and that text becomes part of every statement and answer
+// that contains the document.
+
+// Stands for a text until it is put in its place. Nobody else can know it.
+const mark = randomUUID();
+/** The texts that the `writeJson` under way has met, in order. */
+let met: string[] | undefined;
+
+/** A JSON value as its text. Within other values it reads as the value, and `writeJson` writes it without parsing it. */
+export class JsonText {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+
+  toJSON(): unknown {
+    if (met === undefined) return JSON.parse(this.text);
+    met.push(this.text);
+    return mark;
+  }
+}
+
+/** JSON.stringify for a value that may contain texts. */
+export function writeJson(value: object): string {
+  const outer = met;
+  const own: string[] = [];
+  met = own;
+  try {
+    const text = JSON.stringify(value);
+    if (own.length === 0) return text;
+    const around = text.split(`"${mark}"`);
+    return around.map((part, n) => (n === 0 ? part : `${own[n - 1]}${part}`)).join('');
+  } finally {
+    met = outer;
+  }
 }

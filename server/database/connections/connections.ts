@@ -13,6 +13,7 @@ import {
   sqlState,
   timedOutMessage,
 } from '../sql-errors.ts';
+import { JsonValues } from './json-values.ts';
 import { Statements } from './prepared-statements.ts';
 import { keepAliveAfterMs, openSession, type SessionLimits } from './session-limits.ts';
 import { createTypeParsers } from './value-formats.ts';
@@ -30,6 +31,7 @@ export interface ConnectionsOptions {
 export class Connections {
   readonly pool: pg.Pool;
   readonly servers: Servers;
+  readonly json = new JsonValues();
   readonly #limits: SessionLimits;
   readonly #isNode: boolean;
   readonly #availability: Availability;
@@ -55,7 +57,7 @@ export class Connections {
       keepAlive: true,
       keepAliveInitialDelayMillis: keepAliveAfterMs,
       application_name: options.applicationName,
-      types: createTypeParsers(),
+      types: createTypeParsers(this.json.parse),
       // Sends a statement without waiting for the result of the previous one.
       pipeline: true,
       onConnect: (client) => this.#opened(client as pg.PoolClient),

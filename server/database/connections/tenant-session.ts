@@ -139,7 +139,8 @@ export class TenantSession {
     const statements = this.#connections.statementsOf(client);
     const sent = this.#node?.rename(text) ?? text;
     const { rows } = await (statements?.query<R>(sent, values, reuse) ?? client.query<R>(sent, values));
-    return rows;
+    const { json } = this.#connections;
+    return json.isComplete ? rows : json.complete(rows);
   }
 }
 

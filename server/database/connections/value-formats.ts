@@ -3,11 +3,15 @@
 import pg from 'pg';
 
 const timestamptzOid = 1184;
+const jsonOids = [114, 3802];
 // created_at, run_at, started_at, and one more.
 const cacheSize = 4;
 
-/** One per pool or client: caches a few texts, because rows of one result mostly share their times. */
-export function createTypeParsers(): pg.CustomTypesConfig {
+/**
+ * One per pool or client: caches a few texts, because rows of one result mostly share their times. `parseJson` instead of
+ * JSON.parse.
+ */
+export function createTypeParsers(parseJson?: (text: string) => unknown): pg.CustomTypesConfig {
   const recent: { text: string; iso: string }[] = [];
   let oldest = 0;
   const toIsoOnce = (text: string): string => {
@@ -20,6 +24,7 @@ export function createTypeParsers(): pg.CustomTypesConfig {
   return {
     getTypeParser(oid: number, format?: 'text' | 'binary') {
       if (oid === timestamptzOid && format !== 'binary') return toIsoOnce as never;
+      if (parseJson !== undefined && jsonOids.includes(oid)) return parseJson as never;
       return pg.types.getTypeParser(oid, format as 'text') as never;
     },
   };

@@ -17,22 +17,16 @@ export interface BodyOptions {
   partLimitBytes?: number | undefined;
 }
 
-/** One element of a list in a large body, checked by itself: `read()` gives its value or throws its problem. */
+/**
+ * One element of a list in a large body. It is parsed when it is read, not before: the values of 8 MB take many times as
+ * much memory, and as long as it takes to collect them nothing else is done.
+ */
 export class JsonPart {
-  /** Of its text; 0 if it is not known. */
-  readonly bytes: number;
-  #value: unknown;
-  #problem: Problem | undefined;
+  /** The value, or throws its problem; INVALID_JSON is a problem of the whole body. */
+  readonly read: () => Promise<unknown>;
 
-  constructor(value: unknown, bytes: number, problem?: Problem) {
-    this.bytes = bytes;
-    this.#value = value;
-    this.#problem = problem;
-  }
-
-  read(): unknown {
-    if (this.#problem) throw this.#problem;
-    return this.#value;
+  constructor(read: () => Promise<unknown>) {
+    this.read = read;
   }
 }
 
@@ -113,10 +107,7 @@ async function parseBody(request: Request, _response: Response, next: NextFuncti
 /** A body that a program which embeds the API has read and parsed before: its own limits applied. */
 function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
   if (partLimitBytes === undefined) return body;
-  const toPart = (value: unknown) => {
-    const violation = findJsonViolation(value);
-    return new JsonPart(value, 0, violation && invalidFields([violation]));
-  };
+  const toPart = (value: unknown) => new JsonPart(async () => withoutViolation(value));
   const partsOf = (value: unknown) => (Array.isArray(value) ? value.map(toPart) : value);
   return Object.fromEntries(Object.entries(body as object).map(([name, value]) => [name, partsOf(value)]));
 }
@@ -133,24 +124,24 @@ export async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions)
   if (isCut) throw problem('INVALID_JSON', 'The body is not valid JSON: it ends too early.');
   if (excess) throw invalidFields([{ field, message: tooMany(excess) }]);
   if (partLimitBytes === undefined) {
+    await nextTurnIfLarge(bytes.length);
     const value = parseText(bytes.toString());
     await nextTurnIfLarge(bytes.length);
     return value;
   }
-  return parseParts(bytes, parts, partLimitBytes, pace);
+  return parseParts(bytes, parts, partLimitBytes);
 }
 
 /** Each part stands as `[n]` in a small body around them, which is parsed last: there only parts are arrays. */
-async function parseParts(bytes: Buffer, parts: ScannedPart[], limitBytes: number, pace: Pace): Promise<unknown> {
+function parseParts(bytes: Buffer, parts: ScannedPart[], limitBytes: number): unknown {
   const around: string[] = [];
-  const read: JsonPart[] = [];
   let from = 0;
-  for (const part of parts) {
-    around.push(bytes.toString('utf8', from, part.start), `[${read.length}]`);
+  for (const [n, part] of parts.entries()) {
+    around.push(bytes.toString('utf8', from, part.start), `[${n}]`);
     from = part.end;
-    read.push(await readPart(bytes, part, limitBytes, pace));
   }
   around.push(bytes.toString('utf8', from));
+  const read = parts.map((part) => new JsonPart(() => readPart(bytes, part, limitBytes)));
   return restoreParts(parseText(around.join('')), read);
 }
 
@@ -167,23 +158,23 @@ function restoreParts(body: unknown, read: JsonPart[]): unknown {
   return body;
 }
 
-async function readPart(
-  bytes: Buffer,
-  { start, end, excess }: ScannedPart,
-  limitBytes: number,
-  pace: Pace,
-): Promise<JsonPart> {
+async function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limitBytes: number): Promise<unknown> {
   const size = end - start;
   if (size > limitBytes) {
     const detail = `It has ${size} bytes; at most ${limitBytes} are allowed.`;
-    return new JsonPart(undefined, size, problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes }));
+    throw problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes });
   }
-  if (excess) return new JsonPart(undefined, size, invalidFields([{ field: '', message: tooMany(excess) }]));
-  await pace.pause(size);
+  if (excess) throw invalidFields([{ field: '', message: tooMany(excess) }]);
+  await nextTurnIfLarge(size);
   const value = parseText(bytes.toString('utf8', start, end));
-  await pace.pause(size);
+  await nextTurnIfLarge(size);
+  return withoutViolation(value);
+}
+
+function withoutViolation(value: unknown): unknown {
   const violation = findJsonViolation(value);
-  return new JsonPart(value, size, violation && invalidFields([violation]));
+  if (violation) throw invalidFields([violation]);
+  return value;
 }
 
 function tooMany(excess: JsonExcess): string {

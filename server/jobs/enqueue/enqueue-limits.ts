@@ -3,6 +3,7 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
+import { JsonText } from '../../kernel/json.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { unstartedStatuses } from '../model/states.ts';
 import { unfinishedIds } from '../read/filter.ts';
@@ -85,11 +86,12 @@ export const payloadLimitBytes = 1_048_576;
 /** Constraints, metrics, the details of an error: notes beside a job, shown in lists and events. */
 export const noteLimitBytes = 32_768;
 
-/** The value's bytes as JSON. Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
-export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): number {
-  if (value === undefined || value === null) return 0;
-  const bytes = Buffer.byteLength(JSON.stringify(value));
-  if (bytes <= limitBytes) return bytes;
+/** The value as JSON. Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
+export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): string {
+  if (value === undefined || value === null) return '';
+  const text = value instanceof JsonText ? value.text : JSON.stringify(value);
+  const bytes = Buffer.byteLength(text);
+  if (bytes <= limitBytes) return text;
   const detail = `${field} has ${bytes} bytes as JSON; at most ${limitBytes} are allowed.`;
   throw problem('PAYLOAD_TOO_LARGE', detail, { field, limit: limitBytes });
 }

@@ -6,6 +6,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { dueMessage, wakeChannel } from '../../database/notifications.ts';
 import { retryConflicts } from '../../database/sql-errors.ts';
 import { problem } from '../../kernel/errors.ts';
+import { JsonText } from '../../kernel/json.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import { insertPhases } from '../attempt/phases.ts';
 import { type Dependency, insertDependencies } from '../flows/dependencies.ts';
@@ -105,11 +106,17 @@ async function enqueueStarted(
     reservation.started(
       jobs.map((job) => ({ ...job, status, attempt: 1, startedAt: job.createdAt, leaseId, leaseOwner })),
     );
-    return jobs.map((job) => ({ kind: 'created', job, started: true }));
+    return jobs.map((job, n) => ({ kind: 'created', job: withGivenText(job, part.rows[n]), started: true }));
   } catch (error) {
     reservation.failed(error);
     throw error;
   }
+}
+
+/** A large payload need not be made into text again for the answer. */
+function withGivenText(job: Job, given: PlacedJob | undefined): Job {
+  const isText = given?.id === job.id && given.payload instanceof JsonText;
+  return isText ? { ...job, payload: given.payload } : job;
 }
 
 /** `enqueue` inside the caller's transaction. */

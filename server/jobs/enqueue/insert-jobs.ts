@@ -5,6 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
 import { largeBytes, Pace } from '../../kernel/clock.ts';
+import { writeJson } from '../../kernel/json.ts';
 import { insertLease } from '../claim/lease.ts';
 import {
   blankJob,
@@ -76,7 +77,7 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
     first = end;
   };
   for (const [n, row] of rows.entries()) {
-    const text = JSON.stringify(row);
+    const text = writeJson(row);
     // The backstop of all routes; those that can name the field better have done so.
     if (text.length > payloadLimitBytes) checkDocument(row.payload, 'payload');
     const isFull = chars > 0 && chars + text.length > partChars;

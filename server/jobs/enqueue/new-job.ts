@@ -11,6 +11,7 @@ type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable
 /** A job to enqueue: every column that a request may set, and values from which columns are computed. */
 export interface NewJob extends RequestedColumns {
   type: string;
+  /** A value, or the JsonText of a large one. */
   payload: unknown;
   /** ISO time; in the future by the database's clock: the job waits as PENDING. */
   runAt?: string | undefined;
@@ -30,7 +31,7 @@ export interface NewJob extends RequestedColumns {
 }
 
 export type Enqueued =
-  /** `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
+  /** `job.payload` may be a JsonText. `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
   | { kind: 'created'; job: Job; started?: boolean }
   /** Without payload and result if it was replayed together with others. `unique`: it holds the key of the request. */
   | { kind: 'replayed'; job: Job; unique?: UniqueOutcome }

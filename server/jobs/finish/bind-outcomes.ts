@@ -2,6 +2,7 @@
 import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import type { BoundStatement } from '../../database/sql.ts';
+import { writeJson } from '../../kernel/json.ts';
 import { type Claimed, type NamedClaim, toClaimed } from '../claim/claim.ts';
 import type { ClaimedRow } from '../claim/claimed-job.ts';
 import { isDelayed } from './due-times.ts';
@@ -66,7 +67,7 @@ export function bindFinish(
   const statement = finishStatement({ kind, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
   const bound = statement.bind(schema, {
     jobIds: isDelayed(kind) ? undefined : encodeUuids(items.map((item) => item.jobId)),
-    entries: statement.uses('entries') ? JSON.stringify(entries) : undefined,
+    entries: statement.uses('entries') ? writeJson(entries) : undefined,
     leaseId: oneLease ? leaseId : undefined,
     endedLeases: options.endedLeases ?? [],
     actor: options.actor,

@@ -9,6 +9,7 @@ import type { AwaitedCalls, Waiting } from '../model/waiting.ts';
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
 
 type AttemptEnd =
+  /** `result`: a value, or the JsonText of a large one. */
   | { kind: 'complete'; result: unknown }
   | { kind: 'completePartly'; result: unknown; error?: JobError }
   | { kind: 'retry'; error: JobError; delayMs: number }

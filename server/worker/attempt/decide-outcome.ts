@@ -22,9 +22,13 @@ export function decideOutcome(
   if (end === undefined) return undefined;
   switch (end.kind) {
     case 'completed':
-      return { kind: 'complete', result: end.result };
+      return { kind: 'complete', result: end.resultText ?? end.result };
     case 'partial':
-      return { kind: 'completePartly', result: end.result, ...(end.error !== undefined && { error: end.error }) };
+      return {
+        kind: 'completePartly',
+        result: end.resultText ?? end.result,
+        ...(end.error !== undefined && { error: end.error }),
+      };
     case 'failed':
       return outcomeOfFailure(job, end.error, end.recoverable, random);
     default:

@@ -6,11 +6,12 @@ import type { DurableEffects } from '../../durable/step-store.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Job, JobError } from '../../jobs/model/job.ts';
 import type { Config } from '../../kernel/config.ts';
+import type { JsonText } from '../../kernel/json.ts';
 import type { Logger } from '../../kernel/logger.ts';
 
 export type HandlerEnd =
-  | { kind: 'completed'; result: unknown }
-  | { kind: 'partial'; result: unknown; error?: JobError }
+  | { kind: 'completed'; result: unknown; resultText?: JsonText | undefined }
+  | { kind: 'partial'; result: unknown; resultText?: JsonText | undefined; error?: JobError }
   | { kind: 'failed'; error: JobError; recoverable: boolean };
 
 export interface HandlerRun extends DurableRun {

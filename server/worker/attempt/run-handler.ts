@@ -4,6 +4,7 @@
 import { isRecoverable, toJobError } from '../../durable/job-error.ts';
 import { isLarge, type Storable, toStorable, toStorableInTurns } from '../../durable/storable.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
+import { JsonText } from '../../kernel/json.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import type { ContextParts } from './context.ts';
 import { invokeHere, parseCheckpoint, parsePayload } from './context.ts';
@@ -55,8 +56,10 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
 
 function endOf(stored: Storable, parts: Parts): HandlerEnd {
   if (!stored.ok) return { kind: 'failed', error: stored.error, recoverable: false };
-  if (parts.partial === undefined) return { kind: 'completed', result: stored.value };
-  return { kind: 'partial', result: stored.value, error: jobError('PARTIAL', parts.partial) };
+  const { value: result, text } = stored;
+  const resultText = text === undefined ? undefined : new JsonText(text);
+  if (parts.partial === undefined) return { kind: 'completed', result, resultText };
+  return { kind: 'partial', result, resultText, error: jobError('PARTIAL', parts.partial) };
 }
 
 interface Parts extends ContextParts {

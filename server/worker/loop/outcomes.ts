@@ -5,6 +5,7 @@ import type { NamedClaim } from '../../jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
 import type { FinishedAttempt, Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
+import { JsonText } from '../../kernel/json.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { LoopContext } from '../worker-context.ts';
@@ -133,6 +134,8 @@ const maxFreeQueues = 2;
 const loadPerQueue = 100;
 // Beyond this a statement grows faster than it gains.
 const maxBatch = 2000;
+// A larger statement would be made in a step that delays others.
+const maxBatchChars = 262_144;
 const longRun = 100;
 
 /**
@@ -227,10 +230,23 @@ export class OutcomeQueue<T extends FinishedAttempt> {
   /** A long run of one lease is written by itself: one fence for all is cheaper than one for each. */
   #batchSize(): number {
     const waiting = this.#waiting;
-    const max = Math.min(waiting.length, maxBatch);
+    const max = Math.min(waiting.length, maxBatch, this.#countWithinChars());
     const leaseId = waiting[0]?.leaseId;
     let run = 1;
     while (run < max && waiting[run]?.leaseId === leaseId) run += 1;
     return run >= longRun ? run : max;
+  }
+
+  /** At least one. Short results are not counted. */
+  #countWithinChars(): number {
+    let chars = 0;
+    const waiting = this.#waiting;
+    for (let n = 0; n < waiting.length && n < maxBatch; n++) {
+      const outcome = waiting[n]?.outcome;
+      if (outcome?.kind !== 'complete' && outcome?.kind !== 'completePartly') continue;
+      if (outcome.result instanceof JsonText) chars += outcome.result.text.length;
+      if (chars > maxBatchChars && n > 0) return n;
+    }
+    return maxBatch;
   }
 }

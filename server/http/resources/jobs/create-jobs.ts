@@ -21,6 +21,7 @@ import { findJob } from '../../../jobs/read/read-jobs.ts';
 import { Pace } from '../../../kernel/clock.ts';
 import { Problem, problem } from '../../../kernel/errors.ts';
 import { type FieldError, invalidFields, parseFields } from '../../../kernel/fields.ts';
+import { JsonText } from '../../../kernel/json.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { JsonPart } from '../../request/body.ts';
 import { type Reply, reply } from '../../route.ts';
@@ -121,14 +122,17 @@ export async function createBatch(
   });
   if (atomic) deps.wake?.(context.tenant, enqueued);
   const queue = [...enqueued];
-  const results = checked.map((item) =>
-    item instanceof Problem ? refused(item) : enqueuedItem(queue.shift() as Enqueued),
-  );
-  const count = (status: number) => results.filter((item) => item.status === status).length;
-  const created = count(201);
-  const replayed = count(200);
-  const body = { results, created, replayed, failed: results.length - created - replayed };
-  return reply(created === results.length ? 201 : 200, body);
+  const count = { created: 0, replayed: 0, failed: 0 };
+  const results: JsonText[] = [];
+  const pace = new Pace();
+  for (const item of checked) {
+    const result = item instanceof Problem ? refused(item) : enqueuedItem(queue.shift() as Enqueued);
+    count[result.status === 201 ? 'created' : result.status === 200 ? 'replayed' : 'failed'] += 1;
+    // As text, in turns: a thousand results at once would take too long.
+    results.push(new JsonText(JSON.stringify(result)));
+    await pace.pause();
+  }
+  return reply(count.created === results.length ? 201 : 200, { results, ...count });
 }
 
 function aboutBatch({ tenant, request }: CreationContext, jobs: NewJob[]) {
@@ -148,18 +152,18 @@ async function checkAll(
   const common = { tenant, jobTypes: deps.jobTypes, liveDaemons };
   const check = async (given: unknown, index: number) => {
     try {
-      const asked = parseFields(jobRequest, given instanceof JsonPart ? given.read() : given);
+      const asked = parseFields(jobRequest, given instanceof JsonPart ? await given.read() : given);
       const client_request_id = asked.client_request_id ?? (key === undefined ? undefined : `${key}#${index}`);
       return { job: await toNewJob({ ...asked, client_request_id }, common), after: asked.after };
     } catch (error) {
-      if (error instanceof Problem) return error;
+      if (error instanceof Problem && error.code !== 'INVALID_JSON') return error;
       throw error;
     }
   };
   const checked: (LinkedJob | Problem)[] = [];
   const pace = new Pace();
   for (const [index, given] of jobs.entries()) {
-    await pace.pause(given instanceof JsonPart ? given.bytes : 0);
+    await pace.pause();
     checked.push(await check(given, index));
   }
   const linked = checked.map((item) => (item instanceof Problem ? undefined : item));

@@ -1,5 +1,5 @@
 import { expect, test } from 'vitest';
-import { parseBytes } from '../../../../server/http/request/body.ts';
+import { type JsonPart, parseBytes } from '../../../../server/http/request/body.ts';
 import { toNewJob } from '../../../../server/jobs/enqueue/job-request.ts';
 import { nextTurnIfLarge } from '../../../../server/kernel/clock.ts';
 
@@ -48,4 +48,27 @@ test('a large payload is hashed in another turn than it is checked', async () =>
 test('a document is large from 64 KiB on', async () => {
   expect(await turnsOf(() => nextTurnIfLarge(65_536))).toBeGreaterThan(0);
   expect(await turnsOf(() => nextTurnIfLarge(65_535))).toBe(0);
+});
+
+test('the elements of a list are parsed when they are read, a large one in a turn of its own', async () => {
+  const jobs = [large, small, { list: ['\u0000'] }, [1, { deep: '"]}' }]];
+  const body = (await parseBytes(Buffer.from(JSON.stringify({ jobs, atomic: true })), {
+    partLimitBytes: 1_000_000,
+  })) as { jobs: JsonPart[]; atomic: boolean };
+  expect(body.atomic).toBe(true);
+  const [first, second, third, fourth] = body.jobs as [JsonPart, JsonPart, JsonPart, JsonPart];
+  let value: unknown;
+  expect(await turnsOf(async () => (value = await first.read()))).toBeGreaterThanOrEqual(2);
+  expect(value).toEqual(large);
+  expect(await second.read()).toEqual(small);
+  await expect(third.read()).rejects.toMatchObject({ code: 'INVALID_FIELD', extra: { field: 'list[0]' } });
+  expect(await fourth.read()).toEqual(jobs[3]);
+});
+
+test('a list element that is no JSON is a problem of the whole body', async () => {
+  const body = (await parseBytes(Buffer.from('{"jobs":[{"a":1},{"a":nope}]}'), { partLimitBytes: 1_000_000 })) as {
+    jobs: JsonPart[];
+  };
+  expect(await body.jobs[0]?.read()).toEqual({ a: 1 });
+  await expect(body.jobs[1]?.read()).rejects.toMatchObject({ code: 'INVALID_JSON' });
 });

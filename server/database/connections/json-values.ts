@@ -1,0 +1,64 @@
+// JSON values of rows. The driver parses a row when it arrives, and all rows of a turn of the event loop in that turn: a
+// few large documents would delay everybody else. So only small ones are parsed there, the others in turns of their own
+// before the statement's rows are returned.
+import { largeBytes, ownTurn } from '../../kernel/clock.ts';
+
+// Not counted: most values have a few bytes.
+const countedFrom = 256;
+// Documents below this wait for a turn of their own only if very many arrive at once.
+const smallChars = 8192;
+// Half a megabyte of small objects takes about 35 ms to parse.
+const smallCharsPerTurn = 262_144;
+
+/** The text of a value that is parsed later. */
+class UnparsedJson {
+  readonly text: string;
+
+  constructor(text: string) {
+    this.text = text;
+  }
+}
+
+/** One per pool. */
+export class JsonValues {
+  #charsInTurn = 0;
+  /** How many are unparsed. Rows of a statement that failed stay in it, and cost the next ones a look at their columns. */
+  #unparsed = 0;
+
+  /** For the driver. */
+  readonly parse = (text: string): unknown => {
+    if (text.length < countedFrom) return JSON.parse(text);
+    if (this.#charsInTurn === 0) setImmediate(() => (this.#charsInTurn = 0));
+    const limit = text.length < smallChars ? smallCharsPerTurn : largeBytes;
+    // The first of a turn too, if it is large: what else happens in this turn is not known yet.
+    if (this.#charsInTurn + text.length > limit) {
+      this.#unparsed += 1;
+      return new UnparsedJson(text);
+    }
+    this.#charsInTurn += text.length;
+    return JSON.parse(text);
+  };
+
+  get isComplete(): boolean {
+    return this.#unparsed === 0;
+  }
+
+  /** Parses what is left in the rows, in as many turns as it takes. */
+  async complete<R extends object>(rows: R[]): Promise<R[]> {
+    let charsLeft = 0;
+    for (const row of rows as Record<string, unknown>[]) {
+      for (const name in row) {
+        const value = row[name];
+        if (!(value instanceof UnparsedJson)) continue;
+        if (value.text.length > charsLeft) {
+          await ownTurn();
+          charsLeft = largeBytes;
+        }
+        charsLeft -= value.text.length;
+        this.#unparsed -= 1;
+        row[name] = JSON.parse(value.text);
+      }
+    }
+    return rows;
+  }
+}

@@ -1,0 +1,35 @@
+import { expect, test } from 'vitest';
+import type { FinishedAttempt } from '../../../../server/jobs/finish/outcome.ts';
+import { JsonText } from '../../../../server/kernel/json.ts';
+import { OutcomeQueues } from '../../../../server/worker/loop/outcomes.ts';
+
+const lease = {};
+
+function batchesOf(results: unknown[]): number[] {
+  const queues = new OutcomeQueues<FinishedAttempt>();
+  results.forEach((result, n) => {
+    const outcome = { kind: 'complete', result } as const;
+    queues.add({ jobId: String(n), leaseId: 'one', targetId: null, outcome }, lease, n === results.length - 1);
+  });
+  const [queue] = queues.takeUnwritten();
+  const sizes: number[] = [];
+  for (let batch = queue && queues.next(queue); batch && queue; batch = queues.next(queue)) {
+    sizes.push(batch.items.length);
+    expect(batch.endedLeases).toEqual(
+      batch.items.some(({ jobId }) => jobId === String(results.length - 1)) ? ['one'] : [],
+    );
+  }
+  return sizes;
+}
+
+const textOf = (chars: number) => new JsonText(JSON.stringify('x'.repeat(chars - 2)));
+
+test('outcomes that are ready together are written together', () => {
+  expect(batchesOf(Array.from({ length: 300 }, () => null))).toEqual([300]);
+  expect(batchesOf(Array.from({ length: 300 }, () => textOf(800)))).toEqual([300]);
+});
+
+test('large results are written in several statements, one that is too large for any alone', () => {
+  expect(batchesOf(Array.from({ length: 5 }, () => textOf(100_000)))).toEqual([2, 2, 1]);
+  expect(batchesOf([textOf(1_000_000), textOf(10), textOf(1_000_000)])).toEqual([1, 1, 1]);
+});
