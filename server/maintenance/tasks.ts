@@ -146,6 +146,10 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       includesSuspended: true,
       probes: {
         lease_ms: (s) => `(select ${msUntil('min(expires_at)')} from ${s}.leases where state = 'ACTIVE')`,
+        // Of those that the sweeper does not recover now.
+        next_lease_ms: (s) =>
+          `(select ${msUntil('min(expires_at)')} from ${s}.leases
+             where state = 'ACTIVE' and expires_at >= now() - interval '${config.staleLeaseGraceSeconds} seconds')`,
         timeouts: (s, tenant) =>
           `exists (select 1 from ${s}.leases l join ${s}.jobs j on j.id = l.job_ids[1] and j.lease_id = l.id
                     where l.state = 'ACTIVE' and l.kind = 'remote' and j.status = 'RUNNING'
@@ -163,10 +167,8 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
         msOrInfinity(expires_ms) > idleForMs &&
         msOrInfinity(resumes_ms) > idleForMs,
       // A lease that was not renewed in time is recovered as soon as its grace is over.
-      soonMs({ lease_ms }) {
-        const leftMs = msOrInfinity(lease_ms) + graceMs;
-        return msOrInfinity(lease_ms) < 0 && leftMs >= 0 ? leftMs : Number.POSITIVE_INFINITY;
-      },
+      soonMs: ({ next_lease_ms }) =>
+        msOrInfinity(next_lease_ms) < 0 ? msOrInfinity(next_lease_ms) + graceMs : Number.POSITIVE_INFINITY,
       onResults: (found) => sweeper.sweep(found),
     },
     {

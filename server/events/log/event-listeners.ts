@@ -8,17 +8,23 @@ import type { Event } from './event.ts';
 import type { EventListener, LeaseholdEvent } from './leasehold-event.ts';
 import { formatSnapshot, type Position, parseSnapshot } from './position.ts';
 import { readNewEvents } from './read-new-events.ts';
-import { durableSnapshot, toLogXid } from './transaction-ids.ts';
+import { durableSnapshot, toLogXid, trimmedSnapshot } from './transaction-ids.ts';
 
 const anyType = '*';
 const pageSize = 500;
+
+/** When the first listener was registered, by the database. */
+interface Moment {
+  snapshot: string;
+  at: string;
+}
 
 export class EventListeners {
   readonly #db: Pick<Database, 'query' | 'sharded' | 'forTenant'>;
   readonly #logger: Logger;
   readonly #listeners = new Map<string, Set<EventListener>>();
   readonly #positions = new Map<Schema, Position>();
-  #start: Promise<string> | undefined;
+  #start: Promise<Moment> | undefined;
 
   constructor(db: Pick<Database, 'query' | 'sharded' | 'forTenant'>, logger: Logger) {
     this.#db = db;
@@ -53,30 +59,37 @@ export class EventListeners {
 
   #beginNow(): void {
     this.#positions.clear();
-    this.#start = this.#readSnapshot();
+    this.#start = this.#readMoment();
     // Read again with the next delivery.
     this.#start.catch(() => {});
   }
 
-  /** The snapshot of the registration, with the ids of this tenant's log. */
+  /** The snapshot of the registration, with the ids of this tenant's log, up to its last event of that time. */
   async #startOf(schema: Schema): Promise<Position> {
-    const start = parseSnapshot(await this.#startSnapshot());
-    const [row] = await this.#db
-      .forTenant(schema)
-      .query<{ epoch: number; now: string }>(
-        `select (${presentEpoch(schema)}) as epoch, ${durableSnapshot(schema)}::text as now`,
-      );
+    const { snapshot, at } = await this.#startMoment();
+    const start = parseSnapshot(snapshot);
+    const db = this.#db.forTenant(schema);
+    const [row] = await db.query<{ epoch: number; now: string }>(
+      `select (${presentEpoch(schema)}) as epoch, ${durableSnapshot(schema)}::text as now`,
+    );
     if (start === undefined || row === undefined) throw new Error('there is no snapshot');
     // The registration knows nothing of the transactions of the tenant's node.
-    if (this.#db.sharded || row.epoch === 0) return { seen: this.#db.sharded ? row.now : formatSnapshot(start) };
+    if (this.#db.sharded) return { seen: row.now };
     const shift = (xid: bigint) => BigInt(toLogXid(String(xid), row.epoch));
     const { xmin, xmax, xip } = start;
-    return { seen: formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) }) };
+    const shifted = formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) });
+    // A crash of the server since then may have given out ids of the snapshot again, see `durableSnapshot`.
+    const [trimmed] = await db.query<{ seen: string }>(
+      `select ${trimmedSnapshot(schema, '$1::pg_snapshot', `'1'::xid8`, 'e.at <= $2::timestamptz')}::text as seen`,
+      [shifted, at],
+    );
+    if (trimmed === undefined) throw new Error('there is no snapshot');
+    return trimmed;
   }
 
-  async #startSnapshot(): Promise<string> {
+  async #startMoment(): Promise<Moment> {
     try {
-      this.#start ??= this.#readSnapshot();
+      this.#start ??= this.#readMoment();
       return await this.#start;
     } catch (error) {
       this.#start = undefined;
@@ -84,10 +97,13 @@ export class EventListeners {
     }
   }
 
-  async #readSnapshot(): Promise<string> {
-    const [row] = await this.#db.query<{ now: string }>('select pg_current_snapshot()::text as now');
+  async #readMoment(): Promise<Moment> {
+    // The time is read after the snapshot was taken: what the snapshot has is not later.
+    const [row] = await this.#db.query<Moment>(
+      'select pg_current_snapshot()::text as snapshot, clock_timestamp()::text as at',
+    );
     if (row === undefined) throw new Error('there is no snapshot');
-    return row.now;
+    return row;
   }
 
   async #call(event: LeaseholdEvent): Promise<void> {

@@ -46,13 +46,13 @@ export function durableSnapshot(schema: string, minXmax = `'1'::xid8`): string {
   return trimmedSnapshot(schema, currentSnapshot(schema), minXmax);
 }
 
-/** SQL: `durableSnapshot` of the given expression for the current snapshot. */
-export function trimmedSnapshot(schema: string, present: string, minXmax: string): string {
+/** SQL: `durableSnapshot` of the given expression for the current snapshot; `condition` is about events `e` in it. */
+export function trimmedSnapshot(schema: string, present: string, minXmax: string, condition = 'true'): string {
   return `(select concat(least(pg_snapshot_xmin(d.present), d.next), ':', d.next, ':',
          (select string_agg(x::text, ',' order by x) from pg_snapshot_xip(d.present) as x where x < d.next))::pg_snapshot
     from (select p.present, greatest(${minXmax}, (
             select (e.xid::text::bigint + 1)::text::xid8 from ${schema}.events e
-             where pg_visible_in_snapshot(e.xid, p.present) order by e.xid desc, e.seq desc limit 1)) as next
+             where pg_visible_in_snapshot(e.xid, p.present) and ${condition} order by e.xid desc, e.seq desc limit 1)) as next
             from (select ${present} as present) as p) as d)`;
 }
 

@@ -5,6 +5,7 @@ import { sealEvents } from '../../../server/events/seals/seal.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { loadConfig } from '../../../server/kernel/config.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
+import { probeTenants } from '../../../server/maintenance/probes.ts';
 import { type PolledTask, TenantPoller } from '../../../server/maintenance/tenant-poller.ts';
 import { rollUpOnce } from '../../../server/stats/roll-up.ts';
 import type { Tenant } from '../../../server/tenants/tenant.ts';
@@ -230,11 +231,29 @@ test('a tenant that is due soon is polled before the next period', async () => {
   await poller.stop();
 });
 
-test('a lease that has expired is swept when its grace is over', () => {
-  const config = loadConfig({ STALE_LEASE_GRACE_SECONDS: '5' });
-  const sweep = createTasks(context.db, [], { config }).polled.find(({ name }) => name === 'sweep');
-  const soonMs = (lease_ms: number | null) => sweep?.soonMs?.({ lease_ms });
-  expect(soonMs(-1000)).toBe(4000);
-  // It may still be renewed, it is swept now, or there is none.
-  for (const lease of [2000, -5001, null]) expect(soonMs(lease)).toBe(Number.POSITIVE_INFINITY);
+test('a lease that has expired is swept when its grace is over', async () => {
+  const where = await newTenant();
+  const config = loadConfig({ STALE_LEASE_GRACE_SECONDS: '3600' });
+  const { polled } = createTasks(context.db, [where.tenant], { config });
+  const sweep = polled.find(({ name }) => name === 'sweep') as PolledTask;
+  const soonMs = async () => {
+    const { found } = await probeTenants(context.db, [where.tenant], sweep.probes);
+    return sweep.soonMs?.(found[0]?.results ?? {});
+  };
+  expect(await soonMs()).toBe(Number.POSITIVE_INFINITY);
+  const leaseIds: string[] = [];
+  for (let i = 0; i < 2; i++) {
+    await addJob(where);
+    leaseIds.push((await claim(where)).leaseId);
+  }
+  // Both may still be renewed.
+  expect(await soonMs()).toBe(Number.POSITIVE_INFINITY);
+  const expire = (id: string | undefined, age: string) =>
+    where.db.query(`update ${where.schema}.leases set expires_at = now() - $2::interval where id = $1`, [id, age]);
+  // The grace of one is over: it is recovered now, and the other when its grace is over.
+  await expire(leaseIds[0], '2 hours');
+  await expire(leaseIds[1], '30 minutes');
+  const leftMs = await soonMs();
+  expect(leftMs).toBeGreaterThan(0);
+  expect(leftMs).toBeLessThanOrEqual(hourMs / 2);
 });
