@@ -75,7 +75,6 @@ export interface OpenOptions extends Pick<StartDaemon, 'env' | 'handlers'> {
   scopes?: readonly Scope[];
   signIn?: boolean;
   width?: number;
-  colorScheme?: 'light' | 'dark';
 }
 
 /** A daemon and a page that is signed in to it. Violations of the policy and errors of the page fail the test. */
@@ -95,7 +94,7 @@ export async function openDashboard(test: BrowserTest, options: OpenOptions = {}
   const browserContext = await test.browser.newContext({
     locale: 'en-US',
     viewport: { width: options.width ?? 1280, height: 900 },
-    colorScheme: options.colorScheme ?? 'light',
+    colorScheme: 'light',
   });
   // A machine that is busy with other work must not reach it.
   browserContext.setDefaultTimeout(60_000);
