@@ -4,6 +4,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { runFollowerStep } from '../log/follower.ts';
 import { currentSnapshot } from '../log/transaction-ids.ts';
+import { sealEvents } from './seal.ts';
 import { appendSeal, type ChainEnd, microseconds, recordFormerPrunes, sealsFollower } from './seal-chain.ts';
 
 export interface Pruned {
@@ -32,6 +33,9 @@ export async function pruneEvents(db: Database, schema: Schema, options: PruneOp
     // Another daemon seals or prunes: the next run continues.
     if (pruned.complete || pruned.busy) return { events, complete: true };
   }
+  // Steps one after the other hold the chain most of the time, and a daemon that finds it locked tries again seconds
+  // later: what is new must not wait until all that is old is gone.
+  await sealEvents(db, schema);
   return { events, complete: false };
 }
 

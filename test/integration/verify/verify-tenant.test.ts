@@ -316,6 +316,16 @@ describe('retention and the command', () => {
     expect(await verify()).toMatchObject({ violations: [], seals: { sealedEvents: 1 } });
   });
 
+  it('seals what is new before it continues with what is old', async () => {
+    const { db, schema } = context;
+    await tamper('select 1');
+    await ageSeals(context, 100);
+    await writeEvent(db, schema);
+    const pruned = await pruneEvents(db, schema, { olderThanSeconds: 86_400 * 90, maxSteps: 1 });
+    expect(pruned).toMatchObject({ complete: false });
+    expect(await verify()).toMatchObject({ violations: [], seals: { sealedEvents: 1 } });
+  });
+
   async function run(...args: string[]) {
     let out = '';
     let err = '';
