@@ -9,7 +9,7 @@ import type { StepContext, StepOptions } from './durable-context.ts';
 import { dispositionOf, Fatal, Recoverable } from './handler-errors.ts';
 import { toJobError } from './job-error.ts';
 import type { DurableEffects, StepStore } from './step-store.ts';
-import { type Stopping, sleep, stopped, throwIfStopped } from './stop-reason.ts';
+import { JobStopped, type Stopping, type StopReason, sleep, stopped, throwIfStopped } from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 import { tryStep } from './try-step.ts';
 
@@ -54,6 +54,8 @@ export class DurableCalls {
   #suspended = false;
   /** The handler has returned. */
   #ended = false;
+  /** A stop that the last answer of the store told of, before a heartbeat does. */
+  #requested: StopReason | undefined;
   /** Steps that failed in this run, and no call was made since. */
   readonly #failed: StepEnd[] = [];
   /** The errors of failed steps, and whose they are. */
@@ -83,7 +85,7 @@ export class DurableCalls {
         const { value, tries } = await tryStep(run, parts);
         const copy = toStorable(value, Number.POSITIVE_INFINITY, `The result of step ${call.name}`);
         if (!copy.ok) throw new Fatal(copy.error.message, { code: copy.error.code });
-        await this.store.save([{ ...end(tries), status: 'completed', result: copy.value }]);
+        await this.#save([{ ...end(tries), status: 'completed', result: copy.value }]);
         return copy.value as T;
       } catch (error) {
         throwIfStopped(this.#parts.stopping.signal);
@@ -99,17 +101,18 @@ export class DurableCalls {
     if (this.#suspended || this.#parts.stopping.signal.aborted) return;
     const call = this.#errors.get(error);
     if (call === undefined || this.#failed.some(({ name }) => name === call.name)) return;
-    await this.store.save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
+    await this.#save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
   }
 
   /** For a run that has completed: rejects if an earlier run made a call that this one did not. */
   async assertComplete(): Promise<void> {
     this.#ended = true;
-    const stored = await this.#stored;
-    for (const { name, kind } of stored?.values() ?? []) {
-      if (kind === 'phase' || this.#names.has(name)) continue;
-      const message = `An earlier run made the durable call "${name}"; this run ended without it.`;
-      throw stepError('STEP_MISSING', message);
+    if (!this.#parts.stopping.signal.aborted) this.#stored ??= this.#load();
+    for (const { name, kind, status } of (await this.#stored)?.values() ?? []) {
+      // Phases are inserted before they run, so only one with a result has been left out.
+      if (this.#names.has(name) || (kind === 'phase' && status !== 'completed' && status !== 'partial')) continue;
+      const what = kind === 'phase' ? 'completed the phase' : 'made the durable call';
+      throw stepError('STEP_MISSING', `An earlier run ${what} "${name}"; this run ended without it.`);
     }
     if (this.unanswered.size > 0) await this.store.closeQuestions();
   }
@@ -136,7 +139,18 @@ export class DurableCalls {
 
   /** The handler has caught these failures, so later runs must take the same path. */
   async #storeFailures(): Promise<void> {
-    if (this.#failed.length > 0) await this.store.save(this.#failed.splice(0));
+    if (this.#failed.length > 0) await this.#save(this.#failed.splice(0));
+  }
+
+  async #save(ends: readonly StepEnd[]): Promise<void> {
+    this.#requested = await this.store.save(ends);
+  }
+
+  /** Nothing begins once a stop was requested, although the run may not have been stopped yet. */
+  async stopIfRequested(): Promise<void> {
+    if (this.#requested === undefined) return;
+    await this.store.stop(this.#requested);
+    throw new JobStopped(this.#requested);
   }
 
   /** If the run fails with this error, the next one makes the call again. */
@@ -175,6 +189,7 @@ export class DurableCalls {
       const own = stored.get(name);
       this.#checkOrder(kind, call, own, stored);
       await this.#storeFailures();
+      await this.stopIfRequested();
       return await run(call, own);
     } finally {
       this.#open -= 1;
@@ -183,7 +198,8 @@ export class DurableCalls {
   }
 
   async #load(): Promise<ReadonlyMap<string, StoredStep>> {
-    const steps = await this.store.load();
+    const { steps, stop } = await this.store.load();
+    this.#requested = stop;
     this.#parallel ||= steps.some((step) => step.parallel);
     return new Map(steps.map((step) => [step.name, step]));
   }

@@ -27,6 +27,16 @@ export interface DurableParts extends RunParts {
   durable?: DurableCalls | undefined;
 }
 
+/**
+ * For a run that has completed: rejects if an earlier run made a durable call that this one did not. A first run has
+ * nothing to compare with, and reads nothing.
+ */
+export async function assertComplete(parts: DurableParts, isFirstRun: boolean): Promise<void> {
+  if (parts.durable === undefined && isFirstRun) return;
+  parts.durable ??= new DurableCalls(parts);
+  await parts.durable.assertComplete();
+}
+
 export class DurableFunctions implements DurableContext {
   readonly #parts: DurableParts;
   #children = 0;
@@ -83,6 +93,7 @@ export class DurableFunctions implements DurableContext {
   get enqueue() {
     return async (type: string, payload: unknown, options: ChildOptions = {}): Promise<EnqueuedChild> => {
       throwIfStopped(this.#parts.stopping.signal);
+      await this.#parts.durable?.stopIfRequested();
       const { phase } = this.#parts;
       this.#children += 1;
       const place = options.key === undefined ? String(this.#children) : `key:${options.key}`;

@@ -7,6 +7,7 @@ import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
 import type { QuestionState } from '../jobs/questions/ask.ts';
 import type { AskedQuestion } from '../jobs/questions/question-request.ts';
 import type { ChildJob, ChildOptions, EnqueuedChild } from './durable-context.ts';
+import type { StopReason } from './stop-reason.ts';
 
 export interface ChildrenRequest {
   call: StepCall;
@@ -21,11 +22,19 @@ export interface ChildrenAnswer extends ChildrenState {
   ends?: ChildEnd[] | undefined;
 }
 
+/** What earlier runs have stored, and the stop that people have requested since the run began. */
+export interface LoadedCalls {
+  steps: StoredStep[];
+  stop?: StopReason | undefined;
+}
+
 /** Where the durable calls of a handler are kept. Every method rejects if the lease is lost. */
 export interface StepStore {
-  /** Those of earlier runs. */
-  load(): Promise<StoredStep[]>;
-  save(ends: readonly StepEnd[]): Promise<void>;
+  load(): Promise<LoadedCalls>;
+  /** Returns the stop that people have requested: no further call begins then. */
+  save(ends: readonly StepEnd[]): Promise<StopReason | undefined>;
+  /** Stops the run as it was requested. */
+  stop(reason: StopReason): Promise<void>;
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait>;
   children(request: ChildrenRequest): Promise<ChildrenAnswer>;
   /** Stops the run; its job becomes WAITING. */

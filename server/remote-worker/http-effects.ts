@@ -3,7 +3,7 @@
 import type { ChildOptions, EnqueuedChild } from '../durable/durable-context.ts';
 import { Fatal, Recoverable } from '../durable/handler-errors.ts';
 import type { ChildrenAnswer, DurableEffects, LogLevel, StepStore } from '../durable/step-store.ts';
-import { throwIfStopped } from '../durable/stop-reason.ts';
+import { requestedStop, type StopReason, throwIfStopped } from '../durable/stop-reason.ts';
 import type { EventWait } from '../jobs/attempt/event-waits.ts';
 import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
 import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
@@ -30,12 +30,14 @@ export class HttpEffects implements DurableEffects {
 
   readonly steps: StepStore = {
     load: async () => {
-      const { calls } = await this.#post('calls', {});
-      return calls.map(toStoredStep);
+      const { calls, cancel_intent: intent } = await this.#post('calls', {});
+      return { steps: calls.map(toStoredStep), stop: toStop(intent) };
     },
     save: async (ends) => {
-      await this.#post('steps', { steps: ends });
+      const { cancel_intent: intent } = await this.#post('steps', { steps: ends });
+      return toStop(intent);
     },
+    stop: async ({ kind }) => stop(this.#held, kind === 'paused' ? 'pause' : 'cancel'),
     openSleep: async (call, end) => {
       const wanted = 'until' in end ? end : { seconds: end.ms / 1000 };
       const { until, left_ms: leftMs } = await this.#post('sleep', { ...call, ...wanted, suspend: false });
@@ -151,6 +153,11 @@ function childToApi(type: string, payload: unknown, options: ChildOptions) {
     ),
     key: options.key,
   };
+}
+
+/** A daemon of an older version does not say. */
+function toStop(intent: 'pause' | 'cancel' | null | undefined): StopReason | undefined {
+  return requestedStop({ cancelIntent: intent ?? null, cancelDetail: null });
 }
 
 function toStoredStep({ until, left_ms: leftMs, ...step }: Answer['body']): StoredStep {

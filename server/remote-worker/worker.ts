@@ -1,7 +1,7 @@
 // A worker that claims jobs over HTTP.
 // It stops the handler when somebody cancels or pauses the job, and before its lease runs out:
 // the time of the last heartbeat that was answered, taken when it was sent, plus the lease's ttl.
-import type { DurableParts } from '../durable/durable-functions.ts';
+import { assertComplete, type DurableParts } from '../durable/durable-functions.ts';
 import { dispositionOf } from '../durable/handler-errors.ts';
 import { toJobError } from '../durable/job-error.ts';
 import { createWork } from './create-work.ts';
@@ -161,7 +161,8 @@ export class LeaseholdWorker {
     let outcome: object;
     try {
       const result = await this.#handler(createWork(held, parts));
-      await parts.durable?.assertComplete();
+      // At the claim: how many attempts were made before.
+      await assertComplete(parts, held.job.attempts === 0);
       outcome = { status: 'SUCCEEDED', result_data: result ?? null, close_questions: held.closesQuestions };
     } catch (error) {
       await parts.durable?.reopen(error).catch(() => {});

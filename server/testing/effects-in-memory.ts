@@ -48,8 +48,8 @@ export function effectsInMemory(
   };
   const effects: Effects = {
     steps: {
-      load: async () =>
-        Object.entries(given).map(([name, result], position) => ({
+      load: async () => ({
+        steps: Object.entries(given).map(([name, result], position) => ({
           name,
           kind: 'step',
           position,
@@ -60,9 +60,12 @@ export function effectsInMemory(
           waitsUntil: null,
           leftMs: null,
         })),
+      }),
       async save(ends) {
         for (const { name, status, result } of ends) if (status === 'completed') remembered.steps[name] = result;
+        return undefined;
       },
+      stop: async () => {},
       timeOut: async (name, seconds) => limits.onTimeout(name, seconds),
       async openSleep({ name }, end) {
         remembered.sleeps.push({ name, ...end });

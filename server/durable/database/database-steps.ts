@@ -1,5 +1,6 @@
 // The durable calls of an attempt of this process in its tenant's schema. Every write is fenced; a refused one ends the
 // attempt with `leaseLost`.
+import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
@@ -7,7 +8,6 @@ import {
   openSleep,
   type StepCall,
   type StepEnd,
-  type StoredStep,
   saveSteps,
   type WaitEnd,
 } from '../../jobs/attempt/steps.ts';
@@ -18,15 +18,18 @@ import { closeQuestionsOf } from '../../jobs/questions/close-questions.ts';
 import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import { Fatal } from '../handler-errors.ts';
-import type { ChildrenAnswer, ChildrenRequest, StepStore } from '../step-store.ts';
-import { JobStopped, type StopReason } from '../stop-reason.ts';
+import type { ChildrenAnswer, ChildrenRequest, LoadedCalls, StepStore } from '../step-store.ts';
+import { JobStopped, requestedStop, type StopReason, sleep } from '../stop-reason.ts';
 import { toStorable } from '../storable.ts';
 import { type DurableRun, waitForChildrenIn } from './enqueue-children.ts';
 
 interface StepsRun extends DurableRun {
   config: Pick<Config, 'resultLimitBytes' | 'questionTimeoutSeconds' | 'workerId'>;
+  readonly signal: AbortSignal;
   stop(reason: StopReason): void;
 }
+
+const retryMs = 250;
 
 export class DatabaseSteps implements StepStore {
   readonly #run: StepsRun;
@@ -35,9 +38,22 @@ export class DatabaseSteps implements StepStore {
     this.#run = run;
   }
 
-  load(): Promise<StoredStep[]> {
+  async load(): Promise<LoadedCalls> {
     const { db, tenant } = this.#run;
-    return this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
+    for (;;) {
+      try {
+        const { steps, stop } = await this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
+        return { steps, stop: requestedStop(stop) };
+      } catch (error) {
+        // A run that has done its work may only have this left: it does not fail because the database is away.
+        if (!isConnectionError(error) && !isTransient(error)) throw error;
+        await sleep(retryMs, this.#run);
+      }
+    }
+  }
+
+  async stop(reason: StopReason): Promise<void> {
+    this.#run.stop(reason);
   }
 
   openSleep(call: StepCall, end: WaitEnd): Promise<OpenWait> {
@@ -54,13 +70,13 @@ export class DatabaseSteps implements StepStore {
     return this.#fenced(() => openEventWait(db, tenant.schema, this.#held, call, wanted, this.#actor));
   }
 
-  async save(ends: readonly StepEnd[]): Promise<void> {
+  async save(ends: readonly StepEnd[]): Promise<StopReason | undefined> {
     const { db, tenant, config } = this.#run;
     for (const { name, result } of ends) {
       const stored = toStorable(result, config.resultLimitBytes, `The result of step ${name}`);
       if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
     }
-    await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor));
+    return requestedStop(await this.#fenced(() => saveSteps(db, tenant.schema, this.#held, ends, this.#actor)));
   }
 
   async timeOut(name: string, seconds: number): Promise<void> {

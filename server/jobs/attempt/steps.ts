@@ -5,7 +5,7 @@ import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { withLog } from '../../events/log/transaction-ids.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
-import type { JobError, PhaseKind, PhaseStatus } from '../model/job-values.ts';
+import type { JobError, PhaseKind, PhaseStatus, StopRequest } from '../model/job-values.ts';
 
 export interface StoredStep {
   name: string;
@@ -39,9 +39,11 @@ export interface OpenWait {
 
 const leftMs = 'extract(epoch from p.waits_until - now())::float8 * 1000 as "leftMs"';
 
+const stopRequest = 'h.cancel_intent as "cancelIntent", h.cancel_detail as "cancelDetail"';
+
 const loadStatement = statement(`
   with held as (
-    select j.id
+    select j.id, j.cancel_intent, j.cancel_detail
       from ${tenant}.jobs j
      where ${fence}
        for share
@@ -63,19 +65,32 @@ const loadStatement = statement(`
      where p.job_id = h.id
        and p.name = d.name
   )
-  select p.name, p.kind, p.position, p.parallel, p.status, p.result, p.error, p.waits_until as "waitsUntil", ${leftMs}
+  select p.name, p.kind, p.position, p.parallel, p.status, p.result, p.error, p.waits_until as "waitsUntil", ${leftMs},
+         ${stopRequest}
     from held h
     left join ${tenant}.phases p on p.job_id = h.id
    order by p.position`);
 
-/** The calls that earlier attempts made, in their order. Undefined: the lease no longer owns the job. */
+export interface LoadedSteps {
+  /** The calls that earlier attempts made, in their order. */
+  steps: StoredStep[];
+  /** The stop that people have requested. */
+  stop: StopRequest;
+}
+
+/** Undefined: the lease no longer owns the job. */
 export async function loadSteps(
   db: Queryable,
   schema: Schema,
   { jobId, leaseId }: HeldJob,
-): Promise<StoredStep[] | undefined> {
-  const rows = await loadStatement.query<StoredStep & { name: string | null }>(db, schema, { jobId, leaseId });
-  return rows.length === 0 ? undefined : rows.filter((row) => row.name !== null);
+): Promise<LoadedSteps | undefined> {
+  type Row = StoredStep & StopRequest & { name: string | null };
+  const rows = await loadStatement.query<Row>(db, schema, { jobId, leaseId });
+  const [first] = rows;
+  if (first === undefined) return undefined;
+  const { cancelIntent, cancelDetail } = first;
+  const steps = rows.filter((row) => row.name !== null).map(({ cancelIntent: _, cancelDetail: __, ...step }) => step);
+  return { steps, stop: { cancelIntent, cancelDetail } };
 }
 
 // On conflict: the same call was stored, and its answer was lost. Its end stays as it was.
@@ -128,7 +143,7 @@ export interface StepEnd extends StepCall {
 
 const saveStatement = statement(`
   with held as (
-    select j.id, j.target_id, j.attempt, j.lease_id
+    select j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
       from ${tenant}.jobs j
      where ${fence}
        for share
@@ -163,23 +178,23 @@ const saveStatement = statement(`
      cross join log
      where g.event is not null
   )
-  select id from held`);
+  select ${stopRequest} from held h`);
 
-/** Stores the ends of steps, and records them. Undefined: the lease no longer owns the job. */
+/** Stores the ends of steps, and records them; returns the stop that people have requested. Undefined: the lease no longer owns the job. */
 export async function saveSteps(
   db: Queryable,
   schema: Schema,
   { jobId, leaseId }: HeldJob,
   ends: readonly StepEnd[],
   actor: string,
-): Promise<true | undefined> {
-  const rows = await saveStatement.query(db, schema, {
+): Promise<StopRequest | undefined> {
+  const [saved] = await saveStatement.query<StopRequest>(db, schema, {
     jobId,
     leaseId,
     ends: JSON.stringify(ends.map(toEntry)),
     actor,
   });
-  return rows.length > 0 ? true : undefined;
+  return saved;
 }
 
 function toEntry(end: StepEnd): object {

@@ -32,7 +32,7 @@ export interface PhaseStore {
   save(changes: PhaseChange[], progress: number | undefined): Promise<StopRequest | undefined>;
 }
 
-export type StoredPhase = Pick<Phase, 'name' | 'status' | 'result' | 'message'>;
+export type StoredPhase = Pick<Phase, 'name' | 'status' | 'result' | 'message'> & Partial<Pick<Phase, 'kind'>>;
 
 type StoredEnd = Exclude<PhaseEnd, { status: 'stopped' | 'lost' }>;
 
@@ -64,6 +64,8 @@ class PhaseRunner {
     const names = phases.map((phase) => phase.name);
     const rows = await this.#job.store.open(names);
     if (rows === undefined) return this.#lost();
+    const missing = findMissing(rows, names);
+    if (missing !== undefined) return { kind: 'failed', error: missing, recoverable: false };
     this.#rows = new Map(rows.map((row) => [row.name, row]));
 
     for (const [index, phase] of phases.entries()) {
@@ -161,6 +163,16 @@ export function databasePhaseStore({ db, tenant, job, leaseId }: HandlerRun): Ph
       return (await write()) ?? ((await isHeld(db, tenant.schema, held)) ? write() : undefined);
     },
   };
+}
+
+/** What an earlier run has done and the code of this one, after a deploy, does not know. */
+function findMissing(rows: readonly StoredPhase[], names: readonly string[]): JobError | undefined {
+  const isStep = ({ kind = 'phase' }: StoredPhase) => kind !== 'phase';
+  const hasResult = ({ status }: StoredPhase) => status === 'completed' || status === 'partial';
+  const missing = rows.find((row) => isStep(row) || (hasResult(row) && !names.includes(row.name)));
+  if (missing === undefined) return undefined;
+  const what = isStep(missing) ? 'made the durable call' : 'completed the phase';
+  return jobError('STEP_MISSING', `An earlier run ${what} "${missing.name}"; the code of this one does not have it.`);
 }
 
 function stoppedBy(reason: StopReason): HandlerEnd {

@@ -1,6 +1,7 @@
 // Runs the code of one attempt against a context and returns how it ended. Never rejects, and resolves only when the
 // code has returned and everything it reported is stored.
 
+import { assertComplete } from '../../durable/durable-functions.ts';
 import { isRecoverable, toJobError } from '../../durable/job-error.ts';
 import { isLarge, type Storable, toStorable, toStorableInTurns } from '../../durable/storable.ts';
 import { jobError } from '../../jobs/model/job-errors.ts';
@@ -45,7 +46,10 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
       const store = reports?.phases ?? databasePhaseStore(run);
       end = await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke, store });
     }
-    if (parts.durable !== undefined && end.kind !== 'failed') await parts.durable.assertComplete();
+    // A thread has compared its calls itself; phases are compared where they are opened.
+    if (isolate === undefined && phases === undefined && end.kind !== 'failed') {
+      await assertComplete(parts, run.job.attempt <= 1);
+    }
   } catch (error) {
     if (parts?.durable !== undefined) await parts.durable.reopen(error).catch(() => {});
     end = { kind: 'failed', error: toJobError(error), recoverable: isRecoverable(error, run.job, definition.retry) };

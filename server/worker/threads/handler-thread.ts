@@ -2,10 +2,12 @@
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import type { EnqueuedChild } from '../../durable/durable-context.ts';
-import type { ChildrenAnswer, ChildrenRequest, StepStore } from '../../durable/step-store.ts';
+import { assertComplete } from '../../durable/durable-functions.ts';
+import type { ChildrenAnswer, ChildrenRequest, LoadedCalls, StepStore } from '../../durable/step-store.ts';
+import type { StopReason } from '../../durable/stop-reason.ts';
 import { toStorable } from '../../durable/storable.ts';
 import type { EventWait } from '../../jobs/attempt/event-waits.ts';
-import type { OpenWait, StoredStep } from '../../jobs/attempt/steps.ts';
+import type { OpenWait } from '../../jobs/attempt/steps.ts';
 import type { QuestionState } from '../../jobs/questions/ask.ts';
 import { monotonicMs } from '../../kernel/clock.ts';
 import { type ContextParts, invokeHere, parseCheckpoint, parsePayload } from '../attempt/context.ts';
@@ -71,7 +73,7 @@ class HandlerThread {
         onPartial: (reason) => this.#send({ kind: 'partial', reason }),
       };
       const value = await invokeHere(definition, parts);
-      await parts.durable?.assertComplete();
+      if (parts.phase === undefined) await assertComplete(parts, message.job.attempt <= 1);
       // The daemon checks the size; a value that a message cannot carry is refused here.
       const stored = toStorable(value, Number.POSITIVE_INFINITY, 'The result');
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
@@ -94,9 +96,10 @@ class HandlerThread {
   }
 
   readonly #steps: StepStore = {
-    load: async () => (await this.#call({ effect: 'loadSteps' })) as StoredStep[],
-    save: async (ends) => {
-      await this.#call({ effect: 'saveSteps', ends });
+    load: async () => (await this.#call({ effect: 'loadSteps' })) as LoadedCalls,
+    save: async (ends) => (await this.#call({ effect: 'saveSteps', ends })) as StopReason | undefined,
+    stop: async (reason) => {
+      await this.#call({ effect: 'stop', reason });
     },
     timeOut: async (name, seconds) => {
       await this.#call({ effect: 'timeOutStep', name, seconds });

@@ -48,6 +48,7 @@ export type HandlerCall =
   | { effect: 'checkpoint'; state: unknown }
   | { effect: 'loadSteps' }
   | { effect: 'saveSteps'; ends: readonly StepEnd[] }
+  | { effect: 'stop'; reason: StopReason }
   | { effect: 'timeOutStep'; name: string; seconds: number }
   | { effect: 'openSleep'; step: StepCall; end: WaitEnd }
   | { effect: 'children'; children: ChildrenRequest }

@@ -241,6 +241,8 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return effects.steps.load();
     case 'saveSteps':
       return effects.steps.save(request.ends);
+    case 'stop':
+      return effects.steps.stop(request.reason);
     case 'timeOutStep':
       return effects.steps.timeOut(request.name, request.seconds);
     case 'openSleep':

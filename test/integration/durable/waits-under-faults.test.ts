@@ -355,6 +355,13 @@ const faults = {
       expect(error).toMatchObject({ code: 'STEP_ORDER_CHANGED', message: expect.stringMatching(/"middle".*"new"/) });
     });
     expect(times(job, 'new')).toBe(0);
+    changed.set(job.id, async () => 'no call at all');
+    await resume(job);
+    await eventually(async () => {
+      const { status, error } = await reread(context, job);
+      expect(status).toBe('ERROR');
+      expect(error).toMatchObject({ code: 'STEP_MISSING', message: expect.stringContaining('"before"') });
+    });
     changed.delete(job.id);
     await resume(job);
     await succeeds(kind, job);

@@ -56,6 +56,18 @@ const handlers: Record<string, (work: Work) => Promise<unknown>> = {
     await step(count('changed') === 1 ? 'before' : 'after', () => 1);
     await sleepFor('1h');
   },
+  async forgets({ step, sleepFor }) {
+    if (count('forgets') > 1) return 'nothing done';
+    await step('charge', () => 1);
+    await sleepFor('1h');
+    return 'not reached';
+  },
+  async stopsEarly({ job, step }) {
+    await step('before', () =>
+      pauseJob(context.db, context.schema, { jobId: job.job_id, actor: 'user:ann' }).then(() => 1),
+    );
+    await step('after', () => count('after a pause'));
+  },
   async spends({ addUsage }) {
     await addUsage({ cents: 3 });
     await addUsage({ cents: 6, tokens: 10 });
@@ -186,8 +198,21 @@ test('a changed order and a failed step are named as in a daemon', async () => {
     code: 'STEP_ORDER_CHANGED',
     message: 'Call 1 of an earlier run was the step "before"; this run called the step "after".',
   });
+  const forgets = await submit('forgets');
+  await becomes(forgets, 'WAITING', 'sleep');
+  await wake(forgets);
+  expect((await becomes(forgets, 'ERROR')).error).toMatchObject({
+    code: 'STEP_MISSING',
+    message: 'An earlier run made the durable call "charge"; this run ended without it.',
+  });
   const failed = await submit('fails');
   expect((await becomes(failed, 'ERROR')).error).toMatchObject({ code: 'NO_ACCOUNT' });
+});
+
+test('no call begins after a requested pause, before any heartbeat', async () => {
+  const stopped = await becomes(await submit('stopsEarly'), 'PAUSED');
+  expect(ran['after a pause']).toBeUndefined();
+  expect(await listPhases(context.db, context.schema, stopped.id)).toMatchObject([{ name: 'before' }]);
 });
 
 test('usage of any unit counts against the budget, and the worker learns of it', async () => {
@@ -233,7 +258,8 @@ async function hold(more: object = {}) {
 test('every call may be repeated, also the one that ended the lease', async () => {
   const job = await hold();
   const step = { name: 'one', position: 0, parallel: false, status: 'completed', result: { n: 1 } };
-  for (let n = 0; n < 2; n++) expect((await job.post('steps', { steps: [step] })).body).toEqual({ stored: 1 });
+  for (let n = 0; n < 2; n++)
+    expect((await job.post('steps', { steps: [step] })).body).toEqual({ stored: 1, cancel_intent: null });
   expect((await job.calls()).body.calls).toMatchObject([
     { name: 'one', kind: 'step', status: 'completed', result: { n: 1 } },
   ]);

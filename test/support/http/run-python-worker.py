@@ -62,8 +62,8 @@ def changed(work):
 
 
 def missing(work):
-    work.step("first", lambda: 1)
     if effect("missing") == 1:
+        work.step("first", lambda: 1)
         work.sleep_for(3600)
 
 

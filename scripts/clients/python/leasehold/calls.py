@@ -49,11 +49,15 @@ class Wait(NamedTuple):
 
 
 class Calls:
-    """`send` posts below the lease; `pause` sleeps in the process, and raises Stopped when the run must end."""
+    """`send` posts below the lease; `pause` sleeps in the process, and raises Stopped when the run must end, which `stop`
+    decides."""
 
-    def __init__(self, send: Send, pause: Callable[[float], None], release_lane: bool) -> None:
+    def __init__(self, send: Send, pause: Callable[[float], None], stop: Callable[[str], None],
+                 release_lane: bool) -> None:
         self._send = send
         self._pause = pause
+        self._stop = stop
+        self._requested: Optional[str] = None  # a stop that the last answer told of, before a heartbeat does
         self._release_lane = release_lane
         self._lock = threading.Lock()  # never held during a request
         self._loading = threading.Lock()
@@ -85,10 +89,20 @@ class Calls:
             stored = self._load()
             self._check_order(kind, place, stored)
             self._store_failures()
+            self.stop_if_requested()
             yield place, stored.get(name)
         finally:
             with self._lock:
                 self._open -= 1
+
+    def stop_if_requested(self) -> None:
+        """Nothing begins once a stop was requested."""
+        if self._requested is not None:
+            self._stop(self._requested)
+            self._pause(0)
+
+    def _save(self, steps: List[Dict[str, Any]]) -> None:
+        self._requested = self._send("steps", {"steps": steps}).get("cancel_intent")
 
     def _take_place(self, name: str) -> Place:
         if not 1 <= len(name) <= MAX_NAME:
@@ -111,7 +125,9 @@ class Calls:
     def _load(self) -> Dict[str, Stored]:
         with self._loading:
             if self._stored is None:
-                calls: List[Stored] = self._send("calls", {})["calls"]
+                answer = self._send("calls", {})
+                calls: List[Stored] = answer["calls"]
+                self._requested = answer.get("cancel_intent")
                 self._parallel = self._parallel or any(call["parallel"] for call in calls)
                 self._stored = {call["name"]: call for call in calls}
             return self._stored
@@ -130,7 +146,7 @@ class Calls:
             raise order_changed(own["position"], own, kind, place)
 
     def completed(self, place: Place, started: float, tries: int, result: Any) -> None:
-        self._send("steps", {"steps": [dict(place, status="completed", result=result, tries=tries, ms=since(started))]})
+        self._save([dict(place, status="completed", result=result, tries=tries, ms=since(started))])
 
     def failed(self, place: Place, started: float, tries: int, error: BaseException) -> CallFailed:
         """What the call raises, now and in later runs. It is stored if the handler catches it."""
@@ -161,21 +177,25 @@ class Calls:
         with self._lock:
             failures, self._failures = self._failures, []
         if failures:
-            self._send("steps", {"steps": failures})
+            self._save(failures)
 
     def reopen(self, error: BaseException) -> None:
         """For a run that failed with the error of a call that is stored as failed: the next run makes it again."""
         for known, place in self._errors:
             if known is error and all(failure["name"] != place["name"] for failure in self._failures):
-                self._send("steps", {"steps": [dict(place, status="pending", tries=0, ms=0)]})
+                self._save([dict(place, status="pending", tries=0, ms=0)])
                 return
 
-    def check_complete(self) -> None:
+    def check_complete(self, first_run: bool) -> None:
         """For a run that has returned: fails if an earlier run made a call that this one did not."""
-        for name, stored in (self._stored or {}).items():
-            if stored["kind"] != "phase" and name not in self._names:
-                raise CallFailed('An earlier run made the durable call "%s"; this run ended without it.' % name,
-                                 "STEP_MISSING")
+        known = self._stored
+        if known is None and not first_run:
+            known = self._load()
+        for name, stored in (known or {}).items():
+            done = stored["kind"] != "phase" or stored["status"] in ("completed", "partial")
+            if done and name not in self._names:
+                what = "completed the phase" if stored["kind"] == "phase" else "made the durable call"
+                raise CallFailed('An earlier run %s "%s"; this run ended without it.' % (what, name), "STEP_MISSING")
 
     def suspend(self, wait: Wait) -> NoReturn:
         """Ends the attempt. Calls of other threads end first, so that what they did is stored."""

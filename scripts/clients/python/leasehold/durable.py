@@ -38,7 +38,7 @@ class Event:
 
 class Durable:
     def __init__(self, job: Mapping[str, Any], release_lane: bool) -> None:
-        self._calls = Calls(self._send, self.sleep, release_lane)
+        self._calls = Calls(self._send, self.sleep, self.stop, release_lane)
         self._usage: Dict[str, float] = dict(job.get("usage") or {}, tokens=job.get("tokens_used") or 0)
         self._counting = threading.Lock()
         self._not_awaited: Dict[str, None] = {}
@@ -47,6 +47,9 @@ class Durable:
         raise NotImplementedError
 
     def sleep(self, seconds: float) -> None:
+        raise NotImplementedError
+
+    def stop(self, reason: str) -> None:
         raise NotImplementedError
 
     def _heard(self, beat: Mapping[str, Any]) -> None:
@@ -152,6 +155,7 @@ class Durable:
         """Enqueues a child once: {"id", "unique"}. Options: queue, target_id, priority, run_at, max_attempts, unique, after."""
         place = str(self._calls.number("enqueue")) if key is None else "key:" + key
         child = dict(child_to_api(dict(options, type=type, payload=payload)), key=place)
+        self._calls.stop_if_requested()
         answer = self._send("enqueue", child)
         if "unique" not in child:
             self._not_awaited[answer["job_id"]] = None

@@ -300,7 +300,8 @@ class Worker:
         started = time.monotonic()
         try:
             result = self.handler(work)
-            work._calls.check_complete()
+            # At the claim: how many attempts were made before. A run that must stop is not compared.
+            work._calls.check_complete(first_run=work.job["attempts"] == 0 or work.stopping.is_set())
             outcome: Dict[str, Any] = {"status": "SUCCEEDED", "result_data": result,
                                        "close_questions": len(work._calls.unanswered) > 0}
         except Exception as error:  # of a run that must stop any error means that it did

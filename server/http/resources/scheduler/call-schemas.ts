@@ -167,8 +167,15 @@ export const childrenAnswer = z.strictObject({
     .nullable()
     .describe('In the order of the call, once all have ended.'),
 });
-export const stepsAnswer = z.strictObject({ stored: z.int() });
+const requested = {
+  cancel_intent: z
+    .enum(['pause', 'cancel'])
+    .nullable()
+    .describe('Somebody has asked for a stop: begin no further call, and release with CANCELED.'),
+};
+export const stepsAnswer = z.strictObject({ stored: z.int(), ...requested });
 export const callsAnswer = z.strictObject({
+  ...requested,
   calls: z
     .array(
       z.strictObject({

@@ -52,8 +52,10 @@ function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): v
     handle: async (context): Promise<z.input<typeof callsAnswer>> => {
       const { db, tenant } = context;
       const holder = holderOf(context);
-      const steps = await writeAsHolder(db, tenant.schema, holder, () => loadSteps(db, tenant.schema, holder));
+      const loaded = await writeAsHolder(db, tenant.schema, holder, () => loadSteps(db, tenant.schema, holder));
+      const { steps, stop } = loaded;
       return {
+        cancel_intent: stop.cancelIntent,
         calls: steps.map(({ waitsUntil, leftMs, ...step }) => ({ ...step, until: waitsUntil, left_ms: leftMs })),
       };
     },
@@ -78,9 +80,10 @@ function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): v
       const holder = holderOf(context);
       const { schema } = context.tenant;
       const actor = `worker:${holder.workerId}`;
-      await writeAsHolder(context.db, schema, holder, () => saveSteps(context.db, schema, holder, steps, actor));
+      const save = () => saveSteps(context.db, schema, holder, steps, actor);
+      const { cancelIntent } = await writeAsHolder(context.db, schema, holder, save);
       wake?.(context.tenant);
-      return { stored: steps.length };
+      return { stored: steps.length, cancel_intent: cancelIntent };
     },
   });
 }
