@@ -3,7 +3,6 @@
 import { expect, test } from 'vitest';
 import { Recoverable } from '../../../server/durable/handler-errors.ts';
 import { resumeJob } from '../../../server/jobs/actions/resume.ts';
-import { cancelJob, pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { listPhases } from '../../../server/jobs/attempt/phases.ts';
 import { saveSteps } from '../../../server/jobs/attempt/steps.ts';
 import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
@@ -12,7 +11,6 @@ import { runHandler } from '../../../server/testing/index.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import type { JobContext } from '../../../server/worker/handlers/job-context.ts';
 import { useDaemon } from '../../support/daemon/daemon.ts';
-import { startClaimed } from '../../support/daemon/handlers.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob, claim, eventTypes, expireLease, reread } from '../../support/jobs.ts';
 import { checkInvariants } from '../../support/model/invariants.ts';
@@ -37,27 +35,7 @@ const scripted = defineJob({
     return deployed.get(test)?.(given, ran);
   },
 });
-const count = (name: string) => counts.set(name, (counts.get(name) ?? 0) + 1);
-const phased = defineJob({
-  type: 'phased',
-  phases: [
-    { name: 'charge', run: () => 1 },
-    {
-      name: 'stop',
-      run: () => {
-        count('phased:phase');
-        throw new Error('stop');
-      },
-    },
-  ],
-});
-const fewer = defineJob({ type: 'fewer', phases: [{ name: 'stop', run: () => 1 }] });
-const running = useDaemon(context, { handlers: [scripted, phased, fewer] });
-
-/** As if a deploy had changed the code of the type. */
-async function changeType(job: Pick<Job, 'id'>, type: string): Promise<void> {
-  await context.db.query(`update ${context.schema}.jobs set type = $2 where id = $1`, [job.id, type]);
-}
+const running = useDaemon(context, { handlers: [scripted] });
 
 async function enqueue(test: string, code: Code): Promise<Job> {
   deployed.set(test, code);
@@ -160,7 +138,7 @@ test('a name twice, a changed order and a missing call are errors that name what
   expect(await becomes(missing, 'SUCCESS')).toMatchObject({ result: 3 });
 });
 
-test('code that makes no durable call any more, or has phases instead, is named too', async () => {
+test('a run without any durable call is compared with the earlier ones', async () => {
   const charged: Code = async ({ step }) => {
     await step('charge', () => 1);
     throw new Error('stop');
@@ -177,60 +155,7 @@ test('code that makes no durable call any more, or has phases instead, is named 
   // The call remains, without effect, until the last job that has made it has ended.
   await resume(silent, ({ step }) => step('charge', () => 2), 'silent');
   expect(await becomes(silent, 'SUCCESS')).toMatchObject({ result: 1 });
-
-  const phased = await enqueue('phased', charged);
-  await becomes(phased, 'ERROR');
-  await changeType(phased, 'phased');
-  await resume(phased, charged, 'phased');
-  await named(phased, 'An earlier run made the durable call "charge"; the code of this one does not have it.');
-  expect(counts.get('phased:phase')).toBeUndefined();
-  await changeType(phased, 'scripted');
-  await resume(phased, ({ step }) => step('charge', () => 2), 'phased');
-  expect(await becomes(phased, 'SUCCESS')).toMatchObject({ result: 1 });
-
-  const request = { type: 'phased', payload: { test: 'unphased' }, targetId: 'unphased' };
-  const [enqueued] = await running.daemon.enqueue(context.tenant, [request], 'test');
-  const unphased = enqueued!.job;
-  await becomes(unphased, 'ERROR');
-  await changeType(unphased, 'scripted');
-  await resume(unphased, async () => 'nothing done', 'unphased');
-  await named(unphased, 'An earlier run completed the phase "charge"; this run ended without it.');
-  await changeType(unphased, 'fewer');
-  await resume(unphased, async () => 'nothing done', 'unphased');
-  await named(unphased, 'An earlier run completed the phase "charge"; the code of this one does not have it.');
   await checkInvariants(context);
-});
-
-test.each(['cancel', 'pause'] as const)('no call begins after a requested %s, before any heartbeat', async (intent) => {
-  const request = intent === 'cancel' ? cancelJob : pauseJob;
-  const next: Record<string, (given: JobContext) => Promise<unknown>> = {
-    step: ({ step }) => step('next', () => 'begun'),
-    sleep: ({ sleepFor }) => sleepFor(1),
-    event: ({ waitForEvent }) => waitForEvent('never.comes', { timeoutSeconds: 1 }),
-    question: ({ ask }) => ask({ title: 'Late?' }),
-    children: ({ fanOut }) => fanOut('many', [1], () => ({ type: 'scripted' })),
-    enqueue: ({ enqueue }) => enqueue('scripted', {}),
-  };
-  for (const [kind, code] of Object.entries(next)) {
-    for (const first of [true, false]) {
-      if (kind === 'enqueue' && first) continue;
-      const added = await addJob(context, { type: `test.${intent}` });
-      const stop = () => request(context.db, context.schema, { jobId: added.id, actor: 'user:ann', reason: 'enough' });
-      const definition = defineJob({
-        type: `test.${intent}`,
-        async run(given: JobContext) {
-          if (first) await stop();
-          else await given.step('before', stop);
-          return code(given);
-        },
-      });
-      const { end, stops } = await (await startClaimed(context, definition, added.id)).end;
-      expect([kind, end.kind], kind).toEqual([kind, 'failed']);
-      expect(stops).toMatchObject([{ kind: intent === 'cancel' ? 'canceled' : 'paused', by: { reason: 'enough' } }]);
-      const phases = await listPhases(context.db, context.schema, added.id);
-      expect(phases.map(({ name }) => name)).toEqual(first ? [] : ['before']);
-    }
-  }
 });
 
 test('a failure that the handler caught is thrown again after a wait; one that failed the job is tried again', async () => {
