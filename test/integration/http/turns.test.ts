@@ -6,7 +6,7 @@ import { startDaemon } from '../../support/daemon/daemon.ts';
 import { openTransaction } from '../../support/events.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJob } from '../../support/jobs.ts';
-import { addTenant, useTenant } from '../../support/postgres/database.ts';
+import { addTenant, lockWaiters, useTenant } from '../../support/postgres/database.ts';
 
 const context = useTenant();
 
@@ -26,9 +26,7 @@ test('twenty-five requests that wait for a lock leave connections for others, an
   const pauseAll = () => Array.from({ length: 25 }, () => send('POST', '/api/targets/t/pause', mine));
   const blocked = pauseAll();
   const waiting = async () => {
-    const rows = await db.query(
-      `select pid from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-    );
+    const rows = await db.query(lockWaiters(schema));
     return rows.length;
   };
   await eventually(async () => expect(await waiting()).toBe(4));

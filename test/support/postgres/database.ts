@@ -78,6 +78,12 @@ export async function endOtherConnections(db: Database): Promise<void> {
   await eventually(async () => expect(await db.query(`select ${others} and pid = any($1)`, [pids])).toEqual([]));
 }
 
+/** SQL: the sessions that wait for a lock. It names a table of the tenant, so in a cluster those of the tenant's node. */
+export function lockWaiters(schema: Schema): string {
+  return `select pid from pg_stat_activity
+           where datname = current_database() and wait_event_type = 'Lock' and exists (select from ${schema}.log_epochs)`;
+}
+
 /** A further tenant in a database that a test already has. */
 export async function addTenant(
   db: Database,

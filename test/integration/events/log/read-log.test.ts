@@ -9,8 +9,8 @@ it('reads a bounded part of a large log for each page, and finds the start of a 
   const { db, schema } = context;
   await writeEvent(db, schema, { type: 'rare', n: 1 });
   // Above all transaction ids that the server of the tests has given out.
-  const [now] = await db.query<{ xid: string }>('select pg_current_xact_id()::text as xid');
-  const base = Number(now?.xid) + 1_000_000;
+  const [rare] = await db.query<{ xid: string }>(`select max(xid::text::bigint)::text as xid from ${schema}.events`);
+  const base = Number(rare?.xid) + 1_000_000;
   await db.query(
     `insert into ${schema}.events (xid, at, type, actor)
      select ($1::bigint + i)::text::xid8, now() + i * interval '1 second', 'common', 'test' from generate_series(1, 50000) i`,

@@ -121,7 +121,7 @@ test('a statement of ours does not wait for a lock for ever, and a transaction t
       const [own] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid');
       tries += 1;
       if (tries === 1) {
-        await context.db.query('select pg_terminate_backend($1)', [own?.pid]);
+        await context.db.query('select pg_terminate_backend($1::int)', [own?.pid]);
         await eventually(() => expect(tx.query('select 1')).rejects.toThrow());
         await tx.query('select 1');
       }

@@ -11,7 +11,7 @@ import type { Job } from '../../../../server/jobs/model/job.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { useTenant } from '../../../support/postgres/database.ts';
+import { lockWaiters, useTenant } from '../../../support/postgres/database.ts';
 import { askQuestion, plainCall } from '../../../support/questions.ts';
 
 const context = useTenant();
@@ -170,9 +170,6 @@ test('the same question asked many times at once is one question', async () => {
 /** So many sessions wait for a lock. */
 async function blocked(count: number): Promise<void> {
   await eventually(async () => {
-    const rows = await context.db.query(
-      `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-    );
-    expect(rows).toHaveLength(count);
+    expect(await context.db.query(lockWaiters(context.schema))).toHaveLength(count);
   });
 }

@@ -9,7 +9,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
+import { lockWaiters, staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 afterEach(() => checkInvariants(context));
@@ -182,10 +182,7 @@ test('a job that is taken with the last outcome before a drain goes back unharme
     await tx.query(`select id from ${context.schema}.targets for update`);
     release();
     await eventually(async () => {
-      const waiting = await context.db.query(
-        `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`,
-      );
-      expect(waiting).toHaveLength(1);
+      expect(await context.db.query(lockWaiters(context.schema))).toHaveLength(1);
     });
     stopped = daemon.stop(0);
     await eventually(() => expect(daemon.workers.draining).toBe(true));

@@ -101,7 +101,7 @@ test('a loop that is stopped waits for the claims in flight; what they bring is 
 test('a connection that died between two statements is a lost connection, not a refusal', async () => {
   const failed = context.db.transaction(async (tx) => {
     const [row] = await tx.query<{ pid: number }>('select pg_backend_pid() as pid');
-    await context.db.query('select pg_terminate_backend($1)', [row?.pid]);
+    await context.db.query('select pg_terminate_backend($1::int)', [row?.pid]);
     // The news arrives while nothing is asked.
     await eventually(async () => {
       const left = await context.db.query('select 1 from pg_stat_activity where pid = $1', [row?.pid]);

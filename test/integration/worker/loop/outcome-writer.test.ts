@@ -12,7 +12,7 @@ import { OutcomePump, type PumpOptions } from '../../../support/daemon/outcome-p
 import { eventually } from '../../../support/eventually.ts';
 import { addJob, addJobs, claim, eventTypes, expireLease, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { staysOpen, useTenant } from '../../../support/postgres/database.ts';
+import { lockWaiters, staysOpen, useTenant } from '../../../support/postgres/database.ts';
 
 const context = useTenant();
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -171,8 +171,7 @@ test.each([
       for (const item of lost) pump.add(item, false);
       pump.add(ending(jobs[0]!, complete(1)), true);
     }
-    const waiting = `select 1 from pg_stat_activity where datname = current_database() and wait_event_type = 'Lock'`;
-    await eventually(async () => expect(await db.query(waiting)).toHaveLength(connections));
+    await eventually(async () => expect(await db.query(lockWaiters(schema))).toHaveLength(connections));
     expect(pump.pending).toBe((3 - connections) * 101);
   }, staysOpen);
   await pump.idle();
@@ -258,8 +257,7 @@ test('an outcome that is written again after a lost connection still takes the n
   await db.transaction(async (tx) => {
     await tx.query(`select id from ${schema}.targets where id = 'again' for update`);
     pump.add(ending(jobs[0]!, complete(1)), true);
-    const end = `select pg_terminate_backend(pid) from pg_stat_activity
-                  where datname = current_database() and wait_event_type = 'Lock'`;
+    const end = `select pg_terminate_backend(pid) from (${lockWaiters(schema)}) as waiting`;
     await eventually(async () => expect(await db.query(end)).toHaveLength(1));
   }, staysOpen);
   await pump.idle();

@@ -9,7 +9,7 @@ import { startDaemon } from '../../../support/daemon/daemon.ts';
 import { eventually } from '../../../support/eventually.ts';
 import { addJobs, eventTypes, finish, reread } from '../../../support/jobs.ts';
 import { checkInvariants } from '../../../support/model/invariants.ts';
-import { staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
+import { lockWaiters, staysOpen, useTenantPerTest } from '../../../support/postgres/database.ts';
 
 const context = useTenantPerTest();
 afterEach(() => checkInvariants(context));
@@ -195,23 +195,17 @@ test('what was on its way when the drain began goes back, uncounted', async () =
     release = resolve;
   });
   // Nobody can write jobs until the test says so.
+  let locked = false;
   const locking = db.transaction(async (tx) => {
+    // In a cluster the first statement of a transaction chooses the node.
+    await tx.query(`select 1 from ${schema}.jobs limit 1`);
     await tx.query(`lock table ${schema}.jobs in exclusive mode`);
+    locked = true;
     await held;
   }, staysOpen);
-  await eventually(async () => {
-    const [lock] = await db.query(
-      `select 1 from pg_locks where relation = '${schema}.jobs'::regclass and mode = 'ExclusiveLock' and granted`,
-    );
-    expect(lock).toBeDefined();
-  });
+  await eventually(() => expect(locked).toBe(true));
   const adding = daemon.enqueue(context.tenant, [{ type: 'stopped', payload: {} }], 'test');
-  await eventually(async () => {
-    const [waiting] = await db.query(
-      `select 1 from pg_locks where relation = '${schema}.jobs'::regclass and not granted`,
-    );
-    expect(waiting).toBeDefined();
-  });
+  await eventually(async () => expect(await db.query(lockWaiters(schema))).not.toEqual([]));
   let drained = false;
   const draining = daemon.workers.drain(0).then(() => {
     drained = true;
