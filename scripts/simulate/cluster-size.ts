@@ -40,7 +40,7 @@ export interface Choices {
   node: NodeKind;
   /** Of what was measured alone on a machine, how much is planned for: the rest is for peaks, vacuum and queries. */
   utilization: number;
-  /** A cluster commits through the coordinator: what a node does there, of what it does alone. */
+  /** What a node of a cluster does, of what it does alone: each transaction holds a lock against moves. docs/scaling.md has the ratios. */
   clusterFactor: number;
   slotsPerDaemon: number;
   connectionsPerDaemon: number;
@@ -50,7 +50,7 @@ export interface Choices {
 export const defaults: Choices = {
   node: smallNode,
   utilization: 0.5,
-  clusterFactor: 0.35,
+  clusterFactor: 0.5,
   slotsPerDaemon: 200,
   connectionsPerDaemon: 12,
   maxTenantsPerCluster: 8_000,
