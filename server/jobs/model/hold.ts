@@ -18,7 +18,10 @@ type Held = Pick<Job, 'status' | 'heldSince'> & { error: JobError | null; hold: 
 /** Undefined: the job is not on hold. */
 export function holdOf(job: Held): Hold | undefined {
   const { hold } = job;
-  if (job.status === 'RUNNING' && hold?.kind === 'handler') return toHold(hold, hold.reason, hold.since);
+  // A time within JSON, which Postgres writes with an offset.
+  if (job.status === 'RUNNING' && hold?.kind === 'handler') {
+    return toHold(hold, hold.reason, hold.since?.replace(/\+00:00$/, 'Z'));
+  }
   if (!isOnHold(job.status)) return undefined;
   const stored = hold ?? { kind: kindOf(job) };
   return toHold(stored, stored.reason ?? (job.status === 'ERROR' ? job.error?.message : undefined), job.heldSince);

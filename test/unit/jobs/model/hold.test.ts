@@ -1,5 +1,5 @@
 import { expect, it } from 'vitest';
-import { describeHold } from '../../../../server/jobs/model/hold.ts';
+import { describeHold, holdOf } from '../../../../server/jobs/model/hold.ts';
 
 const hold = { kind: 'user', reason: 'lunch', author: 'ann', since: null, handler: null } as const;
 const stopping = 'The job was asked to pause, and the handler has not stopped';
@@ -14,4 +14,10 @@ it.each([
   ],
 ])('%j reads %s', (given, text) => {
   expect(describeHold(given)).toBe(text);
+});
+
+it('writes the time of a handler that has not stopped as all other times are written', () => {
+  const stored = { kind: 'handler', since: '2026-01-02T09:00:01.25+00:00', handler: 'running' } as const;
+  const running = { status: 'RUNNING', heldSince: null, error: null, hold: stored } as const;
+  expect(holdOf(running)?.since).toBe('2026-01-02T09:00:01.25Z');
 });
