@@ -79,7 +79,7 @@ export function statement(source: string): Statement {
 export function statementVariants<V extends object>(render: (variant: V) => string): (variant: V) => Statement {
   const known = new Map<string, Statement>();
   return (variant) => {
-    const key = Object.values(variant).join();
+    const key = Object.entries(variant).join();
     let found = known.get(key);
     if (found === undefined) {
       found = statement(render(variant));

@@ -146,7 +146,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
   };
 }
 
-// Lets jobs go on when those they wait for have ended, tenant by tenant. Knows which tenants have such jobs, so that the
+// Queues jobs when those they wait for have ended, tenant by tenant. Knows which tenants have such jobs, so that the
 // commits of all others cost nothing here.
 
 interface ResolverOptions {

@@ -3,7 +3,7 @@
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
-import { expireWaitingJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
+import { expireUnstartedJobs, repairOrphans } from '../jobs/finish/waiting-jobs.ts';
 import { concludeOverdueCanaries } from '../jobs/lanes/conclude-canaries.ts';
 import { findHeadlessLanes, lockTargets, promote } from '../jobs/lanes/lane.ts';
 import { resumeDueTargets } from '../jobs/lanes/target.ts';
@@ -185,7 +185,7 @@ export class Sweeper {
   async #sweepExpired(tenant: Tenant): Promise<number> {
     let total = 0;
     for (;;) {
-      const count = await expireWaitingJobs(this.#dbOf(tenant), tenant.schema, this.#options.actor, batch);
+      const count = await expireUnstartedJobs(this.#dbOf(tenant), tenant.schema, this.#options.actor, batch);
       total += count;
       if (count < batch) return total;
     }

@@ -3,8 +3,8 @@
 // Polled tasks (`createPolledTasks`) share one statement: the tenant poller sends the probes of all tasks that are due,
 // for all tenants that are not idle. A probe reads the front of a small index, never a table.
 //
-//   poll        POLL_INTERVAL_SECONDS    claimable jobs, next due job, next schedule    wakes workers, sets timers
-//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals, dependencies
+//   poll        POLL_INTERVAL_SECONDS    claimable, gated and next due jobs, schedules   wakes workers and gates, sets timers
+//   followers   SWEEP_INTERVAL_SECONDS   followers of the event log that are behind     wakes statistics, webhooks, seals, listeners, dependencies
 //   operations  SWEEP_INTERVAL_SECONDS   a bulk operation that no daemon runs           wakes operations
 //   received    SWEEP_INTERVAL_SECONDS   an event from outside that was not delivered   wakes its delivery
 //   sweep       SWEEP_INTERVAL_SECONDS   expired leases, timeouts, deadlines, pauses    sweeps

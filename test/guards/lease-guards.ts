@@ -141,8 +141,8 @@ export const leaseGuards: readonly Guard[] = [
     file: 'server/worker/loop/tenant-loop.ts',
     edits: [
       {
-        search: 'if (attempt.unresponsive !== undefined) void this.#outlast(',
-        replace: 'if (attempt.unresponsive !== undefined && attempt.endedAt < 0) void this.#outlast(',
+        search: 'if (attempt.unresponsive !== undefined) void this.#awaitUnresponsive(',
+        replace: 'if (attempt.unresponsive !== undefined && attempt.endedAt < 0) void this.#awaitUnresponsive(',
       },
     ],
     tests: ['test/integration/worker/attempt/unresponsive-handler.test.ts'],

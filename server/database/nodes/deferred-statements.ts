@@ -5,7 +5,7 @@ interface Target {
   query<R extends object>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]>;
 }
 
-interface Waiting {
+interface DeferredStatement {
   text: string;
   values: unknown[] | undefined;
   reuse: Reuse | undefined;
@@ -14,7 +14,7 @@ interface Waiting {
 }
 
 export class DeferredStatements {
-  readonly #waiting: Waiting[] = [];
+  readonly #waiting: DeferredStatement[] = [];
   #target: Target | undefined;
   /** The text of the first statement. */
   readonly first: Promise<string>;
@@ -29,7 +29,7 @@ export class DeferredStatements {
   query<R extends object = Record<string, unknown>>(text: string, values?: unknown[], reuse?: Reuse): Promise<R[]> {
     if (this.#target !== undefined) return this.#target.query<R>(text, values, reuse);
     return new Promise<R[]>((resolve, reject) => {
-      this.#waiting.push({ text, values, reuse, resolve: resolve as Waiting['resolve'], reject });
+      this.#waiting.push({ text, values, reuse, resolve: resolve as DeferredStatement['resolve'], reject });
       this.#hasFirst(text);
     });
   }

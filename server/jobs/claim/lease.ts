@@ -1,4 +1,4 @@
-// Leases: the rows that say who owns which jobs until when, and the SQL that statements of several rooms share to begin
+// Leases: the rows that say who owns which jobs until when, and the SQL that statements of several folders share to begin
 // and end them. Renewing touches lease rows only. The heartbeat thread loads this file, so it imports little.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';

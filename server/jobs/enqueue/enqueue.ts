@@ -121,11 +121,15 @@ function withGivenText(job: Job, given: PlacedJob | undefined): Job {
 
 /** `enqueue` inside the caller's transaction. */
 export async function enqueueIn(tx: Queryable, schema: Schema, newJobs: NewJob[], actor: string): Promise<Enqueued[]> {
-  return insertUnique(tx, schema, newJobs, actor, async (jobs) => {
-    const future = await findFutureJobs(tx, schema, jobs);
-    const placed = await placeInLanes(tx, schema, jobs, future, actor);
-    return insertPlaced(tx, schema, jobs, placed, actor);
-  });
+  const insert = (jobs: NewJob[]) => insertInLanes(tx, schema, jobs, actor);
+  const hasKeys = newJobs.some((job) => job.unique !== undefined);
+  return hasKeys ? insertUnique(tx, schema, newJobs, actor, insert) : insert(newJobs);
+}
+
+async function insertInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
+  const future = await findFutureJobs(tx, schema, jobs);
+  const placed = await placeInLanes(tx, schema, jobs, future, actor);
+  return insertPlaced(tx, schema, jobs, placed, actor);
 }
 
 /**

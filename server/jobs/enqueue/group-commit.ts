@@ -5,10 +5,10 @@ import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isLockTimeout } from '../../database/sql-errors.ts';
 import { findLockedLanes } from '../lanes/lane.ts';
 import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
-import { ParkedRequests, targetsOf, type Waiting } from './parked-requests.ts';
+import { type EnqueueRequest, ParkedRequests, targetsOf } from './parked-requests.ts';
 
 interface TenantQueue {
-  waiting: Waiting[];
+  waiting: EnqueueRequest[];
   active: number;
   /** Requests of lanes that another transaction has locked. */
   parked: ParkedRequests;
@@ -76,19 +76,19 @@ export class EnqueueGroupCommit {
     if (queue?.active === 0 && queue.waiting.length === 0 && queue.parked.isEmpty) this.#tenants.delete(schema);
   }
 
-  async #insert(schema: Schema, queue: TenantQueue, group: Waiting[]): Promise<void> {
+  async #insert(schema: Schema, queue: TenantQueue, group: EnqueueRequest[]): Promise<void> {
     queue.parked.add(await this.#insertAll(schema, group));
   }
 
-  async #retry(schema: Schema, requests: Waiting[]): Promise<Waiting[]> {
-    const held: Waiting[] = [];
+  async #retry(schema: Schema, requests: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+    const held: EnqueueRequest[] = [];
     const left = [...requests];
     while (left.length > 0) held.push(...(await this.#insertAll(schema, takeGroup(left))));
     return held;
   }
 
-  /** Inserts what can be inserted now; returns the requests that waited for a lock in vain. Nothing of those is stored. */
-  async #insertAll(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
+  /** Inserts what can be inserted now; returns the requests whose lane stayed locked. Nothing of them is stored. */
+  async #insertAll(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     try {
       await this.#insertTogether(schema, group);
       return [];
@@ -101,8 +101,8 @@ export class EnqueueGroupCommit {
     }
   }
 
-  async #insertTogether(schema: Schema, group: Waiting[]): Promise<void> {
-    const first = group[0] as Waiting;
+  async #insertTogether(schema: Schema, group: EnqueueRequest[]): Promise<void> {
+    const first = group[0] as EnqueueRequest;
     const enqueued = await enqueue(
       this.#db.forTenant(schema),
       schema,
@@ -118,7 +118,7 @@ export class EnqueueGroupCommit {
   }
 
   /** One of the lanes is locked: the requests of the others are inserted without it. */
-  async #insertAround(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
+  async #insertAround(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
     const locked = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(() => new Set<string>());
@@ -129,15 +129,15 @@ export class EnqueueGroupCommit {
     return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, others))];
   }
 
-  async #insertSingly(schema: Schema, group: Waiting[]): Promise<Waiting[]> {
-    const held: Waiting[] = [];
+  async #insertSingly(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+    const held: EnqueueRequest[] = [];
     for (const waiting of group) held.push(...(await this.#insertAll(schema, [waiting])));
     return held;
   }
 }
 
 /** As many requests of one actor as fit: the events of a statement have one actor. */
-function takeGroup(waiting: Waiting[]): Waiting[] {
+function takeGroup(waiting: EnqueueRequest[]): EnqueueRequest[] {
   const actor = waiting[0]?.actor;
   let jobs = 0;
   let length = 0;

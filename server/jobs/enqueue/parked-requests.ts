@@ -3,7 +3,7 @@
 import { problem } from '../../kernel/errors.ts';
 import type { Enqueued, NewJob, Reserve } from './enqueue.ts';
 
-export interface Waiting {
+export interface EnqueueRequest {
   jobs: NewJob[];
   actor: string;
   reserve: Reserve | undefined;
@@ -17,7 +17,7 @@ export interface ParkedOptions {
   /** Which of these lanes are locked now. */
   findLocked(targetIds: string[]): Promise<Set<string>>;
   /** Tries them again, and resolves or rejects them; returns those whose lane was locked again. */
-  retry(requests: Waiting[]): Promise<Waiting[]>;
+  retry(requests: EnqueueRequest[]): Promise<EnqueueRequest[]>;
   onEmpty(): void;
 }
 
@@ -25,7 +25,7 @@ const retryEveryMs = 100;
 
 export class ParkedRequests {
   readonly #options: ParkedOptions;
-  #parked: { request: Waiting; until: number }[] = [];
+  #parked: { request: EnqueueRequest; until: number }[] = [];
   /** What new requests must wait for: locked lanes, and idempotency keys whose first request is parked. */
   #blocked = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
@@ -38,11 +38,11 @@ export class ParkedRequests {
     return this.#parked.length === 0;
   }
 
-  mustWait(request: Waiting): boolean {
+  mustWait(request: EnqueueRequest): boolean {
     return this.#blocked.size > 0 && namesOf(request).some((name) => this.#blocked.has(name));
   }
 
-  add(requests: Waiting[]): void {
+  add(requests: EnqueueRequest[]): void {
     const until = performance.now() + this.#options.maxWaitMs;
     for (const request of requests) {
       this.#parked.push({ request, until });
@@ -66,7 +66,7 @@ export class ParkedRequests {
     this.#rejectExpired();
     const requests = this.#parked.map(({ request }) => request);
     const targetIds = [...new Set(requests.flatMap(targetsOf))];
-    let ready: Waiting[];
+    let ready: EnqueueRequest[];
     try {
       const locked = await this.#options.findLocked(targetIds);
       ready = requests.filter((request) => !targetsOf(request).some((id) => locked.has(id)));
@@ -99,15 +99,15 @@ export class ParkedRequests {
   }
 }
 
-export function targetsOf(request: Waiting): string[] {
+export function targetsOf(request: EnqueueRequest): string[] {
   return request.jobs.flatMap((job) => (job.targetId === undefined ? [] : [job.targetId]));
 }
 
-function keysOf(request: Waiting): string[] {
+function keysOf(request: EnqueueRequest): string[] {
   return request.jobs.flatMap((job) => (job.clientRequestId === undefined ? [] : [`key ${job.clientRequestId}`]));
 }
 
-function namesOf(request: Waiting): string[] {
+function namesOf(request: EnqueueRequest): string[] {
   return [...targetsOf(request).map(laneName), ...keysOf(request)];
 }
 

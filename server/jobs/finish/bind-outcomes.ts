@@ -25,7 +25,7 @@ interface FinishSummary {
   canary?: boolean;
 }
 
-export interface Written {
+export interface StatementResult {
   /** The ids of the jobs whose outcome was accepted. */
   accepted: Set<string>;
   claimed: Claimed | undefined;
@@ -36,7 +36,7 @@ export interface Written {
 }
 
 interface FinishGroup extends BoundStatement {
-  read(rows: FinishRow[]): Written;
+  read(rows: FinishRow[]): StatementResult;
 }
 
 /** One row has the summary; the others are jobs that start. */
@@ -84,7 +84,7 @@ export function bindFinish(
   return { ...bound, read: (rows) => writtenOf(items, rows, next) };
 }
 
-function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): Written {
+function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): StatementResult {
   const summary = rows.find((row) => row.summary !== null)?.summary;
   const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
   const started = rows.filter((row) => row.summary === null);

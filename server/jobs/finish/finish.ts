@@ -11,7 +11,7 @@ import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/la
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { askAboutBudgets } from '../questions/budget-question.ts';
 import { closeQuestions } from '../questions/close-questions.ts';
-import { bindFinish, type FinishOptions, type FinishRow, type Written } from './bind-outcomes.ts';
+import { bindFinish, type FinishOptions, type FinishRow, type StatementResult } from './bind-outcomes.ts';
 import { endsJob, stopRequestGuard } from './finish-statement.ts';
 import { type FinishedAttempt, isAwaiting, isOverBudget, type Outcome, type OutcomeKind } from './outcome.ts';
 
@@ -65,7 +65,7 @@ async function finishRest(
   schema: Schema,
   items: FinishedAttempt[],
   options: FinishOptions,
-  first: Written,
+  first: StatementResult,
 ): Promise<FinishResult> {
   const left = refused(items, first);
   const all = left.length === 0 ? first : merge([first, await finishRefused(tx, schema, left, options)]);
@@ -87,7 +87,7 @@ async function endCanaries(
   schema: Schema,
   items: FinishedAttempt[],
   { actor }: FinishOptions,
-  written: Written,
+  written: StatementResult,
 ): Promise<void> {
   const targets = distinctTargets(items);
   await lockTargets(tx, schema, targets);
@@ -97,7 +97,7 @@ async function endCanaries(
 }
 
 /** Copies: a transaction that is repeated begins with what was written before it. */
-function merge(parts: Written[]): Written {
+function merge(parts: StatementResult[]): StatementResult {
   const [first] = parts;
   if (first !== undefined && parts.length === 1) return first;
   return {
@@ -108,7 +108,7 @@ function merge(parts: Written[]): Written {
   };
 }
 
-function toFinishResult(items: FinishedAttempt[], { accepted, claimed, promoted }: Written): FinishResult {
+function toFinishResult(items: FinishedAttempt[], { accepted, claimed, promoted }: StatementResult): FinishResult {
   return { accepted, claimed, runnable: promoted || items.some(isRequeued) };
 }
 
@@ -119,7 +119,7 @@ async function write(
   items: FinishedAttempt[],
   options: FinishOptions,
   withAsked = false,
-): Promise<Written> {
+): Promise<StatementResult> {
   const targets = distinctTargets(items);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
   // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
@@ -148,14 +148,14 @@ const awaitingStatement = statement(`
    order by id
      for update`);
 
-/** Jobs that wait for others: the statement after this lock sees what has come before it, an answer for example. */
+/** Jobs that wait for an answer or event: locked first, so that the next statement sees what arrived before the lock. */
 async function lockAwaiting(tx: Queryable, schema: Schema, items: FinishedAttempt[]): Promise<void> {
   const jobIds = items.filter((item) => isAwaiting(item.outcome)).map((item) => item.jobId);
   if (jobIds.length > 0) await awaitingStatement.query(tx, schema, { jobIds });
 }
 
-/** Outcomes that may have been refused because a person requested a pause or cancel, or because the job has asked one. */
-function refused(items: FinishedAttempt[], { accepted }: Written): FinishedAttempt[] {
+/** Outcomes that may have been refused because a pause or cancel was requested, or because the job has asked a question. */
+function refused(items: FinishedAttempt[], { accepted }: StatementResult): FinishedAttempt[] {
   if (accepted.size === items.length) return [];
   return items.filter(({ jobId, outcome: { kind } }) => {
     return (stopRequestGuard[kind] !== undefined || endsJob(kind)) && !accepted.has(jobId);
@@ -184,7 +184,7 @@ async function finishRefused(
   schema: Schema,
   items: FinishedAttempt[],
   { actor, endedLeases = [] }: FinishOptions,
-): Promise<Written> {
+): Promise<StatementResult> {
   await lockTargets(tx, schema, distinctTargets(items));
   const rows = await refusedStatement.query<RefusedRow>(tx, schema, { jobIds: items.map((item) => item.jobId) });
   const byId = new Map(rows.map((row) => [row.id, row]));

@@ -1,5 +1,5 @@
-// What happens to jobs that are not running with time: those that are due are queued or woken, fails those that waited too long, and finds jobs
-// that no index shows.
+// Jobs that are not running, as time passes: queues PENDING jobs and wakes WAITING ones that are due, fails jobs that were
+// not started before they expire, and repairs jobs that no index finds.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -15,7 +15,7 @@ import type { WaitKind } from '../model/waiting.ts';
 import { processDueQuestions } from '../questions/due-questions.ts';
 import { applyTransition, transition } from '../transition.ts';
 
-type WaitingJob = Pick<Job, 'id' | 'targetId'>;
+type JobInLane = Pick<Job, 'id' | 'targetId'>;
 
 const dueStatement = statement(`
   select j.id, j.target_id as "targetId", j.status, j.waiting ->> 'kind' as "waitsFor",
@@ -49,7 +49,7 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
   return queued;
 }
 
-interface DueJob extends WaitingJob {
+interface DueJob extends JobInLane {
   status: Status;
   waitsFor: WaitKind | null;
   /** A question is open: the job may only be due for a reminder. */
@@ -59,12 +59,12 @@ interface DueJob extends WaitingJob {
 /** Wakes WAITING jobs whose time is over; a question may only be due for a reminder. */
 async function wakeDueJobs(tx: Queryable, schema: Schema, jobs: DueJob[], actor: string): Promise<number> {
   const asked = jobs.filter(({ hasQuestion }) => hasQuestion);
-  let over: WaitingJob[] = jobs.filter(({ hasQuestion }) => !hasQuestion);
+  let over: JobInLane[] = jobs.filter(({ hasQuestion }) => !hasQuestion);
   let waiting = new Set<string>();
   if (asked.length > 0) {
     await lockTargets(tx, schema, distinctTargets(jobs));
     // One that another sweep has reminded since it was read is not due, and not locked: nothing below may wake it.
-    const due = await lockDueStatement.query<WaitingJob>(tx, schema, { ids: asked.map(({ id }) => id) });
+    const due = await lockDueStatement.query<JobInLane>(tx, schema, { ids: asked.map(({ id }) => id) });
     const dueIds = due.map(({ id }) => id);
     waiting = await processDueQuestions(tx, schema, dueIds, actor);
     over = [...over, ...due.filter(({ id }) => !waiting.has(id))];
@@ -86,7 +86,7 @@ const lockDueStatement = statement(`
 export async function wakeJobs(
   tx: Queryable,
   schema: Schema,
-  jobs: WaitingJob[],
+  jobs: JobInLane[],
   actor: string,
   extraGuard?: string,
 ): Promise<number> {
@@ -120,11 +120,11 @@ export async function queueDueJobsOf(
   targetIds: readonly string[],
   actor: string,
 ): Promise<void> {
-  const due = await dueOfLanesStatement.query<WaitingJob>(tx, schema, { targetIds, limit: maxDueOfLanes });
+  const due = await dueOfLanesStatement.query<JobInLane>(tx, schema, { targetIds, limit: maxDueOfLanes });
   if (due.length > 0) await queueJobs(tx, schema, due, actor);
 }
 
-async function queueJobs(tx: Queryable, schema: Schema, due: WaitingJob[], actor: string): Promise<number> {
+async function queueJobs(tx: Queryable, schema: Schema, due: JobInLane[], actor: string): Promise<number> {
   const ids = await applyTransition(tx, schema, {
     name: 'becomeDue',
     jobs: due,
@@ -156,8 +156,8 @@ const overdueStatement = statement(`
    order by j.expires_at
    limit :limit`);
 
-export async function expireWaitingJobs(db: Database, schema: Schema, actor: string, limit = 200): Promise<number> {
-  const overdue = await overdueStatement.query<WaitingJob>(db, schema, { limit });
+export async function expireUnstartedJobs(db: Database, schema: Schema, actor: string, limit = 200): Promise<number> {
+  const overdue = await overdueStatement.query<JobInLane>(db, schema, { limit });
   const error = jobError('EXPIRED', 'The job was not started before it expired.');
   return failJobs(db, schema, overdue, 'j.expires_at < now()', error, actor);
 }
@@ -176,7 +176,7 @@ const nothing: ScannedSlice = { rows: 0, last: null, waiting: [], unleased: [], 
 interface ScannedSlice {
   rows: number;
   last: string | null;
-  waiting: WaitingJob[];
+  waiting: JobInLane[];
   unleased: string[];
   /** Jobs that wait for others. */
   dependents: string[];
@@ -217,7 +217,7 @@ export async function repairOrphans(
     afterSeconds: options.afterSeconds,
   });
   const { rows, last, waiting, unleased, dependents } = scanned ?? nothing;
-  // What they wait for may have ended without an event, as after a change by hand.
+  // The jobs they wait for may have ended without an event, for example after a manual change in SQL.
   const ready =
     dependents.length === 0
       ? 0
@@ -235,7 +235,7 @@ export async function repairOrphans(
 async function failJobs(
   db: Database,
   schema: Schema,
-  jobs: WaitingJob[],
+  jobs: JobInLane[],
   extraGuard: string,
   error: JobError,
   actor: string,

@@ -202,7 +202,7 @@ export const transitions = {
     to: 'ERROR',
     event: 'job.failed',
     lane: 'holdOrLeave',
-    when: 'expired or orphaned while waiting',
+    when: 'not started before it expired, or orphaned',
   },
   pause: {
     from: [...unstartedStatuses, ...claimedStatuses, 'WAITING'],

@@ -15,7 +15,7 @@ interface Reader {
   withTurn: WithTurn;
 }
 
-interface Waiting extends Reader {
+interface PendingRead extends Reader {
   id: string;
   found: Promise<Job | undefined>;
   resolve(job: Job | undefined | Promise<Job | undefined>): void;
@@ -24,7 +24,7 @@ interface Waiting extends Reader {
 
 interface TenantReads {
   /** By the id of the job: not sent yet. */
-  waiting: Map<string, Waiting>;
+  waiting: Map<string, PendingRead>;
   isReading: boolean;
 }
 
@@ -45,7 +45,7 @@ export class SharedReads {
         scope: 'tenant',
       });
     }
-    const waiting = { ...reader, id } as Waiting;
+    const waiting = { ...reader, id } as PendingRead;
     waiting.found = new Promise((resolve, reject) => {
       waiting.resolve = resolve;
       waiting.reject = reject;
@@ -73,8 +73,8 @@ export class SharedReads {
   }
 }
 
-function take(waiting: Map<string, Waiting>): Waiting[] {
-  const group: Waiting[] = [];
+function take(waiting: Map<string, PendingRead>): PendingRead[] {
+  const group: PendingRead[] = [];
   for (const one of waiting.values()) {
     if (group.length === maxPerStatement) break;
     group.push(one);
@@ -84,9 +84,9 @@ function take(waiting: Map<string, Waiting>): Waiting[] {
   return group;
 }
 
-async function readTogether(group: Waiting[]): Promise<void> {
-  const [{ db, schema, withTurn }] = group as [Waiting];
-  if (group.length === 1) return readAlone(group[0] as Waiting);
+async function readTogether(group: PendingRead[]): Promise<void> {
+  const [{ db, schema, withTurn }] = group as [PendingRead];
+  if (group.length === 1) return readAlone(group[0] as PendingRead);
   try {
     const found = await withTurn(() =>
       readSmallJobs(
@@ -107,7 +107,7 @@ async function readTogether(group: Waiting[]): Promise<void> {
   }
 }
 
-async function readAlone({ id, db, schema, withTurn, resolve, reject }: Waiting): Promise<void> {
+async function readAlone({ id, db, schema, withTurn, resolve, reject }: PendingRead): Promise<void> {
   try {
     resolve(await withTurn(() => findJob(db, schema, id)));
   } catch (error) {

@@ -14,7 +14,7 @@ import { distinctTargets, lockTargets } from '../lanes/lane.ts';
 import { type Status, statusIn, terminalStatuses } from '../model/states.ts';
 import { keysOf } from './receive-event.ts';
 
-// A transaction locks so many jobs and lanes for some milliseconds.
+// A transaction locks this many jobs and lanes for some milliseconds.
 const jobsPerTransaction = 200;
 const eventsPerRun = 50;
 

@@ -156,7 +156,7 @@ interface StoredKey {
   hash: Buffer;
 }
 
-interface Waiting {
+interface PendingLookup {
   resolve(found: StoredKey | undefined): void;
   reject(error: unknown): void;
   found: Promise<StoredKey | undefined>;
@@ -170,7 +170,7 @@ const maxWaiting = 5000;
 
 class KeyLookups {
   #db: Queryable;
-  #waiting = new Map<string, Waiting>();
+  #waiting = new Map<string, PendingLookup>();
   #reading = false;
 
   constructor(db: Queryable) {
@@ -184,11 +184,11 @@ class KeyLookups {
     if (this.#waiting.size >= maxWaiting) {
       throw problem('TOO_MANY_REQUESTS', 'Too many requests with unknown API keys; try again in a few seconds.');
     }
-    let callbacks: Pick<Waiting, 'resolve' | 'reject'> | undefined;
+    let callbacks: Pick<PendingLookup, 'resolve' | 'reject'> | undefined;
     const found = new Promise<StoredKey | undefined>((resolve, reject) => {
       callbacks = { resolve, reject };
     });
-    this.#waiting.set(id, { ...(callbacks as Pick<Waiting, 'resolve' | 'reject'>), found });
+    this.#waiting.set(id, { ...(callbacks as Pick<PendingLookup, 'resolve' | 'reject'>), found });
     if (!this.#reading) {
       this.#reading = true;
       // Requests that arrive together share the first statement.
@@ -207,7 +207,7 @@ class KeyLookups {
     this.#reading = false;
   }
 
-  async #read(batch: Map<string, Waiting>): Promise<void> {
+  async #read(batch: Map<string, PendingLookup>): Promise<void> {
     try {
       const found = await readKeys(this.#db, [...batch.keys()]);
       for (const [id, waiting] of batch) waiting.resolve(found.get(id));

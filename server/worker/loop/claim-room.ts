@@ -1,4 +1,4 @@
-// How many jobs a tenant's loop may claim now, from its slots, what lies ready, the claims in flight, the backlog of
+// How many jobs a tenant's loop may claim now, from its slots, the ready queue, the claims in flight, the backlog of
 // outcomes and the limit beside other daemons. Computes only; claims and starts are the loop's.
 import { type EventLoopUtilization, performance } from 'node:perf_hooks';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';

@@ -103,7 +103,7 @@ export class RunningAttempts {
   }
 
   /** Resolves when the handler has returned or was given up; what waited for it is ready then. */
-  async outlast(attempt: Attempt, end: UnresponsiveEnd): Promise<Released | undefined> {
+  async awaitUnresponsive(attempt: Attempt, end: UnresponsiveEnd): Promise<Released | undefined> {
     const released = await this.#unresponsive.hold(attempt, end);
     this.ready.add(this.#unresponsive.takeFree());
     return released;

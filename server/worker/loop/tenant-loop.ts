@@ -1,5 +1,5 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take what has ended → write the
-// outcomes → start what came along. Every part returns values; only this file decides what happens next. It never polls by itself:
+// outcomes → start the jobs that were claimed with them. Every part returns values; only this file decides what happens next. It never polls by itself:
 // it is woken by enqueues, advanced lanes, due times and the daemon's poll.
 import { setImmediate as immediate } from 'node:timers/promises';
 import type { StopReason } from '../../durable/stop-reason.ts';
@@ -189,15 +189,15 @@ export class TenantLoop implements SlotWaiter {
   /** Puts the outcomes of attempts that have ended into the queues. */
   #takeEnded(): void {
     for (const attempt of this.#attempts.takeEnded()) {
-      if (attempt.unresponsive !== undefined) void this.#outlast(attempt, attempt.unresponsive);
+      if (attempt.unresponsive !== undefined) void this.#awaitUnresponsive(attempt, attempt.unresponsive);
       else this.#outcomes.add(this.tenant, attempt, attempt.outcome, attempt.batch, attempt.batch.remove(attempt));
     }
   }
 
   /** Awaits the end of a handler that was asked to stop and still runs. Until then its job keeps the lane. */
-  async #outlast(attempt: Attempt, end: UnresponsiveEnd): Promise<void> {
+  async #awaitUnresponsive(attempt: Attempt, end: UnresponsiveEnd): Promise<void> {
     const { job, batch, started, startedAt } = attempt;
-    const released = await this.#attempts.outlast(attempt, end);
+    const released = await this.#attempts.awaitUnresponsive(attempt, end);
     const ended = { job, started, seconds: (performance.now() - startedAt) / 1000 };
     const { outcome, lease = batch, isLast = false } = released ?? {};
     this.#outcomes.add(this.tenant, ended, outcome, lease, isLast);

@@ -23,7 +23,7 @@ interface ThreadPoolOptions {
   logger: Logger;
 }
 
-interface Waiting {
+interface QueuedRun {
   resolve(thread: Worker): void;
   reject(error: unknown): void;
   signal: AbortSignal;
@@ -40,7 +40,7 @@ export class ThreadPool implements Service {
   readonly #options: ThreadPoolOptions;
   #idle: { thread: Worker; timer: NodeJS.Timeout }[] = [];
   #busy = new Set<Worker>();
-  #waiting: Waiting[] = [];
+  #waiting: QueuedRun[] = [];
 
   constructor(options: ThreadPoolOptions) {
     this.#options = options;
@@ -89,7 +89,7 @@ export class ThreadPool implements Service {
         this.#waiting = this.#waiting.filter((one) => one !== waiting);
         reject(new JobStopped(stopReasonOf(signal) ?? { kind: 'canceled' }));
       };
-      const waiting: Waiting = { resolve, reject, signal, stop };
+      const waiting: QueuedRun = { resolve, reject, signal, stop };
       if (signal.aborted) return stop();
       signal.addEventListener('abort', stop, { once: true });
       this.#waiting.push(waiting);
@@ -141,7 +141,7 @@ export class ThreadPool implements Service {
     if (next !== undefined) this.#hand(next, this.#spawn());
   }
 
-  #hand(next: Waiting, thread: Worker): void {
+  #hand(next: QueuedRun, thread: Worker): void {
     next.signal.removeEventListener('abort', next.stop);
     this.#busy.add(thread);
     next.resolve(thread);

@@ -18,7 +18,7 @@ const limits = (numRuns: number) =>
   long ? { numRuns: 1_000_000, interruptAfterTimeLimit: minutes * 30_000, markInterruptAsFailure: false } : { numRuns };
 const timeout = 240_000 + minutes * 120_000;
 
-/** A run that the time limit interrupts goes on behind our back: whoever comes next waits for it. */
+/** An interrupted run continues in the background; the next run waits for it. */
 let previous: Promise<unknown> = Promise.resolve();
 function alone(run: (context: TenantContext) => Promise<void>): Promise<void> {
   const current = previous.then(() => inNewTenant(run));

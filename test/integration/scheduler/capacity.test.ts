@@ -1,4 +1,4 @@
-// Capacity is never exceeded, whoever asks at once, and nobody waits for ever.
+// Capacity is never exceeded by concurrent requests, and every request is served in the end.
 import { expect, test } from 'vitest';
 import { claimWithinCapacity } from '../../../server/scheduler/claim-within-capacity.ts';
 import { useScheduler, workerId } from '../../support/http/scheduler.ts';

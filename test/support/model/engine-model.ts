@@ -38,7 +38,7 @@ export type NewModelJob = Pick<ModelJob, 'id' | 'target' | 'priority' | 'maxAtte
   future: boolean;
 };
 
-/** What a person is told: it is done, whoever runs it was asked, or it cannot be. */
+/** The response to a person's action: done, requested from the worker, or refused. */
 export type ActionOutcome = 'done' | 'asked' | 'refused';
 
 export class EngineModel {

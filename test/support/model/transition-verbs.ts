@@ -6,7 +6,7 @@ import { claimJobs, claimRemoteJobs } from '../../../server/jobs/claim/claim.ts'
 import { requeueUnstarted } from '../../../server/jobs/claim/release-claim.ts';
 import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { requeueClaims } from '../../../server/jobs/finish/recover.ts';
-import { expireWaitingJobs, queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import type { Job } from '../../../server/jobs/model/job.ts';
 import { claimedStatuses, type Status, type TransitionName } from '../../../server/jobs/model/states.ts';
 import { requestLease } from '../../../server/scheduler/request-lease.ts';
@@ -153,7 +153,7 @@ export function transitionVerbs(context: Pick<TenantContext, 'db' | 'schema'>) {
       await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
         job.id,
       ]);
-      return expireWaitingJobs(context.db, context.schema, 'test');
+      return expireUnstartedJobs(context.db, context.schema, 'test');
     },
     pause: (job) => act(job, () => pauseJob(context.db, context.schema, by(job.id))),
     resume: (job) => resumeJob(context.db, context.schema, by(job.id)),

@@ -1,4 +1,4 @@
-// `max_queued` binds whoever enqueues, and a daemon counts once for all of them.
+// `max_queued` applies to every caller, and a daemon counts once for all of them.
 import { expect, test } from 'vitest';
 import type { Daemon } from '../../../../server/daemon/daemon.ts';
 import { QueueLimit } from '../../../../server/jobs/enqueue/enqueue-limits.ts';

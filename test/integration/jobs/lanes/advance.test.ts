@@ -9,7 +9,7 @@ import type { NamedClaim } from '../../../../server/jobs/claim/claim.ts';
 import { enqueueIn } from '../../../../server/jobs/enqueue/enqueue.ts';
 import { type FinishResult, finishAttempts, finishAttemptsIn } from '../../../../server/jobs/finish/finish.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
-import { expireWaitingJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { lockTargets } from '../../../../server/jobs/lanes/lane.ts';
 import { pauseTarget } from '../../../../server/jobs/lanes/target.ts';
 import type { Job } from '../../../../server/jobs/model/job.ts';
@@ -243,7 +243,7 @@ test('a failed job that waits to hold the lane gets it, and holds', async () => 
   await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
     jobs[2]!.id,
   ]);
-  expect(await expireWaitingJobs(context.db, context.schema, 'sweeper:test')).toBe(1);
+  expect(await expireUnstartedJobs(context.db, context.schema, 'sweeper:test')).toBe(1);
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: false, laneRank: 0 });
   expect(taken(await finishAndTake([jobs[0]!]))).toEqual([]);
   expect(await reread(context, jobs[2]!)).toMatchObject({ status: 'ERROR', laneHead: true, laneRank: null });

@@ -5,7 +5,7 @@ import { claimStatement } from '../../../../server/jobs/claim/claim.ts';
 import type { NewJob } from '../../../../server/jobs/enqueue/enqueue.ts';
 import type { Outcome } from '../../../../server/jobs/finish/outcome.ts';
 import { recoverLease } from '../../../../server/jobs/finish/recover.ts';
-import { expireWaitingJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
+import { expireUnstartedJobs, queueDueJobs } from '../../../../server/jobs/finish/waiting-jobs.ts';
 import { assignLimits } from '../../../../server/jobs/limits/assign-limits.ts';
 import { dropFullBuckets, gateStatement, openGate } from '../../../../server/jobs/limits/gate.ts';
 import { claimantOf, limitKeysOf } from '../../../../server/jobs/limits/limit-keys.ts';
@@ -152,7 +152,7 @@ describe('a slot is free exactly once, however its job ends', () => {
     await context.db.query(`update ${context.schema}.jobs set expires_at = now() - interval '1 s' where id = $1`, [
       second?.id,
     ]);
-    await expireWaitingJobs(context.db, context.schema, 'sweeper');
+    await expireUnstartedJobs(context.db, context.schema, 'sweeper');
     expect((await open(limits)).opened).toBe(1);
   });
 });

@@ -1,0 +1,120 @@
+-- $1: entries
+-- $2: leaseId
+-- $3: endedLeases
+-- $4: actor
+-- $5: count
+with given as (
+  select key::uuid as id, case
+    when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until',
+      '9999-12-31T00:00:00.000Z')::timestamptz
+    when exists (
+    select 1
+    from "tenant_acme".phases p
+    where p.job_id = key::uuid
+      and value -> 'awaited' -> 'steps' ? p.name
+      and p.status in ('completed', 'failed')
+  ) then now()
+    else least(
+      coalesce(value -> 'awaited' ->> 'until', '9999-12-31T00:00:00.000Z')::timestamptz,
+      (select min(least(q.expires_at, q.escalate_at, q.remind_at[1]))
+      from "tenant_acme".questions q
+      where q.job_id = key::uuid
+        and q.status = 'open'))
+    end as due_at
+  from jsonb_each($1::jsonb)
+),
+finished as (
+  update "tenant_acme".jobs j
+  set status = 'WAITING',
+    run_at = g.due_at,
+    held_since = now(),
+    waiting = ($1::jsonb -> j.id::text) -> 'waiting',
+    hold = null,
+    error = null,
+    attempt_floor = j.attempt_floor + 1,
+    lane_head = (j.target_id is null),
+    lease_owner = null,
+    cancel_requested = false,
+    cancel_intent = null,
+    cancel_detail = null,
+    updated_at = now()
+  from given g
+  where j.id = g.id
+    and j.lease_id = $2::uuid
+    and j.cancel_intent is null
+    and j.status in ('RUNNING')
+  returning j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority
+),
+ended as (
+  update "tenant_acme".leases
+  set state = 'RELEASED',
+    released_at = now()
+  where state = 'ACTIVE'
+    and id = any(array(
+      select l.id
+      from "tenant_acme".leases l
+      where l.id = any($3::uuid[])
+        and l.kind = 'local'
+        and l.state = 'ACTIVE'
+        and array(
+        select j.id
+        from "tenant_acme".jobs j
+        where j.id = any(array(select u.id from unnest(l.job_ids) as u(id) where u.id not in (select id from finished)))
+          and j.lease_id = l.id
+          and j.status = 'RUNNING'
+        limit 1
+      ) = '{}'
+  ))
+),
+next as (
+  select n.*
+  from finished f
+  cross join lateral (
+    (
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
+        coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
+          else octet_length(j.payload::text) end, 0) as bytes
+      from "tenant_acme".jobs j
+      where j.target_id = f.target_id
+        and j.lane_rank is not null
+        and (j.lane_rank, j.lane_seq) <= (f.priority + 2, f.lane_seq + 4)
+      order by j.lane_rank, j.lane_seq
+      limit 1
+    )
+    union all
+    (
+      select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at,
+        coalesce(case when pg_column_compression(j.payload) is null then pg_column_size(j.payload)
+          else octet_length(j.payload::text) end, 0) as bytes
+      from "tenant_acme".jobs j
+      where j.target_id = f.target_id
+        and j.lane_rank is not null
+      order by j.lane_rank, j.lane_seq
+      limit 1
+    )
+    limit 1
+  ) n
+  where not f.lane_head
+    and not exists (select 1 from "tenant_acme".targets t where t.id = f.target_id and t.paused_at is not null)
+),
+promoted as (
+  update "tenant_acme".jobs
+  set lane_head = true, lane_rank = null
+  where id = any(array(select id from next))
+  returning id
+),
+recorded as (
+  with log as materialized (select case when (l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int) = 0 then pg_current_xact_id() else (((l.epoch + (l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin)::int)::bigint << 48) + pg_current_xact_id()::text::bigint)::text::xid8 end as xid
+    from "tenant_acme".log_epochs l order by l.epoch desc limit 1) insert into "tenant_acme".events (xid, type, job_id,
+      target_id, from_status, to_status, attempt, lease_id, actor, data)
+  select log.xid, 'job.waiting_aside', id, target_id, 'RUNNING', 'WAITING', attempt, lease_id, $4,
+    $1::jsonb -> id::text -> 'eventData'
+  from log cross join finished
+)
+select
+  jsonb_build_object(
+    'accepted', accepted,
+    'promoted', exists (select 1 from promoted),
+    'ids', case when accepted < $5::int then (select jsonb_agg(id) from finished) end
+) as summary
+from (select count(*)::int as accepted from finished) as c
