@@ -3,7 +3,7 @@
 import type { JobError } from '../jobs/model/job.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
 import { largeBytes, ownTurn } from '../kernel/clock.ts';
-import { findJsonViolation, maxJsonDepth } from '../kernel/json.ts';
+import { findJsonViolation, maxJsonDepth, parseJsonInTurns } from '../kernel/json.ts';
 
 // Enough for any message a person reads; a dumped response body is cut.
 const maxTextLength = 4000;
@@ -52,8 +52,7 @@ export async function toStorableInTurns(value: unknown, limitBytes: number, what
   await ownTurn();
   const encoded = encode(value, limitBytes, what);
   if (typeof encoded !== 'string') return encoded;
-  await ownTurn();
-  const copy: unknown = JSON.parse(encoded);
+  const copy = await parseJsonInTurns(encoded);
   await ownTurn();
   return check(copy, encoded, what);
 }

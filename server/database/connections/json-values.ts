@@ -2,6 +2,7 @@
 // few large documents would delay everybody else. So only small ones are parsed there, the others in turns of their own
 // before the statement's rows are returned.
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
+import { parseJsonInTurns } from '../../kernel/json.ts';
 
 // Not counted: most values have a few bytes.
 const countedFrom = 256;
@@ -50,13 +51,18 @@ export class JsonValues {
       for (const name in row) {
         const value = row[name];
         if (!(value instanceof UnparsedJson)) continue;
-        if (value.text.length > charsLeft) {
+        this.#unparsed -= 1;
+        const { text } = value;
+        if (text.length >= largeBytes) {
+          row[name] = await parseJsonInTurns(text);
+          continue;
+        }
+        if (text.length > charsLeft) {
           await ownTurn();
           charsLeft = largeBytes;
         }
-        charsLeft -= value.text.length;
-        this.#unparsed -= 1;
-        row[name] = JSON.parse(value.text);
+        charsLeft -= text.length;
+        row[name] = JSON.parse(text);
       }
     }
     return rows;

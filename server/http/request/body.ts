@@ -2,10 +2,10 @@
 // many megabytes is scanned in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
-import { nextTurnIfLarge, Pace } from '../../kernel/clock.ts';
+import { largeBytes, nextTurnIfLarge, Pace } from '../../kernel/clock.ts';
 import { type Problem, problem } from '../../kernel/errors.ts';
 import { invalidFields } from '../../kernel/fields.ts';
-import { findJsonViolation } from '../../kernel/json.ts';
+import { findJsonViolation, parseJsonInTurns } from '../../kernel/json.ts';
 import { callerOf } from './authenticate.ts';
 import { type JsonExcess, jsonLimits, type ScannedPart, scanJson } from './json-scan.ts';
 
@@ -124,8 +124,7 @@ export async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions)
   if (isCut) throw problem('INVALID_JSON', 'The body is not valid JSON: it ends too early.');
   if (excess) throw invalidFields([{ field, message: tooMany(excess) }]);
   if (partLimitBytes === undefined) {
-    await nextTurnIfLarge(bytes.length);
-    const value = parseText(bytes.toString());
+    const value = await parseLargeText(bytes.toString());
     await nextTurnIfLarge(bytes.length);
     return value;
   }
@@ -165,8 +164,7 @@ async function readPart(bytes: Buffer, { start, end, excess }: ScannedPart, limi
     throw problem('PAYLOAD_TOO_LARGE', detail, { limit: limitBytes });
   }
   if (excess) throw invalidFields([{ field: '', message: tooMany(excess) }]);
-  await nextTurnIfLarge(size);
-  const value = parseText(bytes.toString('utf8', start, end));
+  const value = await parseLargeText(bytes.toString('utf8', start, end));
   await nextTurnIfLarge(size);
   return withoutViolation(value);
 }
@@ -182,12 +180,25 @@ function tooMany(excess: JsonExcess): string {
   return `has more than ${jsonLimits[excess]} ${excess}`;
 }
 
+async function parseLargeText(text: string): Promise<unknown> {
+  if (text.length < largeBytes) return parseText(text);
+  try {
+    return await parseJsonInTurns(text);
+  } catch (error) {
+    throw invalidJson(error);
+  }
+}
+
 function parseText(text: string): unknown {
   try {
     return JSON.parse(text);
   } catch (error) {
-    throw problem('INVALID_JSON', `The body is not valid JSON: ${(error as Error).message.slice(0, 200)}`);
+    throw invalidJson(error);
   }
+}
+
+function invalidJson(error: unknown): Problem {
+  return problem('INVALID_JSON', `The body is not valid JSON: ${(error as Error).message.slice(0, 200)}`);
 }
 
 function hasBody(headers: {
