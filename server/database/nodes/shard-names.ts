@@ -47,7 +47,7 @@ function withNumbers(text: string, schema: Schema): string {
   for (const match of text.matchAll(insert)) {
     const table = match[1] as string;
     const columns = match.index + match[0].length;
-    if (!numbered.has(table) || /^\s*seq\b/i.test(text.slice(columns))) continue;
+    if (!numbered.has(table) || /^[^()]*\bseq\b/i.test(text.slice(columns))) continue;
     const end = endOf(text, columns, 1);
     const rows = withFirstValue(text.slice(columns, end), nextNumber(schema, table));
     result += `${text.slice(from, columns)}seq, ${rows}`;

@@ -9,11 +9,14 @@ import { createTenant } from '../../../server/tenants/provision.ts';
 import { startDaemon } from '../../support/daemon/daemon.ts';
 import { eventually } from '../../support/eventually.ts';
 import { addJobs, reread } from '../../support/jobs.ts';
+import { citusCluster } from '../../support/postgres/citus.ts';
 import { addTenant, useTenant } from '../../support/postgres/database.ts';
 import { startProxy } from '../../support/postgres/proxy.ts';
 
 // Behind a pooler a role lasts for one transaction, so that each statement switches to it.
 const noSessions = process.env.TEST_POOLER_URL !== undefined;
+// Roles cannot log in to the nodes, so the tenants of a cluster have none.
+const isCluster = citusCluster() !== undefined;
 const context = useTenant();
 const refused = expect.objectContaining({ code: '42501' });
 let other: Schema;
@@ -31,7 +34,7 @@ function open(options: { url?: string; poolMax?: number } = {}): Database {
 
 const countJobs = (db: Pick<Database, 'query'>, schema: Schema) => db.query(`select count(*) from ${schema}.jobs`);
 
-describe('a statement for one tenant', () => {
+describe.skipIf(isCluster)('a statement for one tenant', () => {
   test('that names another one is refused, alone and in a transaction', async () => {
     const db = open();
     const ours = db.forTenant(context.schema);
@@ -83,7 +86,7 @@ describe('a statement for one tenant', () => {
   });
 });
 
-test('behind a pooler the role lasts for one transaction', async () => {
+test.skipIf(isCluster)('behind a pooler the role lasts for one transaction', async () => {
   const db = open({ url: (await startProxy(context.url, { asPooler: true })).url });
   const ours = db.forTenant(context.schema);
   const sessionRole = async () => (await db.query<{ role: string }>('select current_user as role'))[0]?.role;
@@ -116,7 +119,7 @@ function countSwitches(db: Database): () => number {
   return () => count;
 }
 
-describe('a role', () => {
+describe.skipIf(isCluster)('a role', () => {
   const roleOf = async (schema: Schema) => {
     const db = open();
     await db.tenantRoles?.prepare(schema);
@@ -187,7 +190,7 @@ describe('a role', () => {
   });
 });
 
-test('a daemon works for its tenants with their roles: jobs, lanes, renewals', async () => {
+test.skipIf(isCluster)('a daemon works for its tenants with their roles: jobs, lanes, renewals', async () => {
   const daemon = await startDaemon(context, { env: { TENANT_ROLES: 'true' } });
   const given = { type: 'demo.sleep', payload: { seconds: 0.5 }, targetId: 'machine-1' };
   const jobs = await addJobs(context, [given, { ...given }, { type: 'demo.echo' }]);

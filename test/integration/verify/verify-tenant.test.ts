@@ -65,16 +65,21 @@ afterEach(async () => {
   expect((await verify()).violations).toEqual([]);
 });
 
+let copies = 0;
+
 async function tamper(change: string, values: unknown[] = []): Promise<void> {
   const { db, schema } = context;
+  // Under other names each time: a node's tables are known by their names.
+  copies += 1;
   for (const table of ['events', 'event_seals', 'jobs', 'followers']) {
-    await db.query(`create table ${schema}.saved_${table} as select * from ${schema}.${table}`);
+    const copy = `${schema}.saved_${table}_of_${copies}`;
+    await db.query(`create table ${copy} as select * from ${schema}.${table}`);
     undo.push(async () => {
       await db.query(`delete from ${schema}.${table}`);
       await db.query(
-        `insert into ${schema}.${table} ${table === 'events' ? 'overriding system value' : ''} select * from ${schema}.saved_${table}`,
+        `insert into ${schema}.${table} ${table === 'events' ? 'overriding system value' : ''} select * from ${copy}`,
       );
-      await db.query(`drop table ${schema}.saved_${table}`);
+      await db.query(`drop table ${copy}`);
     });
   }
   await db.query(change, values);

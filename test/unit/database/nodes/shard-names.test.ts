@@ -53,6 +53,11 @@ describe('names of shards', () => {
     expect(renamed).toMatch(/281474976710655\), \$2, null\)$/);
   });
 
+  test('a statement that names the number itself keeps it', () => {
+    const given = 'insert into "tenant_acme".events (xid, seq, data) values ($1, $2, null)';
+    expect(rename(given)).toBe(given.replace('.events', '."events_102009" as "events"'));
+  });
+
   test('a statement over a table without a shard has no such names', () => {
     expect(rename('select 1 from "tenant_acme".jobs, "tenant_acme".newer')).toBeUndefined();
   });
