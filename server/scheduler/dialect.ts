@@ -35,6 +35,18 @@ export interface SchedulerJob extends Job {
   waitsForRetry: boolean;
 }
 
+/** What a release is answered with about its job. */
+export interface ReleaseAnswer {
+  job: ReturnType<typeof toJobIntent>;
+  result: ReturnType<typeof toJobResult>;
+}
+
+/** The parts of an answer that may change later. */
+export interface KeptAnswer {
+  job: Omit<ReleaseAnswer['job'], 'payload' | 'constraints'>;
+  result: ReleaseAnswer['result'];
+}
+
 export interface Lease {
   id: string;
   kind: 'local' | 'remote';
@@ -52,6 +64,7 @@ export interface Lease {
   releasedAt: string | null;
   releaseStatus: FinalStatus | null;
   metrics: unknown;
+  releaseAnswer: KeptAnswer | null;
   /** Past its expiry by the database's clock, whether or not a sweeper has seen it. */
   overdue: boolean;
 }

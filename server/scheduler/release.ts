@@ -14,7 +14,14 @@ import { budgetError, isBudgetError, jobError } from '../jobs/model/job-errors.t
 import { closeQuestions } from '../jobs/questions/close-questions.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { assertNever, problem } from '../kernel/errors.ts';
-import type { FinalStatus, Lease, SchedulerJob } from './dialect.ts';
+import {
+  type FinalStatus,
+  type Lease,
+  type ReleaseAnswer,
+  type SchedulerJob,
+  toJobIntent,
+  toJobResult,
+} from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
 import { getLease, getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
@@ -35,6 +42,7 @@ export interface Release extends LeaseHolder {
 export interface Released {
   lease: Lease;
   job: SchedulerJob;
+  answer: ReleaseAnswer;
   /** There may be jobs to claim now. */
   runnable: boolean;
 }
@@ -77,11 +85,25 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   };
   const finished = await finishAttemptsIn(tx, schema, [item], { actor: `worker:${release.workerId}` });
   if (!finished.accepted.has(job.id)) throw leaseOver({ state: 'EXPIRED' });
-  return {
-    lease: await getLease(tx, schema, release.leaseId),
-    job: await getSchedulerJob(tx, schema, job.id),
-    runnable: finished.runnable,
-  };
+  const released = await getSchedulerJob(tx, schema, job.id);
+  const answer = { job: toJobIntent(released), result: toJobResult(released) };
+  if (released.status !== 'SUCCESS') await keepAnswer(tx, schema, release.leaseId, answer);
+  const lease = await getLease(tx, schema, release.leaseId);
+  return { lease, job: released, answer, runnable: finished.runnable };
+}
+
+/** For a repetition: the job may be claimed or resumed before it arrives. */
+async function keepAnswer(
+  tx: Queryable,
+  schema: Schema,
+  leaseId: string,
+  { job, result }: ReleaseAnswer,
+): Promise<void> {
+  const { payload: _, constraints: __, ...kept } = job;
+  await tx.query(`update ${schema}.leases set release_answer = $2::json where id = $1`, [
+    leaseId,
+    JSON.stringify({ job: kept, result }),
+  ]);
 }
 
 /** What the worker reports, unless the token limit or a requested stop decides. A success stays a success. */
@@ -121,7 +143,13 @@ async function replay(db: Database, schema: Schema, lease: Lease, release: Relea
       release_status: lease.releaseStatus,
     });
   }
-  return { lease, job: await getSchedulerJob(db, schema, release.jobId), runnable: false };
+  const job = await getSchedulerJob(db, schema, release.jobId);
+  const intent = toJobIntent(job);
+  const kept = lease.releaseAnswer;
+  const answer = kept
+    ? { job: { ...intent, ...kept.job }, result: kept.result }
+    : { job: intent, result: toJobResult(job) };
+  return { lease, job, answer, runnable: false };
 }
 
 /** The job ends as the sweeper would end it, without waiting for one. */

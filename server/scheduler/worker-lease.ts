@@ -5,7 +5,14 @@ import type { Schema } from '../database/identifiers.ts';
 import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
 import { type BudgetRules, findSpent, type Spent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
-import { type FinalStatus, type Lease, type LeaseState, type SchedulerJob, toPercent } from './dialect.ts';
+import {
+  type FinalStatus,
+  type KeptAnswer,
+  type Lease,
+  type LeaseState,
+  type SchedulerJob,
+  toPercent,
+} from './dialect.ts';
 import { getSchedulerJob } from './read.ts';
 
 interface LeaseRow {
@@ -23,6 +30,7 @@ interface LeaseRow {
   released_at: string | null;
   release_status: FinalStatus | null;
   metrics: unknown;
+  release_answer: KeptAnswer | null;
   overdue: boolean;
 }
 
@@ -121,6 +129,7 @@ function toLease(row: LeaseRow): Lease {
     releasedAt: row.released_at,
     releaseStatus: row.release_status,
     metrics: row.metrics,
+    releaseAnswer: row.release_answer,
     overdue: row.overdue,
   };
 }

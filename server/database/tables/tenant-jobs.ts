@@ -5,6 +5,7 @@ import {
   check,
   index,
   integer,
+  json,
   jsonb,
   primaryKey,
   real,
@@ -252,6 +253,8 @@ export const leases = tenantTemplate.table(
     releasedAt: at('released_at'),
     releaseStatus: text('release_status'),
     metrics: jsonb('metrics'),
+    /** What a release was answered with, if its job may still change. */
+    releaseAnswer: json('release_answer'),
   },
   (t) => [
     check('leases_kind', sql`kind in ('local','claim','remote')`),

@@ -1,5 +1,6 @@
 // What may go wrong with a lease: silence, forgery, replays, and people who want the job to stop.
 import { expect, test } from 'vitest';
+import { resumeJob } from '../../../server/jobs/actions/resume.ts';
 import { pauseJob } from '../../../server/jobs/actions/stop.ts';
 import { finishAttempts } from '../../../server/jobs/finish/finish.ts';
 import { endTimedOutLease, findTimedOutLeases } from '../../../server/jobs/finish/recover.ts';
@@ -392,4 +393,36 @@ test('without a limit of its own an attempt has the default, and 0 means none', 
   const [row] = await db.query(`select status, error from ${schema}.jobs where id = $1`, [plain.job.job_id]);
   expect(row).toMatchObject({ status: 'ERROR', error: { code: 'TIMEOUT', message: expect.stringContaining('5 s') } });
   expect(await stateOf(unlimited.job.job_id)).toBe('RUNNING');
+});
+
+test.each([
+  ['CANCELED', { requeue: true }],
+  ['FAILED', { recoverable: true, error: { message: 'not now' } }],
+])(
+  'a release as %s that lets the job run again is answered alike when it is repeated after the next claim',
+  async (status, more) => {
+    const addon_id = `repeated-${status}`;
+    const { job, lease } = await api.run({ addon_id, max_attempts: 3, payload: { big: true } });
+    const body = { ...own(job), status, ...more };
+    const first = await api.post(`/lease/${lease.lease_id}/release`, body);
+    expect(first).toMatchObject({ status: 200, body: { job: { state: 'QUEUED', lease_id: null }, result: null } });
+    await makeDue();
+    expect(await api.claim({ addon_id, worker_id: 'w2' })).toMatchObject({ job_id: job.job_id });
+    await api.post('/lease/request', { job_id: job.job_id, worker_id: 'w2' });
+    expect(await stateOf(job.job_id)).toBe('RUNNING');
+    const again = await api.post(`/lease/${lease.lease_id}/release`, body);
+    expect(JSON.stringify(again.body)).toBe(JSON.stringify(first.body));
+  },
+);
+
+test('a failed release is answered alike when it is repeated after a person has resumed the job', async () => {
+  const { job, lease } = await api.run({ addon_id: 'resumed' });
+  const body = { ...own(job), status: 'FAILED', error: { message: 'broken' } };
+  const first = await api.post(`/lease/${lease.lease_id}/release`, body);
+  expect(first.body).toMatchObject({ job: { state: 'FAILED' }, result: { error: { message: 'broken' } } });
+  const { db, schema } = api.tenant;
+  await resumeJob(db, schema, { jobId: job.job_id, actor: 'user:ann', author: 'ann' });
+  expect(await stateOf(job.job_id)).toBe('QUEUED');
+  const again = await api.post(`/lease/${lease.lease_id}/release`, body);
+  expect(JSON.stringify(again.body)).toBe(JSON.stringify(first.body));
 });

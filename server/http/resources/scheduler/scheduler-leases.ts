@@ -7,7 +7,7 @@ import { budgetRules } from '../../../jobs/model/job-budget.ts';
 import { type JobErrorCode, jobError } from '../../../jobs/model/job-errors.ts';
 import { isUuid } from '../../../kernel/fields.ts';
 import type { Logger } from '../../../kernel/logger.ts';
-import { type SchedulerJob, toJobIntent, toJobResult, toLeaseView } from '../../../scheduler/dialect.ts';
+import { type SchedulerJob, toJobIntent, toLeaseView } from '../../../scheduler/dialect.ts';
 import { releaseLease } from '../../../scheduler/release.ts';
 import { requestLease } from '../../../scheduler/request-lease.ts';
 import { heartbeat, noSuchLease, readLease } from '../../../scheduler/worker-lease.ts';
@@ -140,7 +140,7 @@ function addRelease(group: RouteGroup, { config, waiters, wake, logger }: Schedu
       const error = toError(body.error);
       checkDocument(error, 'error', noteLimitBytes);
       checkDocument(body.metrics, 'metrics', noteLimitBytes);
-      const { lease, job } = await releaseLease(db, tenant.schema, {
+      const { lease, job, answer } = await releaseLease(db, tenant.schema, {
         leaseId: requireUuid(params.lease_id),
         jobId: body.job_id,
         workerId: body.worker_id,
@@ -157,7 +157,7 @@ function addRelease(group: RouteGroup, { config, waiters, wake, logger }: Schedu
       // The next job of the lane may be claimable, or capacity is free again.
       waiters.wake(tenant.schema);
       wake?.(tenant);
-      return { lease: toLeaseView(lease), job: toJobIntent(job), result: toJobResult(job) };
+      return { lease: toLeaseView(lease), ...answer };
     },
   });
 }

@@ -1,0 +1,1 @@
+ALTER TABLE "tenant_template"."leases" ADD COLUMN "release_answer" json;
