@@ -253,7 +253,6 @@ export const leases = tenantTemplate.table(
     releasedAt: at('released_at'),
     releaseStatus: text('release_status'),
     metrics: jsonb('metrics'),
-    /** What a release was answered with, if its job may still change. */
     releaseAnswer: json('release_answer'),
   },
   (t) => [
