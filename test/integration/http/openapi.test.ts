@@ -1,5 +1,5 @@
 // The public API as one document: a change of a route, a field or an error code shows up as a diff of openapi.json.
-// After an intended change run this test with `-u`.
+// After an intended change: `npx vitest run test/integration/http/openapi.test.ts -u`, with the path before the flag.
 import { createConfig, lintFromString } from '@redocly/openapi-core';
 import { expect, test } from 'vitest';
 import { startDaemon } from '../../support/daemon/daemon.ts';
