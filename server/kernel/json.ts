@@ -1,6 +1,5 @@
 // JSON values: finding what Postgres cannot store or what is unsafe to merge, a canonical text, values that stay text, and
 // parsing in turns. The search uses an explicit stack: a value nested 10,000 deep would overflow the call stack.
-import { randomUUID } from 'node:crypto';
 import { ownTurn, Pace } from './clock.ts';
 
 export interface JsonViolation {
@@ -109,7 +108,7 @@ function sorted(value: unknown): unknown {
 
 // Values that stay text: a large document becomes text once, for every statement and answer that contains it.
 // Stands for a text until it is put in its place. Nobody else can know it.
-const mark = randomUUID();
+const mark = crypto.randomUUID();
 /** The texts that the `writeJson` under way has met, in order. */
 let met: string[] | undefined;
 
