@@ -42,7 +42,7 @@ export async function startApi(db: Database): Promise<BenchApi> {
       config,
       jobTypes,
       queueLimit,
-      enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
+      enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
     }),
     ...schedulerRoutes({ config, logger, queueLimit, jobTypes, waiters: new ClaimWaiters(1000, logger) }),
     jobLogRoutes(),

@@ -31,7 +31,7 @@ import { scheduleRoutes } from '../http/resources/schedules.ts';
 import { statsRoutes } from '../http/resources/stats.ts';
 import { webhookRoutes } from '../http/resources/webhooks.ts';
 import type { RouteGroup } from '../http/route.ts';
-import type { Enqueued, NewJob } from '../jobs/enqueue/enqueue.ts';
+import type { Enqueued, Enqueuer } from '../jobs/enqueue/enqueue.ts';
 import { Pace } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
@@ -41,7 +41,6 @@ import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { DaemonContext } from './daemon-context.ts';
-import { type Enqueuer, onEventReceived } from './enqueuer.ts';
 
 export interface ApiParts {
   workers: WorkerPool;
@@ -96,19 +95,18 @@ function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Acces
 function* routesOf(context: DaemonContext, parts: ApiParts): Generator<RouteGroup> {
   const { config, db, logger, registry, handlers, queueLimit, signals } = context;
   const { enqueuer, streams, waiters, schedules, tasks } = parts;
-  const enqueueJobs = (tenant: Tenant, jobs: NewJob[], actor: string) => enqueuer.enqueue(tenant, jobs, actor);
   const wakeOperations = ({ slug }: Tenant) => tasks.operations.runNow(slug);
   const wake = (tenant: Tenant, enqueued: Enqueued[] = []) => {
     signals.eventsWritten(tenant);
     signals.workAvailable(tenant, { enqueued });
   };
   const onDependencies = (tenant: Tenant) => signals.dependenciesWritten(tenant);
-  const onReceived = (tenant: Tenant) => onEventReceived(context, tasks, tenant);
+  const onReceived = (tenant: Tenant) => signals.eventReceived(tenant);
   const onChange = (tenant: Tenant) => void schedules.refresh(tenant).catch(() => {});
   yield eventRoutes();
   yield receivedEventRoutes({ onReceived });
   yield eventStreamRoutes({ db, streams, registry });
-  yield* controlRoutes({ config, jobTypes: handlers, enqueueJobs, wake, wakeOperations, queueLimit });
+  yield* controlRoutes({ config, jobTypes: handlers, enqueuer, wake, wakeOperations, queueLimit });
   yield* schedulerRoutes({ config, waiters, wake, logger, queueLimit, jobTypes: handlers, onDependencies });
   yield jobLogRoutes();
   yield attentionRoutes();

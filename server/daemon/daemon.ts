@@ -23,7 +23,6 @@ import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { createContext, type DaemonContext, type DaemonOptions, type Lifecycle } from './daemon-context.ts';
-import { onEventReceived } from './enqueuer.ts';
 import { createServices, type Services } from './services.ts';
 
 // How long a stop waits for services that are still starting.
@@ -99,7 +98,7 @@ export class Daemon {
 
   /** An event from outside was committed: delivers it. */
   onEventReceived(tenant: Tenant): void {
-    onEventReceived(this.context, this.#services.tasks, tenant);
+    this.signals.eventReceived(tenant);
   }
 
   /** The API and the dashboard, for a server of the program that embeds the daemon. */

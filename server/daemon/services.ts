@@ -7,6 +7,8 @@ import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
 import type { Access } from '../http/request/host-access.ts';
 import { HttpServer } from '../http/server.ts';
+import { EnqueueGroupCommit } from '../jobs/enqueue/group-commit.ts';
+import { notifyReceived } from '../jobs/received/receive-event.ts';
 import type { Service } from '../kernel/service.ts';
 import type { DependencyResolver, PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
@@ -19,13 +21,12 @@ import { observeHeartbeat } from '../worker/loop/observe.ts';
 import { WorkerPool } from '../worker/loop/worker-pool.ts';
 import type { ApiParts } from './create-api.ts';
 import type { DaemonContext } from './daemon-context.ts';
-import { Enqueuer } from './enqueuer.ts';
 
 export interface Services {
   http: HttpServer;
   createApi: CreateApi;
   workers: WorkerPool;
-  enqueuer: Enqueuer;
+  enqueuer: EnqueueGroupCommit;
   streams: EventStreams;
   tasks: PerTenantTasks;
   registration: DaemonRegistration;
@@ -38,7 +39,7 @@ export function createServices(context: DaemonContext): Services {
   const keys = new KeyVerifier(db, config, logger);
   const heartbeat = createHeartbeat(context);
   const workers = new WorkerPool({ ...context, heartbeat });
-  const enqueuer = new Enqueuer(context, workers);
+  const enqueuer = new EnqueueGroupCommit(db, { signals, workers });
   const waiters = createClaimWaiters(context);
   const streams = createStreams(context);
   const schedules = new ScheduleTicker({
@@ -121,7 +122,8 @@ interface Subscribers {
 }
 
 /** Subscribes streams, statistics, webhooks, workers and other daemons to the signals after a commit. */
-function subscribe({ signals, notifications, listeners }: DaemonContext, subscribers: Subscribers): void {
+function subscribe(context: DaemonContext, subscribers: Subscribers): void {
+  const { db, signals, notifications, listeners, lifecycle, logger } = context;
   const { workers, waiters, streams, tasks, poller, dependencies } = subscribers;
   signals.onEventsWritten(({ slug }, reach) => {
     streams.wake(slug);
@@ -132,6 +134,13 @@ function subscribe({ signals, notifications, listeners }: DaemonContext, subscri
     if (reach === 'all') notifications.notifyEvents(slug);
   });
   signals.onDependenciesWritten(({ slug }) => tasks.dependencies.wake(slug));
+  signals.onEventReceived((tenant) => {
+    if (lifecycle.state === 'running') return tasks.received.runNow(tenant.slug);
+    // An instance that was not started runs no tasks: daemons that run deliver the event.
+    void notifyReceived(db, tenant).catch((error: unknown) =>
+      logger.debug({ err: error, tenant: tenant.slug }, 'received event was not announced; a poll finds it'),
+    );
+  });
   signals.onWorkAvailable(({ slug, schema }, { reach, fromPeer, dueInMs, isLater }) => {
     if (reach !== 'daemon') notifications.notify(slug);
     if (reach === 'peers') return;

@@ -13,7 +13,6 @@ import { Sessions } from '../tenants/api-keys/sessions.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
-import { answerDirectly } from './direct-answers.ts';
 import { Dispatcher, type Header, refuseCaching } from './mount.ts';
 import { callerOf, createAuthenticate } from './request/authenticate.ts';
 import { ByteBudget } from './request/body.ts';
@@ -25,6 +24,7 @@ import { adminKeyRoutes, keyRoutes } from './resources/keys.ts';
 import { sessionRoutes } from './resources/session.ts';
 import { adminTenantRoutes } from './resources/tenants.ts';
 import { RouteGroup } from './route.ts';
+import { answerDirectly } from './server.ts';
 
 export interface AppDependencies {
   config: Config;

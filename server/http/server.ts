@@ -1,12 +1,12 @@
 // The listening socket as a Service: explicit timeouts against slow clients, a clear error for a port in use, and a stop
-// that lets requests in flight finish.
-import { createServer, type IncomingMessage, type RequestListener, type Server, type ServerResponse } from 'node:http';
+// that lets requests in flight finish. Passes each request to its route.
+import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
-import type { Express, NextFunction, Request, RequestHandler, Response } from 'express';
+import type { ErrorRequestHandler, Express, NextFunction, Request, RequestHandler, Response } from 'express';
 import { StartError } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
 import type { Service } from '../kernel/service.ts';
-import { listenerOf, MessageClasses } from './direct-answers.ts';
+import type { Dispatcher } from './mount.ts';
 
 interface HttpServerOptions {
   host: string;
@@ -141,6 +141,70 @@ function explain(error: NodeJS.ErrnoException, host: string, port: number): Erro
       return error;
   }
 }
+
+// The shorter way of the daemon's own server to the routes of an API: the table of routes is read first, and a request
+// that it has passes none of Express' own routing. Everything else goes to the Express app. An API that is mounted in
+// another program always goes through Express.
+
+interface DirectRoutes {
+  log: RequestHandler;
+  routes: Dispatcher;
+  answerProblem: ErrorRequestHandler;
+}
+
+const known = new WeakMap<Express, DirectRoutes>();
+
+export function answerDirectly(app: Express, routes: DirectRoutes): void {
+  known.set(app, routes);
+}
+
+/** The classes of requests and responses of one server. */
+class MessageClasses {
+  readonly IncomingMessage = class extends IncomingMessage {};
+  readonly ServerResponse = class<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {};
+
+  /** Express changes the prototype of every request and response, which slows down all that follows; here it is done once. */
+  inherit(app: Express): void {
+    Object.setPrototypeOf(this.IncomingMessage.prototype, app.request);
+    Object.setPrototypeOf(this.ServerResponse.prototype, app.response);
+  }
+}
+
+/** For messages of classes that inherit from the app's. */
+function listenerOf(app: Express): RequestListener {
+  const direct = known.get(app);
+  if (direct === undefined) return app;
+  const { log, routes, answerProblem } = direct;
+  return (message, answer) => {
+    const found = findRoute(routes, message.url ?? '');
+    if (found === undefined) return app(message, answer);
+    const [request, response] = [message as Request, answer as Response];
+    request.res = response;
+    request.baseUrl = '';
+    request.originalUrl = request.url;
+    response.req = request;
+    response.locals = {};
+    log(request, response, nothing);
+    // The response has begun, or could not: the client notices by the end of the connection.
+    const cut = () => void request.socket.destroy();
+    routes.answer(found, request, response, ((error: unknown) => {
+      Promise.resolve(answerProblem(error, request, response, cut)).catch(cut);
+    }) as NextFunction);
+  };
+}
+
+/** Undefined also for an address that is not valid, or not a path: the app knows what to answer. */
+function findRoute(routes: Dispatcher, url: string) {
+  if (!url.startsWith('/') || url.includes('#')) return undefined;
+  const end = url.indexOf('?');
+  try {
+    return routes.find(end === -1 ? url : url.slice(0, end));
+  } catch {
+    return undefined;
+  }
+}
+
+function nothing(): void {}
 
 // The API as one handler for the server of another program, of any version of Express or of none. An Express app that is
 // mounted as such would take settings and prototypes from the app around it.

@@ -30,6 +30,7 @@ export class CommitSignals {
   readonly #eventsListeners: EventsListener[] = [];
   readonly #workListeners: WorkListener[] = [];
   readonly #dependencyListeners: ((tenant: Tenant) => void)[] = [];
+  readonly #receivedListeners: ((tenant: Tenant) => void)[] = [];
 
   onEventsWritten(listener: EventsListener): void {
     this.#eventsListeners.push(listener);
@@ -41,6 +42,16 @@ export class CommitSignals {
 
   onDependenciesWritten(listener: (tenant: Tenant) => void): void {
     this.#dependencyListeners.push(listener);
+  }
+
+  onEventReceived(listener: (tenant: Tenant) => void): void {
+    this.#receivedListeners.push(listener);
+  }
+
+  /** An event from outside was stored: jobs may wait for it. */
+  eventReceived(tenant: Tenant): void {
+    this.eventsWritten(tenant);
+    for (const listener of this.#receivedListeners) listener(tenant);
   }
 
   /** Jobs of the tenant wait for others, since this commit. */

@@ -17,7 +17,8 @@ import { present } from '../present.ts';
 import { paged, pageQuery, pageSchema } from '../request/paging.ts';
 import { audit } from '../request/request-log.ts';
 import { RouteGroup } from '../route.ts';
-import { mustReadJob, targetJobParams } from './jobs/jobs.ts';
+import { targetJobParams } from './jobs/job-schema.ts';
+import { mustReadJob } from './jobs/jobs.ts';
 
 interface WebhookDependencies {
   db: Database;

@@ -21,14 +21,14 @@ import { insertUnique } from './unique-jobs.ts';
 
 export type { Enqueued, NewJob };
 
-/** How routes enqueue: the daemon's group commit, which lets callers that wait at the same time share a commit. */
-export type EnqueueJobs = (tenant: Tenant, newJobs: NewJob[], actor: string) => Promise<Enqueued[]>;
-
-export type Reserve = (jobs: readonly NewJob[]) => Reservation | undefined;
+/** How routes enqueue: the daemon's group commit. */
+export interface Enqueuer {
+  enqueue(tenant: Tenant, newJobs: NewJob[], actor: string): Promise<Enqueued[]>;
+}
 
 export interface EnqueueOptions {
   /** If it returns slots, the jobs start at once. */
-  reserve?: Reserve | undefined;
+  reserve?(jobs: readonly NewJob[]): Reservation | undefined;
   /** How long to wait for a locked lane. */
   lockTimeoutMs?: number;
 }

@@ -1,13 +1,32 @@
-// Group commit: while one insert is being committed, later requests of the tenant gather and share the next commit. A
-// request that Postgres refuses fails alone, and one whose lane is locked waits alone.
+// Enqueues jobs for the API and the embedding program. While one insert is being committed, later requests of the tenant
+// gather and share the next commit. A request that Postgres refuses fails alone, and one whose lane is locked waits
+// alone. Where workers have free slots, the jobs start with the commit that inserts them.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isLockTimeout } from '../../database/sql-errors.ts';
+import type { Tenant } from '../../tenants/tenant.ts';
+import type { CommitSignals } from '../commit-signals.ts';
 import { findLockedLanes } from '../lanes/lane.ts';
-import { type Enqueued, enqueue, type NewJob, type Reserve } from './enqueue.ts';
+import { type Enqueued, type Enqueuer, enqueue, type NewJob } from './enqueue.ts';
+import type { Reservation } from './insert-jobs.ts';
 import { type EnqueueRequest, ParkedRequests, targetsOf } from './parked-requests.ts';
 
+/** The workers of this daemon. */
+interface Workers {
+  /** Slots for jobs that are about to be inserted, if no other job waits before them. */
+  reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined;
+  /** Whether they can claim these new jobs now, so that no other daemon need be woken. */
+  hasRoomFor(slug: string, jobs: readonly NewJob[]): boolean;
+}
+
+interface GroupCommitOptions {
+  signals: CommitSignals;
+  workers?: Workers;
+  maxLockMs?: number;
+}
+
 interface TenantQueue {
+  slug: string;
   waiting: EnqueueRequest[];
   active: number;
   /** Requests of lanes that another transaction has locked. */
@@ -22,37 +41,56 @@ const groupLockTimeoutMs = 300;
 // The server frees the locks of a silent client within 3 s. A longer lock belongs to an active transaction of another program.
 const maxLockMs = 10_000;
 
-/** One per daemon. `group.enqueue()` is `enqueue()` with the commit shared; it resolves after that commit. */
-export class EnqueueGroupCommit {
-  #db: Database;
-  #maxLockMs: number;
-  #tenants = new Map<Schema, TenantQueue>();
+/** One per daemon. */
+export class EnqueueGroupCommit implements Enqueuer {
+  readonly #db: Database;
+  readonly #workers: Workers | undefined;
+  readonly #signals: CommitSignals;
+  readonly #maxLockMs: number;
+  readonly #tenants = new Map<Schema, TenantQueue>();
 
-  constructor(db: Database, options: { maxLockMs?: number } = {}) {
+  constructor(db: Database, options: GroupCommitOptions) {
     this.#db = db;
+    this.#workers = options.workers;
+    this.#signals = options.signals;
     this.#maxLockMs = options.maxLockMs ?? maxLockMs;
   }
 
-  enqueue(schema: Schema, jobs: NewJob[], actor: string, reserve?: Reserve): Promise<Enqueued[]> {
+  /** `enqueue()` with the commit shared. Resolves after that commit, which has been signaled then. */
+  async enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
+    // A unique key may be locked for long by a transaction of another program, so such jobs share no commit.
+    const isUnique = jobs.some((job) => job.unique !== undefined);
+    const enqueued = await (isUnique
+      ? enqueue(this.#db.forTenant(tenant.schema), tenant.schema, jobs, actor)
+      : this.#shareCommit(tenant, jobs, actor));
+    this.#signals.eventsWritten(tenant);
+    if (enqueued.every((one) => one.kind === 'created' && one.started)) return enqueued;
+    // If this daemon can claim them, no other is woken.
+    const isRoomHere = !isUnique && this.#workers?.hasRoomFor(tenant.slug, jobs);
+    this.#signals.workAvailable(tenant, { enqueued, reach: isRoomHere ? 'daemon' : 'all' });
+    return enqueued;
+  }
+
+  #shareCommit(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
     return new Promise((resolve, reject) => {
-      const queue = this.#queueOf(schema);
-      const request = { jobs, actor, reserve, resolve, reject };
+      const queue = this.#queueOf(tenant);
+      const request = { jobs, actor, resolve, reject };
       if (queue.parked.mustWait(request)) return queue.parked.add([request]);
       queue.waiting.push(request);
-      if (queue.waiting.length === 1) setImmediate(() => this.#pump(schema));
+      if (queue.waiting.length === 1) setImmediate(() => this.#pump(tenant.schema));
     });
   }
 
-  #queueOf(schema: Schema): TenantQueue {
+  #queueOf({ slug, schema }: Tenant): TenantQueue {
     const known = this.#tenants.get(schema);
     if (known !== undefined) return known;
     const parked = new ParkedRequests({
       maxWaitMs: this.#maxLockMs,
       findLocked: (targetIds) => findLockedLanes(this.#db.forTenant(schema), schema, targetIds),
-      retry: (requests) => this.#retry(schema, requests),
+      retry: (requests) => this.#retry(schema, slug, requests),
       onEmpty: () => this.#forgetIfIdle(schema),
     });
-    const queue = { waiting: [], active: 0, parked };
+    const queue = { slug, waiting: [], active: 0, parked };
     this.#tenants.set(schema, queue);
     return queue;
   }
@@ -77,38 +115,38 @@ export class EnqueueGroupCommit {
   }
 
   async #insert(schema: Schema, queue: TenantQueue, group: EnqueueRequest[]): Promise<void> {
-    queue.parked.add(await this.#insertAll(schema, group));
+    queue.parked.add(await this.#insertAll(schema, queue.slug, group));
   }
 
-  async #retry(schema: Schema, requests: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+  async #retry(schema: Schema, slug: string, requests: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     const held: EnqueueRequest[] = [];
     const left = [...requests];
-    while (left.length > 0) held.push(...(await this.#insertAll(schema, takeGroup(left))));
+    while (left.length > 0) held.push(...(await this.#insertAll(schema, slug, takeGroup(left))));
     return held;
   }
 
   /** Inserts what can be inserted now; returns the requests whose lane stayed locked. Nothing of them is stored. */
-  async #insertAll(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+  async #insertAll(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     try {
-      await this.#insertTogether(schema, group);
+      await this.#insertTogether(schema, slug, group);
       return [];
     } catch (error) {
-      if (isLockTimeout(error)) return this.#insertAround(schema, group);
+      if (isLockTimeout(error)) return this.#insertAround(schema, slug, group);
       // After a lost connection it is unknown, for all of them alike, whether the jobs were stored.
       if (group.length === 1 || isConnectionError(error)) for (const waiting of group) waiting.reject(error);
-      else return this.#insertSingly(schema, group);
+      else return this.#insertSingly(schema, slug, group);
       return [];
     }
   }
 
-  async #insertTogether(schema: Schema, group: EnqueueRequest[]): Promise<void> {
+  async #insertTogether(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<void> {
     const first = group[0] as EnqueueRequest;
     const enqueued = await enqueue(
       this.#db.forTenant(schema),
       schema,
       group.flatMap((w) => w.jobs),
       first.actor,
-      { reserve: first.reserve, lockTimeoutMs: groupLockTimeoutMs },
+      { reserve: (jobs) => this.#workers?.reserve(slug, jobs), lockTimeoutMs: groupLockTimeoutMs },
     );
     let position = 0;
     for (const waiting of group) {
@@ -118,20 +156,20 @@ export class EnqueueGroupCommit {
   }
 
   /** One of the lanes is locked: the requests of the others are inserted without it. */
-  async #insertAround(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+  async #insertAround(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
     const locked = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(() => new Set<string>());
     const held = group.filter((request) => targetsOf(request).some((id) => locked.has(id)));
     // No lane is visibly locked: the lock is free again, or on a target or key that is not committed yet.
-    if (held.length === 0) return this.#insertSingly(schema, group);
+    if (held.length === 0) return this.#insertSingly(schema, slug, group);
     const others = group.filter((request) => !held.includes(request));
-    return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, others))];
+    return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, slug, others))];
   }
 
-  async #insertSingly(schema: Schema, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
+  async #insertSingly(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     const held: EnqueueRequest[] = [];
-    for (const waiting of group) held.push(...(await this.#insertAll(schema, [waiting])));
+    for (const waiting of group) held.push(...(await this.#insertAll(schema, slug, [waiting])));
     return held;
   }
 }

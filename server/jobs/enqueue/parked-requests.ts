@@ -1,12 +1,11 @@
 // Requests to enqueue whose lane another transaction has locked for longer than a commit takes. They wait here, without
 // a connection, until the lane is free, while requests of other lanes go first. Those of one lane keep their order.
 import { problem } from '../../kernel/errors.ts';
-import type { Enqueued, NewJob, Reserve } from './enqueue.ts';
+import type { Enqueued, NewJob } from './enqueue.ts';
 
 export interface EnqueueRequest {
   jobs: NewJob[];
   actor: string;
-  reserve: Reserve | undefined;
   resolve(enqueued: Enqueued[]): void;
   reject(error: unknown): void;
 }

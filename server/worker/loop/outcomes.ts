@@ -1,16 +1,26 @@
-// The outcomes of one tenant's attempts, from their end to what follows from the write: leases are dropped, retries get
-// their time, and a job that never started is requeued. Returns what the loop has to do next.
+// The outcomes of one tenant's attempts, from their end to what follows from the write. A batch is written in one
+// transaction, which is retried while the database is unavailable and the lease can be trusted. After it leases are
+// dropped, retries get their time, and a job that never started is requeued. Returns what the loop has to do next.
 
-import type { NamedClaim } from '../../jobs/claim/claim.ts';
+import type { Database } from '../../database/database.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { isConnectionError, isTransient, sqlState } from '../../database/sql-errors.ts';
+import type { Claimed, NamedClaim } from '../../jobs/claim/claim.ts';
 import { requeueUnstarted } from '../../jobs/claim/release-claim.ts';
+import { type FinishResult, finishAttempts } from '../../jobs/finish/finish.ts';
 import type { FinishedAttempt, Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
-import { JsonText } from '../../kernel/json.ts';
+import { jobError } from '../../jobs/model/job-errors.ts';
+import { transitions } from '../../jobs/model/states.ts';
+import { findJob } from '../../jobs/read/read-jobs.ts';
+import { errorMessage } from '../../kernel/errors.ts';
+import { newId } from '../../kernel/ids.ts';
+import type { Logger } from '../../kernel/logger.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { LoopContext } from '../worker-context.ts';
 import type { LoopObserver } from './observe.ts';
-import { type OutcomeBatch, OutcomeWriter, type WriteResult } from './outcome-writer.ts';
+import { type OutcomeBatch, type OutcomeQueue, OutcomeQueues } from './outcome-queues.ts';
 import { leaseExpiredReason } from './running-attempts.ts';
 
 export interface EndedJob {
@@ -126,127 +136,127 @@ export class Outcomes {
   }
 }
 
-// Outcomes of lanes bring the next jobs: while one write waits for its commit and one for the process to start what it
-// claimed, a third keeps Postgres busy. Without lanes the claims do that.
-const maxLaneQueues = 3;
-const maxFreeQueues = 2;
-// Below this load of the first queue, another would only split one transaction into small ones.
-const loadPerQueue = 100;
-// Beyond this a statement grows faster than it gains.
-const maxBatch = 2000;
-// A larger statement would be made in a step that delays others.
-const maxBatchChars = 262_144;
-const longRun = 100;
+/** @internal */
+export interface OutcomeWriterOptions {
+  db: Database;
+  schema: Schema;
+  actor: string;
+  logger: Logger;
+  /** Milliseconds for which the lease may still be trusted. */
+  trustedForMs(leaseId: string): number;
+}
 
-/**
- * Outcomes that wait for their write. Queues side by side, for when one connection is not enough; all outcomes of a
- * lease go through the same one, so that the outcome that ends the lease cannot overtake the others.
- * @internal Exported for tests.
- */
-export class OutcomeQueues<T extends FinishedAttempt> {
-  readonly #first = new OutcomeQueue<T>();
-  readonly #all = [this.#first];
-  readonly #byLease = new WeakMap<object, OutcomeQueue<T>>();
-  #onIdle: (() => void)[] = [];
+interface WriteResult<T> {
+  /** Each item of the batch once, with the outcome that was written in the end. */
+  accepted: T[];
+  /** Their leases no longer owned the jobs, or they were given up. */
+  refused: T[];
+  /** The next jobs of lanes, claimed with the outcomes; `sentAt` is the monotonic time before they were sent. */
+  claimed: { claimed: Claimed; sentAt: bigint } | undefined;
+  /** Claims of which it is unknown whether they took effect. */
+  lostClaims: { leaseId: string; error: unknown }[];
+  /** A lane advanced or a job was requeued, and it was not claimed here. */
+  runnable: boolean;
+}
 
-  constructor() {
-    while (this.#all.length < maxLaneQueues) this.#all.push(new OutcomeQueue<T>());
+// A lease may expire while the process is suspended; the fence decides whether its outcomes still count. So they are
+// sent a few times before they are given up.
+const minAttempts = 4;
+
+/** @internal Exported for tests. */
+export class OutcomeWriter<T extends FinishedAttempt> {
+  readonly #options: OutcomeWriterOptions;
+
+  constructor(options: OutcomeWriterOptions) {
+    this.#options = options;
   }
 
-  /** How many outcomes wait for their write. */
-  get pending(): number {
-    return this.#all.reduce((sum, queue) => sum + queue.pending, 0);
-  }
-
-  /** `lease` stands for all outcomes of one lease. */
-  add(item: T, lease: object, isLast: boolean): void {
-    let queue = this.#byLease.get(lease);
-    if (queue === undefined) {
-      queue = this.#choose(item.targetId === null ? maxFreeQueues : maxLaneQueues);
-      this.#byLease.set(lease, queue);
+  /** Never rejects. */
+  async write(batch: OutcomeBatch<T>, claimNext?: NamedClaim): Promise<WriteResult<T>> {
+    const { logger, trustedForMs } = this.#options;
+    const { items } = batch;
+    let claim = claimNext;
+    const lostClaims: WriteResult<T>['lostClaims'] = [];
+    for (let attempt = 1; ; attempt++) {
+      const sentAt = process.hrtime.bigint();
+      try {
+        const result = await this.#finish(batch, claim);
+        if (attempt > 1) await this.#addStored(items, result.accepted);
+        const { claimed, runnable } = result;
+        return {
+          ...split(items, result.accepted),
+          claimed: claimed && { claimed, sentAt },
+          lostClaims,
+          runnable,
+        };
+      } catch (error) {
+        if (claim !== undefined) {
+          lostClaims.push({ leaseId: claim.leaseId, error });
+          // Under another lease: the first try may have taken effect. Then no lane advances again, and nothing is claimed.
+          claim = { ...claim, leaseId: newId() };
+        }
+        if (!isConnectionError(error) && !isTransient(error)) {
+          return { ...(await this.#writeSingly(batch, error)), lostClaims };
+        }
+        logger.warn({ err: error, jobs: items.length, attempt }, 'outcomes could not be written; retrying');
+        const trusted = Math.max(...items.map((item) => trustedForMs(item.leaseId)));
+        // Given up, the job stays RUNNING and keeps its lease from ending: the lease expires and the sweeper decides.
+        if (trusted <= 0 && attempt >= minAttempts) return { ...refuse(items), lostClaims };
+        const delayMs = Math.min(50 * 2 ** attempt, 1000);
+        await new Promise((resolve) => setTimeout(resolve, trusted > 0 ? Math.min(delayMs, trusted) : delayMs));
+      }
     }
-    queue.add(item, isLast);
   }
 
-  /** The queues that nobody writes yet. The caller has to write each, with `next`, until there is no batch left. */
-  takeUnwritten(): OutcomeQueue<T>[] {
-    const queues = this.#all.filter((queue) => queue.pending > 0 && !queue.hasWriter);
-    for (const queue of queues) queue.hasWriter = true;
-    return queues;
+  #finish({ items, endedLeases }: OutcomeBatch<T>, claimNext: NamedClaim | undefined): Promise<FinishResult> {
+    const { db, schema, actor } = this.#options;
+    return finishAttempts(db, schema, items, { actor, endedLeases, claimNext });
   }
 
-  /** The next batch of a queue, once the one before it is written; undefined when there is none. */
-  next(queue: OutcomeQueue<T>): OutcomeBatch<T> | undefined {
-    const batch = queue.take();
-    queue.hasWriter = batch !== undefined;
-    if (batch === undefined && this.#isIdle) for (const resolve of this.#onIdle.splice(0)) resolve();
-    return batch;
+  /** After a lost answer, zero rows may mean that the first try took effect: the stored outcome decides. */
+  async #addStored(items: readonly T[], accepted: Set<string>): Promise<void> {
+    for (const item of items) {
+      if (!accepted.has(item.jobId) && (await this.#isStored(item))) accepted.add(item.jobId);
+    }
   }
 
-  /** Resolves when nothing waits and nothing is being written. */
-  async idle(): Promise<void> {
-    // What comes along with the last outcome of one queue may be requeued through another.
-    while (!this.#isIdle) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
+  async #isStored(item: FinishedAttempt): Promise<boolean> {
+    const job = await findJob(this.#options.db, this.#options.schema, item.jobId);
+    return job?.leaseId === item.leaseId && job.status === transitions[item.outcome.kind].to;
   }
 
-  get #isIdle(): boolean {
-    return this.#all.every((queue) => queue.load === 0);
-  }
-
-  #choose(max: number): OutcomeQueue<T> {
-    if (this.#first.load < loadPerQueue) return this.#first;
-    return this.#all.slice(0, max).reduce((shortest, queue) => (queue.load < shortest.load ? queue : shortest));
+  /** One outcome that Postgres refuses must not fail the others. */
+  async #writeSingly({ items, endedLeases }: OutcomeBatch<T>, error: unknown): Promise<WriteResult<T>> {
+    const [first] = items;
+    if (items.length > 1) {
+      const results: WriteResult<T>[] = [];
+      for (const item of items) {
+        results.push(await this.write({ items: [item], endedLeases: endedLeases.filter((id) => id === item.leaseId) }));
+      }
+      return {
+        ...refuse(results.flatMap(({ refused }) => refused)),
+        accepted: results.flatMap(({ accepted }) => accepted),
+        runnable: results.some(({ runnable }) => runnable),
+      };
+    }
+    if (first === undefined) return refuse([]);
+    this.#options.logger.error({ err: error, jobId: first.jobId, outcome: first.outcome.kind }, 'outcome was refused');
+    if (first.outcome.kind === 'fail') return refuse([first]);
+    const message = `The outcome could not be stored: ${sqlState(error) ?? ''} ${errorMessage(error)}`.slice(0, 500);
+    const refusal = jobError('RESULT_REFUSED', message);
+    return this.write({ items: [{ ...first, outcome: { kind: 'fail', error: refusal } }], endedLeases });
   }
 }
 
-export class OutcomeQueue<T extends FinishedAttempt> {
-  #waiting: T[] = [];
-  readonly #lastOfLease = new Set<T>();
-  #writing = 0;
-  /** One batch at a time: the outcome that ends a lease must not overtake the others of that lease. */
-  hasWriter = false;
+function split<T extends FinishedAttempt>(items: T[], ids: Set<string>): Pick<WriteResult<T>, 'accepted' | 'refused'> {
+  // Mostly all of them are.
+  if (items.every((item) => ids.has(item.jobId))) return { accepted: items, refused: [] };
+  return {
+    accepted: items.filter((item) => ids.has(item.jobId)),
+    refused: items.filter((item) => !ids.has(item.jobId)),
+  };
+}
 
-  get pending(): number {
-    return this.#waiting.length;
-  }
-
-  get load(): number {
-    return this.#waiting.length + this.#writing;
-  }
-
-  add(item: T, isLast: boolean): void {
-    this.#waiting.push(item);
-    if (isLast) this.#lastOfLease.add(item);
-  }
-
-  take(): OutcomeBatch<T> | undefined {
-    const items = this.#waiting.splice(0, this.#batchSize());
-    this.#writing = items.length;
-    if (items.length === 0) return undefined;
-    const last = items.filter((item) => this.#lastOfLease.delete(item));
-    return { items, endedLeases: last.map((item) => item.leaseId) };
-  }
-
-  /** A long run of one lease is written by itself: one fence for all is cheaper than one for each. */
-  #batchSize(): number {
-    const waiting = this.#waiting;
-    const max = Math.min(waiting.length, maxBatch, this.#countWithinChars());
-    const leaseId = waiting[0]?.leaseId;
-    let run = 1;
-    while (run < max && waiting[run]?.leaseId === leaseId) run += 1;
-    return run >= longRun ? run : max;
-  }
-
-  /** At least one. Short results are not counted. */
-  #countWithinChars(): number {
-    let chars = 0;
-    const waiting = this.#waiting;
-    for (let n = 0; n < waiting.length && n < maxBatch; n++) {
-      const outcome = waiting[n]?.outcome;
-      if (outcome?.kind !== 'complete' && outcome?.kind !== 'completePartly') continue;
-      if (outcome.result instanceof JsonText) chars += outcome.result.text.length;
-      if (chars > maxBatchChars && n > 0) return n;
-    }
-    return maxBatch;
-  }
+function refuse<T>(items: T[]): WriteResult<T> {
+  return { accepted: [], refused: items, claimed: undefined, lostClaims: [], runnable: false };
 }

@@ -17,7 +17,8 @@ import { Claimer } from './claimer.ts';
 import { DueTimer } from './due-timer.ts';
 import { LimitGate } from './limit-gate.ts';
 import { LoopObserver } from './observe.ts';
-import { type OutcomeQueue, Outcomes, type PendingOutcome } from './outcomes.ts';
+import type { OutcomeQueue } from './outcome-queues.ts';
+import { Outcomes, type PendingOutcome } from './outcomes.ts';
 import { RunningAttempts } from './running-attempts.ts';
 import { SlotReservation, type SlotWaiter } from './slots.ts';
 

@@ -25,7 +25,7 @@ const app = useApp(context, ({ db, config, registry }, queueLimit = new QueueLim
     ...controlRoutes({
       config,
       jobTypes: new HandlerRegistry(demoHandlers),
-      enqueueJobs: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor),
+      enqueuer: { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) },
       queueLimit,
     }),
     eventRoutes(),

@@ -1,8 +1,8 @@
 // Writes outcomes as a tenant's loop does: those of one turn share a batch, queue by queue.
 import type { Claimed, NamedClaim } from '../../../server/jobs/claim/claim.ts';
 import type { FinishedAttempt } from '../../../server/jobs/finish/outcome.ts';
-import { OutcomeWriter, type OutcomeWriterOptions } from '../../../server/worker/loop/outcome-writer.ts';
-import { type OutcomeQueue, OutcomeQueues } from '../../../server/worker/loop/outcomes.ts';
+import { type OutcomeQueue, OutcomeQueues } from '../../../server/worker/loop/outcome-queues.ts';
+import { OutcomeWriter, type OutcomeWriterOptions } from '../../../server/worker/loop/outcomes.ts';
 
 export interface PumpOptions extends OutcomeWriterOptions {
   /** Called before each batch is sent. */

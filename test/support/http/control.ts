@@ -4,7 +4,7 @@ import { beforeAll } from 'vitest';
 import { z } from 'zod';
 import { controlRoutes } from '../../../server/daemon/create-api.ts';
 import type { RouteGroup } from '../../../server/http/route.ts';
-import { type EnqueueJobs, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
+import { type Enqueuer, enqueue } from '../../../server/jobs/enqueue/enqueue.ts';
 import { QueueLimit } from '../../../server/jobs/enqueue/enqueue-limits.ts';
 import { defineJob } from '../../../server/worker/handlers/define-job.ts';
 import { HandlerRegistry } from '../../../server/worker/handlers/handler-registry.ts';
@@ -41,9 +41,9 @@ export interface Control extends TenantContext {
 export function useControl(more: (context: TenantContext) => RouteGroup[] = () => []): Control {
   const context = useTenant();
   const app = useApp(context, ({ db, config }) => {
-    const enqueueJobs: EnqueueJobs = ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor);
+    const enqueuer: Enqueuer = { enqueue: ({ schema }, jobs, actor) => enqueue(db, schema, jobs, actor) };
     return {
-      routes: [...controlRoutes({ config, jobTypes, enqueueJobs, queueLimit: new QueueLimit(db) }), ...more(context)],
+      routes: [...controlRoutes({ config, jobTypes, enqueuer, queueLimit: new QueueLimit(db) }), ...more(context)],
     };
   });
   const control = {} as Control;

@@ -1,5 +1,5 @@
-// Enqueues jobs for a request: one, or a batch with a result for each. Checks the jobs, resolves the idempotency key, and
-// responds with 201 for a new job and 200 for an existing one.
+// The routes that enqueue: one job, or a batch with a result for each. They check the jobs, resolve the idempotency key,
+// and respond with 201 for a new job and 200 for an existing one.
 import type { Request } from 'express';
 import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../../daemons/live-daemons.ts';
@@ -7,7 +7,7 @@ import type { Database } from '../../../database/database.ts';
 import { pendingPhases, readPhases } from '../../../jobs/attempt/phases.ts';
 import {
   type Enqueued,
-  type EnqueueJobs,
+  type Enqueuer,
   enqueueAllOrNone,
   idempotencyConflict,
   type NewJob,
@@ -20,19 +20,19 @@ import { withEnqueueSpan } from '../../../jobs/model/trace.ts';
 import { findJob } from '../../../jobs/read/read-jobs.ts';
 import { Pace } from '../../../kernel/clock.ts';
 import { Problem, problem } from '../../../kernel/errors.ts';
-import { type FieldError, invalidFields, parseFields } from '../../../kernel/fields.ts';
+import { type FieldError, invalidFields, isTargetId, parseFields } from '../../../kernel/fields.ts';
 import { JsonText } from '../../../kernel/json.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { JsonPart } from '../../request/body.ts';
-import { type Reply, reply } from '../../route.ts';
-import { jobSummarySchema, jobSummaryToApi, jobToApi } from './job-schema.ts';
+import { type Reply, type RouteGroup, reply } from '../../route.ts';
+import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi, targetParams } from './job-schema.ts';
 
-export const batchLimitBytes = 8 * 1_048_576;
+const batchLimitBytes = 8 * 1_048_576;
 /** A payload and the fields beside it. */
-export const batchItemLimitBytes = payloadLimitBytes + 65_536;
+const batchItemLimitBytes = payloadLimitBytes + 65_536;
 const maxBatchSize = 1000;
 
-export const batchBody = z.strictObject({
+const batchBody = z.strictObject({
   jobs: z.array(z.unknown()).min(1).max(maxBatchSize).describe('Each as in POST /api/jobs, with its `target_id`.'),
   atomic: z.boolean().default(false).describe('All or none.'),
 });
@@ -48,7 +48,7 @@ const itemSchema = z.strictObject({
 });
 type Item = z.input<typeof itemSchema>;
 
-export const batchAnswer = z.strictObject({
+const batchAnswer = z.strictObject({
   results: z.array(itemSchema),
   created: z.int(),
   replayed: z.int(),
@@ -57,13 +57,68 @@ export const batchAnswer = z.strictObject({
 
 export interface JobRouteDependencies {
   jobTypes: JobTypes;
-  enqueueJobs: EnqueueJobs;
-  /** Signals new jobs that were not enqueued through `enqueueJobs`. */
+  enqueuer: Enqueuer;
+  /** Signals new jobs that were not enqueued through `enqueuer`. */
   wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
   queueLimit: QueueLimit;
 }
 
-export interface CreationContext {
+export function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
+  const description =
+    'A repeated request with the same header `Idempotency-Key` or field `client_request_id` creates no second job: ' +
+    'the response is 200 with the job of the first request.';
+  const answers = { 201: jobSchema, 200: jobSchema };
+  const problems = ['UNKNOWN_JOB_TYPE', 'IDEMPOTENCY_CONFLICT', 'TENANT_SUSPENDED', 'QUEUE_FULL'] as const;
+  group.route({
+    method: 'post',
+    path: '/api/jobs',
+    summary: 'Enqueue a job',
+    description,
+    access: 'enqueue',
+    turns: 'own',
+    body: jobRequest,
+    answers,
+    problems,
+    handle: (context) => createJob(deps, context, context.body),
+  });
+  group.route({
+    method: 'post',
+    path: '/api/targets/{target_id}/jobs',
+    summary: 'Enqueue a job for a target',
+    description: `The target is created on first use. ${description}`,
+    access: 'enqueue',
+    turns: 'own',
+    params: targetParams,
+    body: jobRequest.omit({ target_id: true }).meta({ id: 'TargetJobRequest' }),
+    answers,
+    problems,
+    handle: (context) => {
+      const target_id = context.params.target_id;
+      if (!isTargetId(target_id)) {
+        throw invalidFields([{ field: 'target_id', message: 'must be 1 to 200 printable characters, not . or ..' }]);
+      }
+      return createJob(deps, context, { ...context.body, target_id });
+    },
+  });
+  group.route({
+    method: 'post',
+    path: '/api/jobs/batch',
+    summary: 'Enqueue up to 1,000 jobs',
+    description:
+      'The response has one result per job, in the given order; with `atomic` either all jobs are created or none. ' +
+      'With an `Idempotency-Key`, a job without a `client_request_id` gets one from the key and its index.',
+    access: 'enqueue',
+    turns: 'own',
+    body: batchBody,
+    bodyLimitBytes: batchLimitBytes,
+    partLimitBytes: batchItemLimitBytes,
+    answers: { 201: batchAnswer, 200: batchAnswer },
+    problems,
+    handle: (context) => createBatch(deps, context, context.body),
+  });
+}
+
+interface CreationContext {
   db: Database;
   tenant: Tenant;
   actor: string;
@@ -71,7 +126,7 @@ export interface CreationContext {
   withTurn<T>(work: () => Promise<T>): Promise<T>;
 }
 
-export async function createJob(
+async function createJob(
   deps: JobRouteDependencies,
   { db, tenant, actor, request, withTurn }: CreationContext,
   asked: JobRequest,
@@ -87,7 +142,7 @@ export async function createJob(
   await deps.queueLimit.admit(tenant, [newJob]);
   const about = { tenant: tenant.slug, type: newJob.type, count: 1, traceparent: request.get('traceparent') };
   const [enqueued] = await withEnqueueSpan(about, (traceparent) =>
-    deps.enqueueJobs(tenant, [{ ...newJob, traceparent }], actor),
+    deps.enqueuer.enqueue(tenant, [{ ...newJob, traceparent }], actor),
   );
   if (enqueued === undefined) throw new Error('the enqueuer returned nothing');
   if (enqueued.kind === 'conflict') throw idempotencyConflict(enqueued);
@@ -105,7 +160,7 @@ export async function createJob(
   return reply(kind === 'created' ? 201 : 200, body, { Location: `/api/jobs/${job.id}`, ...unique });
 }
 
-export async function createBatch(
+async function createBatch(
   deps: JobRouteDependencies,
   context: CreationContext,
   { jobs, atomic }: z.output<typeof batchBody>,
@@ -118,7 +173,7 @@ export async function createBatch(
     const traced = good.map((job) => ({ ...job, traceparent }));
     return atomic
       ? context.withTurn(() => enqueueAllOrNone(context.db, context.tenant.schema, traced, context.actor))
-      : deps.enqueueJobs(context.tenant, traced, context.actor);
+      : deps.enqueuer.enqueue(context.tenant, traced, context.actor);
   });
   if (atomic) deps.wake?.(context.tenant, enqueued);
   const queue = [...enqueued];

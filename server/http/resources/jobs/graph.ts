@@ -5,7 +5,8 @@ import { readGraph } from '../../../jobs/flows/graph.ts';
 import { statuses } from '../../../jobs/model/states.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { RouteGroup } from '../../route.ts';
-import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
+import { jobParams, targetJobParams } from './job-schema.ts';
+import { mustReadJob } from './jobs.ts';
 
 const maxNodes = 1000;
 

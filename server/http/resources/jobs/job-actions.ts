@@ -14,8 +14,7 @@ import { isUuid, nameField } from '../../../kernel/fields.ts';
 import { unitAmounts } from '../../../tenants/budget.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { RouteGroup, reply } from '../../route.ts';
-import { jobSchema, jobToApi } from './job-schema.ts';
-import { jobParams, targetJobParams } from './jobs.ts';
+import { jobParams, jobSchema, jobToApi, targetJobParams } from './job-schema.ts';
 
 interface JobActionDependencies {
   jobTypes: JobTypes;

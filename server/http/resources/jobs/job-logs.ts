@@ -5,7 +5,8 @@ import { listLogs, maxLogLines } from '../../../jobs/attempt/logs.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { type PageQuery, paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
-import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
+import { jobParams, targetJobParams } from './job-schema.ts';
+import { mustReadJob } from './jobs.ts';
 
 const lineSchema = z
   .strictObject({

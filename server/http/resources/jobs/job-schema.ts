@@ -9,6 +9,11 @@ import { statuses } from '../../../jobs/model/states.ts';
 import { unlessNever, waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';
 
+/** In the paths of routes. */
+export const jobParams = z.strictObject({ job_id: z.string() });
+export const targetParams = z.strictObject({ target_id: z.string() });
+export const targetJobParams = z.strictObject({ target_id: z.string(), job_id: z.string() });
+
 const time = z.iso.datetime({ offset: true });
 const json = z.unknown();
 

@@ -1,8 +1,7 @@
-// /api/jobs: enqueue, read and list jobs. The same under /api/targets/{target_id}/jobs.
+// /api/jobs: reads and lists jobs; create-jobs.ts enqueues them. The same under /api/targets/{target_id}/jobs.
 import { z } from 'zod';
 import type { Database, Queryable } from '../../../database/database.ts';
 import { readPhases } from '../../../jobs/attempt/phases.ts';
-import { jobRequest } from '../../../jobs/enqueue/job-request.ts';
 import { statusesOfHold } from '../../../jobs/model/hold.ts';
 import { holdKinds, type Job, priorities } from '../../../jobs/model/job.ts';
 import { isOnHold, type Status, statuses } from '../../../jobs/model/states.ts';
@@ -10,27 +9,23 @@ import type { JobFilter } from '../../../jobs/read/filter.ts';
 import { findJob, listJobs } from '../../../jobs/read/read-jobs.ts';
 import { SharedReads } from '../../../jobs/read/shared-reads.ts';
 import { problem } from '../../../kernel/errors.ts';
-import { invalidFields, isTargetId, isUuid, nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
+import { isUuid, nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { booleanQuery, paged, pageQuery, pageSchema } from '../../request/paging.ts';
 import { type RouteContext, RouteGroup } from '../../route.ts';
+import { addCreation, type JobRouteDependencies } from './create-jobs.ts';
 import {
-  batchAnswer,
-  batchBody,
-  batchItemLimitBytes,
-  batchLimitBytes,
-  createBatch,
-  createJob,
-  type JobRouteDependencies,
-} from './create-jobs.ts';
-import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi } from './job-schema.ts';
+  jobParams,
+  jobSchema,
+  jobSummarySchema,
+  jobSummaryToApi,
+  jobToApi,
+  targetJobParams,
+  targetParams,
+} from './job-schema.ts';
 
 // A payload and a result may have a megabyte each.
 const maxDocuments = 50;
-
-export const jobParams = z.strictObject({ job_id: z.string() });
-export const targetParams = z.strictObject({ target_id: z.string() });
-export const targetJobParams = z.strictObject({ target_id: z.string(), job_id: z.string() });
 
 const statusList = z
   .string()
@@ -93,61 +88,6 @@ export function jobRoutes(deps: JobRouteDependencies): RouteGroup {
   addReads(group, deps);
   addLists(group);
   return group;
-}
-
-function addCreation(group: RouteGroup, deps: JobRouteDependencies): void {
-  const description =
-    'A repeated request with the same header `Idempotency-Key` or field `client_request_id` creates no second job: ' +
-    'the response is 200 with the job of the first request.';
-  const answers = { 201: jobSchema, 200: jobSchema };
-  const problems = ['UNKNOWN_JOB_TYPE', 'IDEMPOTENCY_CONFLICT', 'TENANT_SUSPENDED', 'QUEUE_FULL'] as const;
-  group.route({
-    method: 'post',
-    path: '/api/jobs',
-    summary: 'Enqueue a job',
-    description,
-    access: 'enqueue',
-    turns: 'own',
-    body: jobRequest,
-    answers,
-    problems,
-    handle: (context) => createJob(deps, context, context.body),
-  });
-  group.route({
-    method: 'post',
-    path: '/api/targets/{target_id}/jobs',
-    summary: 'Enqueue a job for a target',
-    description: `The target is created on first use. ${description}`,
-    access: 'enqueue',
-    turns: 'own',
-    params: targetParams,
-    body: jobRequest.omit({ target_id: true }).meta({ id: 'TargetJobRequest' }),
-    answers,
-    problems,
-    handle: (context) => {
-      const target_id = context.params.target_id;
-      if (!isTargetId(target_id)) {
-        throw invalidFields([{ field: 'target_id', message: 'must be 1 to 200 printable characters, not . or ..' }]);
-      }
-      return createJob(deps, context, { ...context.body, target_id });
-    },
-  });
-  group.route({
-    method: 'post',
-    path: '/api/jobs/batch',
-    summary: 'Enqueue up to 1,000 jobs',
-    description:
-      'The response has one result per job, in the given order; with `atomic` either all jobs are created or none. ' +
-      'With an `Idempotency-Key`, a job without a `client_request_id` gets one from the key and its index.',
-    access: 'enqueue',
-    turns: 'own',
-    body: batchBody,
-    bodyLimitBytes: batchLimitBytes,
-    partLimitBytes: batchItemLimitBytes,
-    answers: { 201: batchAnswer, 200: batchAnswer },
-    problems,
-    handle: (context) => createBatch(deps, context, context.body),
-  });
 }
 
 type ReadContext = Pick<RouteContext<'read'>, 'db' | 'tenant' | 'withTurn'>;

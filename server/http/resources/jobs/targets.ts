@@ -22,8 +22,7 @@ import { present } from '../../present.ts';
 import { booleanQuery, paged, pageOf, pageQuery, pageSchema } from '../../request/paging.ts';
 import { RouteGroup } from '../../route.ts';
 import { auditFields } from './job-actions.ts';
-import { jobHoldSchema, laneJobSchema } from './job-schema.ts';
-import { targetParams } from './jobs.ts';
+import { jobHoldSchema, laneJobSchema, targetParams } from './job-schema.ts';
 
 interface TargetDependencies {
   /** The next job of a lane may be claimable now. */

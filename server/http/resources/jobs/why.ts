@@ -10,8 +10,8 @@ import { readCapacities } from '../../../scheduler/capacity.ts';
 import type { Tenant } from '../../../tenants/tenant.ts';
 import { present } from '../../present.ts';
 import { RouteGroup } from '../../route.ts';
-import { jobHoldSchema } from './job-schema.ts';
-import { jobParams, mustReadJob, targetJobParams } from './jobs.ts';
+import { jobHoldSchema, jobParams, targetJobParams } from './job-schema.ts';
+import { mustReadJob } from './jobs.ts';
 
 interface WhyDependencies {
   config: Pick<Config, 'workerConcurrency' | 'tenantConcurrency'>;

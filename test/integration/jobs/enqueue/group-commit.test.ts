@@ -4,6 +4,7 @@ import pg from 'pg';
 import { expect, onTestFinished, test } from 'vitest';
 import { Database } from '../../../../server/database/database.ts';
 import { isLockTimeout, retryConflicts } from '../../../../server/database/sql-errors.ts';
+import { CommitSignals } from '../../../../server/jobs/commit-signals.ts';
 import { EnqueueGroupCommit } from '../../../../server/jobs/enqueue/group-commit.ts';
 import { createLogger } from '../../../../server/kernel/logger.ts';
 import { eventually } from '../../../support/eventually.ts';
@@ -13,7 +14,7 @@ import { startProxy } from '../../../support/postgres/proxy.ts';
 
 const context = useTenant();
 /** Requests wait for as long as a busy machine takes for the others. */
-const patient = { maxLockMs: 600_000 };
+const patient = { signals: new CommitSignals(), maxLockMs: 600_000 };
 const on = (targetId: string) => ({ type: 'demo.echo', payload: {}, targetId });
 
 /** Somebody else's transaction, which the server does not limit. */
@@ -38,7 +39,7 @@ async function orderOf(targetId: string): Promise<string[]> {
 test('requests of other lanes are acknowledged while one lane is locked; those of the locked one follow in order', async () => {
   await addJobs(context, [on('held'), on('free')]);
   const group = new EnqueueGroupCommit(context.db, patient);
-  const enqueue = (targetId: string) => group.enqueue(context.schema, [on(targetId)], 'test');
+  const enqueue = (targetId: string) => group.enqueue(context.tenant, [on(targetId)], 'test');
   const lock = await lockLane('held');
   const acknowledged: string[] = [];
   const waiting = [1, 2, 3].map((n) =>
@@ -61,9 +62,9 @@ test('requests of other lanes are acknowledged while one lane is locked; those o
 
 test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {
   await addJob(context, on('stuck'));
-  const group = new EnqueueGroupCommit(context.db, { maxLockMs: 500 });
+  const group = new EnqueueGroupCommit(context.db, { signals: new CommitSignals(), maxLockMs: 500 });
   await lockLane('stuck');
-  const refused = group.enqueue(context.schema, [on('stuck')], 'test');
+  const refused = group.enqueue(context.tenant, [on('stuck')], 'test');
   await expect(refused).rejects.toMatchObject({ code: 'TARGET_LOCKED' });
   expect(await orderOf('stuck')).toHaveLength(1);
 });
@@ -78,8 +79,8 @@ test('a request whose idempotency key is being used by a silent transaction dela
      select gen_random_uuid(), 'QUEUED', 'demo.echo', 'default', '{}', 'same', true, 2, 1, 'block'`,
   );
   const group = new EnqueueGroupCommit(context.db, patient);
-  const keyed = group.enqueue(context.schema, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
-  await group.enqueue(context.schema, [on('beside')], 'test');
+  const keyed = group.enqueue(context.tenant, [{ type: 'demo.echo', payload: {}, clientRequestId: 'same' }], 'test');
+  await group.enqueue(context.tenant, [on('beside')], 'test');
   await client.query('commit');
   expect((await keyed)[0]?.kind).toBe('replayed');
 });

@@ -1,7 +1,7 @@
 import { expect, test } from 'vitest';
 import type { FinishedAttempt } from '../../../../server/jobs/finish/outcome.ts';
 import { JsonText } from '../../../../server/kernel/json.ts';
-import { OutcomeQueues } from '../../../../server/worker/loop/outcomes.ts';
+import { OutcomeQueues } from '../../../../server/worker/loop/outcome-queues.ts';
 
 const lease = {};
 
