@@ -15,8 +15,8 @@ export const leaseGuards: readonly Guard[] = [
     file: 'server/jobs/finish/finish-statement.ts',
     edits: [
       {
-        search: `       and j.lease_id = \${oneLease ? ':leaseId::uuid' : \`(\${entry} ->> 'lease')::uuid\`}\n`,
-        replace: `       and (\${oneLease ? ':leaseId::uuid' : \`(\${entry} ->> 'lease')::uuid\`}) is not null\n`,
+        search: `       and j.lease_id = \${oneLease ? ':leaseId::uuid' : \`(\${entrySql} ->> 'lease')::uuid\`}\n`,
+        replace: `       and (\${oneLease ? ':leaseId::uuid' : \`(\${entrySql} ->> 'lease')::uuid\`}) is not null\n`,
       },
     ],
     tests: ['test/integration/jobs/finish/races.test.ts'],

@@ -1,18 +1,31 @@
-// The statement that ends attempts: outcomes of one kind, fenced, with their phases, leases and events, and the next
-// job of each lane, which starts in the same statement if the caller has room. Promoting it first and claiming it
-// later would write it twice.
+// The statement that ends attempts, its values and its answer: outcomes of one kind, fenced, with their phases, leases
+// and events, and the next job of each lane, which starts in the same statement if the caller has room. Promoting it
+// first and claiming it later would write it twice.
 import { jsonBytes } from '../../database/bounded-reads.ts';
-import { statementVariants, tenant } from '../../database/sql.ts';
+import { encodeUuids } from '../../database/connections/value-formats.ts';
+import type { Schema } from '../../database/identifiers.ts';
+import { type BoundStatement, statementVariants, tenant } from '../../database/sql.ts';
 import { insertEvents } from '../../events/log/record.ts';
-import { pickWithinBytes, startEvent, takeJob } from '../claim/claim.ts';
-import { claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
+import { writeJson } from '../../kernel/json.ts';
+import { type Claimed, type NamedClaim, pickWithinBytes, startEvent, takeJob, toClaimed } from '../claim/claim.ts';
+import { type ClaimedRow, claimedColumns, noClaimedColumns, returningClaimed } from '../claim/claimed-job.ts';
 import { endLeases, insertLease, type LeasePlaces } from '../claim/lease.ts';
 import { becomesHead, firstByPriority } from '../lanes/lane.ts';
 import { isBudgetErrorSql } from '../model/job-errors.ts';
 import { isTerminal } from '../model/states.ts';
 import { transition } from '../transition.ts';
-import { givenDueTimes, isDelayed } from './due-times.ts';
-import type { OutcomeKind } from './outcome.ts';
+import {
+  assignments,
+  completeWithoutResult,
+  entryOf,
+  entrySql,
+  type FinishedAttempt,
+  givenDueTimes,
+  isDelayed,
+  isEmpty,
+  type OutcomeKind,
+  phaseUpdates,
+} from './outcome.ts';
 
 export interface FinishVariant {
   kind: OutcomeKind;
@@ -30,9 +43,6 @@ export interface FinishVariant {
 
 /** As a subselect: the planner would estimate each of a thousand ids, and choose the same plan. */
 const jobIds = 'array(select unnest(:jobIds::uuid[]))';
-
-// A job's own entry is looked up in one object: joining a list of (job, lease) pairs makes a nested loop over the batch.
-const entry = '(:entries::jsonb -> j.id::text)';
 
 /**
  * Parameters: jobIds, leaseId (or leases in the entries), entries, endedLeases, actor, count; with lanes 'claim' also
@@ -52,7 +62,7 @@ export const finishStatement = statementVariants<FinishVariant>(
            updated_at = now()`,
       from: isDelayed(kind) ? 'given g' : undefined,
       where: `${isDelayed(kind) ? 'j.id = g.id' : `j.id = any(${jobIds})`}
-       and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entry} ->> 'lease')::uuid`}
+       and j.lease_id = ${oneLease ? ':leaseId::uuid' : `(${entrySql} ->> 'lease')::uuid`}
        ${stopRequestGuard[kind] === undefined ? '' : `and ${stopRequestGuard[kind]}`}
        ${endsJob(kind) && !withAsked ? `and ${neverAsked}` : ''}`,
       returning: 'j.id, j.target_id, j.attempt, j.lease_id, j.lane_head, j.lane_seq, j.priority',
@@ -112,7 +122,7 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   suspend: noStopRequest,
   suspendAside: noStopRequest,
   stopPaused: noCancelRequest,
-  fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entry} -> 'error'`)})`,
+  fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entrySql} -> 'error'`)})`,
 };
 
 /** Of a job that ends. One that has asked is refused, and ends with its questions; see finish.ts. */
@@ -120,87 +130,6 @@ const neverAsked = 'j.asked is null';
 
 export function endsJob(kind: OutcomeKind): boolean {
   return isTerminal(transition(kind).to);
-}
-
-const completed = `finished_at = now(),
-           lane_head = (j.target_id is null),
-           progress = 100`;
-const setError = `error = ${entry} -> 'error'`;
-const setResult = `result = ${entry} -> 'result'`;
-const heldWithError = `held_since = now(),
-           ${setError},
-           hold = ${entry} -> 'hold'`;
-
-/** The attempt is not counted, and the deadline of the job stands still. */
-const waits = `run_at = g.due_at,
-           held_since = now(),
-           waiting = ${entry} -> 'waiting',
-           hold = null,
-           error = null,
-           attempt_floor = j.attempt_floor + 1`;
-
-/** What each outcome writes beside the status. */
-const assignments: Record<OutcomeKind, string> = {
-  complete: `${completed},
-           ${setResult},
-           error = null`,
-  completePartly: `${completed},
-           ${setResult},
-           ${setError}`,
-  retry: `hold = null,
-           run_at = g.due_at,
-           ${setError}`,
-  // 100 is for completed jobs; otherwise the progress of a failed attempt stays as it was reported.
-  fail: `progress = case when j.progress >= 100 then 99 else j.progress end,
-           finished_at = now(),
-           ${heldWithError},
-           lane_head = (j.target_id is null or j.on_error = 'block')`,
-  stopPaused: heldWithError,
-  stopCanceled: `finished_at = now(),
-           lane_head = (j.target_id is null),
-           hold = null,
-           ${setError}`,
-  suspend: waits,
-  suspendAside: `${waits},
-           lane_head = (j.target_id is null)`,
-  requeue: `hold = null,
-           attempt = j.attempt - 1`,
-  recover: `hold = null,
-           ${setError}`,
-  recoverLater: `hold = null,
-           run_at = g.due_at,
-           ${setError}`,
-};
-
-const completeWithoutResult = `${completed},
-           result = null,
-           error = null`;
-
-const interruptPhases = updatePhases(`status = 'pending'`, `('running')`);
-/** The new state of phases that have not ended. */
-const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
-  retry: interruptPhases,
-  recover: interruptPhases,
-  recoverLater: interruptPhases,
-  stopPaused: interruptPhases,
-  requeue: interruptPhases,
-  // A wait stays open: the handler may reach it again after a resume.
-  fail: updatePhases(
-    `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
-    `('running')
-       and p.kind = 'phase'`,
-  ),
-  stopCanceled: updatePhases(`status = 'cancelled', finished_at = now()`, `('pending', 'running')`),
-};
-
-function updatePhases(set: string, from: string): string {
-  return `phases as (
-    update ${tenant}.phases p
-       set ${set}
-      from finished f
-     where p.job_id = f.id
-       and p.status in ${from}
-  ),`;
 }
 
 /** Heads that leave are seen in `finished` only: a statement cannot read what it writes. */
@@ -262,4 +191,92 @@ function promoted(ids: string): string {
      where id = any(array(${ids}))
     returning id
   ),`;
+}
+
+export interface FinishOptions {
+  actor: string;
+  /** Leases without further attempts: released in the same transaction, unless a RUNNING job refers to them. */
+  endedLeases?: string[];
+  /** Claims the next jobs of the lanes that advance, in the same transaction. */
+  claimNext?: NamedClaim | undefined;
+}
+
+interface FinishSummary {
+  accepted: number;
+  /** Only if some were refused: a thousand jobs that end as they should need no answer each. */
+  ids: string[] | null;
+  promoted: boolean;
+  canary?: boolean;
+}
+
+export interface StatementResult {
+  /** The ids of the jobs whose outcome was accepted. */
+  accepted: Set<string>;
+  claimed: Claimed | undefined;
+  /** A lane has another head, which did not start. */
+  promoted: boolean;
+  /** One of the jobs was the canary of its target. */
+  canary: boolean;
+}
+
+interface FinishGroup extends BoundStatement {
+  read(rows: FinishRow[]): StatementResult;
+}
+
+/** One row has the summary; the others are jobs that start. */
+export type FinishRow = ClaimedRow & { summary: FinishSummary | null };
+
+/** The statement for outcomes of one kind. */
+export function bindFinish(
+  schema: Schema,
+  kind: OutcomeKind,
+  items: FinishedAttempt[],
+  withAsked: boolean,
+  options: FinishOptions,
+): FinishGroup {
+  const leaseId = items[0]?.leaseId;
+  const oneLease = items.every((item) => item.leaseId === leaseId);
+  const isBare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
+  const entries: Record<string, object> = {};
+  let hasEventData = false;
+  // With one fence and no results there is nothing to look up.
+  for (const item of isBare && oneLease ? [] : items) {
+    const entry = entryOf(item.outcome);
+    hasEventData ||= entry.eventData !== undefined;
+    entries[item.jobId] = { lease: item.leaseId, ...entry };
+  }
+  const next = options.claimNext;
+  const hasLanes = items.some((item) => item.targetId !== null);
+  const lanes = !hasLanes ? 'none' : next === undefined ? 'promote' : 'claim';
+  const statement = finishStatement({ kind, oneLease, hasEntries: !isBare, hasEventData, withAsked, lanes });
+  const bound = statement.bind(schema, {
+    jobIds: isDelayed(kind) ? undefined : encodeUuids(items.map((item) => item.jobId)),
+    entries: statement.uses('entries') ? writeJson(entries) : undefined,
+    leaseId: oneLease ? leaseId : undefined,
+    endedLeases: options.endedLeases ?? [],
+    actor: options.actor,
+    count: items.length,
+    ...(lanes === 'claim' &&
+      next !== undefined && {
+        nextLeaseId: next.leaseId,
+        nextOwner: next.owner,
+        nextLeaseSeconds: next.leaseSeconds,
+        nextTypes: next.types ?? null,
+        nextLimit: next.limit,
+      }),
+  });
+  return { ...bound, read: (rows) => writtenOf(items, rows, next) };
+}
+
+function writtenOf(items: FinishedAttempt[], rows: FinishRow[], request: NamedClaim | undefined): StatementResult {
+  const summary = rows.find((row) => row.summary !== null)?.summary;
+  const accepted = summary?.ids ?? (summary?.accepted === items.length ? items.map((item) => item.jobId) : []);
+  const started = rows.filter((row) => row.summary === null);
+  const claimed = request && toClaimed(started, 'start', request.leaseId, request.owner);
+  return {
+    accepted: new Set(accepted),
+    claimed,
+    promoted: summary?.promoted ?? false,
+    canary: summary?.canary ?? false,
+  };
 }

@@ -11,8 +11,14 @@ import { demotePaused, distinctTargets, lockTargets, promote } from '../lanes/la
 import { type CancelDetail, type StopIntent, stoppedByUser } from '../model/job.ts';
 import { askAboutBudgets } from '../questions/budget-question.ts';
 import { closeQuestions } from '../questions/close-questions.ts';
-import { bindFinish, type FinishOptions, type FinishRow, type StatementResult } from './bind-outcomes.ts';
-import { endsJob, stopRequestGuard } from './finish-statement.ts';
+import {
+  bindFinish,
+  endsJob,
+  type FinishOptions,
+  type FinishRow,
+  type StatementResult,
+  stopRequestGuard,
+} from './finish-statement.ts';
 import { type FinishedAttempt, isAwaiting, isOverBudget, type Outcome, type OutcomeKind } from './outcome.ts';
 
 export interface FinishResult {
