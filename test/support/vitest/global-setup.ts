@@ -11,6 +11,7 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { citusCluster } from '../postgres/citus.ts';
 import { startServer } from '../postgres/server.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
+import { compileThreads } from './threads.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -39,6 +40,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   }
   const runDirectory = await mkdtemp(join(tmpdir(), 'leasehold-run-'));
   await symlink(join(packageRoot(), 'node_modules'), join(runDirectory, 'node_modules'));
+  await compileThreads(runDirectory);
   project.provide('runDirectory', runDirectory);
   project.provide('serverUrl', server.url);
   project.provide('templates', templates);

@@ -5,6 +5,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import threads, { type Worker } from 'node:worker_threads';
 import pg from 'pg';
 import { afterAll } from 'vitest';
+import { useCompiledThreads } from './threads.ts';
 
 const watchedResources = new Set(['TCPServerWrap', 'TCPSocketWrap', 'ProcessWrap']);
 
@@ -14,6 +15,7 @@ interface Alive {
   workers: Set<Worker>;
 }
 
+useCompiledThreads();
 const known = globalThis as { leaseholdAlive?: Alive };
 known.leaseholdAlive ??= watch();
 const { clients, timers, workers } = known.leaseholdAlive;
