@@ -30,8 +30,14 @@ export class HttpEffects implements DurableEffects {
 
   readonly steps: StepStore = {
     load: async () => {
-      const { calls, cancel_intent: intent } = await this.#post('calls', {});
-      return { steps: calls.map(toStoredStep), stop: toStop(intent) };
+      const calls: Answer['body'][] = [];
+      for (let after: string | null = ''; ; ) {
+        const answer = await this.#loadPart(after);
+        calls.push(...answer.calls);
+        after = answer.next ?? null;
+        if (after === null)
+          return { steps: calls.sort(byPosition).map(toStoredStep), stop: toStop(answer.cancel_intent) };
+      }
     },
     save: async (ends) => {
       const { cancel_intent: intent } = await this.#post('steps', { steps: ends });
@@ -92,6 +98,17 @@ export class HttpEffects implements DurableEffects {
     const { job, budget_spent: spent } = await this.#post('heartbeat', usageToApi(held));
     if (spent !== null) stop(held, 'budget');
     else if (job.cancel_requested) stop(held, job.cancel_intent);
+  }
+
+  // biome-ignore lint/suspicious/noExplicitAny: JSON from the server.
+  async #loadPart(after: string): Promise<any> {
+    try {
+      return await this.#post('calls', { after });
+    } catch (error) {
+      // A daemon of an older version does not know the field, and answers with all calls.
+      if (after === '' && error instanceof Fatal && error.code === 'INVALID_FIELD') return this.#post('calls', {});
+      throw error;
+    }
   }
 
   // biome-ignore lint/suspicious/noExplicitAny: JSON from the server.
@@ -158,6 +175,10 @@ function childToApi(type: string, payload: unknown, options: ChildOptions) {
 /** A daemon of an older version does not say. */
 function toStop(intent: 'pause' | 'cancel' | null | undefined): StopReason | undefined {
   return requestedStop({ cancelIntent: intent ?? null, cancelDetail: null });
+}
+
+function byPosition(a: Answer['body'], b: Answer['body']): number {
+  return a.position - b.position;
 }
 
 function toStoredStep({ until, left_ms: leftMs, ...step }: Answer['body']): StoredStep {

@@ -269,6 +269,10 @@ export interface JobSummary {
     question?: string;
     /** The durable call that waits; of kind `turn` that of its parent. */
     step?: string;
+    /** The title of the question: in lists of jobs, in a job and in the head of a lane. */
+    title?: string;
+    /** How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page. */
+    unfinished?: number;
     /** When the job wakes by itself; without it no time wakes it. */
     until?: string;
   } | null;
@@ -313,9 +317,9 @@ export interface Lane {
       question?: string;
       /** The durable call that waits; of kind `turn` that of its parent. */
       step?: string;
-      /** Of the head of a lane: the title of the question. */
+      /** The title of the question: in lists of jobs, in a job and in the head of a lane. */
       title?: string;
-      /** Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000. */
+      /** How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page. */
       unfinished?: number;
       /** When the job wakes by itself; without it no time wakes it. */
       until?: string;
@@ -368,9 +372,9 @@ export interface LaneJob {
     question?: string;
     /** The durable call that waits; of kind `turn` that of its parent. */
     step?: string;
-    /** Of the head of a lane: the title of the question. */
+    /** The title of the question: in lists of jobs, in a job and in the head of a lane. */
     title?: string;
-    /** Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000. */
+    /** How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page. */
     unfinished?: number;
     /** When the job wakes by itself; without it no time wakes it. */
     until?: string;

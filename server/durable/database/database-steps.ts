@@ -1,6 +1,5 @@
 // The durable calls of an attempt of this process in its tenant's schema. Every write is fenced; a refused one ends the
-// attempt with `leaseLost`.
-import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
+// attempt with `leaseLost`. While the database is away they are repeated.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
@@ -19,17 +18,17 @@ import type { AskedQuestion } from '../../jobs/questions/question-request.ts';
 import type { Config } from '../../kernel/config.ts';
 import { Fatal } from '../handler-errors.ts';
 import type { ChildrenAnswer, ChildrenRequest, LoadedCalls, StepStore } from '../step-store.ts';
-import { JobStopped, requestedStop, type StopReason, sleep } from '../stop-reason.ts';
+import { JobStopped, requestedStop, type StopReason } from '../stop-reason.ts';
 import { toStorable } from '../storable.ts';
 import { type DurableRun, waitForChildrenIn } from './enqueue-children.ts';
+import { retryWhileHeld } from './retry-while-held.ts';
 
 interface StepsRun extends DurableRun {
   config: Pick<Config, 'resultLimitBytes' | 'questionTimeoutSeconds' | 'workerId'>;
   readonly signal: AbortSignal;
+  check?(): void;
   stop(reason: StopReason): void;
 }
-
-const retryMs = 250;
 
 export class DatabaseSteps implements StepStore {
   readonly #run: StepsRun;
@@ -40,16 +39,8 @@ export class DatabaseSteps implements StepStore {
 
   async load(): Promise<LoadedCalls> {
     const { db, tenant } = this.#run;
-    for (;;) {
-      try {
-        const { steps, stop } = await this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
-        return { steps, stop: requestedStop(stop) };
-      } catch (error) {
-        // A run that has done its work may only have this left: it does not fail because the database is away.
-        if (!isConnectionError(error) && !isTransient(error)) throw error;
-        await sleep(retryMs, this.#run);
-      }
-    }
+    const { steps, stop } = await this.#fenced(() => loadSteps(db, tenant.schema, this.#held));
+    return { steps, stop: requestedStop(stop) };
   }
 
   async stop(reason: StopReason): Promise<void> {
@@ -100,8 +91,11 @@ export class DatabaseSteps implements StepStore {
     await this.#fenced(() => closeQuestionsOf(db, tenant.schema, this.#held, this.#actor));
   }
 
+  /** Every one of the writes finds what it has stored, if the answer was lost. */
   async #fenced<T>(write: () => Promise<T | undefined>): Promise<T> {
-    const written = (await write()) ?? ((await this.#isHeld()) ? await write() : undefined);
+    const written = await retryWhileHeld(this.#run, async () => {
+      return (await write()) ?? ((await this.#isHeld()) ? await write() : undefined);
+    });
     if (written !== undefined) return written;
     this.#run.stop({ kind: 'leaseLost' });
     throw new JobStopped({ kind: 'leaseLost' });

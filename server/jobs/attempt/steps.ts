@@ -1,5 +1,6 @@
 // The durable calls of a job's `run`, which share their table with phases: one row per call, written fenced by the lease
 // of the attempt, so that a later attempt finds what was done and how long a sleep lasts.
+import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -41,7 +42,10 @@ const leftMs = 'extract(epoch from p.waits_until - now())::float8 * 1000 as "lef
 
 const stopRequest = 'h.cancel_intent as "cancelIntent", h.cancel_detail as "cancelDetail"';
 
-const loadStatement = statement(`
+const stepColumns = (p: string) =>
+  ['name', 'kind', 'position', 'parallel', 'status', 'result', 'error'].map((name) => `${p}.${name}`).join(', ');
+
+const loading = `
   with held as (
     select j.id, j.cancel_intent, j.cancel_detail
       from ${tenant}.jobs j
@@ -64,33 +68,73 @@ const loadStatement = statement(`
       from held h, due d
      where p.job_id = h.id
        and p.name = d.name
-  )
-  select p.name, p.kind, p.position, p.parallel, p.status, p.result, p.error, p.waits_until as "waitsUntil", ${leftMs},
-         ${stopRequest}
+  )`;
+const loaded = `${stepColumns('p')}, p.waits_until as "waitsUntil", ${leftMs}, ${stopRequest}`;
+
+const loadStatement = statement(`${loading}
+  select ${loaded}
     from held h
     left join ${tenant}.phases p on p.job_id = h.id
    order by p.position`);
 
+const storedBytes = `${jsonBytes('p.result')} + ${jsonBytes('p.error')}`;
+// Small results: some 300 kB.
+const maxPerPart = 1000;
+const partWithinBytes = withinBytes(
+  `
+      select p.job_id, ${stepColumns('p')}, p.waits_until, ${storedBytes} as bytes
+        from ${tenant}.phases p
+       where p.job_id = :jobId
+         and p.name > :after
+       order by p.name
+       limit ${maxPerPart}`,
+  'name',
+);
+const loadPartStatement = statement(`${loading}
+  select ${loaded}, p.found::int
+    from held h
+    left join (${partWithinBytes}) as p on p.job_id = h.id
+   order by p.name`);
+
 export interface LoadedSteps {
-  /** The calls that earlier attempts made, in their order. */
+  /** The calls that earlier attempts made, in their order; a part of them in the order of their names. */
   steps: StoredStep[];
   /** The stop that people have requested. */
   stop: StopRequest;
+  /** Of a part: there is more, after this name. */
+  next?: string | undefined;
 }
 
-/** Undefined: the lease no longer owns the job. */
+/** All of them, or a part: those after this name. Undefined: the lease no longer owns the job. */
 export async function loadSteps(
   db: Queryable,
   schema: Schema,
   { jobId, leaseId }: HeldJob,
+  after?: string | undefined,
 ): Promise<LoadedSteps | undefined> {
-  type Row = StoredStep & StopRequest & { name: string | null };
-  const rows = await loadStatement.query<Row>(db, schema, { jobId, leaseId });
+  type Row = StoredStep & StopRequest & { name: string | null; found?: number };
+  const rows = await (after === undefined
+    ? loadStatement.query<Row>(db, schema, { jobId, leaseId })
+    : loadPartStatement.query<Row>(db, schema, { jobId, leaseId, after }));
   const [first] = rows;
   if (first === undefined) return undefined;
-  const { cancelIntent, cancelDetail } = first;
-  const steps = rows.filter((row) => row.name !== null).map(({ cancelIntent: _, cancelDetail: __, ...step }) => step);
-  return { steps, stop: { cancelIntent, cancelDetail } };
+  const { cancelIntent, cancelDetail, found = 0 } = first;
+  const steps = rows
+    .filter((row) => row.name !== null)
+    .map(({ cancelIntent: _, cancelDetail: __, found: ___, ...step }) => step);
+  const isCut = steps.length < found || found === maxPerPart;
+  return { steps, stop: { cancelIntent, cancelDetail }, ...(isCut && { next: steps.at(-1)?.name }) };
+}
+
+const bytesStatement = statement(`
+  select coalesce(sum(${storedBytes}), 0)::float8 as bytes
+    from ${tenant}.phases p
+   where p.job_id = :jobId`);
+
+/** How much all stored calls of a job are. */
+export async function countStoredBytes(db: Queryable, schema: Schema, jobId: string): Promise<number> {
+  const [row] = await bytesStatement.query<{ bytes: number }>(db, schema, { jobId });
+  return row?.bytes ?? 0;
 }
 
 // On conflict: the same call was stored, and its answer was lost. Its end stays as it was.
@@ -141,6 +185,7 @@ export interface StepEnd extends StepCall {
   ms: number;
 }
 
+// On conflict: the step has failed before and ran again, or the answer to the same request was lost. That stores nothing.
 const saveStatement = statement(`
   with held as (
     select j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
@@ -168,6 +213,9 @@ const saveStatement = statement(`
            error = excluded.error,
            attempt = p.attempt + excluded.attempt,
            finished_at = excluded.finished_at
+     where p.status = 'pending'
+        or row(p.status, p.result, p.error) is distinct from row(excluded.status, excluded.result, excluded.error)
+    returning p.name
   ),
   recorded as (
     ${withLog(tenant)}
@@ -177,6 +225,7 @@ const saveStatement = statement(`
      cross join given g
      cross join log
      where g.event is not null
+       and g.name in (select name from saved)
   )
   select ${stopRequest} from held h`);
 

@@ -9,7 +9,7 @@ import { hasNoLease } from '../claim/lease.ts';
 import type { Job } from '../model/job.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
 import type { NamedWaiting } from '../model/waiting.ts';
-import { readHeadWaits } from './read-head-waits.ts';
+import { readWaits } from '../read/read-waits.ts';
 import { type Target, targetColumns } from './target.ts';
 
 const laneFields = [
@@ -96,7 +96,7 @@ export async function readHeads(
   schema: Schema,
   targetIds: readonly string[],
 ): Promise<Map<string, LaneJob>> {
-  const rows = await readHeadWaits(db, schema, await headsStatement.query<LaneJob>(db, schema, { targetIds }));
+  const rows = await readWaits(db, schema, await headsStatement.query<LaneJob>(db, schema, { targetIds }));
   return new Map(rows.map((row) => [row.targetId, row]));
 }
 
@@ -226,7 +226,7 @@ const headJobsStatement = statement(`
      and j.lane_head`);
 
 async function readHeadJobs(db: Queryable, schema: Schema, targetIds: readonly string[]) {
-  const rows = await readHeadWaits(db, schema, await headJobsStatement.query<HeadJob>(db, schema, { targetIds }));
+  const rows = await readWaits(db, schema, await headJobsStatement.query<HeadJob>(db, schema, { targetIds }));
   return new Map(rows.map((row) => [row.targetId, row]));
 }
 

@@ -3,6 +3,7 @@
 
 import { DatabaseSteps } from '../../durable/database/database-steps.ts';
 import { enqueueChild } from '../../durable/database/enqueue-children.ts';
+import { retryWhileHeld } from '../../durable/database/retry-while-held.ts';
 import type { ChildOptions, EnqueuedChild } from '../../durable/durable-context.ts';
 import { Fatal } from '../../durable/handler-errors.ts';
 import type { LogLevel } from '../../durable/step-store.ts';
@@ -102,7 +103,8 @@ export class DatabaseEffects implements Effects {
   }
 
   async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild> {
-    const child = await enqueueChild(this.#run, { key, type, payload, options, actor: this.#actor });
+    const request = { key, type, payload, options, actor: this.#actor };
+    const child = await retryWhileHeld(this.#run, () => enqueueChild(this.#run, request));
     if (child !== undefined) {
       this.#throwIfRunOut();
       return child;
@@ -115,7 +117,8 @@ export class DatabaseEffects implements Effects {
     const { db, tenant, config } = this.#run;
     const stored = toStorable(state, config.resultLimitBytes, 'The checkpoint');
     if (!stored.ok) throw new Fatal(stored.error.message, { code: stored.error.code });
-    await this.#fenced(() => saveCheckpoint(db, tenant.schema, this.#held, stored.value));
+    const save = () => saveCheckpoint(db, tenant.schema, this.#held, stored.value);
+    await retryWhileHeld(this.#run, () => this.#fenced(save));
     if (this.#lost) throw new JobStopped({ kind: 'leaseLost' });
     this.#throwIfRunOut();
   }

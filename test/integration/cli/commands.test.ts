@@ -131,7 +131,9 @@ describe.each(['http', 'database'] as const)('over %s', (way) => {
       return found;
     });
     expect((await cli('questions list')).out).toContain('Ship it?');
-    await eventually(async () => expect((await cli('jobs list')).out).toContain('waits for a person to answer'));
+    await eventually(async () =>
+      expect((await cli('jobs list')).out).toContain('waits for a person to answer "Ship it?"'),
+    );
     expect((await cli('targets list')).out).toContain('waits for a person to answer');
     expect((await cli('targets show gate')).out).toContain('waits for a person to answer "Ship it?"');
     // Counted a moment after the events.

@@ -85,6 +85,15 @@ const handlers: Record<string, (work: Work) => Promise<unknown>> = {
     const missing = await enqueue('local', 3, { after: ['no-such-job'] }).catch((error) => error.code);
     return { first: first.id, second: second.id, unknown, missing };
   },
+  async large({ step, sleepFor }) {
+    const lengths: number[] = [];
+    for (let n = 5; n > 0; n--) {
+      const text = await step(`part ${n}`, () => String(count('large')).repeat(300_000));
+      lengths.push(text.length);
+    }
+    await sleepFor('1h');
+    return lengths;
+  },
   async seesStopped({ sleepFor }) {
     await sleepFor('1h').catch((error) => {
       ran.stopped = error instanceof Stopped && error.reason === 'waiting' ? 1 : 0;
@@ -263,6 +272,7 @@ test('every call may be repeated, also the one that ended the lease', async () =
   expect((await job.calls()).body.calls).toMatchObject([
     { name: 'one', kind: 'step', status: 'completed', result: { n: 1 } },
   ]);
+  expect((await eventTypes(context, job)).filter((type) => type === 'job.step_completed')).toHaveLength(1);
   const child = { key: 'a', job_type: 'local', payload: 1 };
   const made = [await job.post('enqueue', child), await job.post('enqueue', child)];
   expect(made[0]?.status).toBe(200);
@@ -286,6 +296,33 @@ test('every call may be repeated, also the one that ended the lease', async () =
   }
   expect((await job.calls()).status).toBe(409);
   expect(await eventTypes(context, job)).toContain('job.waiting');
+});
+
+test('stored calls are read in parts, or at once while they are not too large', async () => {
+  const job = await hold();
+  const results = ['c', 'a', 'b'].map((name, position) => ({ name, position, result: name.repeat(400_000) }));
+  for (const one of results) await job.post('steps', { steps: [{ ...one, parallel: false, status: 'completed' }] });
+  const names = (body: { calls: { name: string }[] }) => body.calls.map(({ name }) => name);
+  const first = (await job.post('calls', { after: '' })).body;
+  expect([names(first), first.next]).toEqual([['a', 'b'], 'b']);
+  const rest = (await job.post('calls', { after: first.next })).body;
+  expect([names(rest), rest.next]).toEqual([['c'], null]);
+  const whole = (await job.calls()).body;
+  expect([names(whole), whole.next]).toEqual([['c', 'a', 'b'], null]);
+
+  const insert = `insert into ${context.schema}.phases (job_id, name, kind, position, parallel, status, result)
+    select $1, 'more ' || n, 'step', 2 + n, false, 'completed', to_jsonb(repeat('x', 9000000)) from generate_series(1, 4) n`;
+  await context.db.query(insert, [job.id]);
+  expect(await job.calls()).toMatchObject({ status: 413, body: { code: 'PAYLOAD_TOO_LARGE' } });
+  expect(names((await job.post('calls', { after: 'c' })).body)).toEqual(['more 1']);
+});
+
+test('a worker finds all its calls, however large they are', async () => {
+  const job = await submit('large');
+  await becomes(job, 'WAITING', 'sleep');
+  await wake(job);
+  expect((await becomes(job, 'SUCCESS')).result).toEqual(Array(5).fill(300_000));
+  expect(ran.large).toBe(5);
 });
 
 test('of another worker no lease exists, and a call that does not wait cannot suspend', async () => {

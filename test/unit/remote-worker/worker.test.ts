@@ -37,3 +37,29 @@ test('two slots that get the same lease start its job once', async () => {
   await worker.run();
   expect({ starts, releases: releases.length }).toEqual({ starts: 1, releases: 1 });
 });
+
+test('a daemon of an older version, which has no parts of stored calls, is asked for all', async () => {
+  const stored = { name: 'one', kind: 'step', position: 0, parallel: false, status: 'completed', result: 7 };
+  const refusal = { code: 'INVALID_FIELD', detail: 'after is not a field of this request' };
+  const released: unknown[] = [];
+  const fetch = async (input: unknown, init?: RequestInit): Promise<Response> => {
+    const path = new URL(String(input)).pathname;
+    const body = JSON.parse(String(init?.body));
+    const answer = (value: object, status = 200) => new Response(JSON.stringify(value), { status });
+    if (path.endsWith('/claim')) return answer({ job: { job_id: 'a-job', attempts: 2 } });
+    if (path.endsWith('/lease/request')) return answer({ approved: true, lease: { lease_id: 'a', ttl_sec: 600 } });
+    if (path.endsWith('/calls'))
+      return 'after' in body ? answer(refusal, 400) : answer({ cancel_intent: null, calls: [stored] });
+    if (path.endsWith('/release')) released.push(body.result_data);
+    return answer({});
+  };
+  const worker = new LeaseholdWorker(
+    { url: 'http://daemon', key: 'key', queue: 'queue', fetch: fetch as typeof globalThis.fetch },
+    async ({ step }) => {
+      worker.drain();
+      return step('one', () => 'not reached');
+    },
+  );
+  await worker.run();
+  expect(released).toEqual([7]);
+});

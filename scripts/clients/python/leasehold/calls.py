@@ -125,12 +125,26 @@ class Calls:
     def _load(self) -> Dict[str, Stored]:
         with self._loading:
             if self._stored is None:
-                answer = self._send("calls", {})
-                calls: List[Stored] = answer["calls"]
+                calls: List[Stored] = []
+                after: Optional[str] = ""
+                while after is not None:
+                    answer = self._load_part(after)
+                    calls += answer["calls"]
+                    after = answer.get("next")
                 self._requested = answer.get("cancel_intent")
+                calls.sort(key=lambda call: call["position"])
                 self._parallel = self._parallel or any(call["parallel"] for call in calls)
                 self._stored = {call["name"]: call for call in calls}
             return self._stored
+
+    def _load_part(self, after: str) -> Any:
+        try:
+            return self._send("calls", {"after": after})
+        except CallFailed as error:
+            if after != "" or error.code != "INVALID_FIELD":
+                raise
+            # A daemon of an older version does not know the field, and answers with all calls.
+            return self._send("calls", {})
 
     def _check_order(self, kind: str, place: Place, stored: Mapping[str, Stored]) -> None:
         own = stored.get(place["name"])

@@ -158,6 +158,10 @@ class JobWaiting(TypedDict):
     question: str
     # The durable call that waits; of kind `turn` that of its parent.
     step: str
+    # The title of the question: in lists of jobs, in a job and in the head of a lane.
+    title: str
+    # How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page.
+    unfinished: int
     # When the job wakes by itself; without it no time wakes it.
     until: str
 
@@ -322,6 +326,10 @@ class JobSummaryWaiting(TypedDict):
     question: str
     # The durable call that waits; of kind `turn` that of its parent.
     step: str
+    # The title of the question: in lists of jobs, in a job and in the head of a lane.
+    title: str
+    # How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page.
+    unfinished: int
     # When the job wakes by itself; without it no time wakes it.
     until: str
 
@@ -403,9 +411,9 @@ class LaneHeadWaiting(TypedDict):
     question: str
     # The durable call that waits; of kind `turn` that of its parent.
     step: str
-    # Of the head of a lane: the title of the question.
+    # The title of the question: in lists of jobs, in a job and in the head of a lane.
     title: str
-    # Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.
+    # How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page.
     unfinished: int
     # When the job wakes by itself; without it no time wakes it.
     until: str
@@ -470,9 +478,9 @@ class LaneJobWaiting(TypedDict):
     question: str
     # The durable call that waits; of kind `turn` that of its parent.
     step: str
-    # Of the head of a lane: the title of the question.
+    # The title of the question: in lists of jobs, in a job and in the head of a lane.
     title: str
-    # Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.
+    # How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page.
     unfinished: int
     # When the job wakes by itself; without it no time wakes it.
     until: str

@@ -74,18 +74,18 @@ const waitingSchema = z
     lane: z.enum(['released']).optional().describe('The job has left its lane until it wakes.'),
     jobs: z.int().optional().describe('How many children or other jobs it waits for in all.'),
     not_before: time.optional().describe('Of kind `after`: it is not queued before this time.'),
-  })
-  .meta({ id: 'JobWaiting' });
-
-const laneWaitingSchema = waitingSchema
-  .extend({
-    title: z.string().optional().describe('Of the head of a lane: the title of the question.'),
+    title: z
+      .string()
+      .optional()
+      .describe('The title of the question: in lists of jobs, in a job and in the head of a lane.'),
     unfinished: z
       .int()
       .optional()
-      .describe('Of the head of a lane: how many of its `jobs` have not ended; left out if they are more than 1000.'),
+      .describe(
+        'How many of its `jobs` have not ended, in the same places; left out if they are more than 1000, or many in a long page.',
+      ),
   })
-  .meta({ id: 'LaneWaiting' });
+  .meta({ id: 'JobWaiting' });
 
 /** What is shown of a job in a lane. */
 export const laneJobSchema = z
@@ -100,7 +100,7 @@ export const laneJobSchema = z
     lease_owner: z.string().nullable(),
     error: jobErrorSchema.nullable(),
     hold: jobHoldSchema.nullable(),
-    waiting: laneWaitingSchema.nullable().describe('What a WAITING job waits for.'),
+    waiting: waitingSchema.nullable().describe('What a WAITING job waits for.'),
   })
   .meta({ id: 'LaneJob' });
 

@@ -7,6 +7,7 @@ import { holdKinds, type Job, priorities } from '../../../jobs/model/job.ts';
 import { isOnHold, type Status, statuses } from '../../../jobs/model/states.ts';
 import type { JobFilter } from '../../../jobs/read/filter.ts';
 import { findJob, listJobs } from '../../../jobs/read/read-jobs.ts';
+import { isNameable, readWaits } from '../../../jobs/read/read-waits.ts';
 import { SharedReads } from '../../../jobs/read/shared-reads.ts';
 import { problem } from '../../../kernel/errors.ts';
 import { isUuid, nameField, targetIdField, timeField } from '../../../kernel/fields.ts';
@@ -99,9 +100,11 @@ function addReads(group: RouteGroup, deps: JobRouteDependencies): void {
     const { schema } = tenant;
     const job = isUuid(jobId) ? await reads.find(jobId, { db, schema, withTurn }) : undefined;
     if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) throw noSuchJob();
-    const { hasPhases } = job;
-    const read = () => readPhases(db, schema, job, deps.jobTypes);
-    return jobToApi(job, await (hasPhases ? withTurn(read) : read()));
+    const read = async () => {
+      const [named = job] = await readWaits(db, schema, [job]);
+      return jobToApi(named, await readPhases(db, schema, job, deps.jobTypes));
+    };
+    return job.hasPhases || isNameable(job) ? withTurn(read) : read();
   };
   group.route({
     method: 'get',
@@ -138,7 +141,8 @@ function addLists(group: RouteGroup): void {
     const page = await paged(list, query, async ([before], asked) => {
       const limit = withDocuments ? Math.min(asked, maxDocuments) : asked;
       const { jobs, next } = await listJobs(db, tenant.schema, filter, { limit, before, withDocuments });
-      return { rows: jobs, next: next === undefined ? undefined : [next] };
+      const rows = await readWaits(db, tenant.schema, jobs);
+      return { rows, next: next === undefined ? undefined : [next] };
     });
     return { jobs: page.rows.map(jobSummaryToApi), next_cursor: page.next_cursor };
   };

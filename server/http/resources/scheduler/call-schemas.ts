@@ -48,7 +48,18 @@ export const eventBody = holder.extend({
   timeout_seconds: z.number().min(0).max(maxSeconds).optional(),
 });
 
-export const callsBody = holder;
+/** Above what jobs with few or small results have. Workers that read in parts have no such limit. */
+export const maxUnpagedBytes = 33_554_432;
+
+export const callsBody = holder.extend({
+  after: z
+    .string()
+    .max(200)
+    .optional()
+    .describe(
+      'In parts of about half a megabyte: the calls whose names come after this one, in the order of names; empty for the first part. Without it all, in the order of calls, and 413 if they have more than 32 MB.',
+    ),
+});
 
 export const stepsBody = holder.extend({
   steps: z
@@ -189,5 +200,6 @@ export const callsAnswer = z.strictObject({
         ...waits,
       }),
     )
-    .describe('What earlier runs of the job have stored, in the order of calls.'),
+    .describe('What earlier runs of the job have stored.'),
+  next: z.string().nullable().describe('With `after`: there is more, after this name.'),
 });

@@ -1,17 +1,18 @@
 // /api/scheduler/lease/{lease_id}/…: stored steps and children of remote workers. Each request may be repeated, and is
 // refused once the lease is lost.
 import type { z } from 'zod';
+import type { Queryable } from '../../../database/database.ts';
+import type { Schema } from '../../../database/identifiers.ts';
 import { type DurableRun, enqueueChild, waitForChildrenIn } from '../../../durable/database/enqueue-children.ts';
 import type { ChildOptions } from '../../../durable/durable-context.ts';
-import { loadSteps, saveSteps } from '../../../jobs/attempt/steps.ts';
+import { countStoredBytes, loadSteps, saveSteps } from '../../../jobs/attempt/steps.ts';
 import type { Enqueued } from '../../../jobs/enqueue/enqueue.ts';
 import { checkDocument, noteLimitBytes } from '../../../jobs/enqueue/enqueue-limits.ts';
 import type { ChildEnd } from '../../../jobs/flows/fenced-children.ts';
 import type { JobErrorCode } from '../../../jobs/model/job-errors.ts';
 import { Problem, problem } from '../../../kernel/errors.ts';
-import { getHeldJob, writeAsHolder } from '../../../scheduler/worker-calls.ts';
-import type { LeaseHolder } from '../../../scheduler/worker-lease.ts';
-import { type RouteContext, RouteGroup } from '../../route.ts';
+import { getHeldJob } from '../../../scheduler/worker-calls.ts';
+import { RouteGroup } from '../../route.ts';
 import {
   callsAnswer,
   callsBody,
@@ -19,70 +20,69 @@ import {
   childrenBody,
   enqueueAnswer,
   enqueueBody,
+  maxUnpagedBytes,
   stepsAnswer,
   stepsBody,
 } from './call-schemas.ts';
+import { envelopeBytes, type LeaseCall, leaseCall, waitOrSuspend } from './lease-call.ts';
 import type { SchedulerDependencies } from './scheduler-jobs.ts';
-import { idParams } from './scheduler-schemas.ts';
-import { holderOf, waitOrSuspend } from './scheduler-waits.ts';
-
-const base = '/api/scheduler/lease/{lease_id}';
-const leaseParams = idParams('lease_id');
-// The body of a request: its results or payloads and the fields around them.
-const envelopeBytes = 65_536;
 
 export function schedulerCallRoutes(deps: SchedulerDependencies): RouteGroup {
   const group = new RouteGroup('Scheduler');
+  addCalls(group);
   addSteps(group, deps);
   addEnqueue(group, deps);
   addChildren(group, deps);
   return group;
 }
 
-function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): void {
-  group.route({
-    method: 'post',
-    path: `${base}/calls`,
+function addCalls(group: RouteGroup): void {
+  leaseCall(group, {
+    name: 'calls',
     summary: 'Read the durable calls that earlier runs of the job have stored',
-    access: 'worker',
-    params: leaseParams,
+    description:
+      'With `after` in parts, by name: begin with an empty string, and go on with `next` until it is null. Without it all at once, which is refused if they are too many bytes.',
     body: callsBody,
-    answers: { 200: callsAnswer },
-    problems: ['NOT_FOUND', 'LEASE_LOST'],
-    handle: async (context): Promise<z.input<typeof callsAnswer>> => {
-      const { db, tenant } = context;
-      const holder = holderOf(context);
-      const loaded = await writeAsHolder(db, tenant.schema, holder, () => loadSteps(db, tenant.schema, holder));
-      const { steps, stop } = loaded;
+    answer: callsAnswer,
+    problems: ['PAYLOAD_TOO_LARGE'],
+    handle: async ({ body: { after }, db, schema, holder, write }) => {
+      if (after === undefined) await refuseTooLarge(db, schema, holder.jobId);
+      const { steps, next, stop } = await write(() => loadSteps(db, schema, holder, after));
       return {
         cancel_intent: stop.cancelIntent,
         calls: steps.map(({ waitsUntil, leftMs, ...step }) => ({ ...step, until: waitsUntil, left_ms: leftMs })),
+        next: next ?? null,
       };
     },
   });
-  group.route({
-    method: 'post',
-    path: `${base}/steps`,
+}
+
+/** For workers that do not read in parts. */
+async function refuseTooLarge(db: Queryable, schema: Schema, jobId: string): Promise<void> {
+  const bytes = await countStoredBytes(db, schema, jobId);
+  if (bytes <= maxUnpagedBytes) return;
+  throw problem(
+    'PAYLOAD_TOO_LARGE',
+    `The stored calls of the job have ${bytes} bytes; at most ${maxUnpagedBytes} are read at once. Read them in parts, with after.`,
+  );
+}
+
+function addSteps(group: RouteGroup, { config, wake }: SchedulerDependencies): void {
+  leaseCall(group, {
+    name: 'steps',
     summary: 'Store how durable steps ended',
-    access: 'worker',
-    params: leaseParams,
     body: stepsBody,
     bodyLimitBytes: config.resultLimitBytes + envelopeBytes,
     allowSuspended: true,
-    answers: { 200: stepsAnswer },
-    problems: ['NOT_FOUND', 'LEASE_LOST', 'PAYLOAD_TOO_LARGE'],
-    handle: async (context) => {
-      const { steps } = context.body;
+    answer: stepsAnswer,
+    problems: ['PAYLOAD_TOO_LARGE'],
+    handle: async ({ body: { steps }, tenant, schema, db, holder, actor, write }) => {
       for (const [n, { result, error }] of steps.entries()) {
         checkDocument(result, `steps[${n}].result`, config.resultLimitBytes);
         checkDocument(error, `steps[${n}].error`, noteLimitBytes);
       }
-      const holder = holderOf(context);
-      const { schema } = context.tenant;
-      const actor = `worker:${holder.workerId}`;
-      const save = () => saveSteps(context.db, schema, holder, steps, actor);
-      const { cancelIntent } = await writeAsHolder(context.db, schema, holder, save);
-      wake?.(context.tenant);
+      const { cancelIntent } = await write(() => saveSteps(db, schema, holder, steps, actor));
+      wake?.(tenant);
       return { stored: steps.length, cancel_intent: cancelIntent };
     },
   });
@@ -111,44 +111,34 @@ function toEdge(edge: NonNullable<Child['after']>[number]): NonNullable<ChildOpt
 }
 
 function addEnqueue(group: RouteGroup, deps: SchedulerDependencies): void {
-  group.route({
-    method: 'post',
-    path: `${base}/enqueue`,
+  leaseCall(group, {
+    name: 'enqueue',
     summary: 'Enqueue a child of the job',
-    access: 'worker',
-    params: leaseParams,
     body: enqueueBody,
-    answers: { 200: enqueueAnswer },
-    problems: ['NOT_FOUND', 'LEASE_LOST', 'UNKNOWN_JOB_TYPE', 'QUEUE_FULL'],
-    handle: async (context): Promise<z.input<typeof enqueueAnswer>> => {
-      const { key, job_type: type, payload = {}, ...options } = context.body;
-      const holder = holderOf(context);
-      const run = await runOf(deps, context, holder);
-      const request = { key, type, payload, options: toOptions(options), actor: `worker:${holder.workerId}` };
-      const child = await withProblems(() =>
-        writeAsHolder(context.db, context.tenant.schema, holder, () => enqueueChild(run, request)),
-      );
+    answer: enqueueAnswer,
+    problems: ['UNKNOWN_JOB_TYPE', 'QUEUE_FULL'],
+    handle: async (call) => {
+      const { key, job_type: type, payload = {}, ...options } = call.body;
+      const run = await runOf(deps, call);
+      const request = { key, type, payload, options: toOptions(options), actor: call.actor };
+      const child = await withProblems(() => call.write(() => enqueueChild(run, request)));
       return { job_id: child.id, unique: child.unique ?? null };
     },
   });
 }
 
 function addChildren(group: RouteGroup, deps: SchedulerDependencies): void {
-  group.route({
-    method: 'post',
-    path: `${base}/children`,
+  leaseCall(group, {
+    name: 'children',
     summary: 'Enqueue children and wait for them; the job waits without a lease',
     description: 'Children are enqueued once. When all have ended, or one has failed, the answer says how.',
-    access: 'worker',
-    params: leaseParams,
     body: childrenBody,
     bodyLimitBytes: deps.config.resultLimitBytes + envelopeBytes,
-    answers: { 200: childrenAnswer },
-    problems: ['NOT_FOUND', 'LEASE_LOST', 'UNKNOWN_JOB_TYPE', 'QUEUE_FULL', 'PAYLOAD_TOO_LARGE'],
-    handle: async (context): Promise<z.input<typeof childrenAnswer>> => {
-      const { name, position, parallel, on_failure: onFailure, concurrency, jobs, job_ids: ids } = context.body;
-      const holder = holderOf(context);
-      const run = await runOf(deps, context, holder);
+    answer: childrenAnswer,
+    problems: ['UNKNOWN_JOB_TYPE', 'QUEUE_FULL', 'PAYLOAD_TOO_LARGE'],
+    handle: async (call) => {
+      const { name, position, parallel, on_failure: onFailure, concurrency, jobs, job_ids: ids } = call.body;
+      const run = await runOf(deps, call);
       const children = jobs?.map(({ job_type: type, payload, key, ...options }) => ({
         ...toOptions(options),
         type,
@@ -157,14 +147,10 @@ function addChildren(group: RouteGroup, deps: SchedulerDependencies): void {
       }));
       const open = children !== undefined ? { jobs: children } : ids !== undefined ? { ids } : undefined;
       const request = { call: { name, position, parallel }, onFailure, concurrency, open };
-      const state = await withProblems(() =>
-        writeAsHolder(context.db, context.tenant.schema, holder, () =>
-          waitForChildrenIn(run, request, `worker:${holder.workerId}`),
-        ),
-      );
+      const state = await withProblems(() => call.write(() => waitForChildrenIn(run, request, call.actor)));
       const isOver = state.ends !== undefined || (state.failed !== null && onFailure === 'stop');
       return {
-        status: isOver ? 'over' : await waitOrSuspend(deps, context, name),
+        status: isOver ? ('over' as const) : await waitOrSuspend(deps, call),
         total: state.total,
         unfinished: state.unfinished,
         failed: state.failed && endToApi(state.failed),
@@ -180,13 +166,12 @@ function endToApi({ id, type, status, error }: Omit<ChildEnd, 'result'>) {
 
 async function runOf(
   { config, jobTypes, queueLimit, wake, onDependencies }: SchedulerDependencies,
-  { db, tenant }: Pick<RouteContext<'worker'>, 'db' | 'tenant'>,
-  holder: LeaseHolder,
+  { db, tenant, schema, holder }: LeaseCall<unknown>,
 ): Promise<DurableRun> {
   return {
     db,
     tenant,
-    job: await getHeldJob(db, tenant.schema, holder),
+    job: await getHeldJob(db, schema, holder),
     leaseId: holder.leaseId,
     config,
     jobTypes,

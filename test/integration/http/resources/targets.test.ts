@@ -30,7 +30,7 @@ describe('targets', () => {
     expect(hold.since).toMatch(/Z$/);
   });
 
-  it('say what a head that waits is waiting for', async () => {
+  it('say what a head that waits is waiting for, as lists of jobs and the job itself do', async () => {
     const { db, schema } = control;
     const until = '2090-01-01T00:00:00.000000Z';
     const waits = {
@@ -64,11 +64,15 @@ describe('targets', () => {
     };
     const { targets } = (await control.get('/api/targets')).body;
     const { lanes } = await listLanes(db, schema, { selection: 'all', after: '', limit: 100 });
+    const { jobs } = (await control.get('/api/jobs?status=WAITING')).body;
     for (const [id, waiting] of Object.entries(shown)) {
       const listed = targets.find((target: { id: string }) => target.id === id);
       expect(listed.head).toMatchObject({ status: 'WAITING', waiting });
       expect(lanes.find(({ target }) => target.id === id)?.head?.waiting).toEqual(waiting);
       expect((await control.get(`/api/targets/${id}`)).body.head.waiting).toEqual(waiting);
+      const [inList] = jobs.filter((job: { target_id: string }) => job.target_id === id);
+      expect(inList.waiting).toEqual(waiting);
+      expect((await control.get(`/api/jobs/${inList.id}`)).body.waiting).toEqual(waiting);
     }
   });
 

@@ -8,7 +8,7 @@ export interface Waiting {
   question?: string;
   jobs?: number;
   not_before?: string;
-  /** Of the head of a lane: the title of the question, and how many of `jobs` have not ended. */
+  /** The title of the question, and how many of `jobs` have not ended; not in events. */
   title?: string;
   unfinished?: number;
 }

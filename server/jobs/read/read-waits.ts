@@ -1,4 +1,5 @@
-// What the WAITING heads of lanes wait for, as people name it: the title of a question, how many jobs have not ended.
+// What WAITING jobs wait for, as people name it: the title of a question, how many jobs have not ended. A page of jobs
+// costs at most two statements more.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -6,14 +7,15 @@ import { noStep } from '../flows/dependencies.ts';
 import type { Status } from '../model/states.ts';
 import type { NamedWaiting } from '../model/waiting.ts';
 
-interface Head {
+interface WaitingJob {
   id: string;
   status: Status;
   waiting: NamedWaiting | null;
 }
 
-// A page has many heads, and each may have thousands of children.
+// A page has many jobs, and each may have thousands of children. The bound of a page is some 20 ms of index entries.
 const maxUnfinished = 1000;
+const maxCountedOfPage = 50_000;
 
 const titlesStatement = statement(`
   select id, title
@@ -35,27 +37,36 @@ const unfinishedStatement = statement(`
         ) o
     ) u`);
 
-/** The same heads. Costs nothing where none waits for a question or for jobs. */
-export async function readHeadWaits<H extends Head>(db: Queryable, schema: Schema, heads: H[]): Promise<H[]> {
-  const waits = heads.flatMap(({ id, status, waiting }) =>
+/** The same jobs. Costs nothing where none waits for a question or for jobs. */
+export async function readWaits<J extends WaitingJob>(db: Queryable, schema: Schema, jobs: J[]): Promise<J[]> {
+  const waits = jobs.flatMap(({ id, status, waiting }) =>
     status === 'WAITING' && waiting !== null ? [{ id, waiting }] : [],
   );
   const titles = await readTitles(db, schema, waits);
   const unfinished = await readUnfinished(db, schema, waits);
-  if (titles.size === 0 && unfinished.size === 0) return heads;
-  return heads.map((head) => {
-    if (head.waiting === null) return head;
-    const title = titles.get(head.waiting.question ?? '');
-    const count = unfinished.get(head.id);
+  if (titles.size === 0 && unfinished.size === 0) return jobs;
+  return jobs.map((job) => {
+    if (job.waiting === null) return job;
+    const title = titles.get(job.waiting.question ?? '');
+    const count = unfinished.get(job.id);
     return {
-      ...head,
+      ...job,
       waiting: {
-        ...head.waiting,
+        ...job.waiting,
         ...(title !== undefined && { title }),
-        ...(count !== undefined && count <= maxUnfinished && { unfinished: count }),
+        ...(count !== undefined && { unfinished: count }),
       },
     };
   });
+}
+
+/** It waits for a question or for jobs, which this file can name. */
+export function isNameable({ status, waiting }: Pick<WaitingJob, 'status' | 'waiting'>): boolean {
+  return status === 'WAITING' && waiting !== null && (waiting.question !== undefined || isForJobs(waiting));
+}
+
+function isForJobs({ kind }: NamedWaiting): boolean {
+  return kind === 'children' || kind === 'after';
 }
 
 type Waits = { id: string; waiting: NamedWaiting }[];
@@ -67,13 +78,15 @@ async function readTitles(db: Queryable, schema: Schema, waits: Waits): Promise<
   return new Map(rows.map(({ id, title }) => [id, title]));
 }
 
+/** Without those that have too many to be counted. */
 async function readUnfinished(db: Queryable, schema: Schema, waits: Waits): Promise<Map<string, number>> {
-  const parents = waits.filter(({ waiting: { kind } }) => kind === 'children' || kind === 'after');
+  const parents = waits.filter(({ waiting }) => isForJobs(waiting));
   if (parents.length === 0) return new Map();
+  const max = Math.min(maxUnfinished, Math.floor(maxCountedOfPage / parents.length));
   const rows = await unfinishedStatement.query<{ id: string; unfinished: number }>(db, schema, {
     ids: parents.map(({ id }) => id),
     steps: parents.map(({ waiting: { kind, step } }) => (kind === 'children' ? (step ?? noStep) : noStep)),
-    limit: maxUnfinished + 1,
+    limit: max + 1,
   });
-  return new Map(rows.map(({ id, unfinished }) => [id, unfinished]));
+  return new Map(rows.flatMap(({ id, unfinished }) => (unfinished > max ? [] : [[id, unfinished]])));
 }
