@@ -24,8 +24,8 @@ export default defineConfig({
     globalSetup: ['test/support/vitest/global-setup.ts'],
     setupFiles: ['test/support/vitest/leaks.ts'],
     // The smallest machines of CI have two cores, and each worker brings Postgres backends along.
-    // Many tests wait for processes, leases and signals more than they compute.
-    maxWorkers: 4,
+    // Many tests wait for processes, leases and signals more than they compute: four workers leave a third of it idle.
+    maxWorkers: 6,
     // Limits for tests that hang. A machine that is busy with other work must not reach them.
     testTimeout: 240_000,
     hookTimeout: 240_000,

@@ -1,5 +1,11 @@
-// Begins a run with the seed of its order, and ends it with one line of counts, alone, for machines to read.
+// Begins a run with the seed of its order, and ends it with one line of counts, alone, for machines to read. With
+// LEASEHOLD_TEST_DURATIONS=write it keeps how long the files took, for the order of later runs.
+import { writeFileSync } from 'node:fs';
 import type { Reporter, TestModule, Vitest } from 'vitest/node';
+import { durationsFile } from './slow-first.ts';
+
+// Shorter files fill the gaps in any order.
+const minSeconds = 2;
 
 export default class CountReporter implements Reporter {
   onInit(vitest: Vitest): void {
@@ -18,7 +24,16 @@ export default class CountReporter implements Reporter {
         if (state === 'failed') failed++;
       }
     }
+    if (process.env.LEASEHOLD_TEST_DURATIONS === 'write') writeDurations(modules);
     // After the summaries of results and coverage, so that this line closes the output.
     process.once('exit', () => process.stdout.write(`\n${passed} passed, ${failed} failed\n`));
   }
+}
+
+function writeDurations(modules: ReadonlyArray<TestModule>): void {
+  const seconds = modules
+    .map((module) => [module.relativeModuleId, Math.round(module.diagnostic().duration / 1000)] as const)
+    .filter(([, duration]) => duration >= minSeconds)
+    .sort(([a], [b]) => (a < b ? -1 : 1));
+  writeFileSync(durationsFile, `${JSON.stringify(Object.fromEntries(seconds), null, 2)}\n`);
 }

@@ -3,6 +3,7 @@ import { randomBytes } from 'node:crypto';
 import { mkdtemp, rm, symlink } from 'node:fs/promises';
 import { tmpdir } from 'node:os';
 import { join } from 'node:path';
+import { build } from 'esbuild';
 import type { TestProject } from 'vitest/node';
 import { Database } from '../../../server/database/database.ts';
 import { migrateControl } from '../../../server/database/migrations/migrate.ts';
@@ -11,7 +12,7 @@ import { createLogger } from '../../../server/kernel/logger.ts';
 import { citusCluster } from '../postgres/citus.ts';
 import { startServer } from '../postgres/server.ts';
 import { databaseUrl, defaultSlug, provisionForTest } from '../provision.ts';
-import { compileThreads } from './threads.ts';
+import { heartbeatFile } from './threads.ts';
 
 declare module 'vitest' {
   interface ProvidedContext {
@@ -40,7 +41,7 @@ export default async function setup(project: TestProject): Promise<() => Promise
   }
   const runDirectory = await mkdtemp(join(tmpdir(), 'leasehold-run-'));
   await symlink(join(packageRoot(), 'node_modules'), join(runDirectory, 'node_modules'));
-  await compileThreads(runDirectory);
+  await compileHeartbeat(join(runDirectory, heartbeatFile));
   project.provide('runDirectory', runDirectory);
   project.provide('serverUrl', server.url);
   project.provide('templates', templates);
@@ -66,4 +67,17 @@ async function createTemplates(
   await admin.query(`create database ${templates.tenant} template ${templates.empty}`);
   const tenant = new Database({ url: databaseUrl(url, templates.tenant), poolMax: 2, logger });
   await provisionForTest(tenant, defaultSlug).finally(() => tenant.close());
+}
+
+async function compileHeartbeat(outfile: string): Promise<void> {
+  await build({
+    entryPoints: [join(packageRoot(), 'server', 'worker', 'heartbeat', 'heartbeat-thread.ts')],
+    outfile,
+    bundle: true,
+    packages: 'external',
+    platform: 'node',
+    format: 'esm',
+    target: 'node20',
+    sourcemap: 'inline',
+  });
 }

@@ -3,32 +3,17 @@
 import { syncBuiltinESMExports } from 'node:module';
 import { join } from 'node:path';
 import threads, { type WorkerOptions } from 'node:worker_threads';
-import { build } from 'esbuild';
 import { inject } from 'vitest';
-import { packageRoot } from '../../../server/kernel/environment.ts';
 
-const file = 'heartbeat-thread.mjs';
-
-/** Called once per run, before any test. */
-export async function compileThreads(directory: string): Promise<void> {
-  await build({
-    entryPoints: [join(packageRoot(), 'server', 'worker', 'heartbeat', 'heartbeat-thread.ts')],
-    outfile: join(directory, file),
-    bundle: true,
-    packages: 'external',
-    platform: 'node',
-    format: 'esm',
-    target: 'node20',
-    sourcemap: 'inline',
-  });
-}
+/** In the directory of the run; global-setup.ts compiles it. */
+export const heartbeatFile = 'heartbeat-thread.mjs';
 
 /** In each process of the run, once. */
 export function useCompiledThreads(): void {
   const known = globalThis as { leaseholdThreads?: boolean };
   if (known.leaseholdThreads) return;
   known.leaseholdThreads = true;
-  const compiled = join(inject('runDirectory'), file);
+  const compiled = join(inject('runDirectory'), heartbeatFile);
   const Original = threads.Worker;
   threads.Worker = class extends Original {
     constructor(code: string | URL, options: WorkerOptions = {}) {
