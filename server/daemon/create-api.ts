@@ -36,7 +36,7 @@ import { Pace } from '../kernel/clock.ts';
 import type { Config } from '../kernel/config.ts';
 import type { PerTenantTasks } from '../maintenance/create-per-tenant-tasks.ts';
 import type { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import type { ScheduleTicker } from '../schedules/fire-schedules.ts';
+import type { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import type { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import type { WorkerPool } from '../worker/loop/worker-pool.ts';

@@ -1,7 +1,7 @@
 // Creates every part of a daemon in the order of their dependencies, subscribes them to the signals after commits, and
 // lists them in the order in which they start.
 import type { Express } from 'express';
-import { DaemonRegistration } from '../daemons/live-daemons.ts';
+import { DaemonRegistration } from '../daemons/registration.ts';
 import { keysChanged, tenantsChanged } from '../database/notifications.ts';
 import { ServerMonitor } from '../database/servers/availability.ts';
 import { EventStreams } from '../events/stream/streams.ts';
@@ -14,7 +14,7 @@ import type { DependencyResolver, PerTenantTasks } from '../maintenance/create-p
 import { createPeriodicTasks } from '../maintenance/periodic-tasks.ts';
 import type { TenantPoller } from '../maintenance/tenant-poller.ts';
 import { ClaimWaiters } from '../scheduler/claim-waiters.ts';
-import { ScheduleTicker } from '../schedules/fire-schedules.ts';
+import { ScheduleTicker } from '../schedules/schedule-ticker.ts';
 import { KeyVerifier } from '../tenants/api-keys/verifier.ts';
 import { Heartbeat } from '../worker/heartbeat/heartbeat.ts';
 import { observeHeartbeat } from '../worker/loop/observe.ts';

@@ -2,6 +2,7 @@
 // are read.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { firstByPriority } from '../jobs/lanes/lane.ts';
 import { type LaneJob, laneColumns, maxCounted, readHeads } from '../jobs/lanes/read-lanes.ts';
 import { mustFindTarget, type Target } from '../jobs/lanes/target.ts';
@@ -46,24 +47,34 @@ function placeInLine(job: Job): Place {
   return { rank: firstByPriority + priorityRank(job.priority), seq: maxInt8 };
 }
 
-async function readAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<LaneJob[]> {
-  return db.query<LaneJob>(
-    `select ${laneColumns} from ${schema}.jobs j
-      where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
-        and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint)
-      order by j.lane_rank, j.lane_seq limit $5`,
-    [job.targetId, job.id, place.rank, place.seq, maxShown],
-  );
+const isAhead = `j.target_id = :targetId
+     and j.lane_rank is not null
+     and j.id <> :jobId
+     and (j.lane_rank, j.lane_seq) < (:rank::smallint, :seq::bigint)`;
+
+const aheadStatement = statement(`
+  select ${laneColumns}
+    from ${tenant}.jobs j
+   where ${isAhead}
+   order by j.lane_rank, j.lane_seq
+   limit :limit`);
+
+function readAhead(db: Queryable, schema: Schema, { targetId, id }: Job, place: Place): Promise<LaneJob[]> {
+  return aheadStatement.query<LaneJob>(db, schema, { targetId, jobId: id, ...place, limit: maxShown });
 }
 
-async function countAhead(db: Queryable, schema: Schema, job: Job, place: Place): Promise<number> {
-  const [row] = await db.query<{ count: number }>(
-    `select count(*)::int as count from
-       (select 1 from ${schema}.jobs j
-         where j.target_id = $1 and j.lane_rank is not null and j.id <> $2
-           and (j.lane_rank, j.lane_seq) < ($3::smallint, $4::bigint) limit $5) w`,
-    [job.targetId, job.id, place.rank, place.seq, maxCounted],
-  );
+const countStatement = statement(`
+  select count(*)::int as count
+    from (
+      select 1
+        from ${tenant}.jobs j
+       where ${isAhead}
+       limit :limit
+    ) w`);
+
+async function countAhead(db: Queryable, schema: Schema, { targetId, id }: Job, place: Place): Promise<number> {
+  const parameters = { targetId, jobId: id, ...place, limit: maxCounted };
+  const [row] = await countStatement.query<{ count: number }>(db, schema, parameters);
   return row?.count ?? 0;
 }
 

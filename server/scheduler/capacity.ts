@@ -3,6 +3,7 @@
 // job of equal or lower priority may use them, so that small jobs cannot starve a large one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { claimedStatuses, statusIn } from '../jobs/model/states.ts';
 
 export interface CapacityDemand {
@@ -37,6 +38,12 @@ export interface Shortage {
 const reservationSeconds = 15;
 /** How long a denied worker should wait before its next request. */
 export const retryAfterSeconds = 2;
+
+const reserveStatement = statement(`
+  update ${tenant}.capacities
+     set reserved_job_id = :jobId,
+         reserved_until = now() + :reservationSeconds::float8 * interval '1 second'
+   where queue = any(:queues::text[])`);
 
 /** The locked capacities, and the decisions of one transaction about them. */
 export class CapacityLedger {
@@ -102,11 +109,11 @@ export class CapacityLedger {
     );
     if (rows.length === 0) return;
     for (const row of rows) row.reservation = { ...demand };
-    await this.#tx.query(
-      `update ${this.#schema}.capacities
-          set reserved_job_id = $2, reserved_until = now() + $3::float8 * interval '1 second' where queue = any($1::text[])`,
-      [rows.map((row) => row.queue), demand.jobId, reservationSeconds],
-    );
+    await reserveStatement.query(this.#tx, this.#schema, {
+      queues: rows.map((row) => row.queue),
+      jobId: demand.jobId,
+      reservationSeconds,
+    });
   }
 
   #binding(queue: string): Capacity[] {

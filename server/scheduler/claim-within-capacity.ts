@@ -5,6 +5,7 @@
 import { claimBytes, jsonBytes } from '../database/bounded-reads.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { type Claimed, type ClaimRequest, claimChosenJobs, claimJobs } from '../jobs/claim/claim.ts';
 import { CapacityLedger } from './capacity.ts';
@@ -54,6 +55,25 @@ interface Candidate {
   payload_bytes: number;
 }
 
+const candidatesStatement = statement(`
+  select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes
+    from ${tenant}.jobs j
+   where status = 'QUEUED'
+     and lane_head
+     and not remote
+     and not gated
+     and (:types::text[] is null or type = any(:types::text[]))
+     and id <> all(:chosen::uuid[])
+     and queue <> all(:full::text[])
+     and not exists (
+           select 1
+             from unnest(:queues::text[], :totals::int[]) as c(queue, total)
+            where (c.queue = '' or c.queue = j.queue)
+              and j.cost_units > c.total)
+   order by priority, created_at, id
+   limit :limit
+     for update of j skip locked`);
+
 async function findCandidates(
   tx: Queryable,
   schema: Schema,
@@ -63,20 +83,12 @@ async function findCandidates(
   full: string[],
 ): Promise<Candidate[]> {
   const totals = ledger.totals;
-  return tx.query<Candidate>(
-    `select id, queue, priority, cost_units, ${jsonBytes('payload')} as payload_bytes from ${schema}.jobs j
-      where status = 'QUEUED' and lane_head and not remote and not gated and ($2::text[] is null or type = any($2::text[]))
-        and id <> all($3::uuid[]) and queue <> all($4::text[])
-        and not exists (select 1 from unnest($5::text[], $6::int[]) as c(queue, total)
-                         where (c.queue = '' or c.queue = j.queue) and j.cost_units > c.total)
-      order by priority, created_at, id limit $1 for update of j skip locked`,
-    [
-      request.limit - chosen.length,
-      request.types ?? null,
-      chosen,
-      full,
-      totals.map((t) => t.queue),
-      totals.map((t) => t.total),
-    ],
-  );
+  return candidatesStatement.query<Candidate>(tx, schema, {
+    limit: request.limit - chosen.length,
+    types: request.types ?? null,
+    chosen,
+    full,
+    queues: totals.map((t) => t.queue),
+    totals: totals.map((t) => t.total),
+  });
 }

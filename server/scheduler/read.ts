@@ -4,6 +4,7 @@ import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import { columnList, columnsOf } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { jobs } from '../database/tables/tenant.ts';
 import { type JobRow, toJob } from '../jobs/model/job.ts';
 import type { JobFilter } from '../jobs/read/filter.ts';
@@ -90,6 +91,18 @@ interface EventRow {
   found: string;
 }
 
+const eventsStatement = statement(
+  withinBytes(
+    `select seq, at, type, actor, attempt, lease_id, data, ${jsonBytes('data')} as bytes
+       from ${tenant}.events
+      where job_id = :jobId
+        and seq > :afterSeq::bigint
+      order by seq
+      limit :limit`,
+    'seq',
+  ),
+);
+
 /** Oldest first; `lastSeq` is where the next page begins. */
 export async function readJobEvents(
   db: Queryable,
@@ -98,9 +111,7 @@ export async function readJobEvents(
   limit: number,
   afterSeq = '0',
 ): Promise<{ events: SchedulerEvent[]; lastSeq: string | undefined }> {
-  const page = `select seq, at, type, actor, attempt, lease_id, data, ${jsonBytes('data')} as bytes from ${schema}.events
-      where job_id = $1 and seq > $2::bigint order by seq limit $3`;
-  const rows = await db.query<EventRow>(withinBytes(page, 'seq'), [job.id, afterSeq, limit]);
+  const rows = await eventsStatement.query<EventRow>(db, schema, { jobId: job.id, afterSeq, limit });
   const isCut = Number(rows[0]?.found ?? 0) > rows.length;
   return {
     events: rows.map((row) => ({ ts: row.at, type: eventName(row.type, row.data), data: dataOf(row, job) })),

@@ -2,6 +2,7 @@
 // repeated release gets the response of the first; after the expiry no release is accepted.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { readSpentDay } from '../jobs/attempt/report.ts';
 import { finishAttemptsIn } from '../jobs/finish/finish.ts';
@@ -61,15 +62,27 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
   throw leaseOver(now);
 }
 
+const releaseStatement = statement(`
+  update ${tenant}.leases
+     set state = 'RELEASED',
+         released_at = now(),
+         release_status = :status,
+         metrics = :metrics::jsonb
+   where id = :leaseId
+     and kind = 'remote'
+     and state = 'ACTIVE'
+     and expires_at > now()
+  returning id`);
+
 async function finishRelease(tx: Queryable, schema: Schema, release: Release): Promise<Released | undefined> {
   const before = await getSchedulerJob(tx, schema, release.jobId);
   // The order of every change of a lane: target, lease, job.
   await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
-  const ended = await tx.query(
-    `update ${schema}.leases set state = 'RELEASED', released_at = now(), release_status = $2, metrics = $3::jsonb
-      where id = $1 and kind = 'remote' and state = 'ACTIVE' and expires_at > now() returning id`,
-    [release.leaseId, release.status, release.metrics === undefined ? null : JSON.stringify(release.metrics)],
-  );
+  const ended = await releaseStatement.query(tx, schema, {
+    leaseId: release.leaseId,
+    status: release.status,
+    metrics: release.metrics === undefined ? null : JSON.stringify(release.metrics),
+  });
   if (ended.length === 0) return undefined;
   // Under the row's lock: a stop that was requested before now decides the outcome, a later one is refused.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);

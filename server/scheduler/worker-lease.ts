@@ -2,6 +2,7 @@
 // who held which job and how it ended. A worker acts on its own leases only; a reader of jobs may read every lease.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { readSpentDay, saveReport } from '../jobs/attempt/report.ts';
 import { type BudgetRules, findSpent, type Spent, type Units, usageScopes } from '../jobs/model/job-budget.ts';
 import { problem } from '../kernel/errors.ts';
@@ -67,19 +68,27 @@ export async function readLease(db: Queryable, schema: Schema, id: string): Prom
   return toLease(row);
 }
 
+const insertStatement = statement(`
+  insert into ${tenant}.leases as l
+    (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
+  select :leaseId::uuid, 'remote', :owner, array[:jobId::uuid], :queue, :costUnits::int, :ttlSeconds::real,
+         now(), now(), now() + :ttlSeconds::float8 * interval '1 second'
+  returning l.*, false as overdue`);
+
 /** Inserts the lease of a job that was granted one. */
 export async function insertRemoteLease(
   tx: Queryable,
   schema: Schema,
   { leaseId, job, costUnits, ttlSeconds }: NewLease,
 ): Promise<Lease> {
-  const [row] = await tx.query<LeaseRow>(
-    `insert into ${schema}.leases as l
-       (id, kind, owner, job_ids, queue, cost_units, ttl_seconds, granted_at, last_heartbeat_at, expires_at)
-     select $1::uuid, 'remote', $2, array[$3::uuid], $4, $5::int, $6::real, now(), now(), now() + $6::float8 * interval '1 second'
-     returning l.*, false as overdue`,
-    [leaseId, job.leaseOwner, job.id, job.queue, costUnits, ttlSeconds],
-  );
+  const [row] = await insertStatement.query<LeaseRow>(tx, schema, {
+    leaseId,
+    owner: job.leaseOwner,
+    jobId: job.id,
+    queue: job.queue,
+    costUnits,
+    ttlSeconds,
+  });
   return toLease(row as LeaseRow);
 }
 
@@ -163,15 +172,27 @@ export async function heartbeat(
   });
 }
 
+const renewStatement = statement(`
+  update ${tenant}.leases l
+     set expires_at = now() + :ttlSeconds::float8 * interval '1 second',
+         last_heartbeat_at = now()
+   where l.id = :leaseId
+     and l.kind = 'remote'
+     and l.owner = :workerId
+     and l.state = 'ACTIVE'
+     and l.expires_at > now()
+     and exists (
+           select 1
+             from ${tenant}.jobs j
+            where j.id = :jobId
+              and j.lease_id = :leaseId
+              and j.status = 'RUNNING')
+  returning l.id`);
+
 /** An expired lease is never renewed, even if no sweeper has ended it yet. */
 async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSeconds: number): Promise<boolean> {
-  const rows = await tx.query(
-    `update ${schema}.leases l set expires_at = now() + $4::float8 * interval '1 second', last_heartbeat_at = now()
-      where l.id = $1 and l.kind = 'remote' and l.owner = $2 and l.state = 'ACTIVE' and l.expires_at > now()
-        and exists (select 1 from ${schema}.jobs j where j.id = $3 and j.lease_id = $1 and j.status = 'RUNNING')
-      returning l.id`,
-    [beat.leaseId, beat.workerId, beat.jobId, ttlSeconds],
-  );
+  const { leaseId, workerId, jobId } = beat;
+  const rows = await renewStatement.query(tx, schema, { leaseId, workerId, jobId, ttlSeconds });
   return rows.length > 0;
 }
 

@@ -2,6 +2,7 @@
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { problem } from '../kernel/errors.ts';
@@ -28,6 +29,25 @@ export interface NewSchedule {
 
 export type ScheduleChange = { [K in keyof Omit<NewSchedule, 'author'>]?: NewSchedule[K] | undefined };
 
+const insertStatement = statement(`
+  insert into ${tenant}.schedules (id, name, cron, timezone, job, missed, next_at, author)
+  values (:id, :name, :cron, :timezone, :job, :missed, :nextAt, :author)`);
+
+const updateStatement = statement(`
+  update ${tenant}.schedules
+     set name = :name,
+         cron = :cron,
+         timezone = :timezone,
+         job = :job,
+         missed = :missed,
+         next_at = :nextAt,
+         updated_at = now()
+   where id = :id`);
+
+function storedFields({ name, cron, timezone, job, missed }: Omit<NewSchedule, 'author'>) {
+  return { name, cron, timezone, job: JSON.stringify(job), missed };
+}
+
 export async function createSchedule(
   db: Database,
   schema: Schema,
@@ -38,20 +58,7 @@ export async function createSchedule(
   return withUniqueName(given.name, () =>
     db.transaction(async (tx) => {
       const nextAt = nextOf(given, await databaseNow(tx));
-      await tx.query(
-        `insert into ${schema}.schedules (id, name, cron, timezone, job, missed, next_at, author)
-         values ($1, $2, $3, $4, $5, $6, $7, $8)`,
-        [
-          id,
-          given.name,
-          given.cron,
-          given.timezone,
-          JSON.stringify(given.job),
-          given.missed,
-          nextAt,
-          given.author ?? null,
-        ],
-      );
+      await insertStatement.query(tx, schema, { id, ...storedFields(given), nextAt, author: given.author ?? null });
       return recordChange(tx, schema, id, 'schedule.created', actor);
     }),
   );
@@ -70,12 +77,7 @@ export async function updateSchedule(
       const after = { ...before, ...definedOnly(change) } as Schedule;
       const timesChanged = after.cron !== before.cron || after.timezone !== before.timezone;
       const nextAt = timesChanged ? nextOf(after, await databaseNow(tx)) : before.nextAt;
-      await tx.query(
-        `update ${schema}.schedules
-            set name = $2, cron = $3, timezone = $4, job = $5, missed = $6, next_at = $7, updated_at = now()
-          where id = $1`,
-        [id, after.name, after.cron, after.timezone, JSON.stringify(after.job), after.missed, nextAt],
-      );
+      await updateStatement.query(tx, schema, { id, ...storedFields(after), nextAt });
       return recordChange(tx, schema, id, 'schedule.updated', actor, { fields: Object.keys(definedOnly(change)) });
     }),
   );

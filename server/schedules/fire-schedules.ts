@@ -3,6 +3,7 @@
 import { readLiveDaemons } from '../daemons/live-daemons.ts';
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { retryConflicts } from '../database/sql-errors.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { type Enqueued, enqueueIn, type NewJob } from '../jobs/enqueue/enqueue.ts';
@@ -11,14 +12,11 @@ import { toNewJob } from '../jobs/enqueue/job-request.ts';
 import type { JobTypes } from '../jobs/enqueue/job-types.ts';
 import { Problem } from '../kernel/errors.ts';
 import { newId } from '../kernel/ids.ts';
-import type { Logger } from '../kernel/logger.ts';
-import type { Service } from '../kernel/service.ts';
-import type { TenantRegistry } from '../tenants/registry.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { dueTimes } from './cron.ts';
-import { actorOf, getSchedule, lockSchedule, nextFiringInMs, type Schedule, scheduleColumns } from './schedule.ts';
+import { actorOf, getSchedule, lockSchedule, type Schedule, scheduleColumns } from './schedule.ts';
 
-interface Firing {
+export interface Firing {
   db: Database;
   jobTypes: JobTypes;
   queueLimit: QueueLimit;
@@ -28,7 +26,7 @@ interface Firing {
   onError?(tenant: Tenant, scheduleId: string, error: unknown): void;
 }
 
-/** Fires what is due. Returns how many jobs it enqueued. @internal */
+/** Fires what is due. Returns how many jobs it enqueued. */
 export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<number> {
   const failed: string[] = [];
   let jobs = 0;
@@ -72,20 +70,25 @@ async function pickDue(tx: Queryable, schema: Schema, failed: string[]): Promise
   return rows[0];
 }
 
+const advanceStatement = statement(`
+  update ${tenant}.schedules
+     set next_at = :nextAt,
+         last_fired_at = coalesce(:firedAt::timestamptz, last_fired_at),
+         last_job_id = coalesce(:jobId::uuid, last_job_id),
+         updated_at = now()
+   where id = :id`);
+
 async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: DueSchedule): Promise<Enqueued[]> {
   const { schema } = tenant;
   const { fire: times, dropped, nextAt } = dueTimes(schedule, schedule.now);
   const keys = times.map((time) => `schedule:${schedule.id}:${time}`);
   const enqueued = await enqueueRuns(tx, firing, tenant, schedule, keys);
-  await tx.query(
-    `update ${schema}.schedules
-        set next_at = $2,
-            last_fired_at = coalesce($3::timestamptz, last_fired_at),
-            last_job_id = coalesce($4::uuid, last_job_id),
-            updated_at = now()
-      where id = $1`,
-    [schedule.id, nextAt, times.at(-1) ?? null, enqueued.at(-1)?.job.id ?? null],
-  );
+  await advanceStatement.query(tx, schema, {
+    id: schedule.id,
+    nextAt,
+    firedAt: times.at(-1) ?? null,
+    jobId: enqueued.at(-1)?.job.id ?? null,
+  });
   for (const [index, { job }] of enqueued.entries()) {
     await recordEvent(tx, schema, {
       type: 'schedule.fired',
@@ -166,81 +169,4 @@ export async function runScheduleNow(
   });
   firing.onEnqueued?.(tenant, [result.enqueued]);
   return result;
-}
-
-// Fires schedules at their time. The shared poll reports when each tenant's next firing is due, and a timer waits until
-// then, so that a tenant without schedules costs nothing.
-
-// No timer is kept for a later firing: the poll runs every minute and reports it again in time.
-const maxTimerMs = 180_000;
-
-export class ScheduleTicker implements Service {
-  readonly name = 'schedules';
-  readonly #firing: Firing;
-  readonly #registry: TenantRegistry;
-  readonly #logger: Logger;
-  readonly #timers = new Map<string, { timer: NodeJS.Timeout; at: number }>();
-  readonly #running = new Map<string, Promise<void>>();
-  #stopped = true;
-
-  constructor(options: Firing & { registry: TenantRegistry; logger: Logger }) {
-    this.#registry = options.registry;
-    this.#logger = options.logger;
-    this.#firing = {
-      ...options,
-      onError: (tenant, scheduleId, error) =>
-        this.#logger.error({ err: error, tenant: tenant.slug, scheduleId }, 'firing a schedule failed'),
-    };
-  }
-
-  async start(): Promise<void> {
-    this.#stopped = false;
-  }
-
-  async stop(): Promise<void> {
-    this.#stopped = true;
-    for (const { timer } of this.#timers.values()) clearTimeout(timer);
-    this.#timers.clear();
-    await Promise.all(this.#running.values());
-  }
-
-  /** A firing of the tenant is due in this many milliseconds, by the database's clock. */
-  dueIn(slug: string, ms: number): void {
-    if (this.#stopped || ms > maxTimerMs) return;
-    const at = performance.now() + ms;
-    const known = this.#timers.get(slug);
-    if (known !== undefined) {
-      if (known.at <= at) return;
-      clearTimeout(known.timer);
-    }
-    // A moment late rather than early: before its time the schedule is not due.
-    const timer = setTimeout(() => this.#tick(slug), ms + 5);
-    this.#timers.set(slug, { timer, at });
-  }
-
-  /** The tenant's schedules changed on this daemon. */
-  async refresh(tenant: Tenant): Promise<void> {
-    const ms = await nextFiringInMs(this.#firing.db.forTenant(tenant.schema), tenant.schema);
-    if (ms !== undefined) this.dueIn(tenant.slug, ms);
-  }
-
-  /** Fires what is due for one tenant and sets the timer for the next firing. */
-  async runOnce(tenant: Tenant): Promise<number> {
-    const jobs = await fireDueSchedules(this.#firing, tenant);
-    await this.refresh(tenant);
-    return jobs;
-  }
-
-  #tick(slug: string): void {
-    this.#timers.delete(slug);
-    const tenant = this.#registry.active().find((one) => one.slug === slug);
-    if (tenant === undefined || this.#stopped || this.#running.has(slug)) return;
-    const run = this.runOnce(tenant)
-      .then(
-        () => {},
-        (error) => this.#logger.error({ err: error, tenant: slug }, 'firing the schedules of a tenant failed'),
-      )
-      .finally(() => this.#running.delete(slug));
-    this.#running.set(slug, run);
-  }
 }

@@ -1,6 +1,7 @@
 // Current counts of a tenant or queue, from the roll-ups: a handful of rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
 /** The row of the whole tenant, beside those of its queues: a tenant's chart must not read a thousand queues. */
@@ -71,28 +72,61 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
  * index by queue: for a single queue the next ten thousand claimable jobs are read.
  */
 export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
-  const [row] = await db.query<{ age: number | null }>(
-    `select extract(epoch from now() - (${oldestRunAt(schema)}))::float8 as age`,
-    [allQueues, queue],
-  );
+  const [row] = await oldestAge.query<{ age: number | null }>(db, schema, { allQueues, queue });
   return Math.max(0, row?.age ?? 0);
 }
 
-/** SQL: since when the oldest job that could be taken waits; null if none. $1: the name for all queues, $2: the queue. */
-export function oldestRunAt(schema: Schema): string {
-  const first = (condition: string) =>
-    `(select run_at from ${schema}.jobs where status = 'QUEUED' and lane_head and not gated and ${condition} and priority = p.priority
-        order by created_at, id limit 1)`;
-  return `with queues as (
-       select queue from ${schema}.stat_minutes
-        where minute = '${currentCountsKey}' and queue <> $1 and ($2 = $1 or queue = $2) and (deltas ->> 'QUEUED')::int > 0
-        order by queue limit 100),
-     oldest as (
-       select ${first('not remote and $2 = $1')} as run_at from generate_series(0, 3) as p(priority)
-       union all
-       select min(run_at) from (select run_at, queue from ${schema}.jobs where status = 'QUEUED' and lane_head and not remote and not gated and $2 <> $1
-                                 order by priority, created_at, id limit 10000) as f where f.queue = $2
-       union all
-       select ${first('remote and queue = q.queue')} from queues q cross join generate_series(0, 3) as p(priority))
-     select min(run_at) from oldest`;
+/** SQL: when the first claimable job of each priority `p` could have run. */
+function firstRunAt(condition: string): string {
+  return `(
+      select run_at
+        from ${tenant}.jobs
+       where status = 'QUEUED'
+         and lane_head
+         and not gated
+         and ${condition}
+         and priority = p.priority
+       order by created_at, id
+       limit 1
+    )`;
 }
+
+/** SQL: since when the oldest claimable job waits, of the queue `:queue` or of all; null if there is none. */
+export const selectOldestRunAt = `
+  with queues as (
+    select queue
+      from ${tenant}.stat_minutes
+     where minute = '${currentCountsKey}'
+       and queue <> :allQueues
+       and (:queue = :allQueues or queue = :queue)
+       and (deltas ->> 'QUEUED')::int > 0
+     order by queue
+     limit 100
+  ),
+  next_for_daemons as (
+    select run_at, queue
+      from ${tenant}.jobs
+     where status = 'QUEUED'
+       and lane_head
+       and not remote
+       and not gated
+       and :queue <> :allQueues
+     order by priority, created_at, id
+     limit 10000
+  ),
+  oldest as (
+    select ${firstRunAt('not remote and :queue = :allQueues')} as run_at
+      from generate_series(0, 3) as p(priority)
+    union all
+    select min(run_at)
+      from next_for_daemons
+     where queue = :queue
+    union all
+    select ${firstRunAt('remote and queue = q.queue')}
+      from queues q
+     cross join generate_series(0, 3) as p(priority)
+  )
+  select min(run_at) from oldest`;
+
+const oldestAge = statement(`
+  select extract(epoch from now() - (${selectOldestRunAt}))::float8 as age`);

@@ -3,17 +3,18 @@
 // rows, one daemon at a time, so reading, adding and writing back is safe.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { hasCodeSql } from '../jobs/model/job-errors.ts';
 import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
-import { allQueues, currentCountsKey, oldestRunAt } from './read-counts.ts';
+import { allQueues, currentCountsKey, selectOldestRunAt } from './read-counts.ts';
 
 // A transaction of well under a second, so that a burst neither holds a connection nor bloats.
 const eventsPerStep = 10_000;
 
 export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPerStep): Promise<FollowResult> {
-  const selection = { name: 'statistics', limit, ctes: groupEvents(schema), from: 'groups', values: [boundsSeconds] };
+  const selection = { name: 'statistics', limit, ctes: groupEvents, from: 'groups', parameters: { boundsSeconds } };
   return followSelection<Group>(db, schema, selection, {
     async handle(tx, groups) {
       const minutes: Minutes = new Map();
@@ -40,25 +41,41 @@ export async function rollUpNow(db: Database, schema: Schema): Promise<void> {
 }
 
 // How long a job waited and ran is computed from its row, unless the row has changed since.
-function groupEvents(schema: Schema): string {
-  return `changes as materialized (
-       select at, type, job_id, from_status, to_status, data from log
-        where until is null and job_id is not null and from_status is distinct from to_status),
-     jobs_of_changes as materialized (
-       select id, queue, run_at, started_at from ${schema}.jobs where id = any(array(select job_id from changes))),
-     timed as (
-       select date_trunc('minute', c.at) as minute, coalesce(j.queue, c.data ->> 'queue', 'default') as queue,
-              c.type, c.from_status, c.to_status,
-              coalesce(c.type = 'job.lease_expired' or ${hasCodeSql('LEASE_EXPIRED', `c.data -> 'error'`)}, false) as expired,
-              case when c.to_status = 'RUNNING' and j.run_at <= c.at
-                   then width_bucket(extract(epoch from c.at - j.run_at)::float8, $9::float8[]) end as wait,
-              case when c.from_status = 'RUNNING' and j.started_at <= c.at
-                   then width_bucket(extract(epoch from c.at - j.started_at)::float8, $9::float8[]) end as run
-         from changes c left join jobs_of_changes j on j.id = c.job_id),
-     groups as (
-       select minute, queue, type, from_status, to_status, expired, wait, run, count(*)::int as count
-         from timed group by 1, 2, 3, 4, 5, 6, 7, 8)`;
-}
+const groupEvents = `changes as materialized (
+    select at, type, job_id, from_status, to_status, data
+      from log
+     where until is null
+       and job_id is not null
+       and from_status is distinct from to_status
+  ),
+  jobs_of_changes as materialized (
+    select id, queue, run_at, started_at
+      from ${tenant}.jobs
+     where id = any(array(select job_id from changes))
+  ),
+  timed as (
+    select date_trunc('minute', c.at) as minute,
+           coalesce(j.queue, c.data ->> 'queue', 'default') as queue,
+           c.type,
+           c.from_status,
+           c.to_status,
+           coalesce(c.type = 'job.lease_expired' or ${hasCodeSql('LEASE_EXPIRED', `c.data -> 'error'`)}, false) as expired,
+           case
+             when c.to_status = 'RUNNING' and j.run_at <= c.at
+             then width_bucket(extract(epoch from c.at - j.run_at)::float8, :boundsSeconds::float8[])
+           end as wait,
+           case
+             when c.from_status = 'RUNNING' and j.started_at <= c.at
+             then width_bucket(extract(epoch from c.at - j.started_at)::float8, :boundsSeconds::float8[])
+           end as run
+      from changes c
+      left join jobs_of_changes j on j.id = c.job_id
+  ),
+  groups as (
+    select minute, queue, type, from_status, to_status, expired, wait, run, count(*)::int as count
+      from timed
+     group by 1, 2, 3, 4, 5, 6, 7, 8
+  )`;
 
 /** Events of one kind in one minute of one queue. */
 interface Group {
@@ -136,42 +153,57 @@ function addDeltas(row: Minute, { count, from_status: from, to_status: to }: Gro
   if (to !== null) row.deltas[to] = (row.deltas[to] ?? 0) + count;
 }
 
+const minuteColumns = [...counters, 'deltas', 'wait_buckets', 'run_buckets'];
+const readMinutes = statement(`
+  select queue, minute, ${minuteColumns.join(', ')}
+    from ${tenant}.stat_minutes
+   where (queue, minute) in (select * from unnest(:queues::text[], :minutes::timestamptz[]))`);
+const writeMinutes = statement(`
+  insert into ${tenant}.stat_minutes (queue, minute, ${minuteColumns.join(', ')})
+  select queue, minute, ${minuteColumns.join(', ')}
+    from jsonb_to_recordset(:rows::jsonb) as g(
+           queue text,
+           minute timestamptz,
+           ${counters.map((name) => `${name} int`).join(', ')},
+           deltas jsonb,
+           wait_buckets int[],
+           run_buckets int[])
+  on conflict (queue, minute) do update set
+    ${minuteColumns.map((name) => `${name} = excluded.${name}`).join(', ')}`);
+
 async function saveMinutes(tx: Queryable, schema: Schema, minutes: Minutes): Promise<void> {
   const rows = [...minutes.values()];
   if (rows.length === 0) return;
-  const stored = await tx.query<Minute>(
-    `select queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets from ${schema}.stat_minutes
-      where (queue, minute) in (select * from unnest($1::text[], $2::timestamptz[]))`,
-    [rows.map((row) => row.queue), rows.map((row) => row.minute)],
-  );
+  const stored = await readMinutes.query<Minute>(tx, schema, {
+    queues: rows.map((row) => row.queue),
+    minutes: rows.map((row) => row.minute),
+  });
   for (const row of stored) addStored(rowOf(minutes, row.queue, row.minute), row);
   const values = rows.map((row) =>
     row.minute === currentCountsKey
       ? { ...row, deltas: withoutZeros(row.deltas), wait_buckets: [], run_buckets: [] }
       : row,
   );
-  await tx.query(
-    `insert into ${schema}.stat_minutes (queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets)
-     select queue, minute, ${counters.join(', ')}, deltas, wait_buckets, run_buckets
-       from jsonb_to_recordset($1::jsonb) as g(queue text, minute timestamptz, ${counters.map((name) => `${name} int`).join(', ')},
-            deltas jsonb, wait_buckets int[], run_buckets int[])
-     on conflict (queue, minute) do update set ${[...counters, 'deltas', 'wait_buckets', 'run_buckets'].map((name) => `${name} = excluded.${name}`).join(', ')}`,
-    [JSON.stringify(values)],
-  );
+  await writeMinutes.query(tx, schema, { rows: JSON.stringify(values) });
 }
 
+const writeOldest = statement(`
+  with sample as (
+    select date_trunc('minute', now()) as minute,
+           coalesce((${selectOldestRunAt}), 'infinity') as oldest_at
+  )
+  insert into ${tenant}.stat_minutes (queue, minute, wait_buckets, run_buckets, oldest_at)
+  select :allQueues, minute, '{}', '{}', oldest_at
+    from sample
+  on conflict (queue, minute) do update set
+    oldest_at = excluded.oldest_at`);
+
 /**
- * Notes since when the oldest claimable job waits. While nothing happens the oldest stays the oldest, so a chart can compute
- * its age at any later time.
+ * Stores since when the oldest claimable job waits. While nothing happens the oldest stays the oldest, so a chart can
+ * compute its age at any later time.
  */
 async function sampleOldest(tx: Queryable, schema: Schema): Promise<void> {
-  await tx.query(
-    `with sample as (select date_trunc('minute', now()) as minute, coalesce((${oldestRunAt(schema)}), 'infinity') as oldest_at)
-     insert into ${schema}.stat_minutes (queue, minute, wait_buckets, run_buckets, oldest_at)
-     select $1, minute, '{}', '{}', oldest_at from sample where $2 = $1
-     on conflict (queue, minute) do update set oldest_at = excluded.oldest_at`,
-    [allQueues, allQueues],
-  );
+  await writeOldest.query(tx, schema, { allQueues, queue: allQueues });
 }
 
 function addStored(row: Minute, stored: Minute): void {

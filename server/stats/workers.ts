@@ -3,6 +3,7 @@
 import { listDaemons } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
+import { statement, tenant } from '../database/sql.ts';
 
 export interface TenantWorker {
   id: string;
@@ -57,17 +58,31 @@ export async function readTenantWorkers(db: Queryable, schema: Schema): Promise<
   );
 }
 
+const drainingStatement = statement(`
+  with held as (
+    select unnest(job_ids) as id
+      from ${tenant}.leases
+     where state = 'ACTIVE'
+       and owner = :owner
+     limit :limit
+  ),
+  running as (
+    select j.id, j.type, j.target_id, j.started_at, j.progress,
+           case
+             when j.progress > 0
+             then j.started_at + (now() - j.started_at) * (100 / least(j.progress, 100))
+           end as expected_at
+      from held h
+      join ${tenant}.jobs j on j.id = h.id
+     where j.status = 'RUNNING'
+       and j.lease_owner = :owner
+  )
+  select id as job_id, type, target_id, started_at, progress, expected_at,
+         expected_at > :endsAt::timestamptz as misses_drain
+    from running
+   order by misses_drain desc nulls last, expected_at desc, id`);
+
 /** A job whose progress has gone from 0 to 40 % in two minutes is expected to need three more. */
-async function readDrainingJobs(db: Queryable, schema: Schema, owner: string, endsAt: string): Promise<DrainingJob[]> {
-  return db.query<DrainingJob & Record<string, unknown>>(
-    `with held as (
-       select unnest(job_ids) as id from ${schema}.leases where state = 'ACTIVE' and owner = $1 limit $3),
-     running as (
-       select j.id, j.type, j.target_id, j.started_at, j.progress,
-              case when j.progress > 0 then j.started_at + (now() - j.started_at) * (100 / least(j.progress, 100)) end as expected_at
-         from held h join ${schema}.jobs j on j.id = h.id where j.status = 'RUNNING' and j.lease_owner = $1)
-     select id as job_id, type, target_id, started_at, progress, expected_at, expected_at > $2::timestamptz as misses_drain
-       from running order by misses_drain desc nulls last, expected_at desc, id`,
-    [owner, endsAt, maxDrainingJobs],
-  );
+function readDrainingJobs(db: Queryable, schema: Schema, owner: string, endsAt: string): Promise<DrainingJob[]> {
+  return drainingStatement.query<DrainingJob>(db, schema, { owner, endsAt, limit: maxDrainingJobs });
 }

@@ -1,6 +1,7 @@
 // Changes settings of a tenant that are kept by name: limits and budgets.
 import type { Database } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { statement } from '../database/sql.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields } from '../kernel/fields.ts';
 import { type LimitSetting, limitNamePattern, maxLimits } from './limit.ts';
@@ -9,6 +10,12 @@ import { announceTenants, lockTenant } from './tenant-store.ts';
 
 type Named = 'limits' | 'budgets';
 type Entries<N extends Named> = NonNullable<TenantSettings[N]>;
+
+const updateStatement = statement(`
+  update ${controlSchema}.tenants
+     set settings = jsonb_set(settings, array[:name::text], :entries::jsonb),
+         updated_at = now()
+   where id = :id`);
 
 /** `edit` changes the entries as they are now, under the lock of the tenant. */
 export async function changeNamedSettings<N extends Named, T>(
@@ -21,12 +28,7 @@ export async function changeNamedSettings<N extends Named, T>(
     const { id, settings } = await lockTenant(tx, slug);
     const entries = { ...settings[name] } as Entries<N>;
     const result = edit(entries);
-    await tx.query(
-      `update ${controlSchema}.tenants
-          set settings = jsonb_set(settings, array[$2::text], $3::jsonb), updated_at = now()
-        where id = $1`,
-      [id, name, JSON.stringify(entries)],
-    );
+    await updateStatement.query(tx, controlSchema, { id, name, entries: JSON.stringify(entries) });
     await announceTenants(tx);
     return result;
   });

@@ -5,6 +5,7 @@
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
 import { MigrationError, migrateTenant } from '../database/migrations/migrate.ts';
+import { statement } from '../database/sql.ts';
 import { sqlState } from '../database/sql-errors.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
@@ -40,6 +41,11 @@ export async function createTenant(db: Database, input: CreateTenantInput): Prom
   return created;
 }
 
+const insertStatement = statement(`
+  insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)
+  values (:id, :slug, :schemaName, 'PROVISIONING', :settings, array[:secret])
+  returning ${tenantColumns}`);
+
 /** The tenant's row, PROVISIONING: a new one, or that of an interrupted creation. */
 async function reserve(db: Database, slug: string, settings: TenantSettings): Promise<Tenant> {
   const existing = await findTenant(db, slug);
@@ -56,11 +62,13 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
     return unfinished(winner);
   }
   try {
-    const [row] = await db.query<TenantRow>(
-      `insert into ${controlSchema}.tenants (id, slug, schema_name, status, settings, webhook_secrets)
-       values ($1, $2, $3, 'PROVISIONING', $4, array[$5]) returning ${tenantColumns}`,
-      [newId(), slug, schemaName, JSON.stringify(settings), newWebhookSecret()],
-    );
+    const [row] = await insertStatement.query<TenantRow>(db, controlSchema, {
+      id: newId(),
+      slug,
+      schemaName,
+      settings: JSON.stringify(settings),
+      secret: newWebhookSecret(),
+    });
     return toTenant(row as TenantRow);
   } catch (error) {
     if (sqlState(error) !== '23505') throw error;

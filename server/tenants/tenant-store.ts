@@ -6,6 +6,7 @@ import { build, defineRead } from '../database/drizzle.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { tenantsChanged, wakeChannel } from '../database/notifications.ts';
+import { statement } from '../database/sql.ts';
 import { tenants } from '../database/tables/control.ts';
 import { problem } from '../kernel/errors.ts';
 import { invalidFields, parseFields } from '../kernel/fields.ts';
@@ -101,14 +102,17 @@ export async function activateTenant(db: Queryable, slug: string): Promise<Tenan
   return changeStatus(db, slug, ['SUSPENDED', 'DELETING'], 'ACTIVE');
 }
 
+const changeStatusStatement = statement(`
+  update ${controlSchema}.tenants
+     set status = :to,
+         delete_token = null,
+         updated_at = now()
+   where slug = :slug
+     and status = any(:from::text[])
+  returning ${tenantColumns}`);
+
 async function changeStatus(db: Queryable, slug: string, from: TenantStatus[], to: TenantStatus): Promise<Tenant> {
-  const [row] = await db.query<TenantRow>(
-    `update ${controlSchema}.tenants
-        set status = $3, delete_token = null, updated_at = now()
-      where slug = $1 and status = any($2::text[])
-      returning ${tenantColumns}`,
-    [slug, from, to],
-  );
+  const [row] = await changeStatusStatement.query<TenantRow>(db, controlSchema, { slug, from, to });
   if (row) {
     await announceTenants(db);
     return toTenant(row);

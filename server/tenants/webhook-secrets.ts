@@ -4,6 +4,7 @@
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
+import { statement } from '../database/sql.ts';
 import { announceTenants } from './tenant-store.ts';
 
 // The new one and the one before.
@@ -23,6 +24,13 @@ export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Pro
   return row?.webhook_secrets ?? [];
 }
 
+const rotateStatement = statement(`
+  update ${controlSchema}.tenants
+     set webhook_secrets = array[:secret::text] || webhook_secrets[1 : :kept::int],
+         updated_at = now()
+   where id = :tenantId
+  returning webhook_secrets`);
+
 /** Puts a new secret first; the previous one keeps signing unless `keepPrevious` is false. */
 export async function rotateWebhookSecrets(
   db: Queryable,
@@ -30,11 +38,11 @@ export async function rotateWebhookSecrets(
   options: { keepPrevious: boolean },
 ): Promise<string[]> {
   const kept = options.keepPrevious ? maxSecrets - 1 : 0;
-  const [row] = await db.query<{ webhook_secrets: string[] }>(
-    `update ${controlSchema}.tenants set webhook_secrets = array[$2::text] || webhook_secrets[1:$3::int], updated_at = now()
-      where id = $1 returning webhook_secrets`,
-    [tenantId, newWebhookSecret(), kept],
-  );
+  const [row] = await rotateStatement.query<{ webhook_secrets: string[] }>(db, controlSchema, {
+    tenantId,
+    secret: newWebhookSecret(),
+    kept,
+  });
   await announceTenants(db);
   return row?.webhook_secrets ?? [];
 }

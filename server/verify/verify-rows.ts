@@ -153,6 +153,13 @@ export class SealedKeys {
   }
 }
 
+const placesStatement = statement(`
+  select xid, seq
+    from ${tenant}.events
+   where (xid, seq) > (:xid::xid8, :seq::bigint)
+   order by xid, seq
+   limit :limit`);
+
 /** Returns how many events are rightly not sealed yet. */
 export async function findUnsealedEvents(
   tx: Queryable,
@@ -166,10 +173,10 @@ export async function findUnsealedEvents(
   let unsealed = 0;
   let after = { xid: '0', seq: '0' };
   for (;;) {
-    const rows = await tx.query<{ xid: string; seq: string }>(
-      `select xid, seq from ${schema}.events where (xid, seq) > ($1::xid8, $2::bigint) order by xid, seq limit $3`,
-      [after.xid, after.seq, eventsAtOnce],
-    );
+    const rows = await placesStatement.query<{ xid: string; seq: string }>(tx, schema, {
+      ...after,
+      limit: eventsAtOnce,
+    });
     const [first, last] = [rows[0], rows.at(-1)];
     if (!first || !last) return unsealed;
     const keys = await sealed.between(tx, schema, BigInt(first.xid), BigInt(last.xid));

@@ -2,6 +2,7 @@
 // the outbox; deliveries are inserted in the transaction that advances the follower.
 
 import type { Database, Queryable } from '../database/database.ts';
+import { statement, tenant } from '../database/sql.ts';
 import { type FollowResult, followSelection } from '../events/log/follower.ts';
 import { recordEvent } from '../events/log/record.ts';
 import { statusIn, succeededStatuses } from '../jobs/model/states.ts';
@@ -34,28 +35,39 @@ interface WantedDelivery {
   url: string;
 }
 
+/** New events with the URL that each goes to: the one of its job, else the one of the tenant. */
+const wantedByEvents = `addressed as materialized (
+    select id, webhook_url
+      from ${tenant}.jobs
+     where id = any(array(select job_id from log where job_id is not null))
+       and webhook_url is not null
+  ),
+  wanted as (
+    select l.xid, l.seq, coalesce(j.webhook_url, :tenantUrl::text) as url
+      from log l
+      left join addressed j on j.id = l.job_id
+     where l.until is null
+       and l.job_id is not null
+       and coalesce(j.webhook_url, :tenantUrl::text) is not null
+  )`;
+
 export async function createDeliveries(
   db: Database,
-  tenant: Pick<Tenant, 'slug' | 'schema' | 'settings'>,
+  owner: Pick<Tenant, 'slug' | 'schema' | 'settings'>,
   limit = eventsPerStep,
 ): Promise<FollowResult> {
-  const { schema, settings } = tenant;
+  const { schema, settings } = owner;
   const types = (settings.webhook?.events ?? defaultEvents).filter((type) => !neverSent.has(type));
   const selection = {
     name: 'webhooks',
     limit,
     types,
-    ctes: `addressed as materialized (
-       select id, webhook_url from ${schema}.jobs
-        where id = any(array(select job_id from log where job_id is not null)) and webhook_url is not null),
-     wanted as (
-       select l.xid, l.seq, coalesce(j.webhook_url, $9::text) as url from log l left join addressed j on j.id = l.job_id
-        where l.until is null and l.job_id is not null and coalesce(j.webhook_url, $9::text) is not null)`,
+    ctes: wantedByEvents,
     from: 'wanted',
-    values: [settings.webhook?.url === undefined ? null : normalizeUrl(settings.webhook.url)],
+    parameters: { tenantUrl: settings.webhook?.url === undefined ? null : normalizeUrl(settings.webhook.url) },
   };
   return followSelection<WantedDelivery>(db, schema, selection, {
-    handle: (tx, wanted) => insertDeliveries(tx, tenant, wanted),
+    handle: (tx, wanted) => insertDeliveries(tx, owner, wanted),
     // Shown in the history of the job, where a missing webhook is looked for.
     onSetAside: (tx, event, why) =>
       recordEvent(tx, schema, {
@@ -69,35 +81,6 @@ export async function createDeliveries(
   });
 }
 
-async function insertDeliveries(
-  tx: Queryable,
-  { slug, schema }: Pick<Tenant, 'slug' | 'schema'>,
-  wanted: readonly WantedDelivery[],
-): Promise<void> {
-  await tx.query(
-    `with given as (
-         select * from unnest($1::uuid[], $2::xid8[], $3::bigint[], $4::text[]) as g(id, xid, seq, url)),
-       closed as (select distinct url from ${schema}.webhook_deliveries where state = 'disabled' and url = any($4::text[])),
-       made as (
-         select g.id, e.job_id, e.xid, e.seq, e.type, g.url, c.url is not null as closed, now() as at,
-                jsonb_build_object('type', e.type, 'timestamp', ${iso('e.at')}, 'data', jsonb_strip_nulls(jsonb_build_object(
-                  'tenant', $5::text, 'event_id', e.seq::text, 'job_id', e.job_id, 'job_type', j.type,
-                  'queue', j.queue, 'target_id', e.target_id, 'status', e.to_status, 'attempt', e.attempt, 'actor', e.actor,
-                  'author', j.author, 'client_request_id', j.client_request_id,
-                  'error', ${withoutTrace(`e.data -> 'error'`)}, 'message', e.data -> 'message',
-                  'question', e.data -> 'question', 'action', e.data -> 'action', 'answered_by', e.data -> 'answered_by'))
-                  || case when ${statusIn(succeededStatuses, 'e.to_status')} then jsonb_build_object('result', j.result) else '{}' end) as body
-           from given g join ${schema}.events e on e.xid = g.xid and e.seq = g.seq
-           left join ${schema}.jobs j on j.id = e.job_id
-           left join closed c on c.url = g.url)
-       insert into ${schema}.webhook_deliveries (id, job_id, event_xid, event_seq, event_type, url, body, state, last_error, finished_at)
-       select id, job_id, xid, seq, type, url, body, case when closed then 'disabled' else 'pending' end,
-              case when closed then 'the receiver answered 410 before' end, case when closed then at end
-         from made on conflict (event_xid, event_seq, url) do nothing`,
-    [wanted.map(() => newId()), wanted.map((w) => w.xid), wanted.map((w) => w.seq), wanted.map((w) => w.url), slug],
-  );
-}
-
 /** Receivers do not get stack traces. */
 function withoutTrace(error: string): string {
   return `case when jsonb_typeof(${error}) = 'object' then (${error}) - '{stack,cause,errors}'::text[] else ${error} end`;
@@ -105,4 +88,74 @@ function withoutTrace(error: string): string {
 
 function iso(column: string): string {
   return `to_char(${column} at time zone 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')`;
+}
+
+/** A receiver that answered 410 gets nothing more: its deliveries are stored as disabled. */
+const insertStatement = statement(`
+  with given as (
+    select *
+      from unnest(:ids::uuid[], :xids::xid8[], :seqs::bigint[], :urls::text[]) as g(id, xid, seq, url)
+  ),
+  closed as (
+    select distinct url
+      from ${tenant}.webhook_deliveries
+     where state = 'disabled'
+       and url = any(:urls::text[])
+  ),
+  made as (
+    select g.id, e.job_id, e.xid, e.seq, e.type, g.url,
+           c.url is not null as closed,
+           now() as at,
+           jsonb_build_object(
+             'type', e.type,
+             'timestamp', ${iso('e.at')},
+             'data', jsonb_strip_nulls(jsonb_build_object(
+               'tenant', :slug::text,
+               'event_id', e.seq::text,
+               'job_id', e.job_id,
+               'job_type', j.type,
+               'queue', j.queue,
+               'target_id', e.target_id,
+               'status', e.to_status,
+               'attempt', e.attempt,
+               'actor', e.actor,
+               'author', j.author,
+               'client_request_id', j.client_request_id,
+               'error', ${withoutTrace(`e.data -> 'error'`)},
+               'message', e.data -> 'message',
+               'question', e.data -> 'question',
+               'action', e.data -> 'action',
+               'answered_by', e.data -> 'answered_by'))
+               || case
+                    when ${statusIn(succeededStatuses, 'e.to_status')}
+                    then jsonb_build_object('result', j.result)
+                    else '{}'
+                  end
+           ) as body
+      from given g
+      join ${tenant}.events e on e.xid = g.xid and e.seq = g.seq
+      left join ${tenant}.jobs j on j.id = e.job_id
+      left join closed c on c.url = g.url
+  )
+  insert into ${tenant}.webhook_deliveries
+    (id, job_id, event_xid, event_seq, event_type, url, body, state, last_error, finished_at)
+  select id, job_id, xid, seq, type, url, body,
+         case when closed then 'disabled' else 'pending' end,
+         case when closed then 'the receiver answered 410 before' end,
+         case when closed then at end
+    from made
+  on conflict (event_xid, event_seq, url) do nothing`);
+
+async function insertDeliveries(
+  tx: Queryable,
+  { slug, schema }: Pick<Tenant, 'slug' | 'schema'>,
+  wanted: readonly WantedDelivery[],
+): Promise<void> {
+  await insertStatement.query(tx, schema, {
+    ids: wanted.map(() => newId()),
+    xids: wanted.map((one) => one.xid),
+    seqs: wanted.map((one) => one.seq),
+    urls: wanted.map((one) => one.url),
+    slug,
+  });
 }

@@ -4,10 +4,11 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { attempt } from '../../database/invalid-rows.ts';
+import { type Parameters, type Statement, statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
 import type { Event } from './event.ts';
 import { beginning, formatPosition, type Position, parsePosition } from './position.ts';
-import { nextPosition, readNewEvents, readStatement, readValues } from './read-new-events.ts';
+import { nextPosition, readNewEvents, readParameters, selectNewEvents } from './read-new-events.ts';
 import { isolateFailingEvent, recordSetAside, type SetAside } from './set-aside.ts';
 import { durableSnapshot, isEpochUnregistered, registerEpoch } from './transaction-ids.ts';
 
@@ -96,6 +97,15 @@ async function createFollower(
   ]);
 }
 
+const advanceStatement = statement(`
+  update ${tenant}.followers
+     set snapshot = :snapshot,
+         state = :state::jsonb,
+         updated_at = now()
+   where name = :name
+     and snapshot = :stored
+  returning name`);
+
 /** Zero rows: another daemon advanced the follower meanwhile, and all that the step wrote is rolled back. */
 async function advance(
   tx: Queryable,
@@ -105,16 +115,12 @@ async function advance(
   position: Position,
   state: object,
 ): Promise<void> {
-  const rows = await tx.query(
-    `update ${schema}.followers
-        set snapshot = $3,
-            state = $4::jsonb,
-            updated_at = now()
-      where name = $1
-        and snapshot = $2
-     returning name`,
-    [name, stored, formatPosition(position), JSON.stringify(state)],
-  );
+  const rows = await advanceStatement.query(tx, schema, {
+    name,
+    stored,
+    snapshot: formatPosition(position),
+    state: JSON.stringify(state),
+  });
   if (rows.length === 0) throw problem('CONFLICT', `Another daemon advanced the follower ${name}.`);
 }
 
@@ -123,12 +129,12 @@ export interface Selection {
   name: string;
   limit: number;
   types?: readonly string[] | undefined;
-  /** CTEs over the CTE `log`, whose rows are the new events, except one header row that has `until` set. */
+  /** SQL over the placeholder schema: CTEs over the CTE `log`, whose rows are the new events, except one header row that has `until` set. */
   ctes: string;
   /** The CTE whose rows are handled. */
   from: string;
-  /** Parameters from $9 on. */
-  values: unknown[];
+  /** Those of `ctes`. */
+  parameters: Parameters;
 }
 
 export interface SelectionHandlers<R extends object> {
@@ -174,10 +180,10 @@ async function selectStep<R extends object>(
   state: object,
 ): Promise<FollowerStep<object>> {
   const { limit, types } = selection;
-  const rows = await tx.query<R & Header>(selectionStatement(schema, selection), [
-    ...readValues(position, { limit, types }),
-    ...selection.values,
-  ]);
+  const rows = await selectionStatement(selection).query<R & Header>(tx, schema, {
+    ...readParameters(position, { limit, types }),
+    ...selection.parameters,
+  });
   const [header] = rows;
   if (header === undefined) throw new Error('a read of the event log returned no snapshot');
   const found = rows.filter((row) => row.found);
@@ -227,18 +233,25 @@ async function setAsideNext<R extends object>(
   return { ...followed, setAside };
 }
 
-function selectionStatement(schema: Schema, { ctes, from }: Selection): string {
-  return `with log as materialized (${readStatement(schema)}),
-     ${ctes},
-     header as (select until, moved, ahead from log where until is not null),
-     ending as (
-       select count(*)::int as read,
-              (array_agg(xid order by xid desc, seq desc))[1]::text as last_xid,
-              (array_agg(seq order by xid desc, seq desc))[1]::text as last_seq
-         from log
-        where until is null)
-     select h.until, h.moved, h.ahead, e.*, f.*
-       from header h
-      cross join ending e
-       left join (select true as found, * from ${from}) f on true`;
+function selectionStatement({ ctes, from }: Selection): Statement {
+  return statement(`
+  with log as materialized (${selectNewEvents}
+  ),
+  ${ctes},
+  header as (
+    select until, moved, ahead
+      from log
+     where until is not null
+  ),
+  ending as (
+    select count(*)::int as read,
+           (array_agg(xid order by xid desc, seq desc))[1]::text as last_xid,
+           (array_agg(seq order by xid desc, seq desc))[1]::text as last_seq
+      from log
+     where until is null
+  )
+  select h.until, h.moved, h.ahead, e.*, f.*
+    from header h
+   cross join ending e
+    left join (select true as found, * from ${from}) f on true`);
 }

@@ -4,6 +4,7 @@
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { maxInt8 } from '../../kernel/limits.ts';
 import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 
@@ -31,17 +32,27 @@ export interface HistoryRequest {
   limit: number;
 }
 
+const historyStatement = statement(
+  withinBytes(
+    `select ${sizedColumns}
+       from ${tenant}.events
+      where job_id = :jobId
+        and seq > :afterSeq::bigint
+        and (:targetId::text is null or target_id = :targetId)
+      order by seq
+      limit :limit`,
+    'seq',
+  ),
+);
+
 /** The events of one job in the order in which they happened. */
 export async function readHistory(db: Queryable, schema: Schema, request: HistoryRequest): Promise<EventPage> {
-  const page = `select ${sizedColumns} from ${schema}.events
-      where job_id = $1 and seq > $2::bigint and ($3::text is null or target_id = $3)
-      order by seq limit $4`;
-  const rows = await db.query<FoundRow>(withinBytes(page, 'seq'), [
-    request.jobId,
-    request.after?.seq ?? '0',
-    request.targetId ?? null,
-    request.limit + 1,
-  ]);
+  const rows = await historyStatement.query<FoundRow>(db, schema, {
+    jobId: request.jobId,
+    afterSeq: request.after?.seq ?? '0',
+    targetId: request.targetId ?? null,
+    limit: request.limit + 1,
+  });
   return toPage(rows, request.limit);
 }
 
@@ -63,28 +74,56 @@ const maxScanned = 20_000;
 // comes later than its time says. Transactions of the product take less than a minute.
 const maxOutOfOrder = `interval '2 minutes'`;
 
+const logFilter = `(:types::text[] is null or type = any(:types::text[]))
+        and (:targetId::text is null or target_id = :targetId)
+        and (:actor::text is null or actor = :actor)
+        and (:since::timestamptz is null or at >= :since::timestamptz)
+        and (:until::timestamptz is null or at < :until::timestamptz)`;
+
+const logStatement = statement(`
+  with scanned as materialized (
+    select *
+      from ${tenant}.events
+     where (xid, seq) < (:beforeXid::xid8, :beforeSeq::bigint)
+     order by xid desc, seq desc
+     limit :maxScanned
+  ),
+  last as (
+    select xid, seq, at
+      from scanned
+     order by xid, seq
+     limit 1
+  ),
+  page as (
+    select ${sizedColumns}
+      from scanned
+     where ${logFilter}
+     order by xid desc, seq desc
+     limit :limit
+  ),
+  fitting as (${withinBytes('select * from page', 'xid desc, seq desc')})
+  select null as scanned, false as ended, found, ${eventColumns}
+    from fitting
+  union all
+  select (select count(*) from scanned)::text,
+         exists (select 1 from last where at < :since::timestamptz - ${maxOutOfOrder}),
+         0,
+         ${placeOnly}
+    from last`);
+
+type LogRow = FoundRow & { scanned: string | null; ended: boolean };
+
 /** The events of the tenant, newest first. */
 export async function readLog(db: Queryable, schema: Schema, request: LogRequest): Promise<EventPage> {
   if (request.jobId !== undefined) return readLogOfJob(db, schema, request, request.jobId);
   const start = request.before ?? (await findStartBefore(db, schema, request.until));
-  const rows = await db.query<FoundRow & { scanned: string | null; ended: boolean }>(
-    `with scanned as materialized (
-       select * from ${schema}.events where (xid, seq) < ($1::xid8, $2::bigint) order by xid desc, seq desc limit $3),
-     last as (select xid, seq, at from scanned order by xid, seq limit 1),
-     page as (select ${sizedColumns} from scanned where ${logFilter(4)} order by xid desc, seq desc limit $9),
-     fitting as (${withinBytes('select * from page', 'xid desc, seq desc')})
-     select null as scanned, false as ended, found, ${eventColumns} from fitting
-     union all
-     select (select count(*) from scanned)::text,
-            exists (select 1 from last where at < $7::timestamptz - ${maxOutOfOrder}), 0, ${placeOnly} from last`,
-    [
-      start.xid,
-      start.seq,
-      isFiltered(request) ? maxScanned : request.limit + 1,
-      ...filterValues(request),
-      request.limit + 1,
-    ],
-  );
+  const rows = await logStatement.query<LogRow>(db, schema, {
+    beforeXid: start.xid,
+    beforeSeq: start.seq,
+    maxScanned: isFiltered(request) ? maxScanned : request.limit + 1,
+    ...filterValues(request),
+    limit: request.limit + 1,
+  });
   const last = rows.find((row) => row.scanned !== null);
   const page = toPage(
     rows.filter((row) => row.scanned === null),
@@ -95,31 +134,41 @@ export async function readLog(db: Queryable, schema: Schema, request: LogRequest
   return { events: page.events, next: more ? { xid: last.xid, seq: last.seq } : undefined };
 }
 
+const logOfJobStatement = statement(
+  withinBytes(
+    `select ${sizedColumns}
+       from ${tenant}.events
+      where job_id = :jobId
+        and seq < :beforeSeq::bigint
+        and ${logFilter}
+      order by seq desc
+      limit :limit`,
+    'seq desc',
+  ),
+);
+
 async function readLogOfJob(db: Queryable, schema: Schema, request: LogRequest, jobId: string): Promise<EventPage> {
-  const page = `select ${sizedColumns} from ${schema}.events
-      where job_id = $1 and seq < $2::bigint and ${logFilter(3)} order by seq desc limit $8`;
-  const rows = await db.query<FoundRow>(withinBytes(page, 'seq desc'), [
+  const rows = await logOfJobStatement.query<FoundRow>(db, schema, {
     jobId,
-    request.before?.seq ?? maxInt8,
+    beforeSeq: request.before?.seq ?? maxInt8,
     ...filterValues(request),
-    request.limit + 1,
-  ]);
+    limit: request.limit + 1,
+  });
   return toPage(rows, request.limit);
 }
 
-function logFilter(first: number): string {
-  const [types, target, actor, since, until] = [0, 1, 2, 3, 4].map((i) => `$${first + i}`);
-  return `(${types}::text[] is null or type = any(${types}::text[])) and (${target}::text is null or target_id = ${target})
-       and (${actor}::text is null or actor = ${actor}) and (${since}::timestamptz is null or at >= ${since}::timestamptz)
-       and (${until}::timestamptz is null or at < ${until}::timestamptz)`;
-}
-
-function filterValues(r: LogRequest): unknown[] {
-  return [r.types ?? null, r.targetId ?? null, r.actor ?? null, r.since ?? null, r.until ?? null];
+function filterValues({ types, targetId, actor, since, until }: LogRequest) {
+  return {
+    types: types ?? null,
+    targetId: targetId ?? null,
+    actor: actor ?? null,
+    since: since ?? null,
+    until: until ?? null,
+  };
 }
 
 function isFiltered(request: LogRequest): boolean {
-  return filterValues(request).some((value) => value !== null);
+  return Object.values(filterValues(request)).some((value) => value !== null);
 }
 
 /** A place after every event before `until`: a binary search in the primary key, some 40 probes in one statement. */

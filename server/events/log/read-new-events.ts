@@ -2,6 +2,7 @@
 // snapshot: a transaction that commits late is read late, and no reader waits for it.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { type Parameters, statement, tenant } from '../../database/sql.ts';
 import { bySeq, type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 import type { Position } from './position.ts';
 import { currentSnapshot, trimmedSnapshot } from './transaction-ids.ts';
@@ -43,7 +44,7 @@ export async function readNewEvents(
   position: Position,
   options: ReadOptions,
 ): Promise<NewEvents> {
-  const rows = await db.query<Row>(readStatement(schema), readValues(position, options));
+  const rows = await readStatement.query<Row>(db, schema, readParameters(position, options));
   const header = rows.find((row) => row.until !== null);
   if (header?.until == null) throw new Error('a read of the event log returned no snapshot');
   const until = header.until;
@@ -59,19 +60,19 @@ export async function readNewEvents(
   };
 }
 
-/** The parameters $1 to $8 of `readStatement`. */
-export function readValues(position: Position, options: ReadOptions): unknown[] {
+/** The parameters of `selectNewEvents`. */
+export function readParameters(position: Position, options: ReadOptions): Parameters {
   const { page } = position;
-  return [
-    position.seen,
-    page?.until ?? null,
-    page?.xid ?? '0',
-    page?.seq ?? '0',
-    options.limit,
-    options.types ?? null,
-    options.jobId ?? null,
-    options.targetId ?? null,
-  ];
+  return {
+    seen: position.seen,
+    pageUntil: page?.until ?? null,
+    pageXid: page?.xid ?? '0',
+    pageSeq: page?.seq ?? '0',
+    limit: options.limit,
+    types: options.types ?? null,
+    jobId: options.jobId ?? null,
+    targetId: options.targetId ?? null,
+  };
 }
 
 /** The position after a read up to `until`, or up to its `last` event if there was more than the limit. */
@@ -79,46 +80,71 @@ export function nextPosition(from: Position, until: string, last?: { xid: string
   return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
 }
 
+const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
+         and (:types::text[] is null or e.type = any(:types::text[]))
+         and (:jobId::uuid is null or e.job_id = :jobId::uuid)
+         and (:targetId::text is null or e.target_id = :targetId::text)
+       order by e.xid, e.seq
+       limit :limit`;
+const xmax = 'pg_snapshot_xmax(:seen::pg_snapshot)';
+// One condition, so that the scan starts after the last page, also within a large transaction.
+const cursor = `(
+         case when :pageXid::xid8 >= ${xmax} then :pageXid::xid8 else ${xmax} end,
+         case when :pageXid::xid8 >= ${xmax} then :pageSeq::bigint else -1 end)`;
+const columnsOfEvent = eventColumns.replace(/\w+/g, 'e.$&');
+const noEvent = eventColumns
+  .split(', ')
+  .map((column) => `null as ${column}`)
+  .join(', ');
+const isAhead = `pg_snapshot_xmax(now.present) < ${xmax}`;
+const minXmax = `case when ${isAhead} then '1'::xid8 else ${xmax} end`;
+
 /**
- * `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few probes and one range of the
- * primary key, whatever the age of the oldest open transaction. All of it, the current snapshot too,
- * in one statement, which has one snapshot. The read ends with the last event, see `durableSnapshot`.
+ * SQL, with the parameters of `readParameters`. `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few
+ * probes and one range of the primary key, whatever the age of the oldest open transaction. All of it, the current
+ * snapshot too, in one statement, which has one snapshot. The read ends with the last event, see `durableSnapshot`.
  */
-export function readStatement(schema: Schema): string {
-  const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
-          and ($6::text[] is null or e.type = any($6::text[]))
-          and ($7::uuid is null or e.job_id = $7::uuid) and ($8::text is null or e.target_id = $8::text)
-        order by e.xid, e.seq limit $5`;
-  // One condition, so that the scan starts after the last page, also within a large transaction.
-  const xmax = 'pg_snapshot_xmax($1::pg_snapshot)';
-  const cursor = `(case when $3::xid8 >= ${xmax} then $3::xid8 else ${xmax} end, case when $3::xid8 >= ${xmax} then $4::bigint else -1 end)`;
-  const columns = eventColumns.replace(/\w+/g, 'e.$&');
-  const isAhead = `pg_snapshot_xmax(now.present) < ${xmax}`;
-  const minXmax = `case when ${isAhead} then '1'::xid8 else ${xmax} end`;
-  return `with now as materialized (select ${currentSnapshot(schema)} as present),
+export const selectNewEvents = `
+    with now as materialized (
+      select ${currentSnapshot(tenant)} as present
+    ),
     bounds as materialized (
-      select coalesce($2::pg_snapshot, ${trimmedSnapshot(schema, 'now.present', minXmax)}) as until, ${isAhead} as ahead
-        from now),
+      select coalesce(:pageUntil::pg_snapshot, ${trimmedSnapshot(tenant, 'now.present', minXmax)}) as until,
+             ${isAhead} as ahead
+        from now
+    ),
     late as (
-      select ${columns} from ${schema}.events e
-        where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid, e.seq) > ($3::xid8, $4::bigint)
-          and ${wanted}),
+      select ${columnsOfEvent}
+        from ${tenant}.events e
+       where e.xid = any(array(select pg_snapshot_xip(:seen::pg_snapshot)))
+         and (e.xid, e.seq) > (:pageXid::xid8, :pageSeq::bigint)
+         and ${wanted}
+    ),
     fresh as (
-      select ${columns} from ${schema}.events e
-        where (e.xid, e.seq) > ${cursor} and e.xid < (select pg_snapshot_xmax(until) from bounds) and ${wanted})
+      select ${columnsOfEvent}
+        from ${tenant}.events e
+       where (e.xid, e.seq) > ${cursor}
+         and e.xid < (select pg_snapshot_xmax(until) from bounds)
+         and ${wanted}
+    )
     select until::text as until,
-           exists (select 1 from ${schema}.events e where e.xid >= pg_snapshot_xmax($1::pg_snapshot))
-             or ${hasLateEvents(schema, '$1::pg_snapshot')} as moved,
+           exists (select 1 from ${tenant}.events e where e.xid >= ${xmax})
+             or ${hasLateEvents(tenant, ':seen::pg_snapshot')} as moved,
            ahead,
-           ${eventColumns
-             .split(', ')
-             .map((column) => `null as ${column}`)
-             .join(', ')}
+           ${noEvent}
       from bounds
     union all
-    select null, false, false, ${eventColumns} from (
-      select * from late union all select * from fresh order by xid, seq limit $5) as e`;
-}
+    select null, false, false, ${eventColumns}
+      from (
+        select * from late
+        union all
+        select * from fresh
+        order by xid, seq
+        limit :limit
+      ) as e`;
+
+/** @internal Exported for its test. */
+export const readStatement = statement(selectNewEvents);
 
 /** SQL: whether a transaction that was in progress in the snapshot wrote an event. One index probe per transaction. */
 export function hasLateEvents(schema: string, snapshot: string): string {

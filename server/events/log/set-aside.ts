@@ -3,6 +3,7 @@
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { isDataError, sqlState } from '../../database/sql-errors.ts';
 import { errorMessage } from '../../kernel/errors.ts';
 import { type Event, eventKey } from './event.ts';
@@ -59,6 +60,11 @@ async function orDataError<R>(step: () => Promise<R>): Promise<R | 'dataError'> 
   }
 }
 
+const insertStatement = statement(`
+  insert into ${tenant}.set_aside_events (follower, event_xid, event_seq, code, error)
+  values (:follower, :xid::text::xid8, :seq, :code, :error)
+  on conflict do nothing`);
+
 export async function recordSetAside(
   tx: Queryable,
   schema: Schema,
@@ -67,12 +73,7 @@ export async function recordSetAside(
   error: unknown,
 ): Promise<SetAside> {
   const reason = { code: sqlState(error) ?? '', error: errorMessage(error).slice(0, maxErrorLength).toWellFormed() };
-  await tx.query(
-    `insert into ${schema}.set_aside_events (follower, event_xid, event_seq, code, error)
-     values ($1, $2::text::xid8, $3, $4, $5)
-     on conflict do nothing`,
-    [follower, event.xid, event.seq, reason.code, reason.error],
-  );
+  await insertStatement.query(tx, schema, { follower, xid: event.xid, seq: event.seq, ...reason });
   return { follower, event: eventKey(event), ...reason };
 }
 

@@ -4,6 +4,7 @@
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { statementVariants, tenant } from '../../database/sql.ts';
 import { microseconds } from './seal-chain.ts';
 
 /**
@@ -97,6 +98,15 @@ export async function hashReadableJobs(
 
 export type JobPlace = EventOfJob & { place: number };
 
+// LATERAL with its own limit: one probe of the primary key for each, never a scan of all jobs.
+const hashStatement = statementVariants<{ version: HashVersion }>(
+  ({ version }) => `
+  select k.place, ${partHash('k.part', version)} as hash
+    from unnest(:ids::uuid[], :parts::text[], :places::int[]) as k(id, part, place)
+   cross join lateral (select * from ${tenant}.jobs where id = k.id limit 1) as j
+   order by k.place`,
+);
+
 /** For the jobs that exist. */
 export function hashJobs(
   tx: Queryable,
@@ -104,10 +114,9 @@ export function hashJobs(
   jobs: readonly JobPlace[],
   version: HashVersion,
 ): Promise<SealedJobHash[]> {
-  return tx.query<SealedJobHash>(
-    // LATERAL with its own limit: one probe of the primary key for each, never a scan of all jobs.
-    `select k.place, ${partHash('k.part', version)} as hash from unnest($1::uuid[], $2::text[], $3::int[]) as k(id, part, place)
-      cross join lateral (select * from ${schema}.jobs where id = k.id limit 1) as j order by k.place`,
-    [jobs.map((job) => job.job_id), jobs.map((job) => job.job_part), jobs.map((job) => job.place)],
-  );
+  return hashStatement({ version }).query<SealedJobHash>(tx, schema, {
+    ids: jobs.map((job) => job.job_id),
+    parts: jobs.map((job) => job.job_part),
+    places: jobs.map((job) => job.place),
+  });
 }

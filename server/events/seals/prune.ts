@@ -2,6 +2,7 @@
 // same transaction, so that verification can distinguish it from tampering. Each transaction is small: no long locks.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { runFollowerStep } from '../log/follower.ts';
 import { currentSnapshot } from '../log/transaction-ids.ts';
 import { sealEvents } from './seal.ts';
@@ -70,22 +71,41 @@ function pruneOldest(db: Database, schema: Schema, options: PruneOptions) {
   });
 }
 
+const oldestStatement = statement(`
+  with oldest as (
+    select number,
+           event_keys,
+           sealed_at < now() - :olderThanSeconds::float8 * interval '1 second' as due
+      from ${tenant}.event_seals
+     where pruned_at is null
+       and kind = 'events'
+     order by number
+     limit :blocks
+  ),
+  counted as (
+    select *, sum(cardinality(event_keys)) over (order by number) - cardinality(event_keys) as before
+      from oldest
+  )
+  select number,
+         event_keys,
+         due,
+         pg_snapshot_xmax(${currentSnapshot(tenant)})::text as next,
+         ${microseconds('now()')} as now
+    from counted
+   where before < :events
+   order by number`);
+
 /** The oldest blocks, up to the first that is too recent or has not been read yet. */
 async function readOldest(
   tx: Queryable,
   schema: Schema,
   { olderThanSeconds, upTo }: PruneOptions,
 ): Promise<OldBlock[]> {
-  const rows = await tx.query<OldBlock & { due: boolean }>(
-    `with oldest as (
-       select number, event_keys, sealed_at < now() - $1::float8 * interval '1 second' as due
-         from ${schema}.event_seals where pruned_at is null and kind = 'events' order by number limit $2),
-     counted as (
-       select *, sum(cardinality(event_keys)) over (order by number) - cardinality(event_keys) as before from oldest)
-     select number, event_keys, due, pg_snapshot_xmax(${currentSnapshot(schema)})::text as next, ${microseconds('now()')} as now
-       from counted where before < $3 order by number`,
-    [olderThanSeconds, blocksPerStep, eventsPerStep],
-  );
+  const rows = await oldestStatement.query<OldBlock & { due: boolean }>(tx, schema, {
+    olderThanSeconds,
+    blocks: blocksPerStep,
+    events: eventsPerStep,
+  });
   const end = rows.findIndex((row) => !row.due || (upTo !== undefined && isBehind(row.event_keys, upTo, row.next)));
   return end === -1 ? rows : rows.slice(0, end);
 }
@@ -119,15 +139,25 @@ async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlo
   );
 }
 
+// The range keeps the join from reading the whole log.
+const deleteStatement = statement(`
+  delete from ${tenant}.events e
+   using unnest(:xids::text[], :seqs::bigint[]) as k(xid, seq)
+   where e.xid = k.xid::xid8
+     and e.seq = k.seq
+     and e.xid >= :firstXid::text::xid8
+     and e.xid <= :lastXid::text::xid8
+  returning e.seq`);
+
 async function deleteEvents(tx: Queryable, schema: Schema, keys: readonly string[]): Promise<number> {
   if (keys.length === 0) return 0;
   const xids = keys.map((key) => key.split(':')[0] ?? '0');
   const ordered = xids.map(BigInt).sort((a, b) => (a < b ? -1 : 1));
-  const rows = await tx.query(
-    // The range keeps the join from reading the whole log.
-    `delete from ${schema}.events e using unnest($1::text[], $2::bigint[]) as k(xid, seq)
-      where e.xid = k.xid::xid8 and e.seq = k.seq and e.xid >= $3::text::xid8 and e.xid <= $4::text::xid8 returning e.seq`,
-    [xids, keys.map((key) => key.split(':')[1]), String(ordered[0]), String(ordered.at(-1))],
-  );
+  const rows = await deleteStatement.query(tx, schema, {
+    xids,
+    seqs: keys.map((key) => key.split(':')[1]),
+    firstXid: String(ordered[0]),
+    lastXid: String(ordered.at(-1)),
+  });
   return rows.length;
 }

@@ -6,6 +6,7 @@ import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
+import { statement, tenant } from '../../database/sql.ts';
 
 export const sealsFollower = 'seals';
 
@@ -108,6 +109,12 @@ export function hashBlock1(block: {
 /** No transaction is visible in it: the snapshot of a seal without events. */
 const emptySnapshot = '1:1:';
 
+const insertStatement = statement(`
+  insert into ${tenant}.event_seals
+    (number, kind, snapshot, event_keys, event_hashes, job_hashes, record, previous_hash, hash, sealed_at)
+  values (:number, :kind, :snapshot, :keys, :hashes, :jobHashes, :record, :previousHash, :hash,
+          timestamptz 'epoch' + :sealedAt::bigint * interval '1 microsecond')`);
+
 /** Within a step of the seals follower, which excludes other daemons and stores the new end. */
 export async function appendSeal(
   tx: Queryable,
@@ -120,23 +127,18 @@ export async function appendSeal(
   const previousHash = Buffer.from(end.hash ?? '', 'hex');
   const text = JSON.stringify(record);
   const hash = hashRecord(number, text, previousHash);
-  await tx.query(
-    `insert into ${schema}.event_seals
-       (number, kind, snapshot, event_keys, event_hashes, job_hashes, record, previous_hash, hash, sealed_at)
-     values ($1, $2, $3, $4, $5, $6, $7, $8, $9, timestamptz 'epoch' + $10::bigint * interval '1 microsecond')`,
-    [
-      number,
-      record.kind,
-      record.kind === 'events' ? record.snapshot : emptySnapshot,
-      content.keys,
-      content.hashes,
-      content.jobHashes,
-      text,
-      previousHash,
-      hash,
-      record.sealed_at,
-    ],
-  );
+  await insertStatement.query(tx, schema, {
+    number,
+    kind: record.kind,
+    snapshot: record.kind === 'events' ? record.snapshot : emptySnapshot,
+    keys: content.keys,
+    hashes: content.hashes,
+    jobHashes: content.jobHashes,
+    record: text,
+    previousHash,
+    hash,
+    sealedAt: record.sealed_at,
+  });
   return { number, hash: hash.toString('hex') };
 }
 

@@ -4,11 +4,12 @@
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { withoutInvalidRows } from '../../database/invalid-rows.ts';
+import { statement, tenant } from '../../database/sql.ts';
 import { isDataError } from '../../database/sql-errors.ts';
 import { type Event, eventKey, fromKey } from '../log/event.ts';
 import { type FollowerStep, type FollowResult, runFollowerStep } from '../log/follower.ts';
 import { formatPosition, type Position } from '../log/position.ts';
-import { nextPosition, readStatement, readValues } from '../log/read-new-events.ts';
+import { nextPosition, readParameters, selectNewEvents } from '../log/read-new-events.ts';
 import { recordSetAside, type SetAside } from '../log/set-aside.ts';
 import {
   decodeJobHashes,
@@ -106,35 +107,59 @@ interface ReadBlock {
 const likelyBytes = (column: string) =>
   `coalesce(pg_column_size(${column}) * case when pg_column_compression(${column}) is null then 1 else 20 end, 0)`;
 
+/** Over the events so far, with this one. */
+const bytes = `sum(${likelyBytes('j.payload')} + ${likelyBytes('j.result')}) over (rows unbounded preceding)`;
+
+const blockStatement = statement(`
+  with log as materialized (${selectNewEvents}
+  ),
+  numbered as materialized (
+    select (row_number() over (order by xid, seq))::int - 1 as place,
+           e.*,
+           ${jobPart} as part
+      from log e
+     where until is null
+  ),
+  hashed as materialized (
+    select e.place,
+           e.xid || ':' || e.seq as key,
+           case when ${bytes} <= :maxBytes or e.place = 0 then ${eventHash(2)} end as hash,
+           case
+             when j.id is not null and (${bytes} <= :maxBytes or e.place = 0)
+             then int2send(e.place::int2) || ${partHash('e.part', hashVersion)}
+           end as job_hash
+      from numbered e
+      left join lateral (
+        select *
+          from ${tenant}.jobs
+         where id = e.job_id
+           and e.part is not null
+         limit 1
+      ) as j on true
+  )
+  select until, moved, ahead, ${microseconds('now()')} as now, b.*
+    from log
+   cross join (
+     select coalesce(array_agg(key order by place), '{}') as keys,
+            coalesce(string_agg(hash, '' order by place), '') as hashes,
+            coalesce(string_agg(job_hash, '' order by place), '') as job_hashes,
+            min(place) filter (where hash is null) as cut
+       from hashed
+   ) as b
+   where until is not null`);
+
+type BlockRow = Header & { keys: string[]; hashes: Buffer; job_hashes: Buffer; cut: number | null };
+
 /**
  * Reads and hashes a block in one pass and returns one row: a row for each event would cost the daemon as much as the
  * hashes cost Postgres. The sum has no order of its own, so that the rows are not sorted with their payloads; they come
  * in order, and if they did not, the block would end sooner.
  */
 async function readBlock(tx: Queryable, schema: Schema, position: Position, maxBytes: number): Promise<ReadBlock> {
-  const [row] = await tx.query<Header & { keys: string[]; hashes: Buffer; job_hashes: Buffer; cut: number | null }>(
-    `with log as materialized (${readStatement(schema)}),
-     numbered as materialized (
-       select (row_number() over (order by xid, seq))::int - 1 as place, e.*, ${jobPart} as part
-         from log e where until is null),
-     hashed as materialized (
-       select e.place, e.xid || ':' || e.seq as key,
-              case when ${bytes} <= $9 or e.place = 0 then ${eventHash(2)} end as hash,
-              case when j.id is not null and (${bytes} <= $9 or e.place = 0)
-                   then int2send(e.place::int2) || ${partHash('e.part', hashVersion)} end as job_hash
-         from numbered e
-         left join lateral (select * from ${schema}.jobs where id = e.job_id and e.part is not null limit 1) as j on true)
-     select until, moved, ahead, ${microseconds('now()')} as now, b.*
-       from log
-      cross join (
-        select coalesce(array_agg(key order by place), '{}') as keys,
-               coalesce(string_agg(hash, '' order by place), '') as hashes,
-               coalesce(string_agg(job_hash, '' order by place), '') as job_hashes,
-               min(place) filter (where hash is null) as cut
-          from hashed) as b
-      where until is not null`,
-    [...readValues(position, { limit: maxEventsPerBlock }), maxBytes],
-  );
+  const [row] = await blockStatement.query<BlockRow>(tx, schema, {
+    ...readParameters(position, { limit: maxEventsPerBlock }),
+    maxBytes,
+  });
   if (row === undefined) throw new Error('a read of the event log returned no snapshot');
   const { keys, hashes, job_hashes: jobHashes, cut, ...header } = row;
   if (cut === null) return { header, content: { keys, hashes, jobHashes }, isCut: false };
@@ -150,15 +175,17 @@ async function readBlock(tx: Queryable, schema: Schema, position: Position, maxB
   };
 }
 
-/** Over the events so far, with this one. */
-const bytes = `sum(${likelyBytes('j.payload')} + ${likelyBytes('j.result')}) over (rows unbounded preceding)`;
+const unhashedStatement = statement(`
+  with log as materialized (${selectNewEvents}
+  )
+  select until, moved, ahead, xid, seq, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now
+    from log e`);
+
+type UnhashedRow = Omit<Header, 'until'> & { until: string | null; xid: string; seq: string } & EventOfJob;
 
 async function readUnhashed(tx: Queryable, schema: Schema, position: Position) {
-  const rows = await tx.query<Omit<Header, 'until'> & { until: string | null; xid: string; seq: string } & EventOfJob>(
-    `with log as materialized (${readStatement(schema)})
-     select until, moved, ahead, xid, seq, job_id, ${jobPart} as job_part, ${microseconds('now()')} as now from log e`,
-    readValues(position, { limit: maxEventsPerBlock }),
-  );
+  const parameters = readParameters(position, { limit: maxEventsPerBlock });
+  const rows = await unhashedStatement.query<UnhashedRow>(tx, schema, parameters);
   const header = rows.find((row): row is typeof row & { until: string } => row.until !== null);
   if (header === undefined) throw new Error('a read of the event log returned no snapshot');
   return { header, events: rows.filter((row) => row.until === null) };

@@ -129,21 +129,36 @@ interface TouchedRow {
   to_status: Status;
 }
 
+/** Changes that others wait for, and changes of jobs that wait for others. */
+const touchedByChanges = `changes as (
+    select distinct job_id, to_status
+      from log
+     where until is null
+       and job_id is not null
+       and to_status = any(:wantedStatuses::text[])
+  ),
+  touched as (
+    select c.job_id, c.to_status
+      from changes c
+     where (c.to_status <> 'WAITING' and exists (
+             select 1
+               from ${tenant}.dependencies d
+              where d.after_id = c.job_id
+                and ${isUnfinished()}))
+        or (c.to_status in ('WAITING', 'CANCELED') and exists (
+             select 1
+               from ${tenant}.dependencies d
+              where d.job_id = c.job_id))
+  )`;
+
 async function follow(db: Database, schema: Schema): Promise<FollowResult> {
   const selection = {
     name: dependenciesFollower,
     limit: eventsPerStep,
     types: wantedEvents,
-    ctes: `changes as (
-       select distinct job_id, to_status from log where until is null and job_id is not null and to_status = any($9::text[])),
-     touched as (
-       select c.job_id, c.to_status from changes c
-        where (c.to_status <> 'WAITING' and exists (
-                 select 1 from ${schema}.dependencies d where d.after_id = c.job_id and ${isUnfinished()}))
-           or (c.to_status in ('WAITING', 'CANCELED') and exists (
-                 select 1 from ${schema}.dependencies d where d.job_id = c.job_id)))`,
+    ctes: touchedByChanges,
     from: 'touched',
-    values: [wantedStatuses],
+    parameters: { wantedStatuses },
   };
   return followSelection<TouchedRow>(db, schema, selection, {
     async handle(tx, rows) {

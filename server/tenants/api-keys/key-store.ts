@@ -5,6 +5,7 @@ import type { Database, Queryable } from '../../database/database.ts';
 import { build, columnList, defineRead } from '../../database/drizzle.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import { keysChanged, wakeChannel } from '../../database/notifications.ts';
+import { statement } from '../../database/sql.ts';
 import { apiKeys } from '../../database/tables/control.ts';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, generateKey, keySelection, type NewApiKey, type Scope } from './key.ts';
@@ -54,16 +55,23 @@ const byOwnerAndId = defineRead<{ tenantId: string | null; id: string }>()(({ te
     .where(and(eq(apiKeys.id, id), sql`${apiKeys.tenantId} is not distinct from ${tenantId}::uuid`)),
 );
 
+const insertStatement = statement(`
+  insert into ${controlSchema}.api_keys (id, tenant_id, name, hash, scopes, expires_at)
+  values (:id, :tenantId, :name, :hash, :scopes, :expiresAt)
+  returning ${keyColumns}`);
+
 /** The text of the key is in the answer and stored nowhere. */
 export async function createApiKey(db: Queryable, input: CreateApiKeyInput): Promise<NewApiKey> {
   const { id, text, hash } = generateKey();
   const scopes = input.tenantId === null ? ['admin'] : [...new Set(input.scopes)];
-  const [key] = await db.query<ApiKey>(
-    `insert into ${controlSchema}.api_keys (id, tenant_id, name, hash, scopes, expires_at)
-     values ($1, $2, $3, $4, $5, $6)
-     returning ${keyColumns}`,
-    [id, input.tenantId, input.name, hash, scopes, input.expiresAt ?? null],
-  );
+  const [key] = await insertStatement.query<ApiKey>(db, controlSchema, {
+    id,
+    tenantId: input.tenantId,
+    name: input.name,
+    hash,
+    scopes,
+    expiresAt: input.expiresAt ?? null,
+  });
   return { ...(key as ApiKey), text };
 }
 
@@ -100,6 +108,15 @@ export async function revokeApiKey(db: Queryable, tenantId: string | null, id: s
   return key as ApiKey;
 }
 
+const lockStatement = statement(`
+  select ${keyColumns},
+         revoked_at is not null or coalesce(expires_at <= now(), false) as ended,
+         least(expires_at, now() + :overlapSeconds * interval '1 second') as "endsAt"
+    from ${controlSchema}.api_keys
+   where id = :id
+     and tenant_id is not distinct from :tenantId::uuid
+     for update`);
+
 /**
  * Replaces a key by a new one with the same name, scopes and expiry. The old one ends at once, or after an overlap in
  * which both work, so that clients can be changed over without a gap.
@@ -111,15 +128,11 @@ export async function rotateApiKey(
   overlapSeconds = 0,
 ): Promise<{ key: NewApiKey; previous: ApiKey }> {
   const rotated = await db.transaction(async (tx) => {
-    const [old] = await tx.query<ApiKey & { ended: boolean; endsAt: string }>(
-      `select ${keyColumns},
-              revoked_at is not null or coalesce(expires_at <= now(), false) as ended,
-              least(expires_at, now() + $3 * interval '1 second') as "endsAt"
-         from ${controlSchema}.api_keys
-        where id = $1 and tenant_id is not distinct from $2::uuid
-          for update`,
-      [id, tenantId, overlapSeconds],
-    );
+    const [old] = await lockStatement.query<ApiKey & { ended: boolean; endsAt: string }>(tx, controlSchema, {
+      id,
+      tenantId,
+      overlapSeconds,
+    });
     if (!old) throw noKey(id);
     if (old.ended) throw problem('CONFLICT', 'The key is revoked or expired; create a new one instead.');
     const key = await createApiKey(tx, { tenantId, name: old.name, scopes: old.scopes, expiresAt: old.expiresAt });

@@ -3,6 +3,7 @@
 import { createHash, randomBytes } from 'node:crypto';
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
+import { statement } from '../../database/sql.ts';
 import { type ApiKey, hashKey, keyIdOf, sessionCheck } from './key.ts';
 import type { KeyVerifier } from './verifier.ts';
 
@@ -113,6 +114,10 @@ export async function deleteExpiredSessions(db: Queryable, limit: number): Promi
   return rows.length;
 }
 
+const insertStatement = statement(`
+  insert into ${controlSchema}.sessions (id, kind, key_id, key_check, expires_at)
+  values (:id, :kind, :keyId, :check, now() + :seconds::float8 * interval '1 second')`);
+
 async function store(
   db: Queryable,
   token: string,
@@ -120,11 +125,7 @@ async function store(
   key: { keyId: string; check: Buffer },
   seconds: number,
 ): Promise<void> {
-  await db.query(
-    `insert into ${controlSchema}.sessions (id, kind, key_id, key_check, expires_at)
-     values ($1, $2, $3, $4, now() + $5::float8 * interval '1 second')`,
-    [digest(token), kind, key.keyId, key.check, seconds],
-  );
+  await insertStatement.query(db, controlSchema, { id: digest(token), kind, ...key, seconds });
 }
 
 function newToken(): string {

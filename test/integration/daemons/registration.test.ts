@@ -1,5 +1,6 @@
 import { expect, test } from 'vitest';
-import { DaemonRegistration, listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
+import { listDaemons, readLiveDaemons } from '../../../server/daemons/live-daemons.ts';
+import { DaemonRegistration } from '../../../server/daemons/registration.ts';
 import { adminWorkerRoutes } from '../../../server/http/resources/health.ts';
 import { createLogger } from '../../../server/kernel/logger.ts';
 import { eventually } from '../../support/eventually.ts';
