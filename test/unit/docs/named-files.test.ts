@@ -42,3 +42,24 @@ test('the tree of the architecture page is the tree of server/', () => {
     [...new Set([...folders, ...(listed.includes('worker') ? ['worker'] : [])])].toSorted(),
   );
 });
+
+test('the walk of a job has at most 40 changes of file, and each call is in the file above it', () => {
+  const [, walk = ''] = /^```walk\n(.*?)^```/ms.exec(architecture) ?? [];
+  const steps = walk
+    .trimEnd()
+    .split('\n')
+    .map((line) => {
+      const [, mark = '', file = '', call = ''] = /^(.) (\S+)\s*(.*)$/.exec(line) ?? [];
+      return { mark, file, call };
+    });
+  const source = (file: string) => read(join('server', file));
+  const wrong = steps.filter(({ mark, file, call }, n) => {
+    const before = steps[n - 1];
+    if (before === undefined) return !existsSync(join(root, 'server', file));
+    if (mark === '←') return !steps.slice(0, n - 1).some((earlier) => earlier.file === file);
+    return call === '' || !source(before.file).includes(call) || !existsSync(join(root, 'server', file));
+  });
+  expect(wrong).toEqual([]);
+  expect(steps.length).toBeGreaterThan(30);
+  expect(steps.length - 1).toBeLessThanOrEqual(40);
+});
