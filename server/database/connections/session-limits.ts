@@ -1,9 +1,7 @@
 // Limits of a session that the server itself enforces, so that a client that is frozen, blocked or gone cannot keep
-// locks. Behind a pooler in transaction mode nothing may be set for longer than a transaction, so there the limits go
-// with each BEGIN.
+// locks. Behind a pooler in transaction mode nothing may be
+// set for longer than a transaction, so there the limits go with each BEGIN.
 import type pg from 'pg';
-import { controlSchema } from '../identifiers.ts';
-import { statement } from '../sql.ts';
 
 export interface SessionLimits {
   /** A statement that takes longer is canceled. */
@@ -35,21 +33,6 @@ export const keepAliveAfterMs = 10_000;
 const tcpUserTimeoutMs = 10_000;
 const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };
 
-const sessionStatement = statement(`
-  select pid = :processID as direct,
-         exists (select 1 from pg_extension where extname = 'citus') as sharded,
-         extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
-         case
-           when pid = :processID
-           then (select count(set_config(name, value, false))
-                   from unnest(:names::text[], :values::text[]) as s(name, value))
-         end,
-         case
-           when pid = :processID and version() ~* 'linux'
-           then set_config('tcp_user_timeout', :tcpUserTimeoutMs, false)
-         end
-    from (select pg_backend_pid() as pid) as p`);
-
 /** Sets the limits on a direct connection and reads the session's facts, in one statement. */
 export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
   const { processID } = client as unknown as { processID: number };
@@ -63,13 +46,14 @@ export async function openSession(client: pg.ClientBase, limits: SessionLimits):
     ...keepalive,
   };
   const sentAt = performance.now();
-  const { text, values } = sessionStatement.bind(controlSchema, {
-    processID,
-    names: Object.keys(settings),
-    values: Object.values(settings),
-    tcpUserTimeoutMs: String(tcpUserTimeoutMs),
-  });
-  const { rows } = await client.query<{ direct: boolean; sharded: boolean; now_ms: number }>(text, values);
+  const { rows } = await client.query<{ direct: boolean; sharded: boolean; now_ms: number }>(
+    `select pid = $1 as direct, exists (select 1 from pg_extension where extname = 'citus') as sharded,
+            extract(epoch from clock_timestamp())::float8 * 1000 as now_ms,
+            case when pid = $1 then (select count(set_config(name, value, false)) from unnest($2::text[], $3::text[]) as s(name, value)) end,
+            case when pid = $1 and version() ~* 'linux' then set_config('tcp_user_timeout', $4, false) end
+       from (select pg_backend_pid() as pid) as p`,
+    [processID, Object.keys(settings), Object.values(settings), String(tcpUserTimeoutMs)],
+  );
   const answeredAt = performance.now();
   const [row] = rows;
   return {

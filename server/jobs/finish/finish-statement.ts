@@ -27,6 +27,7 @@ import {
   phaseUpdates,
 } from './outcome.ts';
 
+/** @internal */
 export interface FinishVariant {
   kind: OutcomeKind;
   /** One lease owns all the jobs; else each job's entry names its lease. */
@@ -48,6 +49,7 @@ const jobIds = 'array(select unnest(:jobIds::uuid[]))';
  * Parameters: jobIds, leaseId (or leases in the entries), entries, endedLeases, actor, count; with lanes 'claim' also
  * nextLeaseId, nextOwner, nextLeaseSeconds, nextTypes and nextLimit. Returns one row with a `summary`, and one for each
  * job that started. The targets must have been locked by an earlier statement.
+ * @internal Exported for its test.
  */
 export const finishStatement = statementVariants<FinishVariant>(
   ({ kind, oneLease, hasEntries, hasEventData, withAsked, lanes }) => `
