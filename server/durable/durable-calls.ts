@@ -9,7 +9,15 @@ import type { StepContext, StepOptions } from './durable-context.ts';
 import { dispositionOf, Fatal, Recoverable } from './handler-errors.ts';
 import { toJobError } from './job-error.ts';
 import type { DurableEffects, StepStore } from './step-store.ts';
-import { JobStopped, type Stopping, type StopReason, sleep, stopped, throwIfStopped } from './stop-reason.ts';
+import {
+  JobStopped,
+  type Stopping,
+  type StopReason,
+  sleep,
+  stopped,
+  throwIfLeaseLost,
+  throwIfStopped,
+} from './stop-reason.ts';
 import { toStorable } from './storable.ts';
 import { tryStep } from './try-step.ts';
 
@@ -190,7 +198,9 @@ export class DurableCalls {
       this.#checkOrder(kind, call, own, stored);
       await this.#storeFailures();
       await this.stopIfRequested();
-      return await run(call, own);
+      const value = await run(call, own);
+      await throwIfLeaseLost(this.#parts.stopping);
+      return value;
     } finally {
       this.#open -= 1;
       this.#suspendIfIdle();

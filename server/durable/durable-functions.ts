@@ -19,7 +19,7 @@ import type {
   WaitForEvent,
 } from './durable-context.ts';
 import { fanOut, waitForChildren } from './fan-out.ts';
-import { throwIfStopped } from './stop-reason.ts';
+import { throwIfLeaseLost, throwIfMustStop, throwIfStopped } from './stop-reason.ts';
 import { waitForEvent } from './wait-for-event.ts';
 
 export interface DurableParts extends RunParts {
@@ -52,7 +52,7 @@ export class DurableFunctions implements DurableContext {
     return async (usage: Units): Promise<void> => {
       checkUsage(usage);
       await this.#parts.effects().addUsage(usage);
-      throwIfStopped(this.#parts.stopping.signal);
+      await throwIfMustStop(this.#parts.stopping);
     };
   }
 
@@ -100,6 +100,7 @@ export class DurableFunctions implements DurableContext {
       const child = await this.#parts
         .effects()
         .enqueue(phase === undefined ? place : `${phase.name}:${place}`, type, payload, options);
+      await throwIfLeaseLost(this.#parts.stopping);
       if (phase === undefined && options.unique === undefined) this.#notAwaited.push(child.id);
       return child;
     };

@@ -59,8 +59,8 @@ function isStopReason(value: unknown): value is StopReason {
 
 export interface Stopping {
   readonly signal: AbortSignal;
-  /** Aborts it now if the lease has expired, e.g. while the process was suspended. */
-  check?(): void;
+  /** Aborts it now if the lease has expired, e.g. while the process was suspended. Never rejects. */
+  check?(): void | Promise<void>;
 }
 
 export function stopped(signal: AbortSignal): JobStopped {
@@ -69,6 +69,21 @@ export function stopped(signal: AbortSignal): JobStopped {
 
 export function throwIfStopped(signal: AbortSignal): void {
   if (signal.aborted) throw stopped(signal);
+}
+
+/**
+ * Call it between an answer and what the answer permits. The answer may have waited in the socket while the process was
+ * suspended, and another worker may have the job by now.
+ */
+export async function throwIfLeaseLost(stopping: Stopping): Promise<void> {
+  await stopping.check?.();
+  if (stopReasonOf(stopping.signal)?.kind === 'leaseLost') throw stopped(stopping.signal);
+}
+
+/** The same before code begins: also for any other reason to stop. */
+export async function throwIfMustStop(stopping: Stopping): Promise<void> {
+  await stopping.check?.();
+  throwIfStopped(stopping.signal);
 }
 
 export async function sleep(ms: number, stopping: Stopping): Promise<void> {
@@ -84,9 +99,9 @@ function wait(ms: number, stopping: Stopping): Promise<void> {
       clearTimeout(timer);
       reject(stopped(signal));
     };
-    const timer = setTimeout(() => {
+    const timer = setTimeout(async () => {
       // This timer may be the first code that runs after the process was suspended.
-      stopping.check?.();
+      await stopping.check?.();
       signal.removeEventListener('abort', stop);
       resolve();
     }, ms);

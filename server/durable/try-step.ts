@@ -5,7 +5,7 @@ import { maxTimerMs } from '../kernel/limits.ts';
 import type { StepContext, StepOptions } from './durable-context.ts';
 import { isRecoverable } from './job-error.ts';
 import type { DurableEffects } from './step-store.ts';
-import { JobStopped, type Stopping, sleep, throwIfStopped } from './stop-reason.ts';
+import { JobStopped, type Stopping, sleep, throwIfMustStop, throwIfStopped } from './stop-reason.ts';
 
 // How long code that observes its signal may take to end after its time is up.
 const graceMs = 5000;
@@ -25,6 +25,7 @@ export async function tryStep<T>(
   const { name, stopping, effects } = parts;
   const { retry } = parts.options;
   for (let tries = 1; ; tries++) {
+    await throwIfMustStop(stopping);
     try {
       return { value: await tryOnce(run, parts), tries };
     } catch (error) {

@@ -77,6 +77,11 @@ export function stop(held: HeldLease, reason: Stopped['reason']): void {
   held.stopCalls.abort(reasons[reason]);
 }
 
+/** Nothing may begin under a lease that has run out, e.g. while the process was suspended. */
+export function loseIfExpired(held: HeldLease): void {
+  if (performance.now() >= held.deadline) lose(held);
+}
+
 /** Nothing may be written any more, whatever was asked before. */
 export function lose(held: HeldLease): void {
   held.lost = true;

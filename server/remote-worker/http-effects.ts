@@ -10,7 +10,7 @@ import type { ChildEnd } from '../jobs/flows/fenced-children.ts';
 import { sumOf, type Units } from '../jobs/model/job-budget.ts';
 import { foreverMs } from '../jobs/model/waiting.ts';
 import type { QuestionState } from '../jobs/questions/ask.ts';
-import { endWaiting, type HeldLease, lose, own, stop } from './held-lease.ts';
+import { endWaiting, type HeldLease, lose, loseIfExpired, own, stop } from './held-lease.ts';
 import { type Answer, pause, type SchedulerApi, Unreachable } from './scheduler-api.ts';
 
 const retryMs = 500;
@@ -121,19 +121,17 @@ export class HttpEffects implements DurableEffects {
     const held = this.#held;
     let serverErrors = 0;
     for (;;) {
+      loseIfExpired(held);
       throwIfStopped(held.stopCalls.signal);
-      if (performance.now() >= held.deadline) lose(held);
-      else {
-        const answer = await send().catch((error: unknown) => {
-          if (error instanceof Unreachable && error.status === 500) serverErrors += 1;
-          return undefined;
-        });
-        if (answer?.status === 200) return answer.body;
-        if (answer !== undefined && isLost(answer)) lose(held);
-        else if (answer !== undefined) throw toError(answer);
-        else if (serverErrors >= maxServerErrors) throw new Recoverable('The server cannot answer the call.');
-        else await pause(retryMs, held.stopCalls.signal);
-      }
+      const answer = await send().catch((error: unknown) => {
+        if (error instanceof Unreachable && error.status === 500) serverErrors += 1;
+        return undefined;
+      });
+      if (answer?.status === 200) return answer.body;
+      if (answer !== undefined && isLost(answer)) lose(held);
+      else if (answer !== undefined) throw toError(answer);
+      else if (serverErrors >= maxServerErrors) throw new Recoverable('The server cannot answer the call.');
+      else await pause(retryMs, held.stopCalls.signal);
     }
   }
 }

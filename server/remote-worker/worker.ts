@@ -5,7 +5,7 @@ import { assertComplete, type DurableParts } from '../durable/durable-functions.
 import { dispositionOf } from '../durable/handler-errors.ts';
 import { toJobError } from '../durable/job-error.ts';
 import { createWork } from './create-work.ts';
-import { type HeldLease, holdLease, lose, marginOf, own, stop } from './held-lease.ts';
+import { type HeldLease, holdLease, lose, loseIfExpired, marginOf, own, stop } from './held-lease.ts';
 import { HttpEffects, usageToApi } from './http-effects.ts';
 import { LeasesOfSlots } from './leases-of-slots.ts';
 import { type Answer, messageOf, pause, SchedulerApi } from './scheduler-api.ts';
@@ -154,7 +154,7 @@ export class LeaseholdWorker {
     const started = performance.now();
     const effects = new HttpEffects(this.#api, held, (message, fields) => this.#log(message, fields));
     const parts: DurableParts = {
-      stopping: held.stopCalls,
+      stopping: { signal: held.stopCalls.signal, check: () => loseIfExpired(held) },
       releasesLane: this.#options.whileWaiting === 'release',
       effects: () => effects,
     };

@@ -13,6 +13,7 @@ import { webhookTime } from './scenarios/a6-webhook-time.ts';
 import { clockWentBack } from './scenarios/a7-clock-went-back.ts';
 import { deafHandler } from './scenarios/a8-deaf-handler.ts';
 import { failover } from './scenarios/a9-failover.ts';
+import { stepAfterFreeze } from './scenarios/a10-step-after-freeze.ts';
 
 const context = useTenantPerTest();
 const { minutes, seed } = runOptions();
@@ -27,6 +28,7 @@ const scenarios = [
   clockWentBack,
   deafHandler,
   failover,
+  stepAfterFreeze,
 ];
 
 for (const { name, title, run, standby = false } of scenarios) {

@@ -106,12 +106,23 @@ export const leaseGuards: readonly Guard[] = [
     tests: ['test/integration/worker/loop/lost-claims.test.ts'],
   },
   {
+    name: 'trust before durable calls and after them',
+    prevents: 'a durable step begins although its lease ran out while the process was suspended',
+    file: 'server/durable/stop-reason.ts',
+    edits: [
+      { search: '  await stopping.check?.();\n  if (stopReasonOf', replace: '  if (stopReasonOf' },
+      { search: '  await stopping.check?.();\n  throwIfStopped', replace: '  throwIfStopped' },
+    ],
+    tests: ['test/integration/durable/suspended-process.test.ts'],
+    scenario: 'a10',
+  },
+  {
     name: 'clock after the answer of assert',
     prevents: 'a handler acts on an answer that lay in the socket during a freeze',
     file: 'server/worker/attempt/database-effects.ts',
     edits: [
       {
-        search: '      this.#throwIfRunOut();\n      if (leftMs === undefined) {',
+        search: '      await throwIfLeaseLost(this.#run);\n      if (leftMs === undefined) {',
         replace: '      if (leftMs === undefined) {',
       },
       { search: 'if (monotonicMs() < sentAt + leftMs) return {', replace: 'return {' },

@@ -9,6 +9,7 @@ import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { timeoutOf } from '../../jobs/model/job.ts';
 import { withJobSpan } from '../../jobs/model/trace.ts';
+import { monotonicMs } from '../../kernel/clock.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { HeldLease } from '../heartbeat/heartbeat.ts';
 import type { WorkerContext } from '../worker-context.ts';
@@ -174,7 +175,12 @@ export class Attempt implements HandlerRun {
   }
 
   check(): void {
-    this.#context.heartbeat.check();
+    const { heartbeat } = this.#context;
+    if (!heartbeat.isTrusted(this.leaseId)) heartbeat.check();
+  }
+
+  trustedUntilMs(): number {
+    return monotonicMs() + this.#context.heartbeat.trustedForMs(this.leaseId);
   }
 
   admit(children: NewJob[]): Promise<void> {

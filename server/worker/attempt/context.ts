@@ -2,11 +2,11 @@
 // nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
 import { DurableFunctions, type DurableParts } from '../../durable/durable-functions.ts';
 import { Fatal } from '../../durable/handler-errors.ts';
-import { type Stopping, sleep, stopped } from '../../durable/stop-reason.ts';
+import { type Stopping, sleep, stopped, throwIfLeaseLost } from '../../durable/stop-reason.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
 import type { JobDefinition } from '../handlers/define-job.ts';
 import type { JobContext, JobInfo, Lease, LogFunction } from '../handlers/job-context.ts';
-import type { Effects, PhaseScope } from './handler-run.ts';
+import type { Effects, LeaseTrust, PhaseScope } from './handler-run.ts';
 
 export interface ContextParts extends DurableParts {
   job: JobInfo;
@@ -15,7 +15,7 @@ export interface ContextParts extends DurableParts {
   stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
   /** Its signal is aborted with a StopReason, and is created when it is first read. */
-  stopping: Stopping;
+  stopping: Stopping & LeaseTrust;
   lastCheckpoint: unknown;
   phase?: PhaseScope | undefined;
   /** Results of the phases that are done, by name. */
@@ -91,7 +91,10 @@ class Context extends DurableFunctions implements JobContext {
   }
 
   get checkpoint() {
-    return (state: unknown): Promise<void> => this.#parts.effects().checkpoint(state);
+    return async (state: unknown): Promise<void> => {
+      await this.#parts.effects().checkpoint(state);
+      await throwIfLeaseLost(this.#parts.stopping);
+    };
   }
 
   get markPartial() {

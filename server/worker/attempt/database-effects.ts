@@ -7,7 +7,7 @@ import { retryWhileHeld } from '../../durable/database/retry-while-held.ts';
 import type { ChildOptions, EnqueuedChild } from '../../durable/durable-context.ts';
 import { Fatal } from '../../durable/handler-errors.ts';
 import type { LogLevel } from '../../durable/step-store.ts';
-import { JobStopped, stopReasonOf } from '../../durable/stop-reason.ts';
+import { JobStopped, throwIfLeaseLost } from '../../durable/stop-reason.ts';
 import { storableText, toStorable } from '../../durable/storable.ts';
 import { appendLogs, type NewLogLine, trimLogs } from '../../jobs/attempt/logs.ts';
 import { type Report, saveCheckpoint, saveReport } from '../../jobs/attempt/report.ts';
@@ -92,7 +92,7 @@ export class DatabaseEffects implements Effects {
     for (;;) {
       const sentAt = monotonicMs();
       const leftMs = await leaseLeftMs(this.#run.db, this.#run.tenant.schema, this.#held);
-      this.#throwIfRunOut();
+      await throwIfLeaseLost(this.#run);
       if (leftMs === undefined) {
         this.#lose();
         throw new JobStopped({ kind: 'leaseLost' });
@@ -105,10 +105,7 @@ export class DatabaseEffects implements Effects {
   async enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild> {
     const request = { key, type, payload, options, actor: this.#actor };
     const child = await retryWhileHeld(this.#run, () => enqueueChild(this.#run, request));
-    if (child !== undefined) {
-      this.#throwIfRunOut();
-      return child;
-    }
+    if (child !== undefined) return child;
     this.#lose();
     throw new JobStopped({ kind: 'leaseLost' });
   }
@@ -120,7 +117,6 @@ export class DatabaseEffects implements Effects {
     const save = () => saveCheckpoint(db, tenant.schema, this.#held, stored.value);
     await retryWhileHeld(this.#run, () => this.#fenced(save));
     if (this.#lost) throw new JobStopped({ kind: 'leaseLost' });
-    this.#throwIfRunOut();
   }
 
   async flush(): Promise<void> {
@@ -164,12 +160,6 @@ export class DatabaseEffects implements Effects {
     // While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again.
     if ((await isHeld(this.#run.db, this.#run.tenant.schema, this.#held)) && (await write())) return;
     this.#lose();
-  }
-
-  /** An assertion holds only while the process's own clock trusts the lease. */
-  #throwIfRunOut(): void {
-    this.#run.check?.();
-    if (stopReasonOf(this.#run.signal)?.kind === 'leaseLost') throw new JobStopped({ kind: 'leaseLost' });
   }
 
   #lose(): void {

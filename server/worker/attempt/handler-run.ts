@@ -14,7 +14,13 @@ export type HandlerEnd =
   | { kind: 'partial'; result: unknown; resultText?: JsonText | undefined; error?: JobError }
   | { kind: 'failed'; error: JobError; recoverable: boolean };
 
-export interface HandlerRun extends DurableRun {
+/** For a thread, which cannot ask the heartbeat itself. */
+export interface LeaseTrust {
+  /** By `monotonicMs()`, which all threads share. Undefined: the lease does not expire. */
+  trustedUntilMs?(): number;
+}
+
+export interface HandlerRun extends DurableRun, LeaseTrust {
   job: Job;
   logger: Logger;
   config: Config;

@@ -74,6 +74,8 @@ class PhaseRunner {
         continue;
       }
       if (this.#requested !== undefined) run.stop(this.#requested);
+      // The answer to the last write may have waited while the process was suspended.
+      await run.check?.();
       if (run.signal.aborted) return this.#stopped();
       const scope = { name: phase.name, index, count: phases.length };
       const end = await this.#runOne(phase, scope);
@@ -116,9 +118,9 @@ class PhaseRunner {
 
   async #begin(phase: PhaseDefinition, scope: PhaseScope): Promise<NotBegun | undefined> {
     if (!(await this.#save([startOf(phase)], overallProgress(0, scope)))) return { status: 'lost' };
-    if (this.#requested === undefined) return undefined;
-    this.#run.stop(this.#requested);
-    return { status: 'stopped' };
+    if (this.#requested !== undefined) this.#run.stop(this.#requested);
+    await this.#run.check?.();
+    return this.#run.signal.aborted ? { status: 'stopped' } : undefined;
   }
 
   /** The end of one phase and the start of the next are one write, unless there is something to decide between. */

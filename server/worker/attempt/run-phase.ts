@@ -66,7 +66,11 @@ async function tryPhase({ phase, run, parts, invoke, isolated }: PhaseRun): Prom
     const onPartial = (reason: string) => {
       partial = reason;
     };
-    const stopping = { signal: limit.signal, check: () => run.check?.() };
+    const stopping = {
+      signal: limit.signal,
+      check: () => run.check?.(),
+      ...(run.trustedUntilMs && { trustedUntilMs: () => run.trustedUntilMs?.() ?? Number.POSITIVE_INFINITY }),
+    };
     const value = await invoke({ ...parts, stopping, onPartial }, limit);
     const error = findResultError(phase, value);
     if (error) return { status: 'failed', error, recoverable: false };

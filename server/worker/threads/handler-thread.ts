@@ -4,7 +4,7 @@ import { type MessagePort, parentPort } from 'node:worker_threads';
 import type { EnqueuedChild } from '../../durable/durable-context.ts';
 import { assertComplete } from '../../durable/durable-functions.ts';
 import type { ChildrenAnswer, ChildrenRequest, LoadedCalls, StepStore } from '../../durable/step-store.ts';
-import type { StopReason } from '../../durable/stop-reason.ts';
+import { type Stopping, type StopReason, throwIfMustStop } from '../../durable/stop-reason.ts';
 import { toStorable } from '../../durable/storable.ts';
 import type { EventWait } from '../../jobs/attempt/event-waits.ts';
 import type { OpenWait } from '../../jobs/attempt/steps.ts';
@@ -29,6 +29,8 @@ class HandlerThread {
   readonly #definitions = new Map<string, Promise<JobDefinition[]>>();
   readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
   #controller = new AbortController();
+  /** How long the lease may be trusted, as far as this thread knows. */
+  #trustedUntilMs = Number.POSITIVE_INFINITY;
   #lastCall = 0;
 
   constructor(port: MessagePort) {
@@ -45,6 +47,7 @@ class HandlerThread {
         this.#controller.abort(message.reason);
         break;
       case 'answer': {
+        this.#trustUntil(message.trustedUntilMs);
         const call = this.#calls.get(message.call);
         this.#calls.delete(message.call);
         if (message.error === undefined) call?.resolve(message.value);
@@ -56,6 +59,8 @@ class HandlerThread {
   async #run(message: RunMessage): Promise<void> {
     this.#controller = new AbortController();
     this.#calls.clear();
+    this.#trustUntil(message.trustedUntilMs);
+    const stopping = this.#stopping(this.#controller.signal);
     let parts: ContextParts | undefined;
     try {
       const definition = await this.#find(message);
@@ -64,7 +69,7 @@ class HandlerThread {
         leaseId: message.leaseId,
         stored: message,
         payload: parsePayload(definition, message.payload),
-        stopping: this.#controller,
+        stopping,
         lastCheckpoint: parseCheckpoint(definition, message.checkpoint),
         phase: message.phase,
         results: message.results,
@@ -72,6 +77,7 @@ class HandlerThread {
         effects: () => this.#effects,
         onPartial: (reason) => this.#send({ kind: 'partial', reason }),
       };
+      await throwIfMustStop(stopping);
       const value = await invokeHere(definition, parts);
       if (parts.phase === undefined) await assertComplete(parts, message.job.attempt <= 1);
       // The daemon checks the size; a value that a message cannot carry is refused here.
@@ -82,6 +88,20 @@ class HandlerThread {
       await parts?.durable?.reopen(error).catch(() => {});
       this.#send({ kind: 'failed', error: sendError(error), health: health() });
     }
+  }
+
+  #trustUntil(ms: number | undefined): void {
+    this.#trustedUntilMs = ms ?? Number.POSITIVE_INFINITY;
+  }
+
+  #stopping(signal: AbortSignal): Stopping {
+    return {
+      signal,
+      check: async () => {
+        // The daemon renews the lease meanwhile, and answers with the new time. A lost lease aborts the signal first.
+        while (!signal.aborted && monotonicMs() >= this.#trustedUntilMs) await this.#call({ effect: 'checkLease' });
+      },
+    };
   }
 
   async #find({ file, type }: RunMessage): Promise<JobDefinition> {

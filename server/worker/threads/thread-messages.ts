@@ -25,12 +25,14 @@ export interface RunMessage {
   checkpoint: unknown;
   phase: PhaseScope | undefined;
   results: Readonly<Record<string, unknown>>;
+  /** How long the lease may be trusted, by `monotonicMs()`. Undefined: it does not expire. */
+  trustedUntilMs: number | undefined;
 }
 
 export type ToHandler =
   | RunMessage
   | { kind: 'stop'; reason: StopReason }
-  | { kind: 'answer'; call: number; value?: unknown; error?: SentError };
+  | { kind: 'answer'; call: number; value?: unknown; error?: SentError; trustedUntilMs: number | undefined };
 
 export type FromHandler =
   | { kind: 'progress'; percent: number; message: string | undefined }
@@ -44,6 +46,7 @@ export type FromHandler =
 export type HandlerCall =
   | { effect: 'addUsage'; usage: Units }
   | { effect: 'assertLease' }
+  | { effect: 'checkLease' }
   | { effect: 'enqueue'; key: string; type: string; payload: unknown; options: ChildOptions }
   | { effect: 'checkpoint'; state: unknown }
   | { effect: 'loadSteps' }

@@ -166,6 +166,7 @@ function callThread(
 ): Promise<ThreadEnd> {
   return new Promise((resolve, reject) => {
     const post = (message: ToHandler) => thread.postMessage(message);
+    const trustedUntilMs = () => parts.stopping.trustedUntilMs?.();
     const onMessage = (message: FromHandler) => {
       switch (message.kind) {
         case 'progress':
@@ -176,8 +177,9 @@ function callThread(
           return parts.onPartial(message.reason);
         case 'call':
           return void serve(parts, message.request).then(
-            (value) => post({ kind: 'answer', call: message.call, value }),
-            (error) => post({ kind: 'answer', call: message.call, error: sendError(error) }),
+            (value) => post({ kind: 'answer', call: message.call, value, trustedUntilMs: trustedUntilMs() }),
+            (error) =>
+              post({ kind: 'answer', call: message.call, error: sendError(error), trustedUntilMs: trustedUntilMs() }),
           );
         case 'done':
           return end(() => resolve({ health: message.health, result: () => message.result }));
@@ -217,7 +219,17 @@ function callThread(
     thread.on('message', onMessage).on('error', onError).on('exit', onExit);
     const { job, leaseId, stored, phase, results } = parts;
     const { payload, checkpoint } = stored;
-    post({ kind: 'run', ...target, job, leaseId, payload, checkpoint, phase, results });
+    post({
+      kind: 'run',
+      ...target,
+      job,
+      leaseId,
+      payload,
+      checkpoint,
+      phase,
+      results,
+      trustedUntilMs: trustedUntilMs(),
+    });
     parts.stopping.signal.addEventListener('abort', onStop, { once: true });
     kill.addEventListener('abort', onKill, { once: true });
     if (parts.stopping.signal.aborted) onStop();
@@ -233,6 +245,8 @@ async function serve(parts: ContextParts, request: HandlerCall): Promise<unknown
       return undefined;
     case 'assertLease':
       return effects.assertLease();
+    case 'checkLease':
+      return parts.stopping.check?.();
     case 'enqueue':
       return effects.enqueue(request.key, request.type, request.payload, request.options);
     case 'checkpoint':

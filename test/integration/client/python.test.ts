@@ -123,6 +123,7 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
       const request = { addon_id: 'python', job_type: type, max_attempts: maxAttempts };
       return (await post('/scheduler/jobs/submit', request)).job.job_id;
     };
+    await submit('suspended');
     const [flow, changed, missing] = [await submit('flow'), await submit('changed'), await submit('missing')];
     const [twice, together, failures] = [await submit('twice'), await submit('together'), await submit('failures', 2)];
     for (const id of [flow, changed, missing]) await becomes(id, 'WAITING', 'sleep');
@@ -163,6 +164,8 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     });
     const own = ['tried', 'unlucky', 'after'];
     expect(effects.filter((name) => own.includes(name))).toEqual(['tried', 'tried', 'unlucky', 'after', 'unlucky']);
+    await eventually(() => expect(effects).toContain('suspended'));
+    expect(effects).not.toContain('began too late');
     expect(JSON.stringify(await direct.jobs.events(failures).take(100))).toContain('"ZeroDivisionError"');
   });
 });

@@ -94,6 +94,9 @@ const handlers: Record<string, (work: Work) => Promise<unknown>> = {
     await sleepFor('1h');
     return lengths;
   },
+  async suspended({ step }) {
+    await step('effect', () => count('after a suspension'));
+  },
   async seesStopped({ sleepFor }) {
     await sleepFor('1h').catch((error) => {
       ran.stopped = error instanceof Stopped && error.reason === 'waiting' ? 1 : 0;
@@ -323,6 +326,31 @@ test('a worker finds all its calls, however large they are', async () => {
   await wake(job);
   expect((await becomes(job, 'SUCCESS')).result).toEqual(Array(5).fill(300_000));
   expect(ran.large).toBe(5);
+});
+
+test('a step does not begin if the process was suspended until its lease was over', async () => {
+  const job = await submit('suspended', { addon_id: 'suspended', max_attempts: 1 });
+  let suspended = false;
+  const suspending = new LeaseholdWorker(
+    {
+      ...{ url: running.daemon.url, key, queue: 'suspended', ttlSeconds: 1 },
+      async fetch(url, options) {
+        const response = await fetch(url, options);
+        const body = await response.text();
+        // The answer is in the process, which does nothing for longer than the lease.
+        if (String(url).endsWith('/calls'))
+          suspended = Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1100) !== 'ok';
+        return new Response(body === '' ? null : body, response);
+      },
+    },
+    (work) => handlers.suspended!(work),
+  );
+  const working = suspending.run();
+  await eventually(() => expect(suspended).toBe(true));
+  suspending.drain();
+  await working;
+  expect(ran['after a suspension']).toBeUndefined();
+  expect((await reread(context, job)).result).toBeNull();
 });
 
 test('of another worker no lease exists, and a call that does not wait cannot suspend', async () => {

@@ -24,6 +24,8 @@ export interface Running {
   job: Job;
   stop(reason: StopReason): void;
   kill(): void;
+  /** The lease runs out and nothing notices it, as while a process is suspended. */
+  expire(): void;
   onStop(listener: (reason: StopReason) => void): void;
   end: Promise<Ran>;
 }
@@ -60,6 +62,7 @@ export async function startClaimed(
     controller.abort(reason);
     for (const listener of listeners) listener(reason);
   };
+  let expired = false;
   const run: HandlerRun = {
     db: context.db,
     tenant: context.tenant,
@@ -72,11 +75,18 @@ export async function startClaimed(
     kill: kill.signal,
     admit: (children) => new QueueLimit(context.db).admit(context.tenant, children),
     stop,
+    check: () => {
+      if (expired) stop({ kind: 'leaseLost' });
+    },
+    trustedUntilMs: () => (expired ? 0 : Number.POSITIVE_INFINITY),
   };
   return {
     job,
     stop,
     kill: () => kill.abort(),
+    expire: () => {
+      expired = true;
+    },
     onStop: (listener) => listeners.push(listener),
     end: runHandler(definition, run).then((end) => ({ job, end, stops })),
   };

@@ -2,6 +2,7 @@
 import os
 import sys
 import threading
+import time
 from datetime import datetime, timedelta, timezone
 
 sys.path.insert(0, os.path.join(os.path.dirname(__file__), "..", "..", "..", "scripts", "clients", "python"))
@@ -82,7 +83,22 @@ def together(work):
         thread.join()
 
 
-handlers = {"flow": flow, "changed": changed, "missing": missing, "twice": twice, "together": together,
+def suspended(work):
+    post = work._post
+
+    def post_past_lease(*given):
+        answer = post(*given)
+        work.deadline = time.monotonic()  # as after a suspension of the process that outlived the lease
+        return answer
+
+    work._post = post_past_lease
+    try:
+        work.step("late", lambda: effect("began too late"))
+    finally:
+        effect("suspended")
+
+
+handlers = {"flow": flow, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
             "failures": failures, "times2": lambda work: work.payload * 2, "divides": lambda work: 1 // work.payload}
 Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
        lambda work: handlers[work.job["job_type"]](work), concurrency=4,

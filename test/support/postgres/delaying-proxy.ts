@@ -16,6 +16,8 @@ export interface DelayingProxy {
   deliverRequests(): Promise<void>;
   /** Keeps the answers of all requests from now on. */
   holdAnswers(): void;
+  /** Resolves when a connection waits for its answer. */
+  answerHeld(): Promise<void>;
   deliverAnswers(): void;
   /** Cuts every connection and refuses new ones, until `accept`. */
   refuse(): void;
@@ -41,6 +43,7 @@ export async function startDelayingProxy(databaseUrl: string): Promise<DelayingP
       await proxy.deliver();
     },
     holdAnswers: () => proxy.treat(/^/, 'holdAnswer', Number.POSITIVE_INFINITY),
+    answerHeld: () => eventually(() => expect(proxy.held).toBeGreaterThan(0)),
     deliverAnswers: () => void proxy.deliver(),
     refuse: () => proxy.refuse(),
     accept: () => void proxy.heal(),

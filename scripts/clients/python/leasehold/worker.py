@@ -137,6 +137,10 @@ class Work(Durable):
             self._waits = True
             self.ended.set()
             self.stop("waiting")
+        elif time.monotonic() >= self.deadline:
+            # The answer may have waited in the socket while the process was suspended.
+            self.stop("lease lost")
+            self.check()
         return answer
 
 
