@@ -72,7 +72,16 @@ export async function launchProcess(
   const handlers = await compileForBuild('test/fixtures/work.ts');
   const port = await freePort();
   const [program, ...args] = command ?? [process.execPath, ...daemonProgram];
-  const ours = { ...settings, HANDLERS: handlers, PORT: String(port), DATABASE_URL: context.url, WORKER_ID: name };
+  // As under npm: it drains when the process of the test is gone.
+  const launched = { npm_lifecycle_event: 'test', LEASEHOLD_LAUNCHER_PID: String(process.pid) };
+  const ours = {
+    ...settings,
+    ...(command === undefined && launched),
+    HANDLERS: handlers,
+    PORT: String(port),
+    DATABASE_URL: context.url,
+    WORKER_ID: name,
+  };
   const child = spawn(program, args, {
     cwd: root,
     detached: command !== undefined,

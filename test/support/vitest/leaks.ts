@@ -5,6 +5,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import threads, { type Worker } from 'node:worker_threads';
 import pg from 'pg';
 import { afterAll } from 'vitest';
+import { endChildrenWithRun } from './children.ts';
 import { useCompiledThreads } from './threads.ts';
 
 const watchedResources = new Set(['TCPServerWrap', 'TCPSocketWrap', 'ProcessWrap']);
@@ -15,6 +16,7 @@ interface Alive {
   workers: Set<Worker>;
 }
 
+endChildrenWithRun();
 useCompiledThreads();
 const known = globalThis as { leaseholdAlive?: Alive };
 known.leaseholdAlive ??= watch();
