@@ -133,24 +133,11 @@ export class Database implements Queryable {
 
   #query<R extends object>(text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
     return this.#withClient(this.#statementTimeoutMs, (client) => {
-      if (this.#node !== undefined) return this.#queryOnNode<R>(client, text, values, reuse);
+      if (this.#node !== undefined) return this.#session.sendGuarded<R>(client, this.#node, text, values, reuse);
       const needsTransaction = !this.#session.isDirect(client) && this.#roles?.roleFor(this.#tenant, text);
       return needsTransaction
         ? this.#inTransaction(client, {}, (tx) => tx.query<R>(text, values))
         : this.#session.send<R>(client, text, values, reuse);
-    });
-  }
-
-  /** With BEGIN, the guard against moves and COMMIT in one flight: after a failed guard the server refuses the rest. */
-  #queryOnNode<R extends object>(client: pg.PoolClient, text: string, values: unknown[], reuse?: Reuse): Promise<R[]> {
-    return this.#session.rollingBack(client, async (track) => {
-      const { begun, rows: sent } = this.#session.beginWithStatement<R>(client, text, values, reuse);
-      const answers = Promise.all([track(sent), client.query('COMMIT')]);
-      answers.catch(() => {});
-      // First: the others only report that the transaction failed.
-      await begun;
-      const [rows] = await answers;
-      return rows;
     });
   }
 

@@ -36,6 +36,15 @@ test.runIf(citusCluster())('jobs that are enqueued one by one are planned once',
   expect(Number(kept?.plans)).toBeGreaterThanOrEqual(5);
 });
 
+test.runIf(citusCluster())('a large document comes back from a node as it was stored', async () => {
+  const document = { items: Array.from({ length: 20_000 }, (_, n) => ({ n })) };
+  const [row] = await context.db.query<{ document: unknown }>(
+    `select $1::jsonb as document from (select count(*) from ${context.schema}.jobs) as one_row`,
+    [JSON.stringify(document)],
+  );
+  expect(row?.document).toEqual(document);
+});
+
 /** With a generic plan: the values do not matter. */
 async function planOf(text: string): Promise<string> {
   const count = Math.max(0, ...[...text.matchAll(/\$(\d+)/g)].map((match) => Number(match[1])));

@@ -2,6 +2,7 @@
 // texts; and only on a direct connection, because a pooler in transaction mode may send each statement to another
 // server process.
 import type pg from 'pg';
+import { GuardedQuery, type GuardStatement } from './guarded-query.ts';
 
 // Each takes about 100 kB in the server process.
 const maxNamed = 50;
@@ -32,6 +33,12 @@ function setConfig(settings: Record<string, string>, during: 'session' | 'transa
   return `select ${calls.join(', ')}`;
 }
 
+/** What the driver knows of the named statements of a connection: answered, and sent. Its types leave it out. */
+interface DriverConnection {
+  parsedStatements: Record<string, string>;
+  submittedNamedStatements: Record<string, string>;
+}
+
 export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
@@ -51,25 +58,51 @@ export class Statements {
 
   /** Sends it at once, prepared if it is frequent. */
   query<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
-    return this.queryAfter(() => {}, text, values, reuse);
+    return this.#client.query<R>(this.#configOf(text, values, reuse));
   }
 
-  /** The same after a BEGIN, which `begin` sends. What it sets for the session comes before: a rollback would undo it. */
-  queryAfter<R extends object>(
-    begin: () => void,
+  /** The same after the guard, in one transaction with it. */
+  queryGuarded<R extends object>(
+    guard: string[],
     text: string,
     values: unknown[],
     reuse: Reuse | undefined,
-  ): Promise<pg.QueryResult<R>> {
-    const name = this.direct && reuse !== undefined ? this.#nameOf(text) : undefined;
-    this.#planFor(name, reuse);
-    begin();
-    return this.#send(name, text, values);
+  ): GuardedQuery<R> {
+    const config = this.#configOf(text, values, reuse);
+    const query = new GuardedQuery<R>(
+      guard.map((each) => this.#guardStatement(each)),
+      config,
+    );
+    this.#client.query(query as unknown as pg.Submittable);
+    return query;
   }
 
   /** A frequent one without values: Postgres keeps its plan whatever is set. */
   queryFixed(text: string): Promise<unknown> {
-    return this.#send(this.direct ? this.#nameOf(text) : undefined, text, []);
+    return this.#client.query(namedIf(this.direct ? this.#nameOf(text) : undefined, text, []));
+  }
+
+  #guardStatement(text: string): GuardStatement {
+    const name = this.direct ? this.#nameOf(text) : undefined;
+    // It is prepared by being sent: what it answers here does not matter.
+    if (name !== undefined && !this.#isSent(name)) this.#client.query({ name, text }).catch(() => {});
+    return { name, text };
+  }
+
+  /** The server knows the name, or will before it gets anything else; not if it refused the statement. */
+  #isSent(name: string): boolean {
+    const { parsedStatements, submittedNamedStatements } = this.#driverConnection;
+    return parsedStatements[name] !== undefined || submittedNamedStatements[name] !== undefined;
+  }
+
+  get #driverConnection(): DriverConnection {
+    return (this.#client as unknown as { connection: DriverConnection }).connection;
+  }
+
+  #configOf(text: string, values: unknown[], reuse: Reuse | undefined): pg.QueryConfig {
+    const name = this.direct && reuse !== undefined ? this.#nameOf(text) : undefined;
+    this.#planFor(name, reuse);
+    return namedIf(name, text, values);
   }
 
   #planFor(name: string | undefined, reuse: Reuse | undefined): void {
@@ -78,10 +111,6 @@ export class Statements {
       this.#keepsPlans = true;
       this.#set(keepPlans('session'));
     }
-  }
-
-  #send<R extends object>(name: string | undefined, text: string, values: unknown[]): Promise<pg.QueryResult<R>> {
-    return this.#client.query<R>(name === undefined ? { text, values } : { name, text, values });
   }
 
   /** The statements that follow are planned for their values. */
@@ -124,11 +153,15 @@ export class Statements {
   #forgetOldest(): void {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
-    const { connection } = this.#client as unknown as { connection: { parsedStatements: Record<string, string> } };
+    const { parsedStatements } = this.#driverConnection;
     // If the server refused it, it does not know the name and DEALLOCATE would fail.
-    if (connection.parsedStatements[name] === undefined) return;
-    delete connection.parsedStatements[name];
+    if (parsedStatements[name] === undefined) return;
+    delete parsedStatements[name];
     // Sent before the statement that replaces it.
     this.#client.query(`deallocate ${name}`).catch(() => {});
   }
+}
+
+function namedIf(name: string | undefined, text: string, values: unknown[]): pg.QueryConfig {
+  return name === undefined ? { text, values } : { name, text, values };
 }

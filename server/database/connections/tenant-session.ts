@@ -2,7 +2,7 @@
 // transactions that begin with the limits of the session and roll back on any error.
 import type pg from 'pg';
 import type { Schema } from '../identifiers.ts';
-import { guarded } from '../nodes/placements.ts';
+import { guardError, guarded } from '../nodes/placements.ts';
 import type { TenantNode } from '../nodes/tenant-nodes.ts';
 import { sqlState, transactionFailed } from '../sql-errors.ts';
 import type { Connections } from './connections.ts';
@@ -80,22 +80,18 @@ export class TenantSession {
     await begun;
   }
 
-  /**
-   * On a node, where tenants have no roles: BEGIN, the guard and a statement, in one flight. After a failed guard the
-   * server refuses the statement.
-   */
-  beginWithStatement<R extends object>(
+  /** On a node, where tenants have no roles: the guard and a statement, in one transaction and one flight. */
+  async sendGuarded<R extends object>(
     client: pg.PoolClient,
+    { guard, rename }: TenantNode,
     text: string,
     values: unknown[],
     reuse: Reuse | undefined,
-  ): { begun: Promise<void>; rows: Promise<R[]> } {
-    let begun = Promise.resolve();
-    const begin = () => {
-      begun = this.#sendBegin(client, {});
-    };
-    const answer = this.#statementsOf(client).queryAfter<R>(begin, this.#node?.rename(text) ?? text, values, reuse);
-    return { begun, rows: answer.then(({ rows }) => rows) };
+  ): Promise<R[]> {
+    const query = this.#statementsOf(client).queryGuarded<R>(guard, rename(text), values, reuse);
+    return this.#rowsOf(query.result).catch((error: unknown) => {
+      throw query.hasPassed ? error : guardError(error);
+    });
   }
 
   async #sendBegin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
@@ -138,7 +134,11 @@ export class TenantSession {
     }
     const statements = this.#connections.statementsOf(client);
     const sent = this.#node?.rename(text) ?? text;
-    const { rows } = await (statements?.query<R>(sent, values, reuse) ?? client.query<R>(sent, values));
+    return this.#rowsOf(statements?.query<R>(sent, values, reuse) ?? client.query<R>(sent, values));
+  }
+
+  async #rowsOf<R extends object>(answer: Promise<pg.QueryResult<R>>): Promise<R[]> {
+    const { rows } = await answer;
     const { json } = this.#connections;
     return json.isComplete ? rows : json.complete(rows);
   }

@@ -109,8 +109,12 @@ export class TenantMoved extends Error {
 /** BEGIN and a guard. The first error is the one that matters: after it the server refuses the rest. */
 export async function guarded(answers: Promise<unknown>[]): Promise<void> {
   await Promise.all(answers).catch((error: unknown) => {
-    throw sqlState(error) === movedState ? new TenantMoved(error) : error;
+    throw guardError(error);
   });
+}
+
+export function guardError(error: unknown): unknown {
+  return sqlState(error) === movedState ? new TenantMoved(error) : error;
 }
 
 /** A move locks all tables of the tenant, so one of them is enough. */
