@@ -3,10 +3,10 @@
 import { test } from 'vitest';
 import { useTenant } from '../support/postgres/database.ts';
 import { createPrivateWorld, createSharedWorld } from './create-world.ts';
-import { startRemoteWorker } from './remote-worker.ts';
+import { startRemoteWorker } from './load/remote-worker.ts';
+import { setLimits } from './load/waits.ts';
 import { finishRun, runMix, runOptions } from './run.ts';
 import { describeRun } from './summary.ts';
-import { setLimits } from './waits.ts';
 
 const context = useTenant();
 const { minutes, seed } = runOptions();

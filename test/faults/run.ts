@@ -5,10 +5,10 @@ import { eventually } from '../support/eventually.ts';
 import { checkRun } from './check/check-run.ts';
 import { describeViolation } from './check/violation.ts';
 import { type Fault, faults } from './faults.ts';
-import { actLikePeople, enqueueLoad, releaseHolds } from './load.ts';
+import { actLikePeople, enqueueLoad, releaseHolds } from './load/load.ts';
+import { answerQuestions, sendMissingEvents } from './load/waits.ts';
 import { machineMs } from './run-log.ts';
 import { takeSnapshot } from './snapshot.ts';
-import { answerQuestions, sendMissingEvents } from './waits.ts';
 import type { World } from './world.ts';
 
 /** Minutes and seed of the run, as the command line or the environment gives them. */

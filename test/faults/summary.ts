@@ -1,6 +1,6 @@
 // What a run did, in one line.
 import type { Effect } from '../support/model/effects.ts';
-import type { Operation } from './operations.ts';
+import type { Operation } from './load/operations.ts';
 import type { RunLog } from './run-log.ts';
 
 export function describeRun(log: RunLog, seed: number): string {

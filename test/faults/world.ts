@@ -17,10 +17,10 @@ import { addTenant, type TenantContext } from '../support/postgres/database.ts';
 import type { PrivateServer } from '../support/postgres/private-server.ts';
 import type { Standby } from '../support/postgres/standby.ts';
 import { type DaemonSettings, TestDaemon } from './daemons.ts';
-import { type Operation, operate } from './operations.ts';
+import { type Operation, operate } from './load/operations.ts';
+import { StreamFollower } from './load/stream.ts';
 import { Choices } from './random.ts';
 import { machineMs, RunLog } from './run-log.ts';
-import { StreamFollower } from './stream.ts';
 
 export interface TestTenant {
   tenant: Tenant;

@@ -1,7 +1,7 @@
 // The effects log against the histories in the database: attempts of a target do not overlap (I1), what was accepted as
 // completed was done under that lease (I4), durable steps are not repeated (I8), and nothing begins after a cancel (I7).
 import { type Effect, findOverlaps } from '../../support/model/effects.ts';
-import type { Operation } from '../operations.ts';
+import type { Operation } from '../load/operations.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
 import type { Violation } from './violation.ts';

@@ -1,8 +1,8 @@
 // The clients' log against the database: what was acknowledged exists (I3), a key has one effect (I8), no tenant reads
 // another's (I9), and after the faults everything has ended (I10).
 import { heldStatuses, isTerminal, type Status } from '../../../server/jobs/model/states.ts';
-import type { Operation } from '../operations.ts';
-import type { ReleaseRecord } from '../remote-worker.ts';
+import type { Operation } from '../load/operations.ts';
+import type { ReleaseRecord } from '../load/remote-worker.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
 import type { Violation } from './violation.ts';

@@ -1,9 +1,9 @@
 // The stream's log against the log in the database (I11): every event once, those of a job in their order, and those of
 // a target as far as they depend on each other; none of another tenant (I9).
 import { bySeq } from '../../../server/events/log/event.ts';
+import type { StreamRecord } from '../load/stream.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord } from '../snapshot.ts';
-import type { StreamRecord } from '../stream.ts';
 import type { Violation } from './violation.ts';
 
 export function* checkStream(stream: Logged<StreamRecord>[], events: Logged<EventRecord>[]): Generator<Violation> {

@@ -2,10 +2,10 @@
 // its children once, and a unique key one unfinished job (I8), a job that runs after another starts after its end, a parent
 // completes after its children, and a limit of running jobs holds (I2). The order is that of the numbers of events, which are drawn under the locks that decide.
 import { isTerminal, type Status } from '../../../server/jobs/model/states.ts';
-import type { Operation } from '../operations.ts';
+import type { Operation } from '../load/operations.ts';
+import { concurrencyLimit } from '../load/waits.ts';
 import type { Logged } from '../run-log.ts';
 import type { EventRecord, JobRecord } from '../snapshot.ts';
-import { concurrencyLimit } from '../waits.ts';
 import type { Violation } from './violation.ts';
 
 export interface WaitsInput {

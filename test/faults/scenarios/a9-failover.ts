@@ -2,8 +2,8 @@
 // writes fail is not ready.
 import { expect } from 'vitest';
 import { eventually } from '../../support/eventually.ts';
-import { actLikePeople, enqueueLoad, releaseHolds } from '../load.ts';
-import { startRemoteWorker } from '../remote-worker.ts';
+import { actLikePeople, enqueueLoad, releaseHolds } from '../load/load.ts';
+import { startRemoteWorker } from '../load/remote-worker.ts';
 import type { Scenario } from './scenario.ts';
 
 const writes = /\b(insert into|update|delete from)\b/i;

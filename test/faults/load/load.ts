@@ -1,8 +1,9 @@
 // What clients and people do during a run: enqueue work of several kinds, repeat requests, pause, resume and cancel, and
 // release what is held.
+
+import type { JobRequest, TestTenant, World } from '../world.ts';
 import { remoteType } from './remote-worker.ts';
 import { answerQuestions, sendEvent, waitOf } from './waits.ts';
-import type { JobRequest, TestTenant, World } from './world.ts';
 
 /** Lanes of the first tenant; jobs without a target are enqueued as well. */
 const targets = ['lane-0', 'lane-1', 'lane-2', 'lane-3', 'lane-4', undefined];

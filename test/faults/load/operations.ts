@@ -1,7 +1,7 @@
 // A client of the daemons' HTTP API that logs every operation with what it knows of its outcome: `ok` was acknowledged,
 // `failed` was refused, `unknown` may or may not have happened.
-import type { TestDaemon } from './daemons.ts';
-import { machineMs, type RunLog } from './run-log.ts';
+import type { TestDaemon } from '../daemons.ts';
+import { machineMs, type RunLog } from '../run-log.ts';
 
 type OperationName = 'enqueue' | 'cancel' | 'pause' | 'resume' | 'resolve' | 'foreignRead' | 'sendEvent' | 'answer';
 

@@ -1,6 +1,6 @@
 // A reader of a tenant's live stream that reconnects with its last id, to any daemon, and logs what it gets.
-import type { TestDaemon } from './daemons.ts';
-import { machineMs, type RunLog } from './run-log.ts';
+import type { TestDaemon } from '../daemons.ts';
+import { machineMs, type RunLog } from '../run-log.ts';
 
 export interface StreamRecord {
   event: string;

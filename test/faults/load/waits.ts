@@ -1,8 +1,8 @@
 // Jobs of the load that wait for something: for an event from outside, for an answer, for other jobs, for a place under a
 // limit; and those who send the events and answers.
-import { updateTenantSettings } from '../../server/tenants/tenant-store.ts';
+import { updateTenantSettings } from '../../../server/tenants/tenant-store.ts';
+import type { JobRequest, TestTenant, World } from '../world.ts';
 import { operate } from './operations.ts';
-import type { JobRequest, TestTenant, World } from './world.ts';
 
 /** Of jobs of the type `limited` that run at once. */
 export const concurrencyLimit = 2;

@@ -1,10 +1,10 @@
 // A remote worker in the mix: claims over HTTP from any daemon, logs its effects, and repeats every release that was
 // answered, at another daemon, as a client does whose answer was lost.
-import { LeaseholdWorker } from '../../server/remote-worker/index.ts';
-import { updateTenantSettings } from '../../server/tenants/tenant-store.ts';
-import type { Effect } from '../support/model/effects.ts';
-import { machineMs } from './run-log.ts';
-import type { World } from './world.ts';
+import { LeaseholdWorker } from '../../../server/remote-worker/index.ts';
+import { updateTenantSettings } from '../../../server/tenants/tenant-store.ts';
+import type { Effect } from '../../support/model/effects.ts';
+import { machineMs } from '../run-log.ts';
+import type { World } from '../world.ts';
 
 export const remoteType = 'remote';
 
