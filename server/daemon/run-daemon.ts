@@ -26,6 +26,9 @@ const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced
 /** Runs until a stop is requested; resolves when the daemon is running. */
 export async function runDaemon(): Promise<void> {
   const launcher = findLauncher();
+  let stopDaemon: ((request: StopRequest) => void) | undefined;
+  // Before there is a daemon, exiting is enough: the exit stops an embedded Postgres.
+  onStopRequest(launcher, (request) => (stopDaemon === undefined ? process.exit(130) : stopDaemon(request)));
   loadEnvFile();
   const config = loadConfig();
   const logger = createLogger(config.logLevel, isOutage);
@@ -45,10 +48,10 @@ export async function runDaemon(): Promise<void> {
     dashboardDir: join(packageRoot(), 'dist', 'dashboard'),
   });
   let isStopping = false;
-  onStopRequest(launcher, (request) => {
+  stopDaemon = (request) => {
     isStopping = true;
     stop(request, daemon, embedded, config, logger);
-  });
+  };
   try {
     await daemon.start();
     // Set by `leasehold dev`, which has shown everything at its first start.

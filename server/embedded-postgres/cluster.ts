@@ -2,7 +2,8 @@
 // Locks, versions and adoption are decided in start.ts.
 import { type ChildProcess, execFile, spawn } from 'node:child_process';
 import { randomBytes, randomInt } from 'node:crypto';
-import { chmod, open, readFile, readlink, realpath, rename, rm, writeFile } from 'node:fs/promises';
+import { closeSync, openSync } from 'node:fs';
+import { chmod, readFile, readlink, realpath, rename, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { join } from 'node:path';
 import { promisify } from 'node:util';
@@ -55,25 +56,30 @@ interface StartOptions {
 }
 
 /**
- * Starts the postmaster; the caller waits until it answers. In a process group of its own, or
- * Ctrl-C in a terminal would stop the database before the daemon has drained.
+ * Starts the postmaster; the caller waits until it is spawned and answers. Synchronous, so that an interrupted caller
+ * knows its pid. In a process group of its own, or Ctrl-C in a terminal would stop the database before the daemon has
+ * drained.
  */
-export async function spawnPostmaster(cluster: ClusterDirectory, options: StartOptions): Promise<ChildProcess> {
-  const log = await open(options.logFile, 'a', 0o600);
+export function spawnPostmaster(cluster: ClusterDirectory, options: StartOptions): ChildProcess {
+  const log = openSync(options.logFile, 'a', 0o600);
   try {
-    const child = spawn(
+    return spawn(
       cluster.binaries.postgres,
       ['-D', cluster.directory, '-p', String(options.port), ...options.settings.flatMap((setting) => ['-c', setting])],
-      { ...cluster.runner.ids, cwd: '/', detached: true, stdio: ['ignore', log.fd, log.fd] },
+      { ...cluster.runner.ids, cwd: '/', detached: true, stdio: ['ignore', log, log] },
     );
-    await new Promise<void>((resolve, reject) => {
-      child.once('spawn', resolve);
-      child.once('error', (error) => reject(new EmbeddedPostgresError(`postgres cannot be started: ${error.message}`)));
-    });
-    return child;
   } finally {
-    await log.close();
+    closeSync(log);
   }
+}
+
+export function spawned(postmaster: ChildProcess): Promise<void> {
+  return new Promise((resolve, reject) => {
+    postmaster.once('spawn', resolve);
+    postmaster.once('error', (error) =>
+      reject(new EmbeddedPostgresError(`postgres cannot be started: ${error.message}`)),
+    );
+  });
 }
 
 /** Kept beside the data, readable for its owner only. */

@@ -14,6 +14,7 @@ import {
   lastLines,
   postmasterPid,
   readCredentials,
+  spawned,
   spawnPostmaster,
   stopPostmaster,
   waitForAnswer,
@@ -170,9 +171,11 @@ class SupervisedPostgres {
       await rm(join(this.#cluster.directory, 'postmaster.pid'), { force: true });
       const { port } = this.#credentials;
       this.#logger.info({ port }, 'starting postgres');
-      const child = await spawnPostmaster(this.#cluster, { port, settings, logFile: this.#logFile });
+      const child = spawnPostmaster(this.#cluster, { port, settings, logFile: this.#logFile });
       child.unref();
+      // At once: an exit from now on stops it.
       this.#pid = child.pid;
+      await spawned(child);
       const gone = async () => child.exitCode !== null || child.signalCode !== null;
       const answer = await waitForAnswer(this.urlOf('postgres'), gone, startMs);
       if (answer === 'yes' && child.pid !== undefined) return child.pid;

@@ -39,7 +39,7 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   // Commits reach the operating system: a crash of the server alone loses none.
   const settings = ['listen_addresses=127.0.0.1', `unix_socket_directories=${base}`, 'fsync=off'];
   const start = () => spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
-  let postmaster = await start();
+  let postmaster = start();
   const stop = async () => {
     if (postmaster.exitCode !== null || postmaster.signalCode !== null) return;
     const exited = new Promise((resolve) => postmaster.once('exit', resolve));
@@ -50,7 +50,7 @@ export async function startPrivateServer(): Promise<PrivateServer> {
   const db = new Database({ url, poolMax: 4, logger: createLogger('silent') });
   const answers = () => eventually(() => db.query('select 1'), { timeoutMs: 60_000, everyMs: 100 });
   const restart = async () => {
-    postmaster = await start();
+    postmaster = start();
     await answers();
   };
   onTestFinished(async () => {

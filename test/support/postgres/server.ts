@@ -73,7 +73,7 @@ async function startEmbedded(): Promise<TestServer> {
   await initCluster(place, password, ['--no-sync']);
   const port = await freePort();
   const settings = [...fast, 'listen_addresses=127.0.0.1', `unix_socket_directories=${base}`];
-  const postmaster = await spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
+  const postmaster = spawnPostmaster(place, { port, settings, logFile: join(base, 'log') });
   const exited = new Promise((resolve) => postmaster.once('exit', resolve));
   const url = clusterUrl(port, password);
   await eventually(() => connectOnce(url), { timeoutMs: 60_000, everyMs: 50 });

@@ -54,10 +54,7 @@ async function startCopy(
   primary: PrivateServer,
   { base, directory, port, settings }: { base: string; directory: string; port: number; settings: string[] },
 ): Promise<string> {
-  const postmaster = await spawnPostmaster(
-    { ...primary.place, directory },
-    { port, settings, logFile: join(base, 'log') },
-  );
+  const postmaster = spawnPostmaster({ ...primary.place, directory }, { port, settings, logFile: join(base, 'log') });
   const exited = new Promise((resolve) => postmaster.once('exit', resolve));
   onTestFinished(async () => {
     postmaster.kill('SIGQUIT');
