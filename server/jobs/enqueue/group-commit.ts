@@ -1,4 +1,4 @@
-// Enqueues jobs for the API and the embedding program. While one insert is being committed, later requests of the tenant
+// Enqueues jobs for the API and the embedding program. While two inserts are being committed, later requests of the tenant
 // gather and share the next commit. A request that Postgres refuses fails alone, and one whose lane is locked waits
 // alone. Where workers have free slots, the jobs start with the commit that inserts them.
 import type { Database } from '../../database/database.ts';
@@ -29,12 +29,15 @@ interface TenantQueue {
   slug: string;
   waiting: EnqueueRequest[];
   active: number;
+  /** A group with jobs of lanes is being committed. */
+  hasLanes: boolean;
   /** Requests of lanes that another transaction has locked. */
   parked: ParkedRequests;
 }
 
-// One commit at a time: requests that arrive meanwhile share the next. A second would only halve the groups.
-const parallelPerTenant = 1;
+// With one at a time, callers would wait for the commit of others and then for their own, and nothing is done for them
+// meanwhile. More than two would only make the groups smaller.
+const parallelPerTenant = 2;
 const maxGroupSize = 500;
 // A lane is locked for a few milliseconds at a time. A longer lock may belong to a frozen process: others go first.
 const groupLockTimeoutMs = 300;
@@ -90,7 +93,7 @@ export class EnqueueGroupCommit implements Enqueuer {
       retry: (requests) => this.#retry(schema, slug, requests),
       onEmpty: () => this.#forgetIfIdle(schema),
     });
-    const queue = { slug, waiting: [], active: 0, parked };
+    const queue = { slug, waiting: [], active: 0, hasLanes: false, parked };
     this.#tenants.set(schema, queue);
     return queue;
   }
@@ -99,10 +102,16 @@ export class EnqueueGroupCommit implements Enqueuer {
     const queue = this.#tenants.get(schema);
     if (queue === undefined) return;
     while (queue.active < parallelPerTenant && queue.waiting.length > 0) {
-      const group = takeGroup(queue.waiting);
+      const group = queue.waiting.slice(0, groupLength(queue.waiting));
+      const hasLanes = group.some((request) => targetsOf(request).length > 0);
+      // Jobs join their lanes in the order of their requests.
+      if (hasLanes && queue.hasLanes) return;
+      queue.waiting.splice(0, group.length);
       queue.active += 1;
+      queue.hasLanes ||= hasLanes;
       void this.#insert(schema, queue, group).finally(() => {
         queue.active -= 1;
+        if (hasLanes) queue.hasLanes = false;
         this.#pump(schema);
         this.#forgetIfIdle(schema);
       });
@@ -121,7 +130,7 @@ export class EnqueueGroupCommit implements Enqueuer {
   async #retry(schema: Schema, slug: string, requests: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     const held: EnqueueRequest[] = [];
     const left = [...requests];
-    while (left.length > 0) held.push(...(await this.#insertAll(schema, slug, takeGroup(left))));
+    while (left.length > 0) held.push(...(await this.#insertAll(schema, slug, left.splice(0, groupLength(left)))));
     return held;
   }
 
@@ -175,7 +184,7 @@ export class EnqueueGroupCommit implements Enqueuer {
 }
 
 /** As many requests of one actor as fit: the events of a statement have one actor. */
-function takeGroup(waiting: EnqueueRequest[]): EnqueueRequest[] {
+function groupLength(waiting: readonly EnqueueRequest[]): number {
   const actor = waiting[0]?.actor;
   let jobs = 0;
   let length = 0;
@@ -184,5 +193,5 @@ function takeGroup(waiting: EnqueueRequest[]): EnqueueRequest[] {
     jobs += request.jobs.length;
     length += 1;
   }
-  return waiting.splice(0, length);
+  return length;
 }

@@ -60,6 +60,52 @@ test('requests of other lanes are acknowledged while one lane is locked; those o
   expect((await orderOf('held')).slice(1)).toEqual(ids);
 });
 
+/** The database, with the first statement or transaction held back until `release`. */
+function holdFirst() {
+  const { db } = context;
+  let release = (): void => {};
+  const gate = new Promise<void>((resolve) => {
+    release = resolve;
+  });
+  let sent = 0;
+  const held = async <T>(send: () => Promise<T>) => {
+    sent += 1;
+    if (sent === 1) await gate;
+    return send();
+  };
+  const view: Pick<Database, 'query' | 'transaction'> = {
+    query: (...given) => held(() => db.query(...given)) as never,
+    transaction: (...given) => held(() => db.transaction(...given)),
+  };
+  return { db: { forTenant: () => view } as unknown as Database, release, sent: () => sent };
+}
+
+test('a request without a lane does not wait for the commit before it', async () => {
+  const { db, release, sent } = holdFirst();
+  const group = new EnqueueGroupCommit(db, patient);
+  const enqueue = () => group.enqueue(context.tenant, [{ type: 'demo.echo', payload: {} }], 'test');
+  const first = enqueue();
+  await eventually(() => expect(sent()).toBe(1));
+  await enqueue();
+  release();
+  expect((await first)[0]?.kind).toBe('created');
+});
+
+test('requests of lanes are committed in the order in which they came', async () => {
+  const { db, release, sent } = holdFirst();
+  const group = new EnqueueGroupCommit(db, patient);
+  const enqueue = async (targetId: string) => (await group.enqueue(context.tenant, [on(targetId)], 'test'))[0]?.job.id;
+  const first = enqueue('ordered');
+  await eventually(() => expect(sent()).toBe(1));
+  const second = enqueue('ordered');
+  // Requests are sent in the next turn.
+  for (let turn = 0; turn < 5; turn++) await new Promise((resolve) => setImmediate(resolve));
+  expect(sent()).toBe(1);
+  release();
+  const ids = [await first, await second];
+  expect(await orderOf('ordered')).toEqual(ids);
+});
+
 test('a request whose lane stays locked is refused, and nothing of it is stored', async () => {
   await addJob(context, on('stuck'));
   const group = new EnqueueGroupCommit(context.db, { signals: new CommitSignals(), maxLockMs: 500 });
