@@ -5,7 +5,7 @@ import { runCli } from './program.ts';
 
 const { stdout } = process;
 
-// `leasehold jobs list | head`: the reader has enough.
+// `leasehold jobs list | head`: the reader has closed the pipe.
 stdout.on('error', (error: NodeJS.ErrnoException) => {
   if (error.code !== 'EPIPE') throw error;
   process.exit(0);
@@ -26,7 +26,7 @@ process.exitCode = await runCli(process.argv.slice(2), {
     : undefined,
   interrupted: () => {
     const interrupt = new AbortController();
-    // The second one ends the process as always.
+    // A second signal ends the process, as by default.
     for (const signal of ['SIGINT', 'SIGTERM'] as const) process.once(signal, () => interrupt.abort());
     return interrupt.signal;
   },

@@ -136,7 +136,7 @@ function addConfigCommand(program: Command, session: Session): void {
 
 function shown(name: string, value: string): string {
   if (value !== '' && /KEY|SECRET/.test(name)) return '(hidden)';
-  // Not parsed: a URL with several hosts is none for URL().
+  // Not parsed: URL() refuses a URL with several hosts.
   return /URL$/.test(name)
     ? value.replace(/^([^/]*\/\/[^:/?@]*:)[^/?]*@/, '$1***@').replace(/([?&]password=)[^&]*/, '$1***')
     : value;

@@ -35,7 +35,7 @@ export class Session {
   readonly terminal: Terminal;
   /** Its lines are held back, see `showWarnings`. */
   readonly logger: Logger;
-  /** Set by a command that ended without an error to report, and without success. */
+  /** Set by a command that did not succeed and has no error to report. */
   failed = false;
   #json: () => boolean;
   #config: Config | undefined;
@@ -82,7 +82,7 @@ export class Session {
     this.terminal.out(this.json ? `${JSON.stringify(value, null, 2)}\n` : `${text}\n`);
   }
 
-  /** For a command that has succeeded. The error of one that failed says the same in words of its own. */
+  /** For a command that has succeeded. The error of a failed command contains the same information. */
   showWarnings(): void {
     // Standard output has the result only.
     for (const line of this.#warnings.splice(0)) this.terminal.err(line);

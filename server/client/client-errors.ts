@@ -1,4 +1,4 @@
-// What the client throws. All of it is a LeaseholdError; an abort throws the reason of its signal.
+// The errors of the client. All extend LeaseholdError; an aborted call throws the reason of its signal.
 import type { ProblemCode } from '../kernel/errors.ts';
 import type { Job } from './generated/api-types.ts';
 
@@ -67,7 +67,7 @@ export class JobFailedError extends LeaseholdError {
   }
 }
 
-/** The time given for a wait is over. The job is as it is. */
+/** The timeout of a wait has passed. The job is not changed. */
 export class WaitTimeoutError extends LeaseholdError {
   override name = 'WaitTimeoutError';
 }

@@ -45,7 +45,7 @@ export class LeaseholdClient {
   }
 
   /**
-   * Enqueues a job, once, whatever happens on the way. The job is named by its definition, or by its type:
+   * Enqueues a job exactly once, even if a request or an answer is lost. The job is given by its definition or its type:
    * `enqueue<typeof sendInvoice>('invoice.send', payload)` needs no import at run time.
    */
   enqueue<J extends JobReference>(job: J, payload: InputOf<J>, options?: SingleOptions): Promise<Enqueued<ResultOf<J>>>;

@@ -8,14 +8,14 @@ import { idOf, type JobId } from './job-reference.ts';
 import { type List, listAt } from './pages.ts';
 import { backoffMs, type CallOptions, isTransient, randomKey, sleep, type Transport, toQuery } from './transport.ts';
 
-/** `position` is where the stream stands: store it and give it as `after` to continue behind this message. */
+/** `position` identifies this message: store it and pass it as `after` to continue after the message. */
 export type StreamMessage =
-  /** The stream is live: what happens from here on follows. Comes once, unless the stream begins with a snapshot. */
+  /** The stream is live: later events follow. Sent once, unless the stream begins with a snapshot. */
   | { kind: 'open'; position: string }
   | { kind: 'event'; position: string; event: Event }
-  /** The jobs of the selection that have not ended, or the one job; the events after it are not yet in it. */
+  /** The unfinished jobs of the selection, or the one job, without the events that follow. */
   | { kind: 'snapshot'; position: string; jobs: JobSummary[]; complete: boolean }
-  /** Events were lost to this reader: what it knows may be out of date. */
+  /** This reader has missed events: its state may be out of date. */
   | { kind: 'reset'; position: string; reason: string };
 
 export interface StreamOptions {
@@ -26,9 +26,9 @@ export interface StreamOptions {
   /** The `position` of the last message that was handled. */
   after?: string | undefined;
   signal?: AbortSignal | undefined;
-  /** Without a byte for so long the connection counts as lost; the daemon pings every 15 s. Default 60,000. */
+  /** After this many milliseconds without a byte the connection counts as lost; the daemon pings every 15 s. Default 60,000. */
   idleTimeoutMs?: number | undefined;
-  /** How long to try to reconnect. Default: without end. */
+  /** How long to try to reconnect. Default: no limit. */
   retryForMs?: number | undefined;
 }
 

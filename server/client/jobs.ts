@@ -138,7 +138,7 @@ export class Jobs {
   }
 }
 
-// Waits for the end of jobs: by the live stream of each job, or by asking again and again where there are too many.
+// Waits for the end of jobs: by the live stream of each job, or by polling where there are too many.
 
 interface WaitRequest extends CallOptions {
   waitMs?: number | undefined;
@@ -187,7 +187,7 @@ class Waits {
     }
   }
 
-  /** Returns true once the job may have ended, false if there is no stream to be had. */
+  /** Returns true once the job may have ended, false if no stream can be opened. */
   async #nextChange(id: string, onError: 'throw' | 'wait', signal: AbortSignal): Promise<boolean> {
     this.#streams += 1;
     try {
@@ -197,7 +197,7 @@ class Waits {
       return true;
     } catch (error) {
       if (signal.aborted) throw error;
-      // A lost connection, or too many streams: reading the job shows what is wrong, if anything is.
+      // A lost connection, or too many streams: the read of the job that follows reports a real error.
       return false;
     } finally {
       this.#streams -= 1;

@@ -32,7 +32,7 @@ export class Questions {
 
   /**
    * Exactly one answer counts: a later one rejects with QUESTION_CLOSED. Not repeated after a lost answer, because the
-   * repetition could not be told from another person's.
+   * repetition could not be distinguished from another person's answer.
    */
   answer(id: string, given: QuestionAnswer, call: CallOptions = {}): Promise<Question> {
     // The fields of the answer are the user's own: they are sent as they are.

@@ -49,7 +49,7 @@ export class Targets {
     return this.#send('PATCH', pathOf(targetId), call, { labels });
   }
 
-  /** All of it sets a state: sent twice, it is set once. */
+  /** These requests set a state, so sending one twice has no further effect. */
   async #send(method: string, path: string, call: CallOptions, body?: object): Promise<TargetLane> {
     return (await this.#transport.request<TargetLane>(method, path, { ...call, body, repeatable: true })).body;
   }

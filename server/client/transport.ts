@@ -41,7 +41,7 @@ const nothingDone = new Set(['TOO_MANY_REQUESTS', 'DRAINING', 'OVERLOADED', 'TAR
 // Errors of Node's fetch before a connection existed.
 const neverSent = new Set(['ECONNREFUSED', 'ENOTFOUND', 'EAI_AGAIN', 'EHOSTUNREACH', 'ENETUNREACH']);
 
-/** What one attempt came to, if not to an answer. */
+/** How one attempt ended without an answer. */
 interface Failure {
   error: ProblemError | ConnectionError;
   transient: boolean;
@@ -65,7 +65,7 @@ export class Transport {
     this.#fetch = options.fetch ?? ((input, init) => fetch(input, init));
   }
 
-  /** Repeated until it is answered: if an earlier attempt, whose answer was lost, has deleted it, that is a success. */
+  /** Repeated until it is answered. A repetition that gets 404 succeeded before: the answer to an earlier attempt was lost. */
   async delete(path: string, call: CallOptions): Promise<void> {
     try {
       await this.request('DELETE', path, { ...call, repeatable: true });
@@ -168,7 +168,7 @@ function connectionFailure(cause: unknown, attempts: number): Failure {
 
 class TooLate extends Error {}
 
-/** An answer that comes later is dropped; what it answers may have happened. */
+/** A later answer is dropped; the request may still have taken effect. */
 function within<T>(ms: number, answer: Promise<T>): Promise<T> {
   return new Promise((resolve, reject) => {
     const timer = setTimeout(() => reject(new TooLate(`no answer within ${ms} ms`)), ms);
@@ -181,7 +181,7 @@ function parseProblem(text: string): Record<string, unknown> {
     const body: unknown = JSON.parse(text);
     if (typeof body === 'object' && body !== null) return body as Record<string, unknown>;
   } catch {
-    // A proxy's page: the status says what can be said.
+    // The page of a proxy: only the status is known.
   }
   return {};
 }
@@ -193,7 +193,7 @@ function codeOf(error: unknown): string {
   return cause === undefined || cause === error ? '' : codeOf(cause);
 }
 
-/** `fetch failed` says nothing; its cause does. */
+/** The message is just `fetch failed`; the cause has the reason. */
 function messageOf(error: unknown): string {
   const { cause } = (error ?? {}) as { cause?: unknown };
   const inner = error instanceof TypeError && cause instanceof Error ? cause : error;

@@ -4,7 +4,7 @@
 import { createRequire } from 'node:module';
 import { ownTurn } from '../kernel/clock.ts';
 
-// Express is of CommonJS and loads its packages at once. By the package that depends on them, the largest.
+// Express is a CommonJS package and loads all its dependencies at once. Its largest ones, by the package that depends on them.
 const packages: readonly (readonly [string, readonly string[]])[] = [
   ['qs', ['side-channel']],
   ['express', ['debug', 'mime-types', 'qs', 'http-errors']],
@@ -68,6 +68,6 @@ function loadPackage(require: NodeJS.Require, owner: string, name: string): void
     const from = owner === 'express' ? require : createRequire(require.resolve('express'));
     createRequire(from.resolve(owner))(name);
   } catch {
-    // Another version of Express may be made of other packages. Then it loads them itself.
+    // Another version of Express may have other dependencies. It then loads them itself.
   }
 }

@@ -67,7 +67,7 @@ export class DaemonRegistration implements Service {
   #interval: Interval;
   #lastReported = '';
   #lastReportedAt = Number.NEGATIVE_INFINITY;
-  /** Tells a restarted daemon from its predecessor of the same name. The last one to register keeps the row. */
+  /** Distinguishes a restarted daemon from its predecessor of the same name. The last one to register keeps the row. */
   #incarnation = uuidv4();
 
   constructor(options: RegistrationOptions) {

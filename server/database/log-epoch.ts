@@ -1,4 +1,4 @@
-// The epoch of a tenant's event log: which of the servers that had the tenant, one after the other, has it now. The table
+// The epoch of a tenant's event log: the number of the server, of those that had the tenant one after the other. The table
 // `log_epochs` records on which relation, by which transaction, the row of each epoch was written; a row that was copied
 // to another server has other system columns.
 

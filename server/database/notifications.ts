@@ -211,7 +211,7 @@ export class Notifications implements Service {
     client.on('end', () => this.#lost(client));
     try {
       await client.connect();
-      // Both texts are our own.
+      // Both values are our own constants and need no quoting.
       await client.query(`listen ${wakeChannel}; notify ${wakeChannel}, '${this.#sender}:${daemonJoined}'`);
       if (this.#state === 'stopped') return await client.end();
       this.#client = client;

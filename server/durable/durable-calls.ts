@@ -1,5 +1,5 @@
 // The durable calls of one run of a handler. Each has a name and a place in the order of calls, and is stored; a later
-// run of the same job makes the same calls and finds what they led to. A run that waits for long is suspended: it is
+// run of the same job makes the same calls and gets their stored results. A run that waits for long is suspended: it is
 // stopped, its job becomes WAITING, and the next run begins from the top.
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
@@ -62,11 +62,11 @@ export class DurableCalls {
   #suspended = false;
   /** The handler has returned. */
   #ended = false;
-  /** A stop that the last answer of the store told of, before a heartbeat does. */
+  /** The stop request in the last answer of the store. The heartbeat may not have reported it yet. */
   #requested: StopReason | undefined;
-  /** Steps that failed in this run, and no call was made since. */
+  /** Steps of this run that failed after the last durable call. */
   readonly #failed: StepEnd[] = [];
-  /** The errors of failed steps, and whose they are. */
+  /** Errors of failed steps, with the call of each. */
   readonly #errors = new Map<unknown, StepCall>();
 
   constructor(parts: RunParts) {

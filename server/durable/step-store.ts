@@ -41,7 +41,7 @@ export interface StepStore {
   suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
   /** Stores that the call waits for the event, unless it has come. */
   openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait>;
-  /** Stores the question, or reads what became of it. */
+  /** Stores the question, or reads its state. */
   openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState>;
   /** Closes the questions that the run has left open. */
   closeQuestions(): Promise<void>;

@@ -16,7 +16,7 @@ export type StopReason =
   /** The handler waits for long: it runs again from the top when the wait is over. */
   | { kind: 'suspended'; waiting: Waiting; leftMs: number; awaited?: AwaitedCalls | undefined };
 
-/** Undefined if nobody has asked for a stop. */
+/** Undefined if no stop was requested. */
 export function requestedStop({ cancelIntent, cancelDetail }: StopRequest): StopReason | undefined {
   if (cancelIntent === null) return undefined;
   return { kind: cancelIntent === 'pause' ? 'paused' : 'canceled', by: cancelDetail ?? undefined };
@@ -32,7 +32,7 @@ const messages: Record<StopReason['kind'], string> = {
   suspended: 'The job waits, and runs again when the wait is over',
 };
 
-/** What waiting calls of a stopped handler reject with, and the reason of its signal. */
+/** The error with which waiting calls of a stopped handler reject; also the reason of its signal. */
 export class JobStopped extends Error {
   readonly reason: StopReason;
   constructor(reason: StopReason) {
@@ -43,7 +43,7 @@ export class JobStopped extends Error {
   }
 }
 
-/** The reason behind an aborted signal; undefined if it was aborted by somebody else. */
+/** The reason behind an aborted signal; undefined if it was aborted by other code. */
 export function stopReasonOf(signal: AbortSignal): StopReason | undefined {
   if (!signal.aborted) return undefined;
   const reason: unknown = signal.reason;
@@ -72,8 +72,8 @@ export function throwIfStopped(signal: AbortSignal): void {
 }
 
 /**
- * Call it between an answer and what the answer permits. The answer may have waited in the socket while the process was
- * suspended, and another worker may have the job by now.
+ * Call it after an answer has arrived and before acting on it. The process may have been suspended since the server
+ * answered, and another worker may have the job by now.
  */
 export async function throwIfLeaseLost(stopping: Stopping): Promise<void> {
   await stopping.check?.();

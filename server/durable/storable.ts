@@ -19,7 +19,7 @@ export function isLarge(value: unknown): boolean {
   try {
     return remainingBytes(value, largeBytes) < 0;
   } catch {
-    // A property that cannot be read: `toStorable` says so.
+    // A property that cannot be read: `toStorable` throws the error.
     return false;
   }
 }
@@ -27,7 +27,7 @@ export function isLarge(value: unknown): boolean {
 function remainingBytes(value: unknown, limit: number, depth = 0): number {
   if (typeof value === 'string') return limit - value.length;
   if (typeof value !== 'object' || value === null) return limit - 8;
-  // Too deep to be stored: `toStorable` says so.
+  // Too deep to be stored: `toStorable` throws the error.
   if (depth > maxJsonDepth) return limit;
   let rest = limit;
   for (const key in value) {

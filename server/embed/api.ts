@@ -140,7 +140,7 @@ export type InputOf<J> = J extends { types?: { readonly input: infer I } } ? I :
 export interface EnqueueOptions {
   /** A transaction of yours: a `pg` client after BEGIN, or the transaction of drizzle, Kysely or postgres.js. */
   tx?: CallerTransaction | undefined;
-  /** The lane to stand in. Without one the job runs beside all others. */
+  /** The lane of the job. Without one it runs independently of all others. */
   targetId?: string | undefined;
   priority?: Priority | undefined;
   queue?: string | undefined;
@@ -170,7 +170,7 @@ export interface EnqueueOptions {
 
 export interface UniqueOptions {
   key: string;
-  /** How long a job holds the key: until it first starts, until it has ended (default), or for so many seconds. */
+  /** How long a job holds the key: until it first starts, until it has ended (default), or for this many seconds. */
   until?: 'started' | 'finished' | number | undefined;
   /** If the key is held: `skip` (default) changes nothing, `replace` gives the job that waits the new payload, `debounce` also the new `runAt`. */
   conflict?: 'skip' | 'replace' | 'debounce' | undefined;

@@ -1,5 +1,5 @@
 // The transaction of a caller, as our statements use it. A `pg` client, and what drizzle, Kysely and postgres.js hand to
-// the callback of their transactions, are told apart by their methods: none of these packages is needed here.
+// the callback of their transactions, are distinguished by their methods: none of these packages is needed here.
 import type { Queryable } from '../database/database.ts';
 import { ConfigError } from '../kernel/config.ts';
 import type {

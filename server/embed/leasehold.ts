@@ -47,7 +47,7 @@ export async function createLeasehold(options: LeaseholdOptions): Promise<Leaseh
   return new EmbeddedLeasehold(new Daemon(daemonOptions), options.tenants ?? []);
 }
 
-/** Whether a call was refused, and not broken: its `code` says why. */
+/** True if the error means that a call was refused; its `code` says why. */
 export function isProblem(error: unknown): error is LeaseholdProblem {
   return error instanceof Problem;
 }

@@ -128,7 +128,7 @@ function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
   return headers;
 }
 
-/** What matters for an answer of data: the others are about pages. */
+/** The headers that matter for JSON answers; the others are about pages. */
 const dataHeaders = ['Content-Security-Policy', 'X-Content-Type-Options', 'Cross-Origin-Resource-Policy'];
 
 // TLS is terminated in front of the daemon, if at all, so browsers must not be made to require it.

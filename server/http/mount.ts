@@ -56,7 +56,7 @@ export class Dispatcher {
     }
   }
 
-  /** `next` gets what went wrong. */
+  /** Errors are passed to `next`. */
   answer({ value, params }: Match<Resource>, request: Request, response: Response, next: NextFunction): void {
     for (const [name, text] of this.#headers) response.setHeader(name, text);
     const method = request.method === 'HEAD' ? 'GET' : request.method;

@@ -24,7 +24,7 @@ export async function buildOpenApi(groups: readonly RouteGroup[], version: strin
   const registry = new OpenAPIRegistry();
   registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' });
   registry.registerComponent('securitySchemes', 'apiKey', { type: 'apiKey', in: 'header', name: 'X-API-Key' });
-  // The generator keeps what it has described, and describes what is in this list.
+  // The generator keeps the entries it has generated, and generates those in this list.
   const definitions = [...registry.definitions];
   const generator = new OpenApiGeneratorV31(definitions);
   const describe = () => generator.generateDocument(header(version));
@@ -56,7 +56,7 @@ function header(version: string) {
   };
 }
 
-/** Of what a request cannot do without. */
+/** Adds an example to each required parameter. */
 function addParameterExamples(paths: object): void {
   for (const [path, methods] of Object.entries(paths)) {
     for (const { parameters = [] } of Object.values<{ parameters?: ParameterEntry[] }>(methods)) {

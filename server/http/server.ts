@@ -185,7 +185,7 @@ function listenerOf(app: Express): RequestListener {
     response.req = request;
     response.locals = {};
     log(request, response, nothing);
-    // The response has begun, or could not: the client notices by the end of the connection.
+    // The response has started, or cannot be written: closing the connection is the only way to report the error.
     const cut = () => void request.socket.destroy();
     routes.answer(found, request, response, ((error: unknown) => {
       Promise.resolve(answerProblem(error, request, response, cut)).catch(cut);

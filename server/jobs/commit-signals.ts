@@ -3,7 +3,7 @@
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Enqueued } from './enqueue/enqueue.ts';
 
-/** `daemon`: the others know already, or cannot help. `all`: other daemons are notified too. `peers`: only others are. */
+/** `daemon`: other daemons already know, or cannot run the jobs. `all`: other daemons are notified too. `peers`: only others are. */
 export type Reach = 'daemon' | 'all' | 'peers';
 
 interface Work {
@@ -19,7 +19,7 @@ interface Work {
 export interface WorkOptions {
   reach?: Reach;
   fromPeer?: boolean;
-  /** The jobs that were enqueued, if that made the work. */
+  /** The jobs that were enqueued, if the work comes from an enqueue. */
   enqueued?: readonly Enqueued[];
 }
 

@@ -95,8 +95,8 @@ export interface TransitionRequest {
 
 /**
  * Locks the lanes, changes the jobs that still satisfy the guard, records an event for each, and promotes the next job
- * of every lane that has lost its head. A job that ends leaves no question open. Returns the ids of the jobs that were changed; the others have another status
- * or lease than when the caller read them.
+ * of every lane that has lost its head. Closes the questions of jobs that end. Returns the ids of the changed jobs; the
+ * others have another status or lease than when the caller read them.
  */
 export async function applyTransition(tx: Queryable, schema: Schema, request: TransitionRequest): Promise<string[]> {
   const { jobs, actor, data, leaseId, laneNumbers } = request;

@@ -107,7 +107,7 @@ function sorted(value: unknown): unknown {
 }
 
 // Values that stay text: a large document becomes text once, for every statement and answer that contains it.
-// Stands for a text until it is put in its place. Nobody else can know it.
+// Placeholder of a text. Random, so that no value of a client contains it.
 const mark = crypto.randomUUID();
 /** The texts that the `writeJson` under way has met, in order. */
 let met: string[] | undefined;

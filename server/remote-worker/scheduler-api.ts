@@ -1,9 +1,9 @@
 // Requests to the scheduler API: fetch and timers, nothing else.
 import type { WorkerOptions } from './work.ts';
 
-/** No answer, or none that means anything: what was asked may or may not have happened. */
+/** No usable answer: the request may or may not have taken effect. */
 export class Unreachable extends Error {
-  /** Of an answer that says nothing about the request. */
+  /** The status of the answer, if there was one. */
   readonly status: number | undefined;
   constructor(message: string, status?: number) {
     super(message);
@@ -23,7 +23,7 @@ export class SchedulerApi {
     this.#options = options;
   }
 
-  /** As `post`, with room for a request that waits so long for its answer. */
+  /** As `post`, for a request that the server may answer only after `waitMs`. */
   postAndWait(path: string, body: object, waitMs: number, signal: AbortSignal): Promise<Answer> {
     return this.post(path, body, waitMs + requestTimeoutMs, signal);
   }

@@ -42,8 +42,8 @@ export interface RemoteJob {
 
 /**
  * The durable calls are those of handlers in a daemon (docs/handlers.md). One that has to wait for long ends the lease and
- * rejects with `Stopped`: let it pass. The handler runs again when the wait is over, here or in another worker, and gets what
- * its earlier calls led to.
+ * rejects with `Stopped`: let it pass. The handler runs again when the wait is over, here or in another worker, and
+ * its earlier calls return their stored results.
  */
 export interface Work extends Omit<DurableContext, 'ask'> {
   job: RemoteJob;

@@ -81,7 +81,7 @@ export class LeaseholdWorker {
   }
 
   async #work(job: RemoteJob): Promise<void> {
-    // A courtesy: whether the job is still ours shows when we ask for its lease.
+    // Optional: the request for the lease shows whether the job is still ours.
     const preparing = { state: 'PREPARING', worker_id: this.workerId };
     await this.#api.post(`/jobs/${job.job_id}/status`, preparing).catch(() => undefined);
     const held = await this.#lease(job);
@@ -112,7 +112,7 @@ export class LeaseholdWorker {
         const held = holdLease(job, this.workerId, answer.body.lease, sentAt);
         if (!this.#leases.take(held.leaseId)) return void this.#log('another slot has the lease', { job: job.job_id });
         if (performance.now() < held.deadline) return held;
-        // The answer came too late to begin: the job goes back, if the lease is still ours to give.
+        // The answer came too late to begin: the job is requeued, if this worker still holds the lease.
         const unused = { status: 'CANCELED', error: 'the lease ran out before the start', requeue: true };
         await this.#api.post(`/lease/${held.leaseId}/release`, { ...own(held), ...unused }).catch(() => undefined);
         return undefined;
@@ -149,7 +149,7 @@ export class LeaseholdWorker {
     }
   }
 
-  /** The handler's outcome; undefined if the lease was lost or has ended, for then nothing may be written. */
+  /** The handler's outcome; undefined if the lease was lost or has ended, because nothing may be written then. */
   async #attempt(held: HeldLease): Promise<object | undefined> {
     const started = performance.now();
     const effects = new HttpEffects(this.#api, held, (message, fields) => this.#log(message, fields));

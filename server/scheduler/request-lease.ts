@@ -44,7 +44,7 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
   const sentAt = monotonicMs();
   try {
     const answer = await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
-    // The process may have been frozen while the answer was in the socket: a worker must not start under an expired lease.
+    // The process may have been frozen since Postgres answered: a worker must not start under an expired lease.
     if (answer.approved && monotonicMs() - sentAt >= request.ttlSeconds * 1000) throw lost();
     return answer;
   } catch (error) {

@@ -49,7 +49,7 @@ async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): P
     [leaseId],
   );
   if (ended.length === 0) throw leaseOver({ state: 'EXPIRED' });
-  // Under the row's lock: a stop that was requested before now decides the outcome, a later one meets a waiting job.
+  // Under the row's lock: a stop that was requested before now decides the outcome, a later one finds a WAITING job.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [jobId]);
   const job = await getSchedulerJob(tx, schema, jobId);
   const stop = outcomeOfLostLease(job, workerId, suspension.rules);

@@ -97,7 +97,7 @@ async function attempt(
     throw error;
   });
   if (jobs.length === 0) return undefined;
-  // The process may have been frozen while the answer was in the socket.
+  // The process may have been frozen since Postgres answered.
   const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;
   if (claim.signal.aborted || tooLate) {
     // The client disconnected during the claim: other workers need not wait until the claim expires.

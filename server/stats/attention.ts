@@ -99,7 +99,7 @@ interface LostWorker {
 // Enough to see which workers are lost.
 const maxLost = 200;
 
-/** Of the last day: who went silent while holding leases. */
+/** Workers whose leases expired in the last day. */
 export async function readLostWorkers(db: Queryable, schema: Schema): Promise<LostWorker[]> {
   const lost = new Map<string, LostWorker>();
   for (const { owner, at, jobId } of await readZombies(db, schema, maxLost)) {

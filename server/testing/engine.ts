@@ -209,7 +209,7 @@ async function sendEvent(db: Database, schema: Schema, event: SentEvent): Promis
   while ((await deliverEvents(db, schema, 'test')).more);
 }
 
-/** The due times of all jobs come closer by so much, and so do the ends of their waits. */
+/** Moves the due times of all jobs, and the ends of their waits, this much closer. */
 async function moveTime(db: Database, schema: Schema, ms: number): Promise<void> {
   const earlier = `$1::float8 * interval '1 millisecond'`;
   await db.transaction(async (tx) => {

@@ -14,7 +14,7 @@ export async function verifyWaits(tx: Queryable, schema: Schema, violations: Vio
   await findUnanswerable(tx, schema, violations);
 }
 
-/** Jobs that wait for others, although all of them ended more than a minute ago: nobody would wake them. */
+/** Jobs that wait for others, although all of them ended more than a minute ago: nothing would wake them. */
 async function findForgotten(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; kind: string }>(
     tx,
@@ -77,7 +77,7 @@ async function findUnwakeable(tx: Queryable, schema: Schema, violations: Violati
   }
 }
 
-/** Open questions of jobs that have ended: a person is asked, and nobody waits for the answer. */
+/** Open questions of jobs that have ended: a person is asked although no job waits for the answer. */
 async function findUnanswerable(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {
   const rows = scan<{ id: string; job_id: string; status: string }>(
     tx,

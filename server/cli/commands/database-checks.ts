@@ -1,4 +1,4 @@
-// The checks of `leasehold doctor`. Each reads one thing and changes nothing that stays.
+// The checks of `leasehold doctor`. Each check reads one thing and leaves nothing changed.
 import { statfsSync } from 'node:fs';
 import type pg from 'pg';
 import { listDaemons } from '../../daemons/live-daemons.ts';

@@ -1,4 +1,4 @@
-// leasehold events, leasehold workers: what happens, events from outside, and the daemons.
+// leasehold events, leasehold workers: follow the event log, send events from outside, list the daemons.
 import type { Command } from 'commander';
 import { type ConnectionOptions, connect, withConnection } from '../connection.ts';
 import { age, fitTable } from '../output.ts';
@@ -30,7 +30,7 @@ export function addEventCommands(program: Command, session: Session): void {
       const show = (event: Parameters<typeof eventText>[1]) =>
         session.terminal.out(`${session.json ? JSON.stringify(event) : eventText(session, event)}\n`);
       const signal = options.follow ? session.terminal.interrupted?.() : undefined;
-      // Opened first, so that nothing falls between the list and the stream.
+      // Opened first, so that no event is missed between the list and the stream.
       const stream = client.events.stream({ job, targetId, signal });
       try {
         if (options.follow) await stream.next();

@@ -153,7 +153,7 @@ function addLogs(jobs: Command, session: Session): void {
       const pages = client.jobs.logPages(id);
       let cursor: string | undefined;
       for (;;) {
-        // Read first: what was logged before the job ended is then surely in the page after it.
+        // Read before the log, so that the page that follows has every line that was logged before the job ended.
         const ended = !options.follow || isEnded((await client.jobs.get(id)).status);
         const page = await pages.page(cursor);
         for (const line of page.items) {

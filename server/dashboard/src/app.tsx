@@ -33,7 +33,7 @@ export function App() {
   const tenant = useStore(chosenTenant);
   const { path } = usePlace();
   useEffect(() => {
-    // The link in the terminal brings its token behind `#`, which no server and no log sees.
+    // The link in the terminal has its token after `#`, which browsers do not send to servers.
     if (location.pathname.endsWith('/sign-in') && location.hash.length > 1) session.set('nobody');
     else void readSession().catch(() => session.set('nobody'));
     document.addEventListener('click', useClickNavigation);
@@ -99,7 +99,7 @@ function Page({ ready }: { ready: boolean }) {
   }
 }
 
-/** Loaded when somebody looks at it: the first page stays small. */
+/** Loaded on first use, so that the first page stays small. */
 function Docs() {
   const [Loaded, setLoaded] = useState<{ page: ComponentType }>();
   useEffect(() => void import('./pages/docs.tsx').then(({ default: page }) => setLoaded({ page })), []);

@@ -72,7 +72,7 @@ export class Connections {
     return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
   }
 
-  /** A connection for `work`, which takes at most `timeoutMs`. It is dropped if it is of no more use. */
+  /** A connection for `work`, which takes at most `timeoutMs`. The connection is dropped if it can no longer be used. */
   async use<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const client = await this.#take();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the

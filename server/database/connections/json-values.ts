@@ -1,5 +1,5 @@
 // JSON values of rows. The driver parses a row when it arrives, and all rows of a turn of the event loop in that turn: a
-// few large documents would delay everybody else. So only small ones are parsed there, the others in turns of their own
+// few large documents would delay all other work. So only small ones are parsed there, the others in turns of their own
 // before the statement's rows are returned.
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
 import { parseJsonInTurns } from '../../kernel/json.ts';
@@ -23,7 +23,7 @@ class UnparsedJson {
 /** One per pool. */
 export class JsonValues {
   #charsInTurn = 0;
-  /** How many are unparsed. Rows of a statement that failed stay in it, and cost the next ones a look at their columns. */
+  /** How many are unparsed. Includes rows of failed statements, so later statements may check their columns in vain. */
   #unparsed = 0;
 
   /** For the driver. */

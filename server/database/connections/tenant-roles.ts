@@ -107,7 +107,7 @@ export class TenantRoles {
     const local = scope === 'transaction' ? 'local ' : '';
     client.query(`set ${local}role ${role === ownRole ? 'none' : role}`).catch((error: unknown) => {
       if (sqlState(error) === transactionFailed) return;
-      // It was dropped, or taken from us. The statement that follows has its own answer.
+      // The role was dropped, or may no longer be used. The statement that follows reports its own result.
       this.#current.set(client, unknownRole);
       for (const [schema, known] of this.#known) if (known === role) this.#known.delete(schema);
     });

@@ -1,4 +1,4 @@
-// Statements of a transaction whose connection is not chosen yet: they wait until it is. The first one says where it goes.
+// Buffers the statements of a transaction until its connection is chosen. The first statement determines the connection.
 import type { Reuse } from '../connections/prepared-statements.ts';
 
 interface Target {
@@ -34,7 +34,7 @@ export class DeferredStatements {
     });
   }
 
-  /** Sends those that wait, at once and in order, and from now on each when it comes. */
+  /** Sends the buffered statements in order; later ones are sent immediately. */
   sendTo(target: Target): void {
     this.#target = target;
     for (const { text, values, reuse, resolve, reject } of this.#waiting.splice(0)) {
@@ -42,7 +42,7 @@ export class DeferredStatements {
     }
   }
 
-  /** No connection could be had. */
+  /** No connection was available. */
   fail(error: unknown): void {
     for (const { reject } of this.#waiting.splice(0)) reject(error);
   }

@@ -1,4 +1,4 @@
-// On which node of a cluster a tenant is, and under which names. Known until a statement finds the tenant moved.
+// Caches the node of each tenant of a cluster and its shard names, until a statement finds that the tenant has moved.
 import { quoteSchema, type Schema } from '../identifiers.ts';
 import { sqlState } from '../sql-errors.ts';
 import { type Shards, toShardNames } from './shard-names.ts';
@@ -11,8 +11,8 @@ export interface Placement {
   rename(text: string): string | undefined;
   /**
    * Statements that follow BEGIN. They take the lock that a move of the tenant takes on all nodes before it ends, so that the
-   * tenant stays until the transaction has ended; and fail if the tenant is on another node already. Two of them, because
-   * what a statement reads is decided before it waits for the lock.
+   * tenant stays until the transaction has ended, and fail if the tenant has already moved. Two statements, because
+   * the snapshot of a statement is taken before it waits for the lock.
    */
   guard: string[];
 }
@@ -97,7 +97,7 @@ function renaming(schema: Schema, shards: Shards): (text: string) => string | un
 /** SQL state of the guard's division by zero. */
 const movedState = '22012';
 
-/** The guard failed: nothing has been done, and the tenant is to be looked for again. */
+/** The guard failed: nothing was written, and the placement must be read again. */
 export class TenantMoved extends Error {
   override name = 'TenantMoved';
 

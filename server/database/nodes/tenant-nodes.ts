@@ -11,11 +11,11 @@ import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './
 export interface TenantNode {
   connections: Connections;
   guard: string[];
-  /** The statement over shards. Another tenant's tables, or new ones, it leaves to Citus. */
+  /** The statement over shards. Tables of other tenants, and new ones, are left to Citus. */
   rename(text: string): string;
 }
 
-// A tenant that moves again and again, between two statements, is not worth more.
+// More attempts would only help a tenant that moves between every two statements.
 const maxMoves = 5;
 
 export class TenantNodes {
@@ -30,7 +30,7 @@ export class TenantNodes {
     this.#placements = new Placements(read);
   }
 
-  /** Runs `work` where the tenant is that the statement names; without a node, on the coordinator. */
+  /** Runs `work` on the node of the tenant that the statement names; without a node, on the coordinator. */
   async run<T>(text: string, work: (node: TenantNode | undefined) => Promise<T>): Promise<T> {
     for (let moves = 0; ; moves++) {
       const placement = await this.#find(text);

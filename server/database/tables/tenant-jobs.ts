@@ -48,7 +48,7 @@ export const targets = tenantTemplate.table(
 export const jobs = tenantTemplate.table(
   'jobs',
   {
-    // Fixed width and never null first: Postgres finds those without walking the row.
+    // Columns of fixed width that are never null come first: Postgres reads them without walking the row.
     id: uuid('id').primaryKey(),
     createdAt: at('created_at').notNull().defaultNow(),
     /** When the job may first run, run again after a backoff, or wakes by itself. */

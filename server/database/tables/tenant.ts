@@ -42,7 +42,7 @@ export const receivedEvents = tenantTemplate.table(
   {
     id: uuid('id').primaryKey(),
     name: text('name').notNull(),
-    /** What the sender calls it: repeated, the event is received once. */
+    /** The sender's id of the event: a repeated one is received once. */
     eventId: text('event_id'),
     data: jsonb('data').notNull(),
     receivedAt: at('received_at').notNull(),

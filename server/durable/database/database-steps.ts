@@ -1,5 +1,5 @@
 // The durable calls of an attempt of this process in its tenant's schema. Every write is fenced; a refused one ends the
-// attempt with `leaseLost`. While the database is away they are repeated.
+// attempt with `leaseLost`. While the database is unavailable they are retried.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
@@ -91,7 +91,7 @@ export class DatabaseSteps implements StepStore {
     await this.#fenced(() => closeQuestionsOf(db, tenant.schema, this.#held, this.#actor));
   }
 
-  /** Every one of the writes finds what it has stored, if the answer was lost. */
+  /** Each write is idempotent: after a lost answer it finds what it has stored. */
   async #fenced<T>(write: () => Promise<T | undefined>): Promise<T> {
     const written = await retryWhileHeld(this.#run, async () => {
       return (await write()) ?? ((await this.#isHeld()) ? await write() : undefined);

@@ -63,7 +63,7 @@ interface LockedFollower {
 }
 
 /**
- * The advisory lock keeps daemons from doing the same work twice, without a write. It is a courtesy: `advance` ensures
+ * The advisory lock keeps daemons from doing the same work twice, without a write. It is an optimization: `advance` ensures
  * that only one of them commits.
  */
 async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {

@@ -24,7 +24,7 @@ export interface ActionResult {
   done: boolean;
 }
 
-// People do not change a job that often; five conflicts in a row are a script that fights another.
+// People do not change a job that often: five conflicts in a row mean that scripts change it concurrently.
 const maxAttempts = 5;
 
 /** Calls `attempt` with the current job until it decides; `undefined` means that the job changed and must be read again. */

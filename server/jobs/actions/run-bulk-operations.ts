@@ -201,7 +201,7 @@ async function releaseOperation(db: Queryable, schema: Schema, operation: Locked
 // The canary of a bulk operation: one job is resumed first, and the others wait for its outcome. If it succeeds the
 // operation continues; otherwise it fails and leaves the others on hold. Every step can be repeated after a crash.
 
-/** Starts the canary if it has not started, and answers how it stands. `save` stores the choice, under the fence. */
+/** Starts the canary if it has not started, and returns its state. `save` stores the choice, under the fence. */
 async function advanceCanary(
   db: Database,
   schema: Schema,
@@ -223,7 +223,7 @@ async function advanceCanary(
     await resumeAsCanary(db, schema, { jobId, actor, author: author ?? undefined, reason: reason ?? undefined });
     return 'waiting';
   } catch (error) {
-    // A person was faster: the lane has another canary, or another job at its head.
+    // A person acted first: the lane has another canary, or another job at its head.
     if (error instanceof Problem) return 'failed';
     throw error;
   }
@@ -238,7 +238,7 @@ async function oldestEligible(db: Queryable, schema: Schema, operation: Operatio
 
 function stateOf(job: Job): CanaryState {
   if (succeededStatuses.includes(job.status)) return 'succeeded';
-  // A drain is no verdict: the job continues when it is resumed.
+  // A drain does not decide the outcome: the job continues when it is resumed.
   const undecided = !isTerminal(job.status) && (!isOnHold(job.status) || holdOf(job)?.kind === 'drain');
   return undecided ? 'waiting' : 'failed';
 }

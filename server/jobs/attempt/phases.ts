@@ -22,7 +22,7 @@ export async function listPhases(db: Queryable, schema: Schema, jobId: string): 
   return phasesOfJob.query<Phase>(db, schema, { jobId });
 }
 
-/** Most that an answer shows. A job may make 32,767 durable calls, each with a result. */
+/** Maximum number in one answer. A job may make 32,767 durable calls, each with a result. */
 export const maxShownPhases = 500;
 // Above what a job with a few large results has; the newest is shown however large it is.
 const maxShownBytes = 8_388_608;
@@ -136,7 +136,7 @@ export async function openPhases(
   names: readonly string[],
 ): Promise<Phase[] | undefined> {
   const known = await listPhases(db, schema, jobId);
-  // Durable calls of code that has phases since: the caller refuses them, and none may be overwritten.
+  // Durable calls from before the definition had phases: the caller refuses them, and none may be overwritten.
   if (known.some(({ kind }) => kind !== 'phase')) return known;
   const isComplete = names.every((name, position) =>
     known.some((p) => p.name === name && p.kind === 'phase' && p.position === position),

@@ -155,7 +155,7 @@ const daysStatement = statement(`
    where day = (now() at time zone 'UTC')::date
      and scope = any(:scopes::text[])`);
 
-/** The budget of a day that is used up for this job, if the job uses of its unit. */
+/** The budget of a day that is used up for this job, if the job uses its unit. */
 export async function readSpentDay(
   db: Queryable,
   schema: Schema,

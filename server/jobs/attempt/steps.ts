@@ -30,7 +30,7 @@ export interface StepCall {
   parallel: boolean;
 }
 
-/** Until when: a time, or so long from now by the database's clock. */
+/** Until when: a time, or a duration from now by the database's clock. */
 export type WaitEnd = { ms: number } | { until: string };
 
 export interface OpenWait {
@@ -131,7 +131,7 @@ const bytesStatement = statement(`
     from ${tenant}.phases p
    where p.job_id = :jobId`);
 
-/** How much all stored calls of a job are. */
+/** The total size of the stored calls of a job. */
 export async function countStoredBytes(db: Queryable, schema: Schema, jobId: string): Promise<number> {
   const [row] = await bytesStatement.query<{ bytes: number }>(db, schema, { jobId });
   return row?.bytes ?? 0;

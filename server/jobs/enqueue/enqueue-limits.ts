@@ -34,7 +34,7 @@ export class QueueLimit {
 
   /**
    * Refuses jobs beyond the tenant's limit; replays of jobs that exist already are admitted.
-   * A caller in a transaction passes it as `db`: a second connection may never come free.
+   * A caller in a transaction passes it as `db`: a second connection might never become free.
    */
   async admit(tenant: Tenant, jobs: readonly KeyedJob[], given?: Queryable): Promise<void> {
     const db = given ?? this.#db.forTenant(tenant.schema);

@@ -66,7 +66,7 @@ function isKnown({ clientRequestId, unique }: NewJob): boolean {
   return clientRequestId !== undefined || unique !== undefined;
 }
 
-/** Every job or none: a key that was used for another request undoes the whole batch. */
+/** Every job or none: a key that was used for another request rolls back the whole batch. */
 export async function enqueueAllOrNone(
   db: Database,
   schema: Schema,

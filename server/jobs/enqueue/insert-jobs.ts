@@ -63,7 +63,7 @@ export interface InsertPart {
 // A larger statement would be made, sent and answered in steps that block others. A larger payload goes alone.
 const partChars = 262_144;
 
-/** Almost always one part. Several belong into one transaction. */
+/** Almost always one part. Several must be inserted in one transaction. */
 export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   const parts: InsertPart[] = [];
   const pace = new Pace();
@@ -78,7 +78,7 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   };
   for (const [n, row] of rows.entries()) {
     const text = writeJson(row);
-    // The backstop of all routes; those that can name the field better have done so.
+    // The last check for all routes; most have already refused the value and named its field.
     if (text.length > payloadLimitBytes) checkDocument(row.payload, 'payload');
     const isFull = chars > 0 && chars + text.length > partChars;
     if (isFull) close(n);

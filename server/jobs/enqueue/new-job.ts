@@ -1,4 +1,4 @@
-// A job to enqueue, and what became of it.
+// A job to enqueue, and the result of enqueuing it.
 
 import type { Limit } from '../../tenants/limit.ts';
 import type { Dependency } from '../flows/dependencies.ts';
@@ -41,7 +41,7 @@ export type Enqueued =
 /** What makes a job unique; see unique-jobs.ts. */
 export interface Unique {
   key: string;
-  /** How long the job holds the key: until it starts, until it has ended, or for so many seconds. */
+  /** How long the job holds the key: until it starts, until it has ended, or for this many seconds. */
   until: 'started' | 'finished' | number;
   /** What a second request does: nothing, or it changes the job that waits; `debounce` moves its time too. */
   conflict: 'skip' | 'replace' | 'debounce';
@@ -49,5 +49,5 @@ export interface Unique {
   limits: readonly Limit[];
 }
 
-/** What became of a request whose key was held. A job that has started is not changed. */
+/** The effect of a request whose key was held. A job that has started is not changed. */
 export type UniqueOutcome = 'skipped' | 'replaced' | 'debounced';

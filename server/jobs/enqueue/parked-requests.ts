@@ -77,7 +77,7 @@ export class ParkedRequests {
         ...[...ready, ...fresh].flatMap(namesOf),
       ]);
     } catch {
-      // The database is away for a moment; the next timer tries again until the requests expire.
+      // The database is unavailable; the timer tries again until the requests expire.
       return;
     }
     if (ready.length === 0) return;

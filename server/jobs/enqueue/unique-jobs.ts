@@ -139,7 +139,7 @@ async function setHolders(tx: Queryable, schema: Schema, jobs: NewJob[], inserte
   if (holders.length > 0) await setStatement.query(tx, schema, { holders: JSON.stringify(holders) });
 }
 
-// Only what has never started and nobody owns. A job that is due stays due, and keeps its place in its lane. If limits count
+// Only jobs that have never started and have no owner. A job that is due stays due, and keeps its place in its lane. If limits count
 // the new payload under other keys, it passes the gate again.
 const replaceStatement = statement(`
   with given as (

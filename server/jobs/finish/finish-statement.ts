@@ -205,7 +205,7 @@ export interface FinishOptions {
 
 interface FinishSummary {
   accepted: number;
-  /** Only if some were refused: a thousand jobs that end as they should need no answer each. */
+  /** Only if some were refused: if all thousand outcomes are accepted, no list of ids is returned. */
   ids: string[] | null;
   promoted: boolean;
   canary?: boolean;

@@ -45,7 +45,7 @@ export async function finishAttempts(
     const later = await retryConflicts(() => db.transaction((tx) => finishRefused(tx, schema, left, options)));
     return toFinishResult(items, merge([written, later]));
   }
-  // Where no stop request can supersede an outcome, no answer decides what is sent next.
+  // If no stop request can supersede an outcome, no statement depends on the result of an earlier one.
   if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined && !isOverBudget(item.outcome))) {
     const first = await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options)));
     const left = refused(items, first);
@@ -102,7 +102,7 @@ async function endCanaries(
   written.promoted ||= promoted.length > 0;
 }
 
-/** Copies: a transaction that is repeated begins with what was written before it. */
+/** Returns a copy: a transaction that is retried starts from the same first result. */
 function merge(parts: StatementResult[]): StatementResult {
   const [first] = parts;
   if (first !== undefined && parts.length === 1) return first;

@@ -1,4 +1,4 @@
-// Jobs that are not running, as time passes: queues PENDING jobs and wakes WAITING ones that are due, fails jobs that were
+// Time-based changes of jobs that are not running: queues PENDING jobs and wakes WAITING ones that are due, fails jobs that were
 // not started before they expire, and repairs jobs that no index finds.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';

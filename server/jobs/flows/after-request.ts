@@ -75,7 +75,7 @@ export async function linkJobs(
       } else if (existing !== undefined) {
         after.push({ id: existing.id, onFailure, succeeded: succeededStatuses.includes(existing.status) });
       } else if (!found.has(item.job.clientRequestId ?? '')) {
-        // A repeated request gets the job that exists, whatever became of those it ran after.
+        // A repeated request gets the job that exists, whatever the status of those it runs after.
         unknown.push({ field: `after[${place}]`, message: `there is no job ${JSON.stringify(name)}` });
       }
     }

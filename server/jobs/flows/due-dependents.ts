@@ -1,5 +1,5 @@
-// What becomes of due jobs that ran after others, or waited for their turn: they are queued, held for a person, or
-// canceled, as their edges say.
+// Handles due jobs that run after others, or waited for their turn: queues them, holds them for a person, or cancels
+// them, as their edges say.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';

@@ -144,7 +144,7 @@ const collectStatement = statement(`
      and d.step = :name
    order by d.position`);
 
-/** What they led to, in the order of the call. The caller has checked how much that is. */
+/** Their results, in the order of the call. The caller has checked the total size. */
 export async function collectChildren(db: Queryable, schema: Schema, jobId: string, name: string): Promise<ChildEnd[]> {
   return collectStatement.query<ChildEnd>(db, schema, { jobId, name });
 }

@@ -1,6 +1,6 @@
-// The follower that lets jobs go on when those they wait for have ended. It reads two kinds of events: ends of jobs, and
-// jobs that begin to wait. With the later of the two both are committed, so none is missed, whichever comes first, and
-// nothing is locked for it. A tenant without unfinished edges costs one probe, and its log is not read.
+// The follower that releases jobs when those they wait for have ended. It reads two kinds of events: ends of jobs, and
+// jobs that begin to wait. When it reads the later of the two, both are committed, so none is missed in either order, and
+// no lock is needed. A tenant without unfinished edges costs one probe, and its log is not read.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -75,7 +75,7 @@ const deactivateStatement = statement(`
    where name = :name
   returning name`);
 
-/** From now on its position says nothing. An edge that is inserted at this moment is found by the next activation. */
+/** From now on its position has no meaning. An edge that is inserted at this moment is found by the next activation. */
 async function deactivate(db: Database, schema: Schema): Promise<void> {
   await deactivateStatement.query(db, schema, { name: dependenciesFollower });
 }

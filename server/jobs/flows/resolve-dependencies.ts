@@ -133,7 +133,7 @@ const turnHasCome = `not exists (
                 and d.state = 'gated'
            )`;
 
-/** SQL over a WAITING job `j`: the handler makes the call again when it runs, and gets what its children led to. */
+/** SQL over a WAITING job `j`: the handler makes the call again when it runs, and gets the results of its children. */
 export const childrenHaveEnded = `exists (
              select 1
                from ${tenant}.phases p

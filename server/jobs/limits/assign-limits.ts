@@ -1,5 +1,5 @@
 // Assigns the present limits to jobs that exist already, after limits were added, changed or removed. Every daemon that
-// learns of a change does this: jobs that it enqueued just before have the old keys. A second run finds nothing to change.
+// reads the change does this: jobs that it enqueued just before have the old keys. A second run finds nothing to change.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';

@@ -68,7 +68,7 @@ export interface CancelDetail {
   kind?: HoldKind;
 }
 
-/** What people have asked of a running job; both null if nothing. */
+/** The stop request of a running job; both null if there is none. */
 export interface StopRequest {
   cancelIntent: StopIntent | null;
   cancelDetail: CancelDetail | null;

@@ -29,7 +29,7 @@ export interface Waiting {
   not_before?: string | undefined;
 }
 
-/** With what only a read of other rows tells. */
+/** With values that are read from other rows. */
 export interface NamedWaiting extends Waiting {
   /** Of the question. */
   title?: string | undefined;

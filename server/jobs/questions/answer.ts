@@ -81,12 +81,12 @@ const answerStatement = statement(`
   )
   select id from q`);
 
-/** Rejects with 400 if the answer does not fit, and with 409 if the question is closed, which shows how. */
+/** Rejects with 400 if the answer is invalid, and with 409 if the question is closed; the problem says how it was closed. */
 export async function answerQuestion(db: Database, schema: Schema, request: AnswerRequest): Promise<Question> {
   const known = await requireQuestion(db, schema, request.questionId);
   await retryConflicts(() =>
     db.transaction(async (tx) => {
-      // In this order, as all that change a job: its lane, its row, and only then what belongs to it.
+      // The lock order of every change of a job: its lane, its row, then the rows that belong to it.
       if (known.targetId !== null) await lockTargets(tx, schema, [known.targetId]);
       const [job] = await lockStatement.query<{ status: Status }>(tx, schema, { jobId: known.jobId });
       const [row] = await lockedStatement.query<LockedQuestion>(tx, schema, { questionId: known.id });

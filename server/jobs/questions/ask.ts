@@ -1,5 +1,5 @@
 // The durable call `ask` in the database: one open question per call, stored fenced by the lease of the attempt. A run
-// after a crash, a resume or a wait finds the same question, or what it led to.
+// after a crash, a resume or a wait finds the same question, or how it was closed.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -12,7 +12,7 @@ import { expireQuestions } from './due-questions.ts';
 import { nextTime, recordQuestions } from './question.ts';
 import type { AskedQuestion, GivenAnswer } from './question-request.ts';
 
-/** What the call led to so far. */
+/** The state of the call. */
 export type QuestionState =
   | { status: 'open'; questionId: string; until: string; leftMs: number; wakeMs: number }
   | { status: 'completed'; result: GivenAnswer }
@@ -100,7 +100,7 @@ const askStatement = statement(`
   )
   select id from q`);
 
-/** Stores the question, or reads what became of it. Undefined: the lease no longer owns the job. */
+/** Stores the question, or reads its state. Undefined: the lease no longer owns the job. */
 export function openQuestion(
   db: Database,
   schema: Schema,

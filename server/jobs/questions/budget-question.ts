@@ -115,12 +115,12 @@ const closeStatement = statement(`
   )
   select id from closed`);
 
-/** A person has resumed the job by other ways. */
+/** A person has resumed the job in another way. */
 export async function closeBudgetQuestion(tx: Queryable, schema: Schema, jobId: string, actor: string): Promise<void> {
   await closeStatement.query(tx, schema, { jobId, actor });
 }
 
-/** What the answer wants: the job ends, or is resumed with this budget. */
+/** The effect of the answer: the job ends, or is resumed with this budget. */
 export function decideBudget(error: JobError | null, { action, answer }: GivenAnswer): 'cancel' | Units {
   switch (action as Action) {
     case 'Cancel':

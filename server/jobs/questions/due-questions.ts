@@ -45,7 +45,7 @@ const expireStatement = statement(`
   )
   select distinct job_id as "jobId" from due`);
 
-/** Ends the questions of these jobs whose time is up: with their default answer, or as failed. Returns whose they were. */
+/** Ends the questions of these jobs whose time is up: with their default answer, or as failed. Returns the ids of their jobs. */
 export async function expireQuestions(
   tx: Queryable,
   schema: Schema,
@@ -130,7 +130,7 @@ const nextStatement = statement(`
 
 /**
  * For WAITING jobs that are due and have questions, which the caller has locked: expires, escalates and reminds.
- * Returns the jobs that wait on; the others are to be woken.
+ * Returns the jobs that keep waiting; the others must be woken.
  */
 export async function processDueQuestions(
   tx: Queryable,

@@ -22,7 +22,7 @@ const randomLength = 24;
 const macLength = 12;
 const tokenPattern = /^[A-Za-z0-9_-]{70}$/;
 
-/** Names its tenant and is signed for it, so that a guessed token needs no look into the database. */
+/** Names its tenant and is signed for it, so that a guessed token is refused without a query. */
 function newToken({ id, secret }: Pick<Tenant, 'id' | 'secret'>): string {
   const body = Buffer.concat([Buffer.from(parse(id)), randomBytes(randomLength)]);
   return Buffer.concat([body, macOf(secret, body)]).toString('base64url');

@@ -1,5 +1,5 @@
 // Reads of single jobs that requests share: those of a tenant that arrive while a statement is under way are read
-// together by the next one. A caller that is alone waits for nobody.
+// together by the next one. A single caller does not wait.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -98,7 +98,7 @@ async function readTogether(group: PendingRead[]): Promise<void> {
     const byId = new Map(found.map((job) => [job.id, job]));
     for (const one of group) {
       const job = byId.get(one.id);
-      // Nobody waits for a large one.
+      // A large job is read separately, so that it does not delay the others.
       if (job === undefined) void readAlone(one);
       else one.resolve(job);
     }

@@ -66,7 +66,7 @@ const knownStatement = statement(`
    where name = :name
      and event_id = :eventId`);
 
-/** Its job is done with the commit: the daemons are woken by their own signals, or by `notifyReceived`. */
+/** Only stores the event. The caller wakes the daemons: by the signals after its commit, or with `notifyReceived`. */
 export async function receiveEvent(db: Queryable, schema: Schema, event: SentEvent, actor: string): Promise<Received> {
   const { name } = event;
   const given = event.data ?? {};

@@ -97,7 +97,7 @@ export class DatabaseEffects implements Effects {
         this.#lose();
         throw new JobStopped({ kind: 'leaseLost' });
       }
-      // The answer may have waited in the socket while the process was suspended: then it proves nothing, so ask again.
+      // The process may have been suspended since the server answered. Then the answer proves nothing, so ask again.
       if (monotonicMs() < sentAt + leftMs) return { validUntilMs: sentAt + leftMs };
     }
   }

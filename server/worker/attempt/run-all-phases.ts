@@ -51,7 +51,7 @@ class PhaseRunner {
   #results: Record<string, unknown> = {};
   /** Marked as running together with the end of the phase before it. */
   #begun: string | undefined;
-  /** Known from the last write, before a heartbeat tells. A job whose last phase has ended does not need it. */
+  /** The stop request in the answer to the last write. The heartbeat may not have reported it yet. */
   #requested: StopReason | undefined;
 
   constructor(job: PhasedJob) {
@@ -74,7 +74,7 @@ class PhaseRunner {
         continue;
       }
       if (this.#requested !== undefined) run.stop(this.#requested);
-      // The answer to the last write may have waited while the process was suspended.
+      // The process may have been suspended since the last write was answered.
       await run.check?.();
       if (run.signal.aborted) return this.#stopped();
       const scope = { name: phase.name, index, count: phases.length };

@@ -39,14 +39,14 @@ export class Claimer {
   #requested = 0;
   /** There was a wake-up since the last claim was sent, or the last claim was full. */
   #mayHaveWork = false;
-  /** How the last claim came out; unknown before the first. */
+  /** The result of the last claim; unknown before the first. */
   #last: 'unknown' | 'full' | 'short' = 'unknown';
   #wakeUps = 0;
   #failures = 0;
   /** Claims that found nothing, since the last one that did. */
   #emptyClaims = 0;
   #lastEmptyAt = Number.NEGATIVE_INFINITY;
-  /** Claims whose answers were lost with their connection. They may have taken jobs, whose lease nobody renews. */
+  /** Claims whose answers were lost with their connection. They may have taken jobs, whose leases are not renewed. */
   #lostLeaseIds: string[] = [];
 
   constructor(options: ClaimerOptions) {

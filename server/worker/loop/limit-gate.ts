@@ -54,7 +54,7 @@ export class LimitGate {
     return this.#tenant.limits.some((limit) => limit.concurrency !== undefined);
   }
 
-  /** A job may have come, or a slot of a limit may be free. Without limits, this does nothing. */
+  /** A job may have been queued, or a slot of a limit may be free. Without limits, this does nothing. */
   wake(): void {
     if (this.#tenant.limits.length > 0) this.wakeNow();
   }

@@ -50,7 +50,7 @@ export class OutcomeQueues<T extends FinishedAttempt> {
     queue.add(item, isLast);
   }
 
-  /** The queues that nobody writes yet. The caller has to write each, with `next`, until there is no batch left. */
+  /** The queues without a writer. The caller has to write each, with `next`, until there is no batch left. */
   takeUnwritten(): OutcomeQueue<T>[] {
     const queues = this.#all.filter((queue) => queue.pending > 0 && !queue.hasWriter);
     for (const queue of queues) queue.hasWriter = true;

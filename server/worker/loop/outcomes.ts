@@ -87,7 +87,7 @@ export class Outcomes {
     this.#queues.add(item, lease, isLast);
   }
 
-  /** The queues that nobody writes yet. */
+  /** The queues without a writer. */
   takeUnwritten(): OutcomeQueue<PendingOutcome>[] {
     return this.#queues.takeUnwritten();
   }

@@ -1,6 +1,6 @@
 // The worker loop of one tenant, and the life of a job in it: claim → hold → start → take what has ended → write the
-// outcomes → start the jobs that were claimed with them. Every part returns values; only this file decides what happens next. It never polls by itself:
-// it is woken by enqueues, advanced lanes, due times and the daemon's poll.
+// outcomes → start the jobs that were claimed with them. Every part returns values; only this file decides what happens
+// next. It never polls: it is woken by enqueues, advanced lanes, due times and the daemon's poll.
 import { setImmediate as immediate } from 'node:timers/promises';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
@@ -74,13 +74,13 @@ export class TenantLoop implements SlotWaiter {
     this.#schedule();
   }
 
-  /** Its row has changed, or limits that job types declare. */
+  /** The tenant's row, or limits that job types declare, have changed. */
   update(tenant: Tenant): void {
     this.tenant = tenant;
     this.gate.update(tenant);
   }
 
-  /** A wake-up of another daemon reaches all, and few find work: one that found none waits longer for the next. */
+  /** A wake-up of another daemon reaches all, and few find work: a loop that found none waits before its next claim. */
   wakeByPeer(): void {
     const waitMs = this.#claimer.peerWakeUpInMs();
     if (waitMs <= 0) this.wake();
@@ -152,7 +152,7 @@ export class TenantLoop implements SlotWaiter {
     }
   }
 
-  /** Work waits that other daemons can start sooner. The limit is computed again soon, if no attempt ends before. */
+  /** Other daemons can start the waiting jobs sooner. The limit is computed again soon, if no attempt ends before. */
   #leaveToPeers(): void {
     this.#wakeTimer.in(recheckMs);
     if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
@@ -206,7 +206,7 @@ export class TenantLoop implements SlotWaiter {
     this.#schedule();
   }
 
-  /** Writes the outcomes of a queue, batch by batch; the next jobs of lanes may come along with each. */
+  /** Writes the outcomes of a queue, batch by batch; each write may also claim the next jobs of lanes. */
   async #writeAndStart(queue: OutcomeQueue<PendingOutcome>): Promise<void> {
     for (;;) {
       // Attempts that started in this turn of the event loop may end in it too: their outcomes join the batch.

@@ -26,7 +26,7 @@ class LiveStream {
   #retryMs = firstRetryMs;
   #timer: ReturnType<typeof setTimeout> | undefined;
   #watchdog: ReturnType<typeof setTimeout> | undefined;
-  /** A stream that resumes nothing says with its first ping from where on it sends. */
+  /** The stream resumes nothing, so its first ping has the position from which it sends. */
   #isNew = false;
   /** The daemon's clock minus ours. */
   #offsetMs = 0;

@@ -1,4 +1,4 @@
-// One job: what it does and why, when it ran, what it said, what went wrong, who did what.
+// One job: what it does and why, when it ran, what it logged, its errors, and who did what.
 import { type ApiError, api, enc, queryOf } from '../data/api.ts';
 import { useTitle } from '../data/jobs/holds.ts';
 import { type Query, useQuery } from '../data/query.ts';

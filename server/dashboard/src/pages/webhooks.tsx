@@ -1,4 +1,4 @@
-// What was sent where, and what became of it.
+// Webhook deliveries: what was sent where, and the result.
 import { useState } from 'preact/hooks';
 import { report } from '../data/actions.ts';
 import { api, enc, queryOf } from '../data/api.ts';

@@ -101,7 +101,7 @@ interface TenantWorker {
   }[];
 }
 
-/** Daemons that shut down while they run jobs of this tenant: how long they have, and what will not make it. */
+/** Daemons that shut down while they run jobs of this tenant: how much time is left, and which jobs will not finish in it. */
 function Drains() {
   const now = useNow();
   const workers = useQuery('workers:drains', (signal) => api<{ workers: TenantWorker[] }>('/workers', { signal }), {

@@ -89,7 +89,7 @@ export async function suspend(
   return status;
 }
 
-/** What a call that has to wait is answered: its attempt has ended, unless the worker ends it later. */
+/** The answer to a call that has to wait: its attempt has ended, unless the worker ends it later. */
 export async function waitOrSuspend(
   deps: SchedulerDependencies,
   call: LeaseCall<{ name: string; suspend: boolean; release_lane: boolean }>,

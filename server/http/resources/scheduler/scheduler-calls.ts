@@ -181,7 +181,7 @@ async function runOf(
   };
 }
 
-/** Handlers in a daemon get these as errors of theirs. */
+/** Converts errors that handlers in a daemon would get into problems of the API. */
 async function withProblems<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

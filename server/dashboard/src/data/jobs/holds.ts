@@ -17,7 +17,7 @@ interface AttentionCount {
 export const attentionTotal = new Store<number | undefined>(undefined);
 export const openQuestions = new Store(0);
 
-// A hidden tab needs its title, not its speed.
+// Of a hidden tab only the title is visible, so a slower poll is enough.
 const gapMs = { seen: 3000, hidden: 30_000 };
 
 export function useHoldCount(active: boolean): void {
@@ -34,7 +34,7 @@ export function useHoldCount(active: boolean): void {
         attentionTotal.set(paused + error + questions - ofHolds);
         openQuestions.set(questions);
       } catch {
-        // The page itself says what is wrong.
+        // The page itself shows the error.
       }
     };
     const soon = () => {

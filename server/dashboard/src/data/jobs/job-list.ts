@@ -108,7 +108,7 @@ export function useJobList(filters: JobFilters, keepsStill: boolean): JobList {
   };
 }
 
-/** Whether an event can change this list: cheap, and wrong only in the harmless direction. */
+/** Whether an event can change this list: cheap, and true in case of doubt. */
 function concerns(event: LiveEvent, filters: JobFilters): boolean {
   if (filters.target_id !== undefined && event.target_id !== filters.target_id) return false;
   if (filters.status === undefined) return true;
