@@ -168,6 +168,16 @@ describe.skipIf(!hasPython)('the Python worker (needs python3)', () => {
     expect(effects).not.toContain('began too late');
     expect(JSON.stringify(await direct.jobs.events(failures).take(100))).toContain('"ZeroDivisionError"');
   });
+
+  it('reads stored calls that come in several parts', async () => {
+    const { effects, post, becomes, wake } = await openWorker();
+    const id = (await post('/scheduler/jobs/submit', { addon_id: 'python', job_type: 'large' })).job.job_id;
+    await becomes(id, 'WAITING', 'sleep').then(() => wake(id));
+    const { pages, parts } = (await becomes(id, 'SUCCESS')).result as { pages: unknown; parts: number };
+    expect(pages).toEqual(Array.from({ length: 9 }, (_, n) => [String(n), 200_000]));
+    expect(parts).toBeGreaterThan(2);
+    expect(effects.filter((name) => name === 'page')).toHaveLength(9);
+  });
 });
 
 describe.skipIf(!hasPython)('the Python client (needs python3)', () => {

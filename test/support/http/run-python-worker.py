@@ -98,7 +98,16 @@ def suspended(work):
         effect("suspended")
 
 
-handlers = {"flow": flow, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
+def large(work):
+    parts = []
+    send = work._calls._send
+    work._calls._send = lambda call, body: (call == "calls" and parts.append(body["after"])) or send(call, body)
+    kept = [work.step("page", lambda: effect("page") and str(n) * 200_000, key=n) for n in range(9)]
+    work.sleep_for(3600)
+    return {"pages": [[page[0], len(page)] for page in kept], "parts": len(parts)}
+
+
+handlers = {"flow": flow, "large": large, "suspended": suspended, "changed": changed, "missing": missing, "twice": twice, "together": together,
             "failures": failures, "times2": lambda work: work.payload * 2, "divides": lambda work: 1 // work.payload}
 Worker(os.environ["LEASEHOLD_URL"], os.environ["LEASEHOLD_KEY"], "python",
        lambda work: handlers[work.job["job_type"]](work), concurrency=4,
