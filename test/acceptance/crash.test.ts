@@ -45,7 +45,7 @@ test('jobs of a killed daemon are recovered by the other; the crash costs one at
   await checkInvariants(context);
 });
 
-test('a daemon that stood still past its lease can neither finish nor go on', async () => {
+test('a daemon that was frozen past its lease can neither finish nor continue', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const zombie = await startProcess(context, { name: 'zombie', env: { ...effects.env, ...shortLease } });

@@ -14,7 +14,7 @@ import { useTenant } from '../support/postgres/database.ts';
 const context = useTenant();
 const grace = (seconds: number) => ({ SHUTDOWN_GRACE_PERIOD_SECONDS: String(seconds) });
 
-test('within the grace a running job goes on to its end', async () => {
+test('within the grace a running job runs to its end', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const daemon = await startProcess(context, { env: { ...effects.env, ...grace(120), LEASE_SECONDS: '60' } });
@@ -32,7 +32,7 @@ test('within the grace a running job goes on to its end', async () => {
   expect(await reread(context, job)).toMatchObject({ status: 'SUCCESS', attempt: 1 });
 });
 
-test('a second signal ends the grace: jobs are paused or given back, and nothing is lost', async () => {
+test('a second signal ends the grace: jobs are paused or requeued, and nothing is lost', async () => {
   const effects = await useEffects();
   const gate = effects.gate('go');
   const env = { ...effects.env, ...grace(300) };

@@ -71,7 +71,7 @@ describe('settings', () => {
   });
 });
 
-test('both programs tell their version and how they are used', async () => {
+test('both programs print their version and usage', async () => {
   const directory = await temporaryDirectory('programs');
   for (const program of ['cli/main', 'main'] as const) {
     expect(await run(program, ['--version'], directory)).toEqual({ code: 0, out: `${packageVersion()}\n`, err: '' });

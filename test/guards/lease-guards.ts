@@ -118,7 +118,7 @@ export const leaseGuards: readonly Guard[] = [
   },
   {
     name: 'clock after the answer of assert',
-    prevents: 'a handler acts on an answer that lay in the socket during a freeze',
+    prevents: 'a handler acts on an answer that it reads after a freeze',
     file: 'server/worker/attempt/database-effects.ts',
     edits: [
       {

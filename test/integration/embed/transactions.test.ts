@@ -79,7 +79,7 @@ test('a rollback leaves nothing', async () => {
   expect(await context.db.query(`select 1 from ${context.schema}.targets where id = 'gone'`)).toEqual([]);
 });
 
-test('an open transaction keeps nobody waiting, not even its own lane', async () => {
+test('an open transaction blocks nothing, not even its own lane', async () => {
   const tx = await begin();
   const open = await worker.enqueue('acme', noop, {}, { tx, targetId: 'shared' });
   const fresh = await worker.enqueue('acme', noop, {}, { tx, targetId: 'new-target' });

@@ -100,7 +100,7 @@ describe('why a job is not running', () => {
     expect(position).toBe(1);
   });
 
-  it('tells a schedule from a backoff', async () => {
+  it('distinguishes a schedule from a backoff', async () => {
     const later = await addJob(context, { runAt: '2199-01-01T00:00:00Z' });
     expect((await why(later)).reasons).toMatchObject([
       { code: 'SCHEDULED', release: { at: '2199-01-01T00:00:00.000000Z' } },
@@ -111,7 +111,7 @@ describe('why a job is not running', () => {
     expect(await codes(failing)).toEqual(['BACKOFF']);
   });
 
-  it('looks at long lanes no further than a person would', async () => {
+  it('reads only the first jobs of a long lane', async () => {
     const targetId = 'long';
     for (let i = 0; i < 40; i++) await addJob(context, { targetId });
     const last = await addJob(context, { targetId });

@@ -163,7 +163,7 @@ describe('an address', () => {
 });
 
 describe('an answer', () => {
-  it('never tells internals', async () => {
+  it('never reveals internals', async () => {
     for (const id of ['broken', 'sql']) {
       const answer = await app.request('GET', `/api/echo/${id}`, { key });
       expect(answer.status).toBe(500);

@@ -169,7 +169,7 @@ test('status goes forward only', async () => {
   expect(late).toMatchObject({ status: 409, body: { code: 'INVALID_TRANSITION' } });
 });
 
-test('a claim can be given back, and the next worker gets the job', async () => {
+test('a claim can be released, and the next worker gets the job', async () => {
   const addon_id = newQueue();
   const { job_id } = await api.submit({ addon_id, target_id: `t-${addon_id}` });
   await api.claim({ addon_id });
@@ -231,7 +231,7 @@ test('jobs are listed newest first by state, queue and time, page by page', asyn
   }
 });
 
-test('events tell the whole life in the words of this API', async () => {
+test('events show the whole life of a job under the names of this API', async () => {
   const addon_id = newQueue();
   const { job_id } = await api.submit({ addon_id });
   await api.claim({ addon_id });

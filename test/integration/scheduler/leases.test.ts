@@ -135,7 +135,7 @@ test('a worker may say that a failure is final, or that it ran out of time', asy
   expect(answer.body).toMatchObject({ job: { state: 'TIMEOUT' }, result: { status: 'TIMEOUT' } });
 });
 
-test('a draining worker gives a running job back, and the attempt does not count', async () => {
+test('a draining worker releases a running job, and the attempt does not count', async () => {
   const { job, lease } = await api.run({ addon_id: 'drain' });
   const back = await api.post(`/lease/${lease.lease_id}/release`, { ...own(job), status: 'CANCELED', requeue: true });
   expect(back.body.job).toMatchObject({ state: 'QUEUED', attempts: 0, lease_id: null });
@@ -234,7 +234,7 @@ test('a release lets the lane continue', async () => {
   expect(await api.claim({ addon_id: 'lane' })).toMatchObject({ job_id: next.job_id });
 });
 
-test('progress is told once however often it is repeated', async () => {
+test('progress is recorded once however often it is repeated', async () => {
   const { job, lease } = await api.run();
   for (let i = 0; i < 3; i++) {
     await api.post(`/lease/${lease.lease_id}/heartbeat`, { ...own(job), progress: 0.3, message: 'a third' });

@@ -353,7 +353,7 @@ test('a step does not begin if the process was suspended until its lease was ove
   expect((await reread(context, job)).result).toBeNull();
 });
 
-test('of another worker no lease exists, and a call that does not wait cannot suspend', async () => {
+test('the lease of another worker is not found, and a call that does not wait cannot suspend', async () => {
   const job = await hold();
   const other = await call('POST', `/scheduler/lease/${job.leaseId}/sleep`, {
     ...{ job_id: job.id, worker_id: 'other', name: 'x', seconds: 1 },

@@ -55,7 +55,7 @@ test('however many daemons look, each time is fired once', async () => {
   expect(row?.ahead).toBe(true);
 });
 
-test('a paused schedule does not fire, and a job that can no longer be made is told, not tried for ever', async () => {
+test('a paused schedule does not fire; a job that can no longer be enqueued is reported and not retried forever', async () => {
   const key = await app.keyFor(context.tenant.id);
   const paused = await addSchedule();
   await app.request('POST', `/api/schedules/${paused.id}/pause`, { key });

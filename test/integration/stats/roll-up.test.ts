@@ -78,7 +78,7 @@ test('charts have every point, levels at the end of each bucket, and only their 
   expect(sum(await series('wait_p50'))).toBeGreaterThan(0);
 });
 
-test('a chart tells the past as it was', async () => {
+test('a chart shows the past as it was', async () => {
   const where = context;
   await addJobs(where, [{}, {}, {}]);
   const { jobs } = await claim(where, { limit: 2 });

@@ -34,7 +34,7 @@ describe('the registries of two daemons', () => {
 });
 
 describe('a registry', () => {
-  it('tells listeners of changes and only of them', async () => {
+  it('notifies listeners of changes and only of them', async () => {
     const registry = await startRegistry(context.db, 3_600_000);
     const seen: string[][] = [];
     const off = registry.onChange((tenants) => seen.push(tenants.map((t) => t.slug)));
@@ -54,7 +54,7 @@ describe('a registry', () => {
     expect(registry.bySlug('heard')?.status).toBe('SUSPENDED');
   });
 
-  it('keeps its last state while the database is away, and catches up', async () => {
+  it('keeps its last state while the database is unavailable, and catches up', async () => {
     await createTenant(context.db, { slug: 'kept' });
     let away = false;
     const flaky: Queryable = {

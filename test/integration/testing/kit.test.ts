@@ -142,7 +142,7 @@ test('events are given in memory, and sent in the engine', async () => {
   expect(await engine.wait(id)).toMatchObject({ status: 'SUCCESS', result: [null, 'yes'] });
 });
 
-test('phases run alone or all, and stop when told', async () => {
+test('phases run alone or all, and stop on request', async () => {
   expect(await runPhase(steps, 'three', { phaseResults: { two: 4 } })).toMatchObject({ result: 5 });
   const all = await runHandler(steps, { phaseResults: { two: 7 } });
   expect(all).toMatchObject({ status: 'completed', result: { one: null, two: 7, three: 8 } });

@@ -307,7 +307,7 @@ describe('replaying forged histories', () => {
 });
 
 describe('retention and the command', () => {
-  it('tells what retention removed from what somebody removed', async () => {
+  it('distinguishes what retention removed from tampering', async () => {
     const { db, schema } = context;
     await tamper('select 1');
     await ageSeals(context, 100);

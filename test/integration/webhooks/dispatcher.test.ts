@@ -76,7 +76,7 @@ async function dueNow(): Promise<void> {
   await context.db.query(`update ${context.schema}.webhook_deliveries set next_at = now() where state = 'pending'`);
 }
 
-test('tells of the end of a job once, signed, and then shows it on the job in a later event', async () => {
+test('reports the end of a job once, signed, and then shows it on the job in a later event', async () => {
   const job = await completed({ webhookUrl: `${receiver.url}/end`, targetId: 'printer', clientRequestId: 'r1' });
   expect(await reread(context, job)).toMatchObject({ webhookSent: false });
   await webhooks.runOnce();

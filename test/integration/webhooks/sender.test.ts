@@ -42,7 +42,7 @@ test('headers without end are a failure', async () => {
   expect(await send(`${receiver.url}/headers`)).toMatchObject({ kind: 'unreachable' });
 });
 
-test('nobody there is told as such', async () => {
+test('a refused connection is reported as such', async () => {
   expect(await send('http://127.0.0.1:1/')).toMatchObject({ kind: 'unreachable' });
 });
 

@@ -116,7 +116,7 @@ async function runFor(task: PerTenantTask, seconds: number): Promise<void> {
   }
 }
 
-test('under load a task rests between its runs, and a task that stays behind rests less and less', async () => {
+test('under load a task pauses between its runs, and a task that stays behind pauses less and less', async () => {
   vi.useFakeTimers({ toFake: ['performance'] });
   let result: TaskResult = 'more';
   let isUnderLoad = true;

@@ -6,7 +6,7 @@ import { describe, expect, test } from 'vitest';
 import { packageRoot } from '../../../server/kernel/environment.ts';
 import { temporaryDirectory } from '../../support/temporary.ts';
 
-test('an old Node is told in plain words which one is needed', async () => {
+test('an old version of Node is refused with the version that is needed', async () => {
   const old = 'Object.defineProperty(process, "versions", { value: { ...process.versions, node: "18.20.4" } })';
   const { code, output } = await bootstrap(['--import', `data:text/javascript,${encodeURIComponent(old)}`], ['start']);
   expect(code).toBe(1);

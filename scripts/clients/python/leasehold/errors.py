@@ -51,4 +51,4 @@ class JobFailed(LeaseholdError):
 
 
 class WaitTimeout(LeaseholdError):
-    """The time given for a wait is over. The job is as it is."""
+    """The timeout of a wait has passed. The job is not changed."""

@@ -14,7 +14,7 @@ from .types import (Event, EventReceipt, Job, Lane, NewQuestionLink, Operation, 
 
 
 class Targets:
-    """All of it sets a state: sent twice, it is set once."""
+    """These requests set a state, so sending one twice has no further effect."""
 
     def __init__(self, transport: Transport) -> None:
         self._transport = transport

@@ -50,7 +50,7 @@ MAX_SERVER_ERRORS = 20  # a server that fails to answer this very request will n
 
 
 class Unreachable(Exception):
-    """No answer, or none that means anything: what was asked may or may not have happened."""
+    """No usable answer: the request may or may not have taken effect."""
 
     def __init__(self, message: str, status: Optional[int] = None) -> None:
         super().__init__(message)
@@ -138,7 +138,7 @@ class Work(Durable):
             self.ended.set()
             self.stop("waiting")
         elif time.monotonic() >= self.deadline:
-            # The answer may have waited in the socket while the process was suspended.
+            # The process may have been suspended since the server answered.
             self.stop("lease lost")
             self.check()
         return answer

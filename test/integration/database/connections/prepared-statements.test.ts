@@ -58,7 +58,7 @@ test('statements of transactions are named as well, and their names outlive a ro
   expect(await db.query('show plan_cache_mode')).toEqual([{ plan_cache_mode: 'force_custom_plan' }]);
 });
 
-test('a text that nobody called frequent is never named', async () => {
+test('a statement that is not marked as frequent is never named', async () => {
   const db = await openOne();
   for (let n = 0; n < 10; n++) await db.query(numbered(1), [n]);
   expect(await named(db)).toEqual([]);

@@ -144,7 +144,7 @@ test('many tenants migrate in parallel; one failure stops no other and a second 
   expect(again.unchanged).toHaveLength(19);
 });
 
-test('of tenants that lack nothing all are known with one statement, and the others are told apart', async () => {
+test('one statement finds all tenants that need no migration', async () => {
   const directory = await writeMigrations({ '0000_first': first });
   const names = Array.from({ length: 5 }, (_, n) => `tenant_in_step_${n}`);
   await migrateAllTenants(context.db, names, { concurrency: 4, logger, directory });
@@ -170,7 +170,7 @@ test('of tenants that lack nothing all are known with one statement, and the oth
   expect(report.failed.map((failure) => failure.schemaName)).toEqual(['tenant_in_step_3']);
 });
 
-test('a migration that meets a locked table comes back instead of blocking everybody', async () => {
+test('a migration that meets a locked table retries instead of blocking other statements', async () => {
   const directory = await writeMigrations({ '0000_first': first });
   await migrateTenant(context.db, 'tenant_locked', { directory });
   await writeMigrations({ '0000_first': first, '0001_second': second }, directory);

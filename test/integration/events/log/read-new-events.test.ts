@@ -37,7 +37,7 @@ describe('reading what is new', () => {
     expect(second).toMatchObject({ events: [], complete: true, moved: false });
   });
 
-  it('finds what a long-open transaction commits late, and makes nobody wait for it', async () => {
+  it('finds what a long-open transaction commits late, and no reader waits for it', async () => {
     const { db, schema } = context;
     let position = await now();
     const slow = await openTransaction(context);

@@ -22,7 +22,7 @@ const flaky = defineJob({
   },
 });
 
-it('tells the life of many jobs on two daemons, live and gap-free, and verification finds nothing wrong', async () => {
+it('streams the life of many jobs on two daemons, live and gap-free, and verification finds nothing wrong', async () => {
   const { db, schema, tenant } = context;
   const one = await startDaemon(context, { handlers: [flaky] });
   const two = await startDaemon(context, { handlers: [flaky] });

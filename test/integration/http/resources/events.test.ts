@@ -36,7 +36,7 @@ async function allPages(path: string) {
   return events;
 }
 
-it('tells no transaction ids, which count what all tenants do', async () => {
+it('reveals no transaction ids, which count the activity of all tenants', async () => {
   const [row] = await context.db.query<{ xid: string }>(
     `select max(xid::text::bigint)::text as xid from ${context.schema}.events`,
   );
@@ -48,7 +48,7 @@ it('tells no transaction ids, which count what all tenants do', async () => {
 });
 
 describe('the history of a job', () => {
-  it('tells everything that happened to it, oldest first', async () => {
+  it('lists everything that happened to it, oldest first', async () => {
     const { status, body } = await get(`/api/jobs/${job.id}/events`);
     expect(status).toBe(200);
     expect(types(body)).toEqual(['job.enqueued', 'job.started', 'job.completed']);
@@ -88,7 +88,7 @@ describe('the history of a job', () => {
 });
 
 describe('the log', () => {
-  it('tells everything, newest first, in pages', async () => {
+  it('lists everything, newest first, in pages', async () => {
     const all = (await get('/api/events')).body.events;
     expect(all).toHaveLength(6);
     expect(types({ events: all }).at(-1)).toBe('job.enqueued');

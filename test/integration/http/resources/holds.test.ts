@@ -20,7 +20,7 @@ const drained = {
   by: { kind: 'drain', reason: 'drained', author: 'worker:w1' },
 } as const;
 
-test('a pause tells who and why on the job, in why and in the event, whether the job ran or waited', async () => {
+test('a pause shows who and why on the job, in why and in the event, whether the job ran or waited', async () => {
   const by = { author: 'ann', reason: 'the machine is hot' };
   const running = await runningJob();
   await control.post(`/api/jobs/${running.id}/pause`, by);

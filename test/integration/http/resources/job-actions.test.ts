@@ -141,7 +141,7 @@ describe('a held lane', () => {
     expect((await claim(control)).jobs.map((j) => j.id)).toContain(next.id);
   });
 
-  it('resolved by one and canceled by another at once: one wins, the other is told who', async () => {
+  it('resolved by one and canceled by another at once: one wins, and the other gets its name', async () => {
     for (let i = 0; i < 5; i++) {
       const job = await failedJob();
       const [resolved, canceled] = await Promise.all([

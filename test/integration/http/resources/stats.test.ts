@@ -63,7 +63,7 @@ test('a chart, and refusals that name the field', async () => {
   }
 });
 
-test('zombies are named', async () => {
+test('attempts whose lease expired are listed', async () => {
   const { body } = await get('/api/stats/zombies');
   expect(body.zombies).toMatchObject([{ owner: 'w1', attempt: 1, became_of: 'failed' }]);
 });

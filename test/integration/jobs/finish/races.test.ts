@@ -29,7 +29,7 @@ test('a reaper does not overwrite a job that finished between its look and its w
   }
 });
 
-test('a reaper does not take a lease that was renewed between its look and its write', async () => {
+test('the sweeper does not end a lease that was renewed between its read and its write', async () => {
   const job = await addJob(context, { maxAttempts: 5 });
   const { leaseId, jobs } = await claim(context);
   await expireLease(context, leaseId);
@@ -126,7 +126,7 @@ test('a pause neither reverts to running nor keeps a slot', async () => {
   await cancelJob(context.db, context.schema, by(job!.job));
 });
 
-test('a pause outlives a deploy, and the resumed job goes on elsewhere', async () => {
+test('a pause outlives a deploy, and the resumed job continues elsewhere', async () => {
   const old = await startDaemon(context, { env: { WORKER_ID: 'old' } });
   const job = await addJob(context, { type: 'demo.sleep', payload: { seconds: 600 }, targetId: 'deploy' });
   // A job that is claimed and not started would be requeued, not paused.

@@ -68,7 +68,7 @@ test('a success that was first, and a spent budget, win over a cancel', async ()
   expect(await reread(context, spent)).toMatchObject({ status: 'ERROR', error: { code: 'TOKEN_LIMIT' } });
 });
 
-test('a cancel between the look of the sweeper and its write is not lost', async () => {
+test('a cancel between the read and the write of the sweeper is not lost', async () => {
   const job = await runningJob(false);
   await expireLease(context, job.leaseId as string);
   const expired = await findExpiredLeases(context.db, context.schema, 0, firstId, 100);

@@ -107,7 +107,7 @@ test('the end of one and the start of the next are one transaction', async () =>
   expect(rows).toHaveLength(1);
 });
 
-test('a lane goes on to its end this way, urgent ones first, then in the order they came', async () => {
+test('a lane continues to its end this way, urgent jobs first, then in the order of enqueue', async () => {
   const { jobs } = await startLane({ priority: 'LOW' }, {}, { priority: 'URGENT' }, {});
   const [first, low, normal, urgent, late] = jobs;
   const order: (string | undefined)[] = [];
@@ -140,7 +140,7 @@ test('in the log the end of one comes before the start of the next', async () =>
   ]);
 });
 
-test('outcomes of several kinds free their lanes together; the most of a kind take their next ones along', async () => {
+test('outcomes of several kinds free their lanes together; the largest group also claims the next jobs', async () => {
   const lanes = [await startLane({}), await startLane({}), await startLane({}), await startLane({})];
   const [first, second, third, fourth] = lanes.map(({ jobs }) => jobs[0]!);
   await context.db.query(`update ${context.schema}.jobs set on_error = 'continue' where id = $1`, [third!.id]);
@@ -161,7 +161,7 @@ test('outcomes of several kinds free their lanes together; the most of a kind ta
   }
 });
 
-test('a job that is put in while an outcome waits for the lane is the next of it', async () => {
+test('a job that is enqueued while an outcome waits for the lane is next in it', async () => {
   const { targetId, jobs } = await startLane();
   let settling: Promise<FinishResult> | undefined;
   const added = await context.db.transaction(async (tx) => {
@@ -177,7 +177,7 @@ test('a job that is put in while an outcome waits for the lane is the next of it
   expect(taken(await settling!)).toEqual([added]);
 });
 
-test('several lanes go on at once, and share the lease', async () => {
+test('several lanes continue at once and share the lease', async () => {
   const lanes = [await startLane({}), await startLane({}), await startLane()];
   const finished = await finishAndTake(lanes.map(({ jobs }) => jobs[0]!));
   expect(taken(finished)?.sort()).toEqual([lanes[0]!.jobs[1]!.id, lanes[1]!.jobs[1]!.id].sort());
@@ -188,7 +188,7 @@ test('several lanes go on at once, and share the lease', async () => {
   expect(await leasesOf(lanes[1]!.jobs[1]!)).toEqual([lease]);
 });
 
-test('no more start than were asked for; the others become heads, for anybody to claim', async () => {
+test('no more start than were requested; the others become heads that any worker can claim', async () => {
   const lanes = [await startLane({}, {}), await startLane({}, {}), await startLane({}, {})];
   const finished = await finishAndTake(
     lanes.map(({ jobs }) => jobs[0]!),
@@ -385,7 +385,7 @@ test('the plan that is kept reads no table from end to end, even if it was made 
   }
 });
 
-test('an outcome that cannot be said takes no other with it', async () => {
+test('an outcome that cannot be encoded does not fail the others', async () => {
   const lanes = [await startLane({}), await startLane({})];
   const circular: Record<string, unknown> = {};
   circular.self = circular;

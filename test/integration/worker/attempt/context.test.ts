@@ -43,7 +43,7 @@ async function retryNow(job: Job): Promise<void> {
   await queueDueJobs(context.db, context.schema, 'test');
 }
 
-test('a stale holder writes nothing and is told to stop', async () => {
+test('a stale holder writes nothing and is stopped', async () => {
   const definition = defineJob({
     type: 'test.stale',
     async run({ progress, lease, checkpoint, enqueue, log, addUsage }) {
@@ -66,7 +66,7 @@ test('a stale holder writes nothing and is told to stop', async () => {
   expect(children).toEqual([]);
 });
 
-test('lease.assert does not believe an answer that lay in the socket until the lease was over', async () => {
+test('lease.assert does not trust an answer that is read after the lease has expired', async () => {
   const { schema } = context;
   const proxy = await startDelayingProxy(context.url);
   const db = new Database({ url: proxy.url, poolMax: 1, logger: createLogger('silent') });
@@ -232,7 +232,7 @@ test('a checkpoint is what the next attempt starts from', async () => {
   expect(seen).toEqual([undefined, 7]);
 });
 
-test('sleep ends when the handler is told to stop, and the signal says why', async () => {
+test('sleep ends when the handler must stop, and the signal has the reason', async () => {
   const definition = defineJob({
     type: 'test.sleep',
     async run({ sleep, signal }) {

@@ -238,7 +238,7 @@ test('a handler whose lease was lost does not overlap with the next attempt in t
   await checkInvariants(context);
 });
 
-test('a daemon that lost its trust keeps the lane if it is back before the lease was taken', async () => {
+test('a daemon whose lease expired keeps the lane if it fences the job off before the sweeper', async () => {
   const proxy = await startProxy(context.url);
   const { definition, runs } = deafHandler();
   const env = { STALE_LEASE_GRACE_SECONDS: '3600' };
@@ -270,7 +270,7 @@ test('a daemon that lost its trust keeps the lane if it is back before the lease
   await checkInvariants(context);
 });
 
-test('a drain ends with the process: what a deaf handler held is written last, and costs no attempt', async () => {
+test('a drain ends with the process: the outcome of an unresponsive handler is written last, and no attempt is counted', async () => {
   const { daemon, begun } = await startDeaf();
   const [paused, requeued] = await addJobs(context, [
     { type: 'deaf', targetId: 'exit-1' },

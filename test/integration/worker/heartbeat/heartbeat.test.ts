@@ -74,7 +74,7 @@ async function nextBeat(leaseId: string | null): Promise<void> {
   await eventually(async () => expect(await beats(leaseId)).not.toBe(before));
 }
 
-test('a wish to stop arrives with the next beat', async () => {
+test('a stop request arrives with the next heartbeat', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await pauseJob(context.db, context.schema, { jobId: held.job.id, actor: 'user:ann', author: 'ann' });
   await eventually(() =>
@@ -83,7 +83,7 @@ test('a wish to stop arrives with the next beat', async () => {
   expect(held.lost).toEqual([]);
 });
 
-test('zero rows is lost: told at once, whatever the lease says', async () => {
+test('zero rows means lost: reported at once, whatever the lease says', async () => {
   const held = await holdJob({ leaseSeconds: 3600 });
   await finish(context, held.job, { kind: 'requeue', reason: 'taken away' });
   await eventually(() => expect(held.lost).toContain(held.job.id));
@@ -118,7 +118,7 @@ test('a killed connection is replaced, and the lease lives on', async () => {
   expect(held.heartbeat.trustedForMs(held.lease.leaseId)).toBeGreaterThan(0);
 });
 
-test('behind a black hole the lease is given up before anybody else may claim', async () => {
+test('behind a connection that never answers the lease is given up before another daemon may claim', async () => {
   const proxy = await startProxy(context.url);
   const held = await holdJob({ url: proxy.url, leaseSeconds: 6 });
   await nextBeat(held.job.leaseId);

@@ -171,7 +171,7 @@ test('a retry in backoff keeps its lane: the next job does not run before it', a
   ]);
 });
 
-test('a job that is taken with the last outcome before a drain goes back unharmed', async () => {
+test('a job that is claimed with the last outcome before a drain is requeued', async () => {
   const { gated, begun, release } = createGate();
   const [first, next] = await addJobs(context, lane('drained', 2, 'gated'));
   const daemon = await startDaemon(context, { handlers: [gated], env: { POLL_INTERVAL_SECONDS: '3600' } });

@@ -37,7 +37,7 @@ async function statesOf(leaseId: string): Promise<unknown[]> {
 
 const leaseSeconds = 60;
 
-test('a claim that arrives after it was disowned takes nothing', async () => {
+test('a claim that arrives after it was released takes nothing', async () => {
   const { schema } = context;
   const { proxy, db, givenUp } = await connectThroughProxy();
   const job = await addJob(context, { targetId: 'late-claim' });
@@ -52,7 +52,7 @@ test('a claim that arrives after it was disowned takes nothing', async () => {
   await finish(context, (await claim(context)).jobs[0]!);
 });
 
-test('a claim that arrived before it was disowned gives everything back, and its lease ends', async () => {
+test('the jobs of a claim that arrived before it was released are requeued, and its lease ends', async () => {
   const { db, schema } = context;
   const job = await addJob(context, { targetId: 'early-claim' });
   const { leaseId } = await claim(context);
@@ -64,7 +64,7 @@ test('a claim that arrived before it was disowned gives everything back, and its
   await finish(context, (await claim(context)).jobs[0]!);
 });
 
-test('a remote claim that arrives after it was disowned takes nothing; one that arrived before gives back', async () => {
+test('a remote claim that arrives after it was released takes nothing; the jobs of an earlier one are requeued', async () => {
   const { schema } = context;
   const { proxy, db, givenUp } = await connectThroughProxy();
   const job = await addJob(context, { remote: true, queue: 'late-remote' });
@@ -82,7 +82,7 @@ test('a remote claim that arrives after it was disowned takes nothing; one that 
   expect(await reread(context, job)).toMatchObject({ status: 'QUEUED' });
 });
 
-test('jobs that were to start with their insert are not put in once that was disowned', async () => {
+test('jobs that were to start with their insert are not inserted once that claim was released', async () => {
   const { schema } = context;
   const { proxy, db, givenUp } = await connectThroughProxy();
   const leaseId = uuidv7();
@@ -105,7 +105,7 @@ test('jobs that were to start with their insert are not put in once that was dis
   expect(await context.db.query(`select id from ${schema}.jobs where type = 'demo.late'`)).toEqual([]);
 });
 
-test('an outcome that takes the next job along has no effect once that was disowned, and is written again', async () => {
+test('an outcome that claims the next job has no effect once that claim was released, and is written again', async () => {
   const { schema } = context;
   const { proxy, db, givenUp } = await connectThroughProxy();
   const [first, next] = await addJobs(context, [{ targetId: 'late-next' }, { targetId: 'late-next' }]);
@@ -142,7 +142,7 @@ async function leaseIsOver(leaseId: string): Promise<void> {
 
 const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
 
-test('what a claim brings whose answer came after its lease goes back, and costs no attempt', async () => {
+test('jobs of a claim that was answered after its lease expired are requeued, and no attempt is counted', async () => {
   const { db, schema } = context;
   let claims = 0;
   const { loop, ran } = startLoop(context, {

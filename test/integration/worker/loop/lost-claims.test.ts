@@ -14,7 +14,7 @@ const long = { leaseSeconds: 3600, heartbeatSeconds: 1 };
 
 const goneAndBack = ['job.enqueued', 'job.started', 'job.requeued', 'job.started', 'job.completed'];
 
-test('jobs of a claim whose answer was lost go back and run, without paying an attempt', async () => {
+test('jobs of a claim whose answer was lost are requeued and run; no attempt is counted', async () => {
   const { db, schema } = context;
   let cuts = 0;
   const { loop } = startLoop(context, {

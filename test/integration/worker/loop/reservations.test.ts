@@ -102,7 +102,7 @@ test.each<[string, Partial<NewJob>]>([
   expect(await reread(context, enqueued!.job)).toMatchObject({ status: 'QUEUED', attempt: 0 });
 });
 
-test('a refused insert leaves nothing behind and gives the slots back', async () => {
+test('a refused insert leaves nothing behind and releases the slots', async () => {
   const { db, schema } = context;
   const { reservation, recorded } = createReservation();
   const bad = [echo(), echo({ maxAttempts: 0 })];
@@ -185,7 +185,7 @@ const untilAtOnce = (daemon: Awaited<ReturnType<typeof startDaemon>>) =>
     expect(await startedTogether(enqueued!.job)).toBe(true);
   });
 
-test('what was on its way when the drain began goes back, uncounted', async () => {
+test('jobs that were being claimed when the drain began are requeued, uncounted', async () => {
   const { gated, begun } = createGate('stopped');
   const daemon = await startDaemon(context, { handlers: [gated] });
   await untilAtOnce(daemon);

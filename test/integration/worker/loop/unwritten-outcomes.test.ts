@@ -115,7 +115,7 @@ test.each(['the connection is gone', 'the statement takes too long'])(
   },
 );
 
-test('a failover loses an outcome that was acknowledged: the lease does not end with the next one', async () => {
+test('after a failover loses an acknowledged outcome, the lease does not end with the next one', async () => {
   const { db, schema } = context;
   await addJobs(context, [{ maxAttempts: 2 }, {}]);
   const { jobs, leaseId } = await claim(context);
@@ -154,7 +154,7 @@ test('a lease ends with the last of its jobs, in whatever groups and ways they e
   await checkInvariants(context);
 });
 
-test('the connections of a daemon hang while it sends an outcome, until nobody trusts the lease: nothing is stuck', async () => {
+test('the connections of a daemon hang while it sends an outcome, until the lease has expired: nothing is stuck', async () => {
   const proxy = await startProxy(context.url);
   const gates = new Map<string, () => void>();
   const gated = defineJob({

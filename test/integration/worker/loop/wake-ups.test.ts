@@ -111,7 +111,7 @@ async function claimLost(jobId: string): Promise<void> {
   expect((await claimJobs(context.db, context.schema, request)).jobs.map((job) => job.id)).toContain(jobId);
 }
 
-test('jobs claimed ahead behind long ones go back once, not to and fro', async () => {
+test('jobs claimed ahead behind long ones are requeued once, not repeatedly', async () => {
   const release: (() => void)[] = [];
   let slow = false;
   const mixed = defineJob({

@@ -62,7 +62,7 @@ describe('the id of an event in a stream', () => {
     expect(streamIdsWithin(t1, seen, seen)('123456789').length).toBeLessThan(120);
   });
 
-  it('tells nothing of the transactions in it', () => {
+  it('reveals nothing about the transactions in it', () => {
     const at = (xmin: bigint) => encodeStreamId(t1, { xmin, xmax: xmin + 1n, xip: new Set() });
     const [, sealed = ''] = at(4_000_000_000n).split('.');
     expect(Buffer.from(sealed, 'base64url').toString('latin1')).not.toContain(4_000_000_000n.toString(36));

@@ -73,7 +73,7 @@ function setUp(room = () => 10) {
   };
 }
 
-test('nothing is claimed before somebody says that there may be something', async () => {
+test('nothing is claimed before the first wake-up', async () => {
   const { claims, sent, send, wake } = setUp();
   await send();
   expect(sent).toEqual([]);
@@ -99,7 +99,7 @@ describe('one at a time', () => {
     expect(seen.claimed).toEqual([9]);
   });
 
-  test('what was announced while a claim was under way is looked for behind it', async () => {
+  test('a wake-up during a claim leads to another claim', async () => {
     const { claims, sent, wake } = setUp();
     await wake();
     await wake();
@@ -160,7 +160,7 @@ test('a short answer to a claim that was sent before a full one came does not en
 });
 
 describe('without room', () => {
-  test('it is said that something waits', async () => {
+  test('it is recorded that work waits', async () => {
     let room = 0;
     const { claims, sent, send, wake, seen } = setUp(() => room);
     await wake();

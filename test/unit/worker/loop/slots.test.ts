@@ -16,7 +16,7 @@ test('a tenant alone takes all there is, up to its own limit', () => {
   expect([slots.used, slots.runningOf('a')]).toEqual([10, 10]);
 });
 
-test('while others wait nobody takes more than its share', () => {
+test('while others wait no tenant takes more than its share', () => {
   const slots = new Slots(9);
   slots.wait(tenant('b'));
   slots.wait(tenant('c'));
@@ -44,7 +44,7 @@ test('who gets nothing waits; who gets something waits no longer', () => {
   expect(slots.otherWaiters('a')).toBe(0);
 });
 
-test('nobody is a rival of itself', () => {
+test('a tenant does not compete with itself', () => {
   const slots = new Slots(2);
   slots.wait(tenant('a'));
   slots.wait(tenant('b'));
@@ -78,7 +78,7 @@ test('who has what it asked for is not notified', () => {
   expect(notified).toEqual([]);
 });
 
-test('a release of nothing tells nobody', () => {
+test('a release of nothing notifies no waiter', () => {
   const slots = new Slots(1);
   const notified: string[] = [];
   slots.take(tenant('a'), 1);
