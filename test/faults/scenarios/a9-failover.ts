@@ -4,6 +4,7 @@ import { expect } from 'vitest';
 import { eventually } from '../../support/eventually.ts';
 import { actLikePeople, enqueueLoad, releaseHolds } from '../load/load.ts';
 import { startRemoteWorker } from '../load/remote-worker.ts';
+import { setLimits } from '../load/waits.ts';
 import type { Scenario } from './scenario.ts';
 
 const writes = /\b(insert into|update|delete from)\b/i;
@@ -13,6 +14,7 @@ export const failover: Scenario = {
   title: 'daemons follow the primary after a failover, and are not ready while writes fail',
   standby: true,
   async run(world) {
+    await setLimits(world);
     const [one] = await Promise.all(['one', 'two'].map((name) => world.addDaemon(name)));
     await world.follow();
     const worker = await startRemoteWorker(world);
