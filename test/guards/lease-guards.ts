@@ -141,7 +141,7 @@ export const leaseGuards: readonly Guard[] = [
   {
     name: 'a restarted daemon takes its row over',
     prevents: 'a daemon that is restarted under its name counts as lost',
-    file: 'server/daemons/live-daemons.ts',
+    file: 'server/daemons/registration.ts',
     edits: [{ search: 'where :takeOver::boolean\n', replace: 'where (:takeOver::boolean and false)\n' }],
     tests: ['test/integration/daemons'],
     scenario: 'a7',

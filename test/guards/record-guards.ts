@@ -24,8 +24,8 @@ export const recordGuards: readonly Guard[] = [
     file: 'server/events/log/read-new-events.ts',
     edits: [
       {
-        search: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and (e.xid',
-        replace: 'where e.xid = any(array(select pg_snapshot_xip($1::pg_snapshot))) and false and (e.xid',
+        search: 'where e.xid = any(array(select pg_snapshot_xip(:seen::pg_snapshot)))\n',
+        replace: 'where e.xid = any(array(select pg_snapshot_xip(:seen::pg_snapshot))) and false\n',
       },
     ],
     tests: ['test/integration/events/log/read-new-events.test.ts'],

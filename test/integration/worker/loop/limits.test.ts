@@ -31,7 +31,7 @@ test('two daemons share a declared concurrency limit, set a rate by API, and a r
   const free = defineJob({ type: 'free', run: () => 'done' });
   const env = { SWEEP_INTERVAL_SECONDS: '0.2', POLL_INTERVAL_SECONDS: '600' };
   const first = await startDaemon(context, { env: { ...env, WORKER_ID: 'w1' }, handlers: [limited, free] });
-  await startDaemon(context, { env: { ...env, WORKER_ID: 'w2' }, handlers: [limited, free] });
+  const second = await startDaemon(context, { env: { ...env, WORKER_ID: 'w2' }, handlers: [limited, free] });
   const { text: key } = await createApiKey(db, {
     tenantId: tenant.id,
     name: 'test',
@@ -90,6 +90,10 @@ test('two daemons share a declared concurrency limit, set a rate by API, and a r
 
   // A rate by API also applies to the jobs that wait already, and `why` says when one starts.
   expect((await call('PUT', '/api/limits/account', { concurrency: 0, type: 'limited' })).status).toBe(201);
+  // Until it learns of the change, the other daemon starts jobs under the previous limit.
+  await eventually(() =>
+    expect(second.registry.bySlug(tenant.slug)?.limits).toMatchObject([{ name: 'account', concurrency: 0 }]),
+  );
   await call('POST', '/api/jobs/batch', { jobs: Array.from({ length: 3 }, () => given) });
   const stopped = await call('PUT', '/api/limits/slow', { rate: 1, per: 'hour', type: 'limited' });
   expect(stopped.body).toMatchObject({ name: 'slow', rate: 1, per: 'hour', burst: 1, source: 'settings' });
