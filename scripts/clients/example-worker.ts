@@ -8,6 +8,29 @@ import { LeaseholdWorker, type Work, type WorkerOptions } from '../../server/rem
 interface Payload {
   seconds?: number;
   effects_url?: string;
+  /** Durable steps to make before a durable sleep, for `npm run conformance -- --durable`. */
+  steps?: number;
+  sleep_seconds?: number;
+}
+
+export async function work(attempt: Work): Promise<unknown> {
+  return (attempt.job.payload as Payload | null)?.steps === undefined ? countSeconds(attempt) : makeSteps(attempt);
+}
+
+async function makeSteps({ job, leaseId, signal, step, sleepFor }: Work): Promise<unknown> {
+  const { steps = 1, sleep_seconds = 1, effects_url = '' } = job.payload as Payload;
+  const receipts: unknown[] = [];
+  for (let n = 1; n <= steps; n++) {
+    const name = `step-${n}`;
+    receipts.push(
+      await step(name, async () => {
+        const answer = await leaveTrace(effects_url, { job_id: job.job_id, lease_id: leaseId, step: name }, signal);
+        return ((await answer.json()) as { receipt: string }).receipt;
+      }),
+    );
+  }
+  await sleepFor(sleep_seconds * 1000);
+  return { receipts };
 }
 
 export async function countSeconds({ job, leaseId, signal, report }: Work): Promise<unknown> {
@@ -24,9 +47,9 @@ export async function countSeconds({ job, leaseId, signal, report }: Work): Prom
   }
 }
 
-async function leaveTrace(url: string, trace: object, signal: AbortSignal): Promise<void> {
+async function leaveTrace(url: string, trace: object, signal: AbortSignal): Promise<Response> {
   const headers = { 'content-type': 'application/json' };
-  await fetch(url, { method: 'POST', headers, body: JSON.stringify(trace), signal });
+  return fetch(url, { method: 'POST', headers, body: JSON.stringify(trace), signal });
 }
 
 export function optionsFromEnvironment(env: NodeJS.ProcessEnv): WorkerOptions {
@@ -42,7 +65,7 @@ export function optionsFromEnvironment(env: NodeJS.ProcessEnv): WorkerOptions {
 }
 
 if (import.meta.url === pathToFileURL(process.argv[1] ?? '').href) {
-  const worker = new LeaseholdWorker(optionsFromEnvironment(process.env), countSeconds);
+  const worker = new LeaseholdWorker(optionsFromEnvironment(process.env), work);
   for (const signal of ['SIGTERM', 'SIGINT'] as const) process.on(signal, () => worker.drain());
   await worker.run();
 }

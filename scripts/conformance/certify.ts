@@ -1,10 +1,13 @@
 // Plays the checks and says which the worker passed.
 import { type Check, checks } from './checks.ts';
+import { durableChecks } from './durable-checks.ts';
 import { CheckFailed, Stage, type StageOptions } from './stage.ts';
 
 export interface CertifyOptions extends StageOptions {
   /** Names of the checks to play; all by default. */
   only?: readonly string[];
+  /** The worker has durable calls: play their checks too. */
+  durable?: boolean;
   /** All at once: faster, on a machine with cores to spare. */
   parallel?: boolean;
   onVerdict?: (verdict: Verdict) => void;
@@ -17,8 +20,11 @@ export interface Verdict {
   detail?: string;
 }
 
+export const allChecks: readonly Check[] = [...checks, ...durableChecks];
+
 export async function certify(options: CertifyOptions): Promise<Verdict[]> {
-  const wanted = checks.filter((check) => options.only === undefined || options.only.includes(check.name));
+  const { only, durable } = options;
+  const wanted = only ? allChecks.filter((check) => only.includes(check.name)) : durable ? allChecks : checks;
   const play = async (check: Check) => {
     const verdict = await playOne(options, check);
     options.onVerdict?.(verdict);

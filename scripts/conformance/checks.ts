@@ -195,7 +195,7 @@ function grantOf(stage: Stage, jobId: string) {
   return stage.proxy.find(/\/lease\/request$/).find((e) => e.body?.job_id === jobId && e.answer?.approved === true);
 }
 
-function leaseWrites(stage: Stage, jobId: string) {
+export function leaseWrites(stage: Stage, jobId: string) {
   return stage.proxy.find(/\/lease\/[^/]+\/(heartbeat|release)$/).filter((e) => e.body?.job_id === jobId);
 }
 

@@ -24,8 +24,8 @@ const maxPortTries = 50;
 
 export class FaultProxy {
   readonly exchanges: Exchange[] = [];
-  /** Asked for every request; an answer given here never reaches the server. */
-  intercept: (exchange: Exchange) => Canned | undefined = () => undefined;
+  /** Asked for every request; what is answered here, or never answered, does not reach the server. */
+  intercept: (exchange: Exchange) => Canned | 'silence' | undefined = () => undefined;
   #target: string;
   #server: Server | undefined;
   #sockets = new Set<Socket>();
@@ -91,6 +91,7 @@ export class FaultProxy {
       this.exchanges.push(exchange);
       if (this.#silent) return;
       const canned = this.intercept(exchange);
+      if (canned === 'silence') return;
       const answer = canned
         ? { status: canned.status, text: JSON.stringify(canned.body) }
         : await this.#forward(request, text, gone.signal);

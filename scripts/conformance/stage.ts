@@ -2,7 +2,7 @@
 import { type ChildProcess, spawn } from 'node:child_process';
 import { randomBytes } from 'node:crypto';
 import { Effects } from './effects.ts';
-import { FaultProxy } from './proxy.ts';
+import { type Exchange, FaultProxy } from './proxy.ts';
 
 export interface StageOptions {
   url: string;
@@ -39,31 +39,28 @@ export class Stage {
   readonly effects = new Effects();
   readonly queue: string;
   #options: StageOptions;
+  #settings: Settings;
   #worker: ChildProcess | undefined;
   #exit: { code: number | null } | undefined;
   #stderr = '';
 
-  private constructor(options: StageOptions, name: string) {
+  private constructor(options: StageOptions, name: string, settings: Settings) {
     this.#options = options;
+    this.#settings = settings;
     this.queue = `conformance-${name}-${randomBytes(4).toString('hex')}`;
     this.proxy = new FaultProxy(options.url);
   }
 
   static async open(options: StageOptions, name: string, settings: Settings): Promise<Stage> {
-    const stage = new Stage(options, name);
+    const stage = new Stage(options, name, settings);
     await stage.proxy.open();
     await stage.effects.open();
-    stage.#startWorker(settings);
+    stage.#startWorker();
     return stage;
   }
 
   async close(): Promise<void> {
-    const worker = this.#worker;
-    if (worker && this.#exit === undefined) {
-      const gone = new Promise((resolve) => worker.once('exit', resolve));
-      worker.kill('SIGKILL');
-      await gone;
-    }
+    await this.#killWorker();
     await this.proxy.cut();
     await this.effects.close();
     // Nothing that was submitted here is left to run.
@@ -71,6 +68,21 @@ export class Stage {
     for (const job of jobs) {
       if (!['DONE', 'CANCELED'].includes(job.state)) await this.cancel(job.job_id).catch(() => {});
     }
+  }
+
+  /** As a supervisor does after a crash. */
+  async restartWorker(): Promise<void> {
+    await this.#killWorker();
+    this.#exit = undefined;
+    this.#startWorker();
+  }
+
+  async #killWorker(): Promise<void> {
+    const worker = this.#worker;
+    if (!worker || this.#exit !== undefined) return;
+    const gone = new Promise((resolve) => worker.once('exit', resolve));
+    worker.kill('SIGKILL');
+    await gone;
   }
 
   signal(name: 'SIGTERM'): void {
@@ -82,11 +94,21 @@ export class Stage {
     return this.#exit;
   }
 
-  async submit(seconds: number): Promise<string> {
+  submit(seconds: number): Promise<string> {
+    return this.#submit({ seconds });
+  }
+
+  /** For workers with durable calls; a lost lease is followed by another attempt. */
+  submitSteps(steps: number, sleepSeconds: number): Promise<string> {
+    return this.#submit({ steps, sleep_seconds: sleepSeconds }, { max_attempts: 3 });
+  }
+
+  async #submit(payload: object, options: object = {}): Promise<string> {
     const answer = (await this.#api('POST', '/jobs/submit', {
       addon_id: this.queue,
       job_type: 'conformance',
-      payload: { seconds, effects_url: this.effects.url },
+      payload: { ...payload, effects_url: this.effects.url },
+      ...options,
     })) as { job: JobView };
     return answer.job.job_id;
   }
@@ -97,6 +119,26 @@ export class Stage {
 
   async read(jobId: string): Promise<JobView> {
     return ((await this.#api('GET', `/jobs/${jobId}`)) as { job: JobView }).job;
+  }
+
+  /** What the worker released the job with; null while it has not ended. */
+  async result(jobId: string): Promise<{ receipts?: unknown } | null> {
+    const { result } = (await this.#api('GET', `/jobs/${jobId}`)) as { result: { result_data: object | null } | null };
+    return result?.result_data ?? null;
+  }
+
+  async eventTypes(jobId: string): Promise<string[]> {
+    const { events } = (await this.#api('GET', `/jobs/${jobId}/events?limit=200`, undefined, '/api')) as {
+      events: { type: string }[];
+    };
+    return events.map(({ type }) => type);
+  }
+
+  /** Sends once more, past the proxy, what the worker sent; the status of the answer. */
+  async repeat({ path, body }: Exchange): Promise<number> {
+    const headers = { authorization: `Bearer ${this.#options.key}`, 'content-type': 'application/json' };
+    const init = { method: 'POST', headers, body: JSON.stringify(body) };
+    return (await fetch(this.#options.url.replace(/\/$/, '') + path, init)).status;
   }
 
   async leaseState(leaseId: string): Promise<string> {
@@ -142,7 +184,8 @@ export class Stage {
     return new CheckFailed(`${message}${exit}${said ? ` (its last words: ${said})` : ''}`);
   }
 
-  #startWorker(settings: Settings): void {
+  #startWorker(): void {
+    const settings = this.#settings;
     const [program = '', ...args] = this.#options.command;
     const env = {
       ...process.env,
@@ -167,10 +210,10 @@ export class Stage {
     this.#worker = worker;
   }
 
-  async #api(method: string, path: string, body?: object): Promise<unknown> {
+  async #api(method: string, path: string, body?: object, base = '/api/scheduler'): Promise<unknown> {
     const headers = { authorization: `Bearer ${this.#options.key}`, 'content-type': 'application/json' };
     const init = { method, headers, ...(body && { body: JSON.stringify(body) }) };
-    const url = `${this.#options.url.replace(/\/$/, '')}/api/scheduler${path}`;
+    const url = `${this.#options.url.replace(/\/$/, '')}${base}${path}`;
     let response = await fetch(url, init);
     // A busy server may be too late to read; nothing has happened then.
     for (let i = 0; i < 3 && [408, 429, 503].includes(response.status); i++) {

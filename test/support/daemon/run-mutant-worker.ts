@@ -1,5 +1,5 @@
 // The reference worker with one fault, named by the first argument. The conformance kit must find it.
-import { countSeconds, optionsFromEnvironment } from '../../../scripts/clients/example-worker.ts';
+import { optionsFromEnvironment, work } from '../../../scripts/clients/example-worker.ts';
 import { LeaseholdWorker } from '../../../server/remote-worker/index.ts';
 
 type Fetch = typeof fetch;
@@ -29,6 +29,19 @@ const faults: Record<string, Fetch> = {
     const body = (await response.json()) as { approved: boolean };
     return json(body.approved ? body : { approved: true, lease: { lease_id: 'forged', ttl_sec: 60 } });
   },
+  'forgets stored calls': async (input, init) => {
+    const response = await fetch(input, init);
+    return pathOf(input).endsWith('/calls') && response.status === 200 ? json({ calls: [], next: null }) : response;
+  },
+  'ignores a refused step': async (input, init) => {
+    const response = await fetch(input, init);
+    return pathOf(input).endsWith('/steps') && response.status === 409 ? json({}) : response;
+  },
+  'sleeps under its lease': async (input, init) => {
+    if (!pathOf(input).endsWith('/sleep')) return fetch(input, init);
+    await new Promise((resolve) => setTimeout(resolve, 100));
+    return json({ status: 'over', until: new Date().toISOString(), left_ms: 0 });
+  },
   'dies without a server': (input, init) =>
     fetch(input, init).catch((error: Error) => {
       // Its own timeouts are no missing server.
@@ -40,6 +53,6 @@ const faults: Record<string, Fetch> = {
 const fault = process.argv[2] ?? '';
 const faulty = faults[fault];
 if (!faulty) throw new Error(`no such fault: ${fault}`);
-const worker = new LeaseholdWorker({ ...optionsFromEnvironment(process.env), fetch: faulty }, countSeconds);
+const worker = new LeaseholdWorker({ ...optionsFromEnvironment(process.env), fetch: faulty }, work);
 process.on('SIGTERM', () => fault !== 'ignores drain' && worker.drain());
 await worker.run();

@@ -384,20 +384,37 @@ def margin(ttl: float) -> float:
     return min(2.0, ttl / 5)
 
 
+def leave_trace(work: Work, **more: Any) -> bytes:
+    url = urllib.parse.urlsplit(work.payload["effects_url"])
+    connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=5)
+    trace = json.dumps(dict(more, job_id=work.job["job_id"], lease_id=work.lease_id))
+    connection.request("POST", url.path, trace, {"Content-Type": "application/json"})
+    answer = connection.getresponse().read()
+    connection.close()
+    return answer
+
+
+def make_steps(work: Work) -> Dict[str, Any]:
+    """The example with durable calls: payload["steps"] steps, then a sleep of payload["sleep_seconds"]."""
+    receipts = []
+    for n in range(1, work.payload["steps"] + 1):
+        name = "step-%d" % n
+        receipts.append(work.step(name, lambda: json.loads(leave_trace(work, step=name))["receipt"]))
+    work.sleep_for(work.payload["sleep_seconds"])
+    return {"receipts": receipts}
+
+
 def count_seconds(work: Work) -> Dict[str, Any]:
     """The example: counts, and posts a sign of life to payload["effects_url"] if there is one."""
     payload = work.payload or {}
+    if "steps" in payload:
+        return make_steps(work)
     seconds = payload.get("seconds", 1)
     started = time.monotonic()
     while True:
         work.check()
         if payload.get("effects_url"):
-            url = urllib.parse.urlsplit(payload["effects_url"])
-            connection = http.client.HTTPConnection(str(url.hostname), url.port, timeout=5)
-            trace = json.dumps({"job_id": work.job["job_id"], "lease_id": work.lease_id})
-            connection.request("POST", url.path, trace, {"Content-Type": "application/json"})
-            connection.getresponse().read()
-            connection.close()
+            leave_trace(work)
         elapsed = time.monotonic() - started
         work.report(elapsed / seconds, "%.1f of %s s" % (elapsed, seconds))
         if elapsed >= seconds:
