@@ -318,3 +318,19 @@ export const engineCommands: fc.Arbitrary<Command>[] = [
   proceed,
   proceed,
 ];
+
+/** Those between which durable calls are made: jobs start and are stopped, lost or resumed, and few of them end. */
+export const startAndStopCommands: fc.Arbitrary<Command>[] = [
+  enqueueJobs,
+  claim,
+  claim,
+  claim,
+  endRunning,
+  expireLease,
+  due,
+  person('pause'),
+  person('resume'),
+  person('resume'),
+  person('cancel'),
+  proceed,
+];

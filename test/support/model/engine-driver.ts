@@ -9,6 +9,7 @@ import { queueDueJobs } from '../../../server/jobs/finish/waiting-jobs.ts';
 import { resumeTarget } from '../../../server/jobs/lanes/target.ts';
 import { Problem } from '../../../server/kernel/errors.ts';
 import type { TenantContext } from '../postgres/database.ts';
+import { compareCalls } from './compare-calls.ts';
 import type { ActionOutcome, EngineModel } from './engine-model.ts';
 
 const firstId = '00000000-0000-0000-0000-000000000000';
@@ -45,6 +46,7 @@ export class EngineDriver {
       return { id, status, head, rank, attempt, floor, intent, lease: status === 'RUNNING' ? lease : null };
     });
     expect(rows).toEqual(expected.sort((a, b) => (a.id < b.id ? -1 : 1)));
+    await compareCalls(this.context, model);
   }
 
   async statuses(): Promise<Record<string, number>> {

@@ -5,6 +5,7 @@ import type { Outcome } from '../../../server/jobs/finish/outcome.ts';
 import { type Priority, priorities, type StopIntent } from '../../../server/jobs/model/job.ts';
 import { isTerminal, type Status } from '../../../server/jobs/model/states.ts';
 import { assertNever } from '../../../server/kernel/errors.ts';
+import { DurableModel, type ModelCall, openCall } from './durable-model.ts';
 
 export interface ModelJob {
   id: string;
@@ -23,8 +24,10 @@ export interface ModelJob {
   intent: StopIntent | null;
   /** The last thing that made or ended a hold. */
   hold: 'held' | 'resumed' | 'resolved' | undefined;
-  /** Its wait for an answer or an event, once a run has opened it; `early`: the event has come before. */
-  wait?: 'early' | 'open' | 'ended' | undefined;
+  /** Its durable calls, in their order. */
+  calls: ModelCall[];
+  /** How many events had been received when it was enqueued: it takes later ones only. */
+  since: number;
   waitsFor?: 'sleep' | 'question' | 'event';
 }
 
@@ -46,6 +49,7 @@ export class EngineModel {
   readonly leases: ModelLease[] = [];
   /** Every attempt that ever was: who held which job under which lease. */
   readonly attempts: { job: ModelJob; lease: ModelLease }[] = [];
+  readonly durable = new DurableModel();
   readonly #lanes = new Map<string, { seq: number; paused: boolean }>();
 
   enqueue(given: NewModelJob): ModelJob {
@@ -61,6 +65,8 @@ export class EngineModel {
       lease: null,
       intent: null,
       hold: undefined,
+      calls: [],
+      since: this.durable.received.length,
     };
     this.jobs.push(job);
     if (given.target !== null && !future) {
@@ -126,8 +132,8 @@ export class EngineModel {
 
   becomeDue(job: ModelJob): void {
     // A question has its own time, which has not come.
-    if (job.status === 'WAITING' && job.waitsFor === 'question' && job.wait === 'open') return;
-    if (job.status === 'WAITING') this.#wake(job);
+    if (job.status === 'WAITING' && job.waitsFor === 'question' && openCall(job)) return;
+    if (job.status === 'WAITING') this.wake([job]);
     if (job.status !== 'PENDING') return;
     job.status = 'QUEUED';
     if (job.target === null) return;
@@ -137,42 +143,23 @@ export class EngineModel {
     this.#promote(job.target);
   }
 
-  /** Every second job asks a person, the others wait for an event. */
-  asks(job: ModelJob): boolean {
-    return this.jobs.indexOf(job) % 2 === 0;
-  }
-
-  /** A run reaches its wait. False: what it waits for has come. */
-  openWait(job: ModelJob): boolean {
-    job.wait = job.wait === undefined || job.wait === 'open' ? 'open' : 'ended';
-    return job.wait === 'open';
-  }
-
-  hasOpenQuestion(job: ModelJob): boolean {
-    return job.wait === 'open' && this.asks(job) && !isTerminal(job.status);
-  }
-
-  /** The answer was given, or the event came, which also counts for a wait that no run has reached yet. */
-  endWait(job: ModelJob): void {
-    if (isTerminal(job.status)) return;
-    const wasOpen = job.wait === 'open';
-    job.wait = job.wait === undefined ? 'early' : job.wait === 'early' ? 'early' : 'ended';
-    if (wasOpen && job.status === 'WAITING') this.#wake(job);
-  }
-
-  suspendFor(lease: ModelLease, job: ModelJob, kind: 'question' | 'event'): boolean {
-    const accepted = this.complete(lease, job, 'suspend');
-    if (accepted && job.status === 'WAITING') job.waitsFor = kind;
+  suspendFor(lease: ModelLease, job: ModelJob, waitsFor: 'question' | 'event', kind: Outcome['kind']): boolean {
+    const accepted = this.complete(lease, job, kind);
+    if (accepted && job.status === 'WAITING') job.waitsFor = waitsFor;
     return accepted;
   }
 
-  /** It goes first in its lane, which it has kept or left. */
-  #wake(job: ModelJob): void {
-    job.status = 'QUEUED';
-    if (job.target === null) return;
-    if (!job.head) job.rank = 1;
-    this.#demote(job.target);
-    this.#promote(job.target);
+  /** Together: they go first in their lanes, which they have kept or left. */
+  wake(jobs: readonly ModelJob[]): void {
+    for (const job of jobs) {
+      job.status = 'QUEUED';
+      if (!job.head) job.rank = 1;
+    }
+    for (const { target } of jobs) {
+      if (target === null) continue;
+      this.#demote(target);
+      this.#promote(target);
+    }
   }
 
   pause(job: ModelJob): ActionOutcome {
@@ -214,6 +201,7 @@ export class EngineModel {
 
   resolve(job: ModelJob): ActionOutcome {
     if (job.status !== 'PAUSED' && job.status !== 'ERROR') return job.hold === 'resolved' ? 'done' : 'refused';
+    this.durable.endJob(job, 'skipped');
     this.#leave(job, 'SUCCESS');
     job.hold = 'resolved';
     return 'done';
@@ -301,6 +289,7 @@ export class EngineModel {
   }
 
   #leave(job: ModelJob, status: Status): void {
+    if (isTerminal(status)) this.durable.endJob(job, status === 'CANCELED' ? 'cancelled' : undefined);
     Object.assign(job, { status, head: job.target === null, rank: null });
     this.#promote(job.target);
   }
