@@ -22,7 +22,7 @@ export interface ManyOptions extends CallOptions {
 }
 
 export interface Enqueued<R = unknown> extends JobHandle<R> {
-  /** False: an earlier request with the same key made it. */
+  /** False if an earlier request with the same key made it. */
   readonly created: boolean;
   readonly job: Job;
 }

@@ -15,7 +15,7 @@ import { toStorable } from './storable.ts';
 const matchLimitBytes = 8192;
 const eventName = pathNameField();
 
-/** Undefined: no event came in time. Throws a TypeError or RangeError for what cannot be waited for. */
+/** Returns undefined if no event came in time. Throws a TypeError or RangeError for what cannot be waited for. */
 export async function waitForEvent(
   durable: DurableCalls,
   name: string,

@@ -1,25 +1,28 @@
-// The one edge out of the engine. Code that has committed calls `eventsWritten` and `workAvailable`; streams,
-// statistics, webhooks, workers and other daemons subscribe. A signal is a hint: polling finds what it misses.
+// The signals after a commit. Code that has committed calls `eventsWritten` and `workAvailable`; streams, statistics,
+// webhooks, workers and other daemons subscribe. A signal is a hint: polling finds the work that it misses.
 import type { Tenant } from '../tenants/tenant.ts';
 import type { Enqueued } from './enqueue/enqueue.ts';
 
-/** `daemon`: other daemons already know, or cannot run the jobs. `all`: other daemons are notified too. `peers`: only others are. */
+/**
+ * Who is signaled. `daemon`: only this daemon, because the others know already or cannot run the jobs. `all`: this and
+ * the other daemons. `peers`: only the other daemons.
+ */
 export type Reach = 'daemon' | 'all' | 'peers';
 
 interface Work {
   reach: Reach;
-  /** Another daemon made it available. */
+  /** Another daemon sent the signal. */
   fromPeer: boolean;
-  /** In how many milliseconds the first of the new PENDING jobs is due. */
+  /** Milliseconds until the first of the new PENDING jobs is due. */
   dueInMs: number | undefined;
-  /** Nothing can be claimed before then. */
+  /** None of the jobs can be claimed before it is due. */
   isLater: boolean;
 }
 
 export interface WorkOptions {
   reach?: Reach;
   fromPeer?: boolean;
-  /** The jobs that were enqueued, if the work comes from an enqueue. */
+  /** The new jobs, if the signal comes from an enqueue. */
   enqueued?: readonly Enqueued[];
 }
 
@@ -48,13 +51,13 @@ export class CommitSignals {
     this.#receivedListeners.push(listener);
   }
 
-  /** An event from outside was stored: jobs may wait for it. */
+  /** An event from outside was stored; jobs may wait for it. */
   eventReceived(tenant: Tenant): void {
     this.eventsWritten(tenant);
     for (const listener of this.#receivedListeners) listener(tenant);
   }
 
-  /** Jobs of the tenant wait for others, since this commit. */
+  /** Jobs that wait for other jobs were committed. */
   dependenciesWritten(tenant: Tenant): void {
     for (const listener of this.#dependencyListeners) listener(tenant);
   }
@@ -73,12 +76,12 @@ export class CommitSignals {
   }
 }
 
-/** A job with a target may have queued others of its lane that were due. */
+/** A job with a target may have queued other due jobs of its lane. */
 function canOnlyBeDueLater({ kind, job }: Enqueued): boolean {
   return kind === 'created' && job.status === 'PENDING' && job.targetId === null;
 }
 
-/** By the database's clock alone: both times are its own. */
+/** Uses the database's clock only: both times come from it. */
 function firstDueInMs(enqueued: readonly Enqueued[]): number | undefined {
   let first: number | undefined;
   for (const { job } of enqueued) {

@@ -1,5 +1,5 @@
 // Renders every UPDATE of a job's status, with its events, from one entry of the table in model/states.ts, so that the
-// guard, the new status and the event cannot come from different entries. The first status is part of the insert.
+// guard, the new status and the event cannot come from different entries. The initial status is part of the insert.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -24,7 +24,7 @@ export interface JobTransition {
 }
 
 interface UpdateParts {
-  /** Further assignments. */
+  /** Additional assignments. */
   set: string;
   from?: string | undefined;
   where: string;
@@ -63,7 +63,8 @@ function render(name: TransitionName): JobTransition {
        returning ${returning}`;
     },
     events: (source, columns) => ({
-      // A job that already has the status did not change. Without this a denied worker that asks again would fill the log.
+      // A job that already has the status did not change. Without this condition a denied worker that asks again would
+      // fill the log.
       source: from.includes(to) ? `${source} where before_status <> '${to}'` : source,
       type: `'${event}'`,
       from: from.length === 1 ? `'${from[0]}'` : 'before_status',
@@ -80,16 +81,16 @@ export interface TransitionRequest {
   jobs: readonly Pick<Job, 'id' | 'targetId'>[];
   /** The lease that must own the jobs, for a change by its holder. */
   leaseId?: string | undefined;
-  /** A stricter guard, over `j`. */
+  /** An additional guard, over `j`. */
   extraGuard?: string | undefined;
-  /** Assignments beside status, lane and `updated_at`, over `j` and `b` (see `lockJobs`). */
+  /** Assignments besides status, lane and `updated_at`, over `j` and `b` (see `lockJobs`). */
   set?: string | undefined;
-  /** What `:name` stands for in `set` and `extraGuard`. */
+  /** The values of `:name` in `set` and `extraGuard`. */
   values?: Readonly<Record<string, unknown>> | undefined;
   actor: string;
-  /** Of the event. */
+  /** The data of the event. */
   data?: object | undefined;
-  /** Of a transition that joins its lane: the number that each job takes. Taking the numbers has locked the lanes. */
+  /** The number that each job takes, for a transition that joins its lane. Taking the numbers has locked the lanes. */
   laneNumbers?: readonly LaneNumber[] | undefined;
 }
 
@@ -138,7 +139,10 @@ function mayEndCanary(lane: LaneStep): boolean {
   return lane === 'leave' || lane === 'hold' || lane === 'holdOrLeave';
 }
 
-/** The jobs before the change. Times are computed here: a cluster refuses arithmetic on now() and a column in an UPDATE. */
+/**
+ * Selects the jobs before the change. Times are computed here, because a cluster refuses arithmetic on now() and a
+ * column in an UPDATE.
+ */
 function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest): string {
   const numbers = 'join jsonb_to_recordset(:laneNumbers::jsonb) as n(id uuid, lane_seq bigint) on n.id = j.id';
   return `
@@ -162,7 +166,7 @@ function lockJobs({ name, leaseId, extraGuard, laneNumbers }: TransitionRequest)
           for update of j`;
 }
 
-/** What each step writes to the place of a job, which is `b` before it. A job without a lane is always its own head. */
+/** The assignments of each lane step. `b` is the job before the change. A job without a lane is always its own head. */
 const laneWrites: Record<LaneStep, string> = {
   keep: '',
   join: `lane_head = b.lane_head and not b.target_paused,

@@ -19,7 +19,7 @@ interface Row {
 
 interface Activity {
   version: string;
-  /** Transactions up to this one may still commit events numbered up to `version`. Undefined: not yet known. */
+  /** Transactions up to this one may still commit events numbered up to `version`. Undefined if not yet known. */
   lastWriter: bigint | undefined;
   committed: boolean;
 }

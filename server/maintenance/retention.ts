@@ -46,7 +46,7 @@ export interface RetentionReport {
   uniqueKeys: number;
   setAside: number;
   minutes: number;
-  /** False: the run reached its limit and there is more. */
+  /** False if the run reached its limit and there is more. */
   complete: boolean;
 }
 

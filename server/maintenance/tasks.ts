@@ -115,7 +115,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
       everyMs: sweepMs,
       includesSuspended: false,
       probes: {
-        // True: no daemon runs it; false: one does; null: there is none.
+        // True if no daemon runs it; false: one does; null: there is none.
         operation_waits: (s) =>
           `(select locked_until is null or locked_until < now() from ${s}.operations
              where status = 'running' order by locked_until nulls first limit 1)`,
@@ -156,7 +156,7 @@ export function createPolledTasks({ config, workers, schedules, sweeper, tasks }
                       and ${isTimedOutSql(String(defaultTimeout(tenant, config.jobTimeoutSeconds)))})`,
         expires_ms: (s) => oldest(s, 'jobs', 'expires_at', `expires_at is not null and ${statusIn(unstartedStatuses)}`),
         resumes_ms: (s) => oldest(s, 'targets', 'paused_until', 'paused_until is not null'),
-        // Null: there is no canary.
+        // Null if there is no canary.
         canary_ended: (s) =>
           `(select case when exists (select 1 from ${s}.targets where canary_job_id is not null) then ${canaryOverdueSql(s)} end)`,
       },

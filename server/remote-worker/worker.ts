@@ -98,7 +98,7 @@ export class LeaseholdWorker {
     }
   }
 
-  /** Undefined: the claim is gone, or was released because we drain. */
+  /** Returns undefined if the claim is gone, or was released because we drain. */
   async #lease(job: RemoteJob): Promise<HeldLease | undefined> {
     for (;;) {
       if (this.#draining.signal.aborted) {

@@ -183,7 +183,7 @@ async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string,
 
 /** Jobs and leases of the same snapshot are counted by stats/read-counts.ts. */
 export interface CapacitySnapshot {
-  /** Null: the tenant has no capacity, and nothing is ever denied. */
+  /** Null if the tenant has no capacity, and nothing is ever denied. */
   total: number | null;
   used: number;
   reserved: number;
@@ -205,7 +205,7 @@ export async function readCapacitySnapshot(db: Queryable, schema: Schema): Promi
 /** One queue: what may run at once, what does, and what could start now if there were room. */
 export interface QueueUnits {
   queue: string;
-  /** Null: no capacity of its own. */
+  /** Null if no capacity of its own. */
   total: number | null;
   used: number;
   requested: number;

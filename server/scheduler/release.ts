@@ -31,7 +31,7 @@ export interface Release extends LeaseHolder {
   result: unknown;
   error: JobError | undefined;
   metrics: unknown;
-  /** False: a failure is final, even if attempts are left. */
+  /** False if a failure is final, even if attempts are left. */
   recoverable: boolean;
   /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
   requeue: boolean;

@@ -61,7 +61,7 @@ async function reportProgress(db: Database, schema: Schema, job: SchedulerJob, r
   if (!saved) throw lost();
 }
 
-/** False: the claim expired, or no longer owns the job. */
+/** Returns false if the claim expired, or no longer owns the job. */
 async function saveClaimReport(
   tx: Queryable,
   schema: Schema,
@@ -135,7 +135,7 @@ function contentOf({ note, progress }: StatusReport): { note: string | undefined
   return { note, percent: progress === undefined ? undefined : toPercent(progress) };
 }
 
-/** A worker that reports is alive, so its claim is extended. False: the claim expired, or there was none. */
+/** A worker that reports is alive, so its claim is extended. Returns false if the claim expired, or there was none. */
 export async function extendClaim(
   tx: Queryable,
   schema: Schema,

@@ -10,7 +10,7 @@ import { getSchedulerJob } from './read.ts';
 
 export interface Submitted {
   job: SchedulerJob;
-  /** False: this is the job of an earlier request with the same client_request_id. */
+  /** False if this is the job of an earlier request with the same client_request_id. */
   created: boolean;
   /** The job holds the unique key of the request: what the request did to it. */
   unique: UniqueOutcome | undefined;

@@ -7,7 +7,7 @@ export interface UsageDay {
   /** `2026-11-17`, UTC. */
   day: string;
   unit: string;
-  /** Null: the whole tenant. */
+  /** Null if the whole tenant. */
   type: string | null;
   used: number;
 }

@@ -23,7 +23,7 @@ interface DrainingJob {
   target_id: string | null;
   started_at: string;
   progress: number | null;
-  /** Null: it has reported no progress to estimate from. */
+  /** Null if it has reported no progress to estimate from. */
   expected_at: string | null;
   misses_drain: boolean | null;
 }

@@ -74,7 +74,7 @@ export interface EngineJob {
   checkpoint: unknown;
   parentId: string | null;
   createdAt: string;
-  /** Null: it waits for others, and no time wakes it. */
+  /** Null if it waits for others, and no time wakes it. */
   runAt: string | null;
   startedAt: string | null;
   finishedAt: string | null;

@@ -17,7 +17,7 @@ const minAgeSeconds = 86_400;
 
 export class PruneRecords {
   #ranges: PrunedRange[] = [];
-  /** False: an earlier version wrote all seals, and kept no records. */
+  /** False if an earlier version wrote all seals, and kept no records. */
   hasBegun = false;
 
   /** The records themselves are verified in their place in the chain. */

@@ -79,7 +79,7 @@ export const deliveryBackoff: BackoffPolicy = {
 /** The last events of a job, unless a person acts on it: their delivery sets `webhook_sent`. */
 const terminalEvents = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
 
-/** Undefined: another daemon has claimed the delivery since. */
+/** Returns undefined if another daemon has claimed the delivery since. */
 export async function finishDelivery(
   db: Queryable,
   schema: Schema,

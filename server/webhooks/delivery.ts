@@ -115,7 +115,7 @@ export async function listDeliveries(
   return { deliveries, next: deliveries.length === limit ? deliveries.at(-1)?.id : last?.id };
 }
 
-/** Sends the delivery again, with all its attempts, whatever its state. Undefined: there is no such delivery. */
+/** Sends the delivery again, with all its attempts, whatever its state. Returns undefined if there is no such delivery. */
 export async function resendDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
   const rows = await db.query<Delivery>(
     `update ${schema}.webhook_deliveries

@@ -1,4 +1,4 @@
-// What the workers of a daemon share: made once by the composition root and passed down as it is.
+// The dependencies that all workers of a daemon share. The composition root creates them once and passes them down.
 import type { Database } from '../database/database.ts';
 import type { CommitSignals } from '../jobs/commit-signals.ts';
 import type { QueueLimit } from '../jobs/enqueue/enqueue-limits.ts';
@@ -24,10 +24,10 @@ export interface WorkerContext {
   signals: CommitSignals;
 }
 
-/** With what the loops share: the slots they compete for, and the event loop's monitor. */
+/** Adds what the loops share: the slots they compete for, and the monitor of the event loop. */
 export interface LoopContext extends WorkerContext {
   slots: Slots;
-  /** Other daemons that could run the same jobs. */
+  /** The other daemons that could run the same jobs. */
   peers: { count: number };
   monitor?: EventLoopMonitor;
   sendClaim?: SendClaim;

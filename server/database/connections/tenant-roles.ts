@@ -157,7 +157,7 @@ interface RoleFacts {
   granted: boolean;
 }
 
-/** Undefined: there is no such schema. */
+/** Returns undefined if there is no such schema. */
 async function readTenantRole(db: Queryable, schema: Schema, role: string): Promise<RoleFacts | undefined> {
   const [facts] = await db.query<RoleFacts>(
     `select r.oid is not null as exists,

@@ -68,7 +68,7 @@ export function encodeUuids(ids: readonly string[]): Buffer {
   return buffer;
 }
 
-/** Digit by digit, without a text of its own for each id. False: it is no uuid. */
+/** Digit by digit, without a text of its own for each id. Returns false if it is no uuid. */
 function writeUuid(buffer: Buffer, start: number, id: string): boolean {
   if (id.length !== textLength) return false;
   let offset = start;

@@ -49,7 +49,7 @@ export class Placements {
     this.#read = read;
   }
 
-  /** Undefined: the coordinator has it, as while the tenant is created, or statements must go through it. */
+  /** Returns undefined if the coordinator has it, as while the tenant is created, or statements must go through it. */
   find(schema: Schema): Placement | undefined | Promise<Placement | undefined> {
     const known = this.#known.get(schema);
     if (known !== undefined) return known;

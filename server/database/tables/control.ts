@@ -33,7 +33,7 @@ export const apiKeys = control.table(
   'api_keys',
   {
     id: text('id').primaryKey(),
-    /** Null: an operator's key, for /api/admin. */
+    /** Null if an operator's key, for /api/admin. */
     tenantId: uuid('tenant_id').references(() => tenants.id, { onDelete: 'cascade' }),
     name: text('name').notNull(),
     hash: bytea('hash').notNull(),

@@ -76,7 +76,7 @@ export const jobs = tenantTemplate.table(
     queue: text('queue').notNull().default('default'),
     onError: text('on_error').notNull().default('block'),
     targetId: text('target_id'),
-    /** Place in line: 0 will hold the lane as its head, 1 is first, 2 and above by priority. Null: not in line. */
+    /** Place in line: 0 will hold the lane as its head, 1 is first, 2 and above by priority. Null if not in line. */
     laneRank: smallint('lane_rank'),
     leaseId: uuid('lease_id'),
     leaseOwner: text('lease_owner'),
@@ -112,13 +112,13 @@ export const jobs = tenantTemplate.table(
     author: text('author'),
     parentId: uuid('parent_id'),
     scheduleId: uuid('schedule_id'),
-    /** Null: no limit applies. Who may claim it, then the keys of its limits; see jobs/limits/limit-keys.ts. */
+    /** Null if no limit applies. Who may claim it, then the keys of its limits; see jobs/limits/limit-keys.ts. */
     limitKeys: text('limit_keys').array(),
-    /** What the job may use of each unit but tokens: `{ "cents": 500 }`. Null: as its tenant says. */
+    /** What the job may use of each unit but tokens: `{ "cents": 500 }`. Null if as its tenant says. */
     budget: jsonb('budget'),
     /** What it has used of each unit but tokens, over all attempts. */
     usage: jsonb('usage'),
-    /** True: it has asked a person, so its end closes the questions that are open. Null: it never asked. */
+    /** True if it has asked a person, so its end closes the questions that are open. Null: it never asked. */
     asked: boolean('asked'),
   },
   (t) => [

@@ -96,7 +96,7 @@ export const operations = tenantTemplate.table(
     failed: integer('failed').notNull().default(0),
     /** The last job id handled: a restarted operation continues after it. */
     cursor: uuid('cursor'),
-    /** Null: no canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
+    /** Null if no canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
     canary: text('canary'),
     canaryJobId: uuid('canary_job_id'),
     lockedUntil: at('locked_until'),

@@ -37,7 +37,7 @@ export interface DurableRun {
   onDependencies?(): void;
 }
 
-/** Undefined: the lease no longer owns the parent, and nothing was written. */
+/** Returns undefined if the lease no longer owns the parent, and nothing was written. */
 export async function waitForChildrenIn(
   run: DurableRun,
   request: ChildrenRequest,
@@ -110,7 +110,7 @@ const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
 
-/** Undefined: the parent's lease is lost, and nothing was enqueued. */
+/** Returns undefined if the parent's lease is lost, and nothing was enqueued. */
 export async function enqueueChild(run: DurableRun, request: ChildRequest): Promise<EnqueuedChild | undefined> {
   const { db, tenant, job, leaseId } = run;
   const child = await toChild(run, request);

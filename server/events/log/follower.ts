@@ -14,7 +14,7 @@ import { durableSnapshot, isEpochUnregistered, registerEpoch } from './transacti
 
 export interface FollowResult {
   handled: number;
-  /** False: call again at once. */
+  /** False if call again at once. */
   complete: boolean;
   /** Another daemon is running this follower. */
   busy: boolean;

@@ -23,7 +23,7 @@ export interface NewEvents {
   events: Event[];
   /** Where the next read continues. */
   position: Position;
-  /** False: there are more events than the limit. */
+  /** False if there are more events than the limit. */
   complete: boolean;
   /** Events were written after the old position, if only of other types: the new position is worth storing. */
   moved: boolean;

@@ -10,7 +10,7 @@ import { appendSeal, type ChainEnd, microseconds, recordFormerPrunes, sealsFollo
 
 export interface Pruned {
   events: number;
-  /** False: there are more old blocks; call again. */
+  /** False if there are more old blocks; call again. */
   complete: boolean;
 }
 

@@ -45,7 +45,7 @@ const pruneRecord = z.strictObject({
   /** The blocks whose events were removed: first and last of each range. */
   seals: z.array(z.tuple([digits, digits])),
   events: count,
-  /** Their minimum age. Null: removed by a version that kept no record. */
+  /** Their minimum age. Null if removed by a version that kept no record. */
   older_than_seconds: z.number().min(0).nullable(),
 });
 

@@ -38,7 +38,7 @@ export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: 
   return (seq) => `${common}.${BigInt(seq).toString(36)}`;
 }
 
-/** Undefined: not an id of this tenant's streams. */
+/** Returns undefined if not an id of this tenant's streams. */
 export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition | undefined {
   if (id.length > maxIdLength) return undefined;
   const [mark, ...parts] = id.split('.');

@@ -18,7 +18,7 @@ interface HostCaller {
   actor: string;
 }
 
-/** Undefined: the request is refused with 401. */
+/** Undefined if the request is refused with 401. */
 export type AuthorizeRequest = (
   request: Request,
 ) => HostCaller | undefined | null | Promise<HostCaller | undefined | null>;

@@ -1,5 +1,5 @@
-// Bulk actions by filter: counting the jobs one would change, creating one, reading its progress.
-// run-bulk-operations.ts runs them.
+// Bulk actions by filter: counts the jobs that an action would change, creates the operation and reads its progress.
+// run-bulk-operations.ts runs it.
 import { desc, eq, lt } from 'drizzle-orm';
 import type { Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
@@ -20,10 +20,10 @@ export type OperationAction = (typeof operationActions)[number];
 
 const { cursor: _, lockedUntil: __, ...shownColumns } = columnsOf(operations);
 
-/** What a read of operations selects: all but what the daemon that runs one keeps for itself. */
+/** The columns that reads of operations select. The others belong to the daemon that runs the operation. */
 const operationSelection = shownColumns;
 
-/** `matched`: the jobs that matched when it began. */
+/** `matched` is the number of jobs that matched when the operation began. */
 export interface Operation extends Omit<RowOf<typeof operations>, 'cursor' | 'lockedUntil'> {
   action: OperationAction;
   filter: JobFilter;
@@ -31,7 +31,7 @@ export interface Operation extends Omit<RowOf<typeof operations>, 'cursor' | 'lo
   canary: CanaryState | null;
 }
 
-/** Of events that an operation causes. */
+/** The actor of events that an operation causes. */
 export function operationActor(operation: Pick<Operation, 'id'>): string {
   return `operation:${operation.id}`;
 }
@@ -48,7 +48,7 @@ const pageBefore = defineRead<{ before: string; limit: number }>()(({ before, li
     .limit(limit),
 );
 
-/** The filter with the statuses in which the action has an effect, within those that were given. */
+/** Returns the filter, narrowed to the statuses in which the action has an effect. */
 export function eligible(action: OperationAction, filter: JobFilter): JobFilter {
   const able: readonly Status[] =
     action === 'cancel'
@@ -61,7 +61,7 @@ export function eligible(action: OperationAction, filter: JobFilter): JobFilter 
 
 const allowsCancel: readonly Status[] = transitions.cancel.from;
 
-/** Exact, without a scan of the history: only unfinished jobs can be acted on. */
+/** The count is exact and does not scan the history, because the action changes only unfinished jobs. */
 export async function countJobs(db: Queryable, schema: Schema, filter: JobFilter): Promise<number> {
   if (filter.statuses === undefined || filter.statuses.length === 0) return 0;
   const { text, parameters } = conditionsOf(filter);
@@ -74,7 +74,10 @@ export async function countJobs(db: Queryable, schema: Schema, filter: JobFilter
   return row?.count ?? 0;
 }
 
-/** By status: the jobs that match the filter and that the action leaves alone. Of the history, only jobs named by id. */
+/**
+ * Counts, by status, the jobs that match the filter and that the action does not change. Finished jobs are counted only
+ * if the filter names them by id.
+ */
 export async function countNotEligible(
   db: Queryable,
   schema: Schema,
@@ -112,7 +115,7 @@ export interface NewOperation {
   filter: JobFilter;
   author: string | undefined;
   reason: string | undefined;
-  /** Resume one job first, and the others only if it succeeds. */
+  /** Resumes one job first, and the others only if it succeeds. */
   canary?: boolean | undefined;
 }
 
@@ -140,7 +143,7 @@ export async function findOperation(db: Queryable, schema: Schema, id: string): 
   return operation as Operation | undefined;
 }
 
-/** Newest first. */
+/** Lists operations, newest first. */
 export async function listOperations(
   db: Queryable,
   schema: Schema,
@@ -151,7 +154,7 @@ export async function listOperations(
 
 const drained = { action: 'resume', filter: { holdKind: 'drain' } } as const;
 
-/** Resumes the jobs that shutdowns have paused, with one operation per tenant. Returns the number of those jobs. */
+/** Resumes the jobs that shutdowns have paused, with one operation per tenant. Returns the number of jobs. */
 export async function resumeDrainedJobs(
   db: Queryable,
   tenants: readonly Pick<Tenant, 'schema'>[],

@@ -1,5 +1,5 @@
-// What all actions on a job share: the request, reading the job, a retry if the job changed between the read and the
-// write, and a refusal that names the last change.
+// The frame of every action on a job: reads the job, tries again if the job changed between the read and the write, and
+// refuses with an error that names the last change.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -10,24 +10,27 @@ import { findJob } from '../read/read-jobs.ts';
 
 export interface ActionRequest {
   jobId: string;
-  /** `key:<id>` or `user:<author>`, for the event. */
+  /** The actor of the event: `key:<id>` or `user:<author>`. */
   actor: string;
   author?: string | undefined;
   reason?: string | undefined;
-  /** If set, the job must belong to this target; otherwise it is as unknown as any other. */
+  /** If set, a job of another target counts as not found. */
   targetId?: string | undefined;
 }
 
 export interface ActionResult {
   job: Job;
-  /** False: the job runs and its owner was asked to stop it; the HTTP answer is 202. */
+  /** False if the job runs and its owner was asked to stop it; the HTTP answer is 202. */
   done: boolean;
 }
 
 // People do not change a job that often: five conflicts in a row mean that scripts change it concurrently.
 const maxAttempts = 5;
 
-/** Calls `attempt` with the current job until it decides; `undefined` means that the job changed and must be read again. */
+/**
+ * Calls `attempt` with the current job until it returns a result. `undefined` means that the job changed and must be
+ * read again.
+ */
 export async function actOnJob(
   db: Database,
   schema: Schema,
@@ -51,7 +54,7 @@ async function requireJob(db: Queryable, schema: Schema, request: ActionRequest)
   return job;
 }
 
-/** What an event records of a request: only the fields that were given. */
+/** Returns the fields of the request for the event, without those that were not given. */
 export function eventData(request: ActionRequest, more: object = {}): object {
   return {
     ...(request.reason !== undefined && { reason: request.reason }),
@@ -85,7 +88,9 @@ export async function lastEvent(
   return event;
 }
 
-/** The 409 of an action that the job's status does not allow. Names the status and the event that led to it. */
+/**
+ * Returns the 409 of an action that the job's status does not allow. It names the status and the event that led to it.
+ */
 export async function refusal(db: Queryable, schema: Schema, job: Job, action: string): Promise<Problem> {
   const event = await lastEvent(db, schema, job.id);
   const by = event === undefined ? '' : `: ${event.type} by ${event.data?.author ?? event.actor} at ${event.at}`;

@@ -1,5 +1,5 @@
-// Two ways to end a hold: resume (the job runs again, first in its lane, with a new set of attempts) and resolve (a person
-// supplies the result).
+// Ends a hold. Resume runs the job again, first in its lane and with a new set of attempts. Resolve ends it with a
+// result that a person supplies.
 import { isDeepStrictEqual } from 'node:util';
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -19,15 +19,15 @@ import { applyTransition } from '../transition.ts';
 import { type ActionRequest, type ActionResult, actOnJob, eventData, lastEvent, refusal } from './job-action.ts';
 
 export interface ResumeRequest extends ActionRequest {
-  /** A new token limit, for a job that was stopped by its budget. */
+  /** A new token limit for a job that exceeded its budget. */
   tokenLimit?: number | undefined;
-  /** The same of other units. */
+  /** New limits of other units, for the same purpose. */
   budget?: Units | undefined;
 }
 
 const holdEvents = ['job.paused', 'job.failed', 'job.resumed', 'job.resolved'];
 
-/** What every resume writes beside the status, over `b`: a fresh set of attempts, and deadlines without the time on hold. */
+/** Assignments of every resume, over `b`: a new set of attempts, and deadlines moved by the time on hold. */
 const resumed = `hold = null,
               finished_at = null,
               stale_at = null,
@@ -39,7 +39,7 @@ export const resumeAssignments = `${resumed},
               held_since = null,
               run_at = now()`;
 
-/** It still has to wait for the jobs it runs after. */
+/** The job still has to wait for the jobs it runs after. */
 const waitAgain = `${resumed},
               held_since = now(),
               waiting = :waiting::jsonb,
@@ -57,7 +57,7 @@ export async function resumeJob(db: Database, schema: Schema, request: ResumeReq
   });
 }
 
-/** In the caller's transaction. Undefined: the job is no longer on hold. */
+/** In the caller's transaction. Returns undefined if the job is no longer on hold. */
 export async function resumeIn(
   tx: Queryable,
   schema: Schema,
@@ -93,12 +93,15 @@ export async function resumeIn(
   if (isBudgetError(job.error)) await closeBudgetQuestion(tx, schema, job.id, request.actor);
   await extendQuestions(tx, schema, job);
   if (hasCode(job.error, 'DEPENDENCY_FAILED')) await acceptFailures(tx, schema, job.id);
-  // What it waits for may have ended since it was read.
+  // The jobs it waits for may have ended since it was read.
   if (waiting !== undefined) await resolveDependencies(tx, schema, { ended: [], waiting: [job.id] });
   return 'changed';
 }
 
-/** Resumed now, the job would run twice at once, or be paused again by the request that its owner has not seen yet. */
+/**
+ * If this job were resumed now, it would run twice at once, or be paused again by a request that its owner has not seen
+ * yet.
+ */
 function stillStopping(job: Job): Problem {
   const hold = holdOf(job);
   const detail =

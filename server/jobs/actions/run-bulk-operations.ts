@@ -1,7 +1,7 @@
-// Runs bulk operations in batches, each job through the action that a person would use. A daemon locks an
-// operation for a limited time: if it dies, another continues after the last job that was counted. Cancels take the newest
-// jobs first, so that canceling a lane starts none of its jobs; resumes take the oldest first, so that lanes keep their
-// order. Jobs enqueued later are not reached.
+// Runs bulk operations in batches, through the same action that a person would use for one job. A daemon locks an
+// operation for a limited time; if it dies, another daemon continues after the last job that was counted. Cancels take
+// the newest jobs first, so that canceling a lane starts none of its jobs. Resumes take the oldest first, so that lanes
+// keep their order. Jobs enqueued after the operation are not part of it.
 import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -22,27 +22,27 @@ import { resumeAsCanary } from './start-canary.ts';
 import { cancelJob } from './stop.ts';
 
 const batchSize = 50;
-// Far longer than a batch lasts; short enough that the operation of a dead daemon is soon continued.
+// Far longer than a batch lasts, and short enough that another daemon soon continues the operation of a dead one.
 const lockSeconds = 30;
-// How often the outcome of a canary is read.
+// The interval at which the outcome of a canary is read.
 const canaryPollSeconds = 0.5;
 
 interface LockedOperation extends Operation {
   cursor: string | null;
-  /** The fence: another daemon that locks the operation writes another time. */
+  /** The fence: a daemon that locks the operation writes a new time. */
   lockedUntil: string;
 }
 
 interface OperationRun {
-  /** Jobs handled. */
+  /** The number of jobs handled. */
   handled: number;
   /** Whether there is more to do. */
   more: boolean;
-  /** An operation waits for the outcome of its canary. */
+  /** The operation waits for the outcome of its canary. */
   waits?: boolean;
 }
 
-/** Locks one operation of the tenant that no daemon works on, if there is one, and handles up to `batches` batches of it. */
+/** Locks one operation of the tenant that no daemon works on, and handles up to `batches` batches of it. */
 export async function runOperationsOnce(
   db: Database,
   { schema }: Pick<Tenant, 'schema'>,
@@ -90,7 +90,7 @@ const saveCanary = statement(`
      and o.locked_until = :lockedUntil
      and o.status = 'running'`);
 
-/** Advances the canary and stores its state. While it waits, operations of other jobs come first. */
+/** Advances the canary and stores its state. While the canary runs, other operations come first. */
 async function runCanary(db: Database, schema: Schema, operation: LockedOperation): Promise<CanaryState> {
   const { id, lockedUntil } = operation;
   const state = await advanceCanary(db, schema, operation, async (jobId) => {
@@ -140,7 +140,7 @@ const saveStatement = statement(`
      and o.status = 'running'
   returning o.id, o.done, o.failed, o.cursor, o.locked_until as "lockedUntil"`);
 
-/** Undefined `next`: the operation is finished, or another daemon has locked it. */
+/** `next` is undefined if the operation is finished, or if another daemon has locked it. */
 async function runBatch(
   db: Database,
   schema: Schema,
@@ -170,7 +170,7 @@ async function runBatch(
   return { handled: page.ids.length, next };
 }
 
-/** False: the action was refused, most often because the job changed in between. */
+/** Returns false if the action was refused, usually because the job has changed. */
 async function act(db: Database, schema: Schema, operation: LockedOperation, jobId: string): Promise<boolean> {
   const request = {
     jobId,
@@ -183,7 +183,7 @@ async function act(db: Database, schema: Schema, operation: LockedOperation, job
     return true;
   } catch (error) {
     if (error instanceof Problem || !isConnectionError(error)) return false;
-    // Without the database nothing can be done: the operation continues later after its last batch.
+    // The database is unavailable: the operation continues later, after its last batch.
     throw error;
   }
 }
@@ -198,10 +198,11 @@ async function releaseOperation(db: Queryable, schema: Schema, operation: Locked
   await releaseStatement.query(db, schema, { id: operation.id, lockedUntil: operation.lockedUntil });
 }
 
-// The canary of a bulk operation: one job is resumed first, and the others wait for its outcome. If it succeeds the
-// operation continues; otherwise it fails and leaves the others on hold. Every step can be repeated after a crash.
+// The canary of a bulk operation. One job is resumed first, and the others wait for its outcome. If it succeeds, the
+// operation continues; otherwise the operation fails and leaves the others on hold. Every step can be repeated after a
+// crash.
 
-/** Starts the canary if it has not started, and returns its state. `save` stores the choice, under the fence. */
+/** Starts the canary if it has not started, and returns its state. `save` stores the chosen job, under the fence. */
 async function advanceCanary(
   db: Database,
   schema: Schema,
@@ -209,9 +210,9 @@ async function advanceCanary(
   save: (jobId: string) => Promise<void>,
 ): Promise<CanaryState> {
   const jobId = operation.canaryJobId ?? (await oldestEligible(db, schema, operation));
-  // Nothing matches any more: the operation has nothing to do.
+  // No job matches any more, so the operation has nothing to do.
   if (jobId === undefined) return 'succeeded';
-  // Saved before it is resumed: after a crash no second job is chosen.
+  // The choice is saved before the job is resumed, so that no second job is chosen after a crash.
   if (operation.canaryJobId === null) await save(jobId);
   const actor = operationActor(operation);
   const job = await findJob(db, schema, jobId);
@@ -223,13 +224,13 @@ async function advanceCanary(
     await resumeAsCanary(db, schema, { jobId, actor, author: author ?? undefined, reason: reason ?? undefined });
     return 'waiting';
   } catch (error) {
-    // A person acted first: the lane has another canary, or another job at its head.
+    // A person was faster: the lane has another canary, or another head.
     if (error instanceof Problem) return 'failed';
     throw error;
   }
 }
 
-/** The oldest: of a lane, the one that comes first. */
+/** Chooses the oldest job. Within a lane that is the first one. */
 async function oldestEligible(db: Queryable, schema: Schema, operation: Operation): Promise<string | undefined> {
   const filter = eligible(operation.action, operation.filter);
   const { ids } = await pageOfHeldIds(db, schema, filter, { limit: 1 });
@@ -238,7 +239,7 @@ async function oldestEligible(db: Queryable, schema: Schema, operation: Operatio
 
 function stateOf(job: Job): CanaryState {
   if (succeededStatuses.includes(job.status)) return 'succeeded';
-  // A drain does not decide the outcome: the job continues when it is resumed.
+  // A drain does not decide the outcome: the job is still the canary when it is resumed.
   const undecided = !isTerminal(job.status) && (!isOnHold(job.status) || holdOf(job)?.kind === 'drain');
   return undecided ? 'waiting' : 'failed';
 }

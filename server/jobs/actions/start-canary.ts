@@ -1,5 +1,5 @@
-// The canary: lets exactly one job of a held or paused target run, and stops the lane again unless it succeeds. The
-// target is paused meanwhile; lanes/conclude-canaries.ts ends the pause when the job has succeeded.
+// Starts a canary: exactly one job of a held or paused target runs. The target is paused meanwhile, and the lane stops
+// again unless the job succeeds. lanes/conclude-canaries.ts ends the pause after a success.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -19,11 +19,11 @@ import { type ActionRequest, eventData } from './job-action.ts';
 import { resumeAssignments, resumeJob } from './resume.ts';
 
 export interface CanaryRequest extends TargetRequest {
-  /** The job must be the one that this request would choose. */
+  /** If set, the request is refused unless it would choose this job. */
   jobId?: string | undefined;
 }
 
-/** Asking again while the canary has not ended changes nothing. */
+/** A second request while the canary runs changes nothing. */
 export async function startCanary(db: Database, schema: Schema, request: CanaryRequest): Promise<Target> {
   return retryConflicts(() =>
     db.transaction(async (tx) => {
@@ -45,7 +45,7 @@ export async function startCanary(db: Database, schema: Schema, request: CanaryR
   );
 }
 
-/** Resumes one held job: as the canary of its target if it holds a lane. */
+/** Resumes one held job. If the job holds a lane, it becomes the canary of its target. */
 export async function resumeAsCanary(db: Database, schema: Schema, request: ActionRequest): Promise<void> {
   const job = await findJob(db, schema, request.jobId);
   if (job === undefined) throw problem('NOT_FOUND', 'There is no such job.');
@@ -56,7 +56,7 @@ export async function resumeAsCanary(db: Database, schema: Schema, request: Acti
   await startCanary(db, schema, { ...request, targetId: job.targetId });
 }
 
-/** The job that holds the lane, or the next in line of a paused target. */
+/** Returns the job that holds the lane, or the next job in line of a paused target. */
 async function chooseJob(tx: Queryable, schema: Schema, target: Target): Promise<LaneJob> {
   const head = (await readHeads(tx, schema, [target.id])).get(target.id);
   if (head === undefined) {

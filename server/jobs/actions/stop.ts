@@ -1,4 +1,4 @@
-// Pause, cancel and skip. A job that does not run changes at once. A running one is flagged: its owner reads the flag
+// Pause, cancel and skip. A job that is not running changes at once. A running job is flagged; its owner reads the flag
 // with the next heartbeat and stops the handler.
 
 import type { Database, Queryable } from '../../database/database.ts';
@@ -70,7 +70,7 @@ async function cancelNow(
   return db.transaction((tx) => cancelIn(tx, schema, job, request, skip));
 }
 
-/** In the caller's transaction. Undefined: the job cannot be canceled now. */
+/** Cancels the job in the caller's transaction. Returns undefined if the job cannot be canceled now. */
 export async function cancelIn(
   tx: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// A durable call that waits for an event from outside: its row, written fenced by the lease, and the search for an event
-// that has come already. What comes later is delivered; see received/deliver-events.ts.
+// Durable calls that wait for an event from outside. Stores the row of the call, fenced by the lease, and searches the
+// events that have already arrived. Later events are delivered by received/deliver-events.ts.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -11,15 +11,15 @@ import { receivedSql } from '../received/deliver-events.ts';
 import { matchKeyOf } from '../received/receive-event.ts';
 import type { StepCall } from './steps.ts';
 
-/** What is waited for. */
+/** The event that the call waits for. */
 export interface WantedEvent {
   event: string;
   match: Record<string, unknown> | null;
-  /** How long at most; null: without limit. */
+  /** The longest wait; null for no limit. */
   ms: number | null;
 }
 
-/** An event as a handler gets it. */
+/** An event in the form that handlers get. */
 export interface StoredEvent {
   id: string;
   name: string;
@@ -32,7 +32,8 @@ export type EventWait =
   | { kind: 'timedOut' }
   | { kind: 'open'; until: string | undefined; leftMs: number };
 
-// On conflict: an earlier run has made the call. Its end stays; what it waits for is what the code says now.
+// On conflict an earlier run has made the call. Its end is kept, and the condition is replaced by that of the current
+// code.
 const openStatement = statement(`
   with held as (
     select j.id
@@ -131,7 +132,10 @@ interface WaitRow {
   leftMs: number | null;
 }
 
-/** Stores the wait, then takes an event that has come since the job was enqueued. Undefined: the lease no longer owns the job. */
+/**
+ * Stores the wait, then takes an event that arrived since the job was enqueued. Returns undefined if the lease no
+ * longer owns the job.
+ */
 export async function openEventWait(
   db: Database,
   schema: Schema,
@@ -148,7 +152,8 @@ export async function openEventWait(
   if (held.length === 0) return undefined;
   const row = await retryConflicts(() =>
     db.transaction(async (tx) => {
-      // A statement of its own: the next one sees what was delivered before the lock was granted.
+      // This is a separate statement, so that the next one sees the events that were delivered before the lock was
+      // granted.
       await lockStatement.query(tx, schema, { jobId, leaseId });
       const [found] = await takeStatement.query<WaitRow>(tx, schema, { jobId, leaseId, name, ...wanted, actor });
       return found;

@@ -1,5 +1,5 @@
-// The lines that a job's handler logs: written in batches by the lease holder, bounded per job
-// (the newest stay), read page by page.
+// The log lines of a job's handler. The lease holder writes them in batches. Only the newest lines of a job are kept,
+// and they are read page by page.
 
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
@@ -11,7 +11,7 @@ export interface NewLogLine {
   level: 'info' | 'warn' | 'error';
   message: string;
   data?: Record<string, unknown> | undefined;
-  /** How long ago it was logged: the database's clock dates it. */
+  /** Milliseconds since the line was logged. The database's clock gives the line its time. */
   ageMs: number;
 }
 
@@ -24,7 +24,7 @@ export interface LogLine {
   data: Record<string, unknown> | null;
 }
 
-/** Lines that are kept of one job. */
+/** The maximum number of lines that are kept per job. */
 export const maxLogLines = 1000;
 
 const appendStatement = statement(`
@@ -42,7 +42,7 @@ const appendStatement = statement(`
   )
   select id from held`);
 
-/** False: the lease no longer owns the job, and nothing was written. */
+/** Returns false if the lease no longer owns the job, and nothing was written. */
 export async function appendLogs(
   db: Queryable,
   schema: Schema,
@@ -68,7 +68,7 @@ const trimStatement = statement(`
    where l.job_id = :jobId
      and l.seq <= last.seq`);
 
-/** Removes all but the newest lines. */
+/** Deletes all but the newest lines. */
 export async function trimLogs(db: Queryable, schema: Schema, jobId: string, keep = maxLogLines): Promise<void> {
   await trimStatement.query(db, schema, { jobId, keep });
 }
@@ -94,7 +94,10 @@ const listStatement = statement(`
     from (${linesWithinBytes}) as fitting
    order by seq`);
 
-/** In the order in which they were written. Fewer than the limit if they are long: the next page starts after the last. */
+/**
+ * Returns lines in the order in which they were written. Returns fewer than the limit if they are long; the next page
+ * starts after the last one.
+ */
 export async function listLogs(db: Queryable, schema: Schema, jobId: string, page: LogPage): Promise<LogLine[]> {
   return listStatement.query<LogLine>(db, schema, { jobId, after: page.after ?? '0', limit: page.limit });
 }

@@ -1,5 +1,5 @@
 // The phases of a job: their rows, and the fenced writes of the attempt that runs them. Rows are inserted with the job
-// when its type is known to have phases, else when it first starts.
+// if its type is known to have phases, otherwise when the job first starts.
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -22,15 +22,15 @@ export async function listPhases(db: Queryable, schema: Schema, jobId: string): 
   return phasesOfJob.query<Phase>(db, schema, { jobId });
 }
 
-/** Maximum number in one answer. A job may make 32,767 durable calls, each with a result. */
+/** The maximum number of phases in one answer. A job may make 32,767 durable calls, each with a result. */
 export const maxShownPhases = 500;
-// Above what a job with a few large results has; the newest is shown however large it is.
+// More than a job with a few large results has. The newest phase is shown, whatever its size.
 const maxShownBytes = 8_388_608;
 
 export interface ShownPhases {
-  /** The last ones, in the order in which they run. */
+  /** The last phases, in the order in which they run. */
   phases: Phase[];
-  /** How many there are, if these are not all. */
+  /** The total number, if these are not all. */
   total?: number | undefined;
 }
 
@@ -64,7 +64,7 @@ async function listNewest(db: Queryable, schema: Schema, jobId: string): Promise
   return { phases, total: counted?.total };
 }
 
-/** For an answer. A job that has not started shows those of its definition, all pending. */
+/** Returns the phases to show. A job that has not started shows the phases of its definition, all pending. */
 export async function readPhases(
   db: Queryable,
   schema: Schema,
@@ -76,7 +76,7 @@ export async function readPhases(
   return { phases: pendingPhases(job, jobTypes) };
 }
 
-/** The phases of a job that was just enqueued. */
+/** Returns the phases of a job that was just enqueued. */
 export function pendingPhases(job: Pick<Job, 'type'>, jobTypes: Pick<JobTypes, 'defaults'>): Phase[] {
   return (jobTypes.defaults(job.type).phases ?? []).map((name, position) => ({
     name,
@@ -128,7 +128,7 @@ const openStatement = statement(`
   )
   select id from held`);
 
-/** The rows of these phases, inserted where they are missing. Undefined: the lease no longer owns the job. */
+/** Inserts the rows that are missing and returns all of them. Returns undefined if the lease no longer owns the job. */
 export async function openPhases(
   db: Queryable,
   schema: Schema,
@@ -136,7 +136,8 @@ export async function openPhases(
   names: readonly string[],
 ): Promise<Phase[] | undefined> {
   const known = await listPhases(db, schema, jobId);
-  // Durable calls from before the definition had phases: the caller refuses them, and none may be overwritten.
+  // The rows may be durable calls from before the definition had phases. The caller refuses them; none may be
+  // overwritten.
   if (known.some(({ kind }) => kind !== 'phase')) return known;
   const isComplete = names.every((name, position) =>
     known.some((p) => p.name === name && p.kind === 'phase' && p.position === position),
@@ -195,8 +196,8 @@ const saveStatement = statement(`
   select cancel_intent as "cancelIntent", cancel_detail as "cancelDetail" from held`);
 
 /**
- * Changes phases and the job's own progress, and records it. If a stop was requested, which the result says, no phase
- * starts. Undefined: the lease no longer owns the job.
+ * Changes phases and the job's own progress, and records an event. If a stop was requested, no phase starts and the
+ * result has the request. Returns undefined if the lease no longer owns the job.
  */
 export async function savePhases(
   db: Queryable,
@@ -240,7 +241,9 @@ const endStatement = statement(`
    where job_id = any(:jobIds::uuid[])
      and status in ('pending', 'running')`);
 
-/** Ends the open phases of jobs that a person ended: cancelled with them, or skipped because the result was supplied. */
+/**
+ * Ends the open phases of jobs that a person ended: canceled with the job, or skipped because the result was supplied.
+ */
 export async function endOpenPhases(
   tx: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// What a holder writes about its attempt while it runs: progress (its own and its phase's), usage and the
-// checkpoint. Every write is fenced; false or undefined means that the lease no longer owns the job, and nothing was written.
+// Reports of a running attempt: progress of the job and its phase, usage, and the checkpoint. Every write is fenced. A
+// result of false or undefined means that the lease no longer owns the job and nothing was written.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
@@ -17,14 +17,17 @@ import {
 
 export interface Report {
   progress?: { percent: number; message?: string | undefined; phase?: { name: string; percent: number } | undefined };
-  /** What the job has used over all attempts, by unit. Absolute, so that a report whose answer was lost can be sent again. */
+  /**
+   * Usage of the job over all attempts, by unit. The amounts are totals, so a report whose answer was lost can be sent
+   * again.
+   */
   usage?: Units;
-  /** Under what the usage of the day is counted; see jobs/model/job-budget.ts. */
+  /** The scopes in which the usage of the day is counted; see jobs/model/job-budget.ts. */
   scopes?: readonly string[];
 }
 
 export interface SavedReport {
-  /** What the scopes have used today, of the units that were reported. */
+  /** Usage of the scopes today, for the units that were reported. */
   days: DayUsage[];
 }
 
@@ -37,7 +40,7 @@ const lockUsage = `before as materialized (
        for update
   ),`;
 
-// The increase is counted once, however often a report is sent: `before` is the job as it was, locked.
+// The increase is counted once, even if the report is sent twice: `before` is the locked row of the job.
 const countUsage = `used as (
     select b.id, u.key as unit, u.value::numeric as amount,
            u.value::numeric - coalesce(case when u.key = 'tokens' then b.tokens_used else (b.usage ->> u.key)::numeric end, 0) as added
@@ -89,7 +92,7 @@ const reportStatement = statementVariants<{ hasUsage: boolean }>(
   select id, ${hasUsage ? `(select jsonb_agg(to_jsonb(c)) from counted c)` : 'null::jsonb'} as days from saved`,
 );
 
-/** Undefined: the lease no longer owns the job, and nothing was written. */
+/** Returns undefined if the lease no longer owns the job, and nothing was written. */
 export async function saveReport(
   db: Queryable,
   schema: Schema,
@@ -155,7 +158,7 @@ const daysStatement = statement(`
    where day = (now() at time zone 'UTC')::date
      and scope = any(:scopes::text[])`);
 
-/** The budget of a day that is used up for this job, if the job uses its unit. */
+/** Returns the budget of the day that is used up for this job, if the job uses its unit. */
 export async function readSpentDay(
   db: Queryable,
   schema: Schema,

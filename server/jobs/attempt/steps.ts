@@ -1,5 +1,5 @@
-// The durable calls of a job's `run`, which share their table with phases: one row per call, written fenced by the lease
-// of the attempt, so that a later attempt finds what was done and how long a sleep lasts.
+// The durable calls of a job's `run`. They share their table with phases: one row per call, fenced by the lease of the
+// attempt. A later attempt reads from them which calls have ended, and when a sleep ends.
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -11,26 +11,26 @@ import type { JobError, PhaseKind, PhaseStatus, StopRequest } from '../model/job
 export interface StoredStep {
   name: string;
   kind: PhaseKind;
-  /** Its place in the order of calls. */
+  /** The position in the order of calls. */
   position: number;
-  /** Another durable call of the run was open when it was made, so its place may differ from run to run. */
+  /** Another durable call of the run was open when this one was made, so its position may differ between runs. */
   parallel: boolean;
   status: PhaseStatus;
   result: unknown;
   error: JobError | null;
-  /** Of a wait: until when, and how long that is from now by the database's clock. */
+  /** The end of a wait, and the milliseconds until then by the database's clock. */
   waitsUntil: string | null;
   leftMs: number | null;
 }
 
-/** One durable call, as the handler makes it. */
+/** A durable call as the handler makes it. */
 export interface StepCall {
   name: string;
   position: number;
   parallel: boolean;
 }
 
-/** Until when: a time, or a duration from now by the database's clock. */
+/** The end of the wait: a time, or a duration from now by the database's clock. */
 export type WaitEnd = { ms: number } | { until: string };
 
 export interface OpenWait {
@@ -78,7 +78,7 @@ const loadStatement = statement(`${loading}
    order by p.position`);
 
 const storedBytes = `${jsonBytes('p.result')} + ${jsonBytes('p.error')}`;
-// Small results: some 300 kB.
+// Enough for small results: about 300 kB.
 const maxPerPart = 1000;
 const partWithinBytes = withinBytes(
   `
@@ -97,15 +97,15 @@ const loadPartStatement = statement(`${loading}
    order by p.name`);
 
 export interface LoadedSteps {
-  /** The calls that earlier attempts made, in their order; a part of them in the order of their names. */
+  /** The calls of earlier attempts, in their order. A part of them is in the order of their names. */
   steps: StoredStep[];
-  /** The stop that people have requested. */
+  /** The stop that was requested for the job. */
   stop: StopRequest;
-  /** Of a part: there is more, after this name. */
+  /** The last name of this part, if there are more calls. */
   next?: string | undefined;
 }
 
-/** All of them, or a part: those after this name. Undefined: the lease no longer owns the job. */
+/** Reads all calls, or those after the given name. Returns undefined if the lease no longer owns the job. */
 export async function loadSteps(
   db: Queryable,
   schema: Schema,
@@ -137,7 +137,7 @@ export async function countStoredBytes(db: Queryable, schema: Schema, jobId: str
   return row?.bytes ?? 0;
 }
 
-// On conflict: the same call was stored, and its answer was lost. Its end stays as it was.
+// On conflict the same call was stored and its answer was lost. Its end stays as it was.
 const openSleepStatement = statement(`
   with held as (
     select j.id
@@ -157,7 +157,7 @@ const openSleepStatement = statement(`
   select p.waits_until as until, ${leftMs}
     from p`);
 
-/** Stores the end of a sleep. Undefined: the lease no longer owns the job. */
+/** Stores the end of a sleep. Returns undefined if the lease no longer owns the job. */
 export async function openSleep(
   db: Queryable,
   schema: Schema,
@@ -175,17 +175,18 @@ export async function openSleep(
   return row;
 }
 
-/** How a step ended; `pending`: it failed before, and runs again. */
+/** The end of a step. `pending` means that the step failed and runs again. */
 export interface StepEnd extends StepCall {
   status: 'completed' | 'failed' | 'pending';
   result?: unknown;
   error?: JobError | undefined;
   tries: number;
-  /** How long it took. */
+  /** The duration of the step. */
   ms: number;
 }
 
-// On conflict: the step has failed before and ran again, or the answer to the same request was lost. That stores nothing.
+// On conflict the step failed before and ran again, or the answer to the same request was lost. The second case stores
+// nothing.
 const saveStatement = statement(`
   with held as (
     select j.id, j.target_id, j.attempt, j.lease_id, j.cancel_intent, j.cancel_detail
@@ -229,7 +230,10 @@ const saveStatement = statement(`
   )
   select ${stopRequest} from held h`);
 
-/** Stores the ends of steps, and records them; returns the stop that people have requested. Undefined: the lease no longer owns the job. */
+/**
+ * Stores and records the ends of steps. Returns the stop that was requested, or undefined if the lease no longer owns
+ * the job.
+ */
 export async function saveSteps(
   db: Queryable,
   schema: Schema,

@@ -1,6 +1,6 @@
-// The claim: takes the next runnable jobs of a tenant, atomically. One path for the daemon's own workers (→ RUNNING
-// under a lease) and for remote ones (→ CLAIMED, with a lease to request). It reads only the partial index of heads,
-// however many jobs wait behind held lanes.
+// The claim takes the next runnable jobs of a tenant, atomically. The daemon's own workers (→ RUNNING under a lease)
+// and remote workers (→ CLAIMED, with a lease to request) use the same statement. It reads only the partial index of
+// heads, however many jobs wait behind held lanes.
 import { claimBytes, jsonBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -17,9 +17,9 @@ export interface ClaimRequest {
   owner: string;
   limit: number;
   leaseSeconds: number;
-  /** Chosen by a caller that must know it even if the answer is lost. */
+  /** Set by callers that must know the id even if the answer is lost. */
   leaseId?: string | undefined;
-  /** Only these job types; undefined takes any. */
+  /** Claims only these job types; undefined claims any. */
   types?: readonly string[] | undefined;
 }
 
@@ -30,23 +30,23 @@ export interface NamedClaim extends ClaimRequest {
 export interface RemoteClaimRequest extends ClaimRequest {
   queue: string;
   maxCostUnits?: number | undefined;
-  /** What jobs may ask of the worker: `gpu_required` needs `gpu_required: true` here. */
+  /** The requirements that the worker meets. A job with `gpu_required` needs `gpu_required: true` here. */
   met?: Record<string, boolean> | undefined;
 }
 
 export interface Claimed {
   leaseId: string;
   jobs: Job[];
-  /** There were more, whose payloads would have been too many bytes for one claim. */
+  /** The claim left out jobs because their payloads would exceed the limit of bytes for one claim. */
   isCut?: boolean;
 }
 
-/** Takes up to `limit` jobs for a daemon; they share one lease id and are RUNNING when this returns. */
+/** Claims up to `limit` jobs for a daemon. They share one lease id and are RUNNING when this returns. */
 export async function claimJobs(db: Queryable, schema: Schema, request: ClaimRequest): Promise<Claimed> {
   return claim(db, schema, request, { by: 'daemon' });
 }
 
-/** Takes those of `jobIds` that can be claimed: the caller has chosen, e.g. what fits its capacity. */
+/** Claims those of `jobIds` that are claimable. The caller has chosen them, for example by its capacity. */
 export async function claimChosenJobs(
   db: Queryable,
   schema: Schema,
@@ -56,7 +56,7 @@ export async function claimChosenJobs(
   return claim(db, schema, request, { by: 'choice' }, { jobIds });
 }
 
-/** Takes up to `limit` jobs for a remote worker; CLAIMED until a lease is granted or the claim expires. */
+/** Claims up to `limit` jobs for a remote worker. They are CLAIMED until a lease is granted or the claim expires. */
 export async function claimRemoteJobs(db: Queryable, schema: Schema, request: RemoteClaimRequest): Promise<Claimed> {
   return claim(
     db,
@@ -123,14 +123,14 @@ const requirementsMet = `not exists (
 const claimLease: LeasePlaces = { lease: ':leaseId::uuid', owner: ':owner::text', seconds: ':leaseSeconds' };
 
 /**
- * `found` locks the heads that can be claimed, in claim order, and skips those that are locked: other claims, or a
- * lane that is being changed. The CASE makes sure that only wanted jobs are locked, whatever the plan. Jobs that are
- * locked but not picked are free again with the commit.
+ * `found` locks claimable heads in claim order and skips rows that another claim or a lane change has locked. The CASE
+ * ensures that only wanted jobs are locked, whatever the plan. Jobs that are locked but not picked are unlocked by the
+ * commit.
  * @internal
  */
 export const claimStatement = statementVariants<ClaimVariant>((variant) => {
   const name = transitionOf(variant);
-  // A batch of a remote worker shares its claim, which only expires; each job gets a lease of its own when it is granted one.
+  // The jobs of a remote claim share it, and it is never renewed. Each job gets its own lease when one is granted.
   const kind = variant.by === 'remoteWorker' ? 'claim' : 'local';
   return `
   with found as materialized (
@@ -175,8 +175,8 @@ function claimableHead(name: Start): string {
 }
 
 /**
- * Of the rows in `source`, those that one claim may take: the first, and more as long as their payloads fit. The source
- * has the order of the claim, so the sum needs none of its own, which would sort again.
+ * Selects the rows of `source` that one claim may take: the first, and more while their payloads fit. `source` is in
+ * claim order, so the running sum needs no ORDER BY, which would sort again.
  */
 export function pickWithinBytes(source: string): string {
   return `
@@ -188,7 +188,7 @@ export function pickWithinBytes(source: string): string {
      where total - bytes < ${claimBytes}`;
 }
 
-/** Assignments to a job `j` that gets a new holder, beside its status. */
+/** Assignments to a job `j` that gets a new holder, besides its status. */
 export function takeJob(name: Start, { lease, owner }: LeasePlaces): string {
   return `lease_id = ${lease},
            lease_owner = ${owner},
@@ -209,7 +209,7 @@ export function startEvent(name: Start, { lease, owner }: LeasePlaces): EventSel
 
 export function toClaimed(rows: ClaimedRow[], name: Start, leaseId: string, owner: string): Claimed {
   const jobs = toClaimedJobs(rows, { status: transition(name).to, leaseId, leaseOwner: owner });
-  // RETURNING has no order; handlers start in the order of the claim.
+  // RETURNING has no order; handlers start in claim order.
   jobs.sort(byClaimOrder);
   return { leaseId, jobs, isCut: rows[0]?.cut ?? false };
 }
@@ -221,7 +221,7 @@ function byClaimOrder(a: Job, b: Job): number {
   return a.id < b.id ? -1 : 1;
 }
 
-/** Advisory locks are one space per database: the schema is the seed of a target's hash. */
+/** Advisory locks share one key space per database, so the schema seeds the hash of a target. */
 function advisoryKey(schema: Schema): number {
   let hash = 5381;
   for (let i = 0; i < schema.length; i++) hash = (Math.imul(hash, 33) + schema.charCodeAt(i)) | 0;

@@ -1,5 +1,5 @@
-// The rows that a claim returns. It is the widest stream of rows of the product, so a row carries only what a worker
-// needs, and columns that have their default in almost every job travel together in one value that is mostly null.
+// The rows that a claim returns. The claim returns more rows than any other statement, so a row has only the columns
+// that a worker needs. Columns that usually have their default are sent together in one value, which is mostly null.
 import {
   blankJob,
   defaultOf,
@@ -12,7 +12,7 @@ import {
 import { type Job, priorities } from '../model/job.ts';
 
 const always = ['id', 'type', 'targetId', 'priority', 'createdAt', 'runAt', 'startedAt', 'attempt', 'payload'] as const;
-// For readers of the API; a worker has no use for them.
+// Only readers of the API need these columns; a worker does not.
 const notForWorkers: readonly JobColumn[] = [
   'remote',
   'webhookUrl',
@@ -22,7 +22,7 @@ const notForWorkers: readonly JobColumn[] = [
   'limitKeys',
 ];
 
-/** Columns that a row has under `non_defaults`, if one of them is not as by default. @internal */
+/** Columns that a row has under `non_defaults`, if one of them is not the default. @internal */
 export const defaultedColumns: readonly JobColumn[] = [
   ...requestColumns.filter((column) => !([...always, ...notForWorkers] as JobColumn[]).includes(column)),
   'attemptFloor',
@@ -40,10 +40,12 @@ function hasDefault(column: JobColumn): string {
   return `${sqlName(column)} = ${typeof value === 'string' ? `'${value}'` : value}`;
 }
 
-/** For the UPDATE of a claim, over `j`: the columns only, because a cluster allows no function on them in RETURNING. */
+/** The RETURNING list of a claim, over `j`. It has plain columns only, because a cluster allows no function there. */
 export const returningClaimed = sqlNames([...always, ...defaultedColumns], 'j');
 
-/** SELECT list over the CTE `claimed`. Jobs that start share the time at which they do: the first row has it for all. */
+/**
+ * The SELECT list over the CTE `claimed`. Jobs that start together share `started_at`, which only the first row has.
+ */
 export function claimedColumns(starts: boolean): string {
   return `id,
     type,
@@ -61,7 +63,7 @@ export function claimedColumns(starts: boolean): string {
     ${starts ? 'case when id = (select id from claimed limit 1) then started_at end as started_at' : 'started_at'}`;
 }
 
-/** As many nulls as `claimedColumns` has columns, for a row that is not about a job. */
+/** As many nulls as `claimedColumns` has columns, for a row without a job. */
 export const noClaimedColumns = 'null, '.repeat(10).slice(0, -2);
 
 export interface ClaimedRow {
@@ -70,12 +72,12 @@ export interface ClaimedRow {
   target_id: string | null;
   priority: number;
   created_at: string;
-  /** Null: the same as `created_at`. */
+  /** Null if the same as `created_at`. */
   run_at: string | null;
   started_at: string | null;
   attempt: number;
   payload: unknown;
-  /** Null: all have their defaults. */
+  /** Null if all have their defaults. */
   non_defaults: Partial<Job> | null;
   /** The claim left out jobs because of their bytes. */
   cut?: boolean;
@@ -83,7 +85,7 @@ export interface ClaimedRow {
 
 type Lease = Pick<Job, 'status' | 'leaseId' | 'leaseOwner'>;
 
-/** Jobs as their new holder sees them; what only readers of the API ask for is left at its default. */
+/** Builds the jobs that the new holder sees. Columns that only readers of the API need have their defaults. */
 export function toClaimedJobs(rows: ClaimedRow[], lease: Lease): Job[] {
   const startedAt = rows.find((row) => row.started_at !== null)?.started_at ?? null;
   return rows.map((row) => toClaimedJob(row, row.started_at ?? startedAt, lease));

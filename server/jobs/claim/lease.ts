@@ -1,5 +1,5 @@
-// Leases: the rows that say who owns which jobs until when, and the SQL that statements of several folders share to begin
-// and end them. Renewing touches lease rows only. The heartbeat thread loads this file, so it imports little.
+// Leases: each row says who owns which jobs until when. This file has the SQL with which other statements begin and end
+// them. A renewal touches lease rows only. The heartbeat thread loads this file, so it imports little.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type BoundStatement, statement, tenant } from '../../database/sql.ts';
@@ -22,14 +22,14 @@ export const fence = `j.id = :jobId
 /** Predicate over `j`: the job has a holder, or a remote claim that may become one. */
 const owned = `j.status in (${ownedStatuses.map((status) => `'${status}'`).join(', ')})`;
 
-/** How a statement names what a new lease is given. */
+/** SQL expressions for the values of a new lease. */
 export interface LeasePlaces {
   lease: string;
   owner: string;
   seconds: string;
 }
 
-/** For a CTE beside the start of the jobs in `source`: one lease for all of them, none if there are none. */
+/** SQL of a CTE that inserts one lease for all jobs in `source`, and none if `source` is empty. */
 export function insertLease(
   schema: Schema,
   kind: 'local' | 'claim',
@@ -44,10 +44,10 @@ export function insertLease(
 }
 
 /**
- * The CTE `ended`, beside a CTE `finished` of the jobs that this statement ends: releases the daemons' leases `leases`,
- * except those that a RUNNING job still refers to. Such a job's outcome was given up or lost in a failover; its lease
- * must expire, so that the sweeper finds the job. A statement cannot read what it writes, so the jobs of `finished` are
- * left out; mostly these are all, and no job is read. Arrays, because joins may read a whole table.
+ * SQL of the CTE `ended`, which releases the daemons' leases `leases` unless a RUNNING job still refers to them. The
+ * outcome of such a job was given up, or lost in a failover; its lease must expire so that the sweeper finds it. A
+ * statement cannot read its own writes, so the jobs of the CTE `finished` are excluded; usually these are all, and no
+ * job is read. It compares arrays, because joins may read a whole table.
  */
 export function endLeases(schema: Schema, leases: string, finished: string): string {
   return `ended as (
@@ -73,7 +73,7 @@ export function endLeases(schema: Schema, leases: string, finished: string): str
   )`;
 }
 
-/** Renews the leases and reads the jobs that they still own, with the stop that was requested for each. @internal */
+/** Renews the leases, and reads the jobs that they still own with their stop requests. @internal */
 export const renewal = statement(`
   with renewed as (
     update ${tenant}.leases
@@ -89,7 +89,7 @@ export const renewal = statement(`
      and j.status = 'RUNNING'
      and j.lease_id in (select id from renewed)`);
 
-/** For the heartbeat thread, which has a connection of its own and gets the quoted schema in a message. */
+/** Used by the heartbeat thread, which has its own connection and receives the quoted schema in a message. */
 export function renewStatement(schema: string, leaseIds: readonly string[], leaseSeconds: number): BoundStatement {
   return renewal.bind(schema as Schema, { leaseIds, leaseSeconds });
 }
@@ -113,7 +113,10 @@ const timeLeft = statement(`
      and l.state = 'ACTIVE'
      and l.expires_at > now()`);
 
-/** For how long the lease owns the job, by the database's clock at the moment of the answer; undefined if it does not. */
+/**
+ * Returns how long the lease still owns the job, by the database's clock at the moment of the answer; undefined if it
+ * does not.
+ */
 export async function leaseLeftMs(
   db: Queryable,
   schema: Schema,
@@ -130,7 +133,7 @@ export async function isHeld(db: Queryable, schema: Schema, { jobId, leaseId }: 
   return (await fencedJob.query(db, schema, { jobId, leaseId })).length > 0;
 }
 
-/** Predicate over `j`: the job is owned, but by no active lease, so no sweep of leases would find it. */
+/** Predicate over `j`: the job is owned, but its lease is not active. No sweep of leases finds such a job. */
 export function hasNoLease(schema: Schema): string {
   return `${owned}
      and not exists (
@@ -142,7 +145,7 @@ export function hasNoLease(schema: Schema): string {
      )`;
 }
 
-// On conflict: a lease that has ended is not trusted again, so it has expired already.
+// On conflict the lease has ended. A lease is not trusted again after its end, so it is reopened as expired.
 const reopen = statement(`
   with lost as (
     select j.lease_id as id,
@@ -170,9 +173,9 @@ const reopen = statement(`
   returning l.id`);
 
 /**
- * Opens leases again for owned jobs whose lease is gone or has ended: this version leaves no such job, but an older
- * daemon, a restored backup or manual SQL may. A holder that still works renews the lease; without one it expires, and
- * the jobs are recovered like those of any other lease. Returns the ids of the leases.
+ * Opens leases again for owned jobs whose lease is missing or has ended. This version leaves no such job, but an older
+ * daemon, a restored backup or manual SQL may. A live holder renews the lease; otherwise the lease expires and its jobs
+ * are recovered as usual. Returns the ids of the leases.
  */
 export async function reopenLeases(
   db: Queryable,

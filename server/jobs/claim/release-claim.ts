@@ -1,6 +1,6 @@
-// Requeues jobs that were claimed and never started; the attempt is not counted. `releaseClaim`: the answer to the claim
-// was lost, so whether it took jobs is unknown, and a claim that is still on its way must not take any later.
-// `requeueUnstarted`: the lease expired before the attempt began, because its daemon was frozen in between.
+// Requeues jobs that were claimed and never started, without counting the attempt. `releaseClaim` is for a claim whose
+// answer was lost: it is unknown whether it took jobs, and it must not take any later. `requeueUnstarted` is for a
+// lease that expired before the attempt began, because the daemon was frozen in between.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -28,7 +28,7 @@ const claimedJobs = statement(`
      and j.lease_id = l.id
      and j.status = :status`);
 
-/** Returns how many jobs were requeued. After it the claim has no effect, whenever it arrives. */
+/** Returns the number of requeued jobs. Afterwards the claim has no effect, even if it arrives later. */
 export async function releaseClaim(
   db: Database,
   schema: Schema,
@@ -52,8 +52,8 @@ const reserveStatement = statement(`
   returning id`);
 
 /**
- * True if the claim has not happened, and never will: a released lease now has its id, so that the claim's own insert
- * conflicts and its statement fails as a whole. A claim that is being committed is waited for.
+ * Returns true if the claim has not happened and never will. A released lease now has its id, so the claim's insert
+ * conflicts and its statement fails as a whole. This waits for a claim that is being committed.
  */
 async function reserveLeaseId(
   db: Queryable,
@@ -74,7 +74,7 @@ const expiredJobs = statement(`
      and j.lease_id = l.id
      and ${transition('requeueUnstarted').guard()}`);
 
-/** The sweeper was first: it has ended the attempts as lost. */
+/** The sweeper was first and has ended the attempts as lost. */
 async function requeueExpired(db: Database, schema: Schema, leaseId: string, actor: string): Promise<number> {
   const jobs = await expiredJobs.query<Pick<ClaimedJob, 'id' | 'targetId'>>(db, schema, { leaseId });
   return requeueUnstarted(db, schema, { leaseId, jobs, actor, reason: lostAnswer });
@@ -98,7 +98,9 @@ export interface UnstartedJobs {
   reason: string;
 }
 
-/** Returns how many were requeued. A job that was resumed or ended since the sweep, or left its lane, stays as it is. */
+/**
+ * Returns the number of requeued jobs. A job that was resumed, ended or left its lane since the sweep is not changed.
+ */
 export async function requeueUnstarted(
   db: Database,
   schema: Schema,

@@ -1,5 +1,5 @@
-// Limits of what may be enqueued: the bytes of a payload or another JSON value, and `max_queued`, how many jobs of a
-// tenant may wait at once, whether requests, schedules or handlers enqueue them.
+// Limits for enqueueing: the size of payloads and other JSON values, and `max_queued`, the number of jobs of a tenant
+// that may wait at once. Requests, schedules and handlers share the limit.
 import type { Database, Queryable } from '../../database/database.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -8,8 +8,8 @@ import type { Tenant } from '../../tenants/tenant.ts';
 import { unstartedStatuses } from '../model/states.ts';
 import { unfinishedIds } from '../read/filter.ts';
 
-// One instance per daemon counts this often at most, so that the limit costs an enqueue nothing. A burst through several
-// daemons may pass it by what they accept within that time.
+// Each daemon counts at most this often, so that the limit costs an enqueue nothing. A burst through several daemons
+// may exceed the limit by the jobs they accept within this time.
 const countForMs = 1000;
 
 /** The part of a new job that the limit reads. */
@@ -19,7 +19,7 @@ interface KeyedJob {
 
 interface Count {
   waiting: Promise<number>;
-  /** Accepted here since the count. */
+  /** Jobs that were accepted here since the count. */
   added: number;
   until: number;
 }
@@ -33,8 +33,8 @@ export class QueueLimit {
   }
 
   /**
-   * Refuses jobs beyond the tenant's limit; replays of jobs that exist already are admitted.
-   * A caller in a transaction passes it as `db`: a second connection might never become free.
+   * Refuses jobs beyond the tenant's limit. Replays of existing jobs are admitted. A caller in a transaction passes it
+   * as `db`, because a second connection might never become free.
    */
   async admit(tenant: Tenant, jobs: readonly KeyedJob[], given?: Queryable): Promise<void> {
     const db = given ?? this.#db.forTenant(tenant.schema);
@@ -54,7 +54,7 @@ export class QueueLimit {
     const known = this.#counts.get(tenant.id);
     if (known !== undefined && known.until > performance.now()) return known;
     const count = { waiting: countWaiting(db, tenant, max), added: 0, until: performance.now() + countForMs };
-    // A failed count is the failure of the requests that wait for it, not of the next ones.
+    // A failed count fails the requests that wait for it, not later ones.
     count.waiting.catch(() => this.#counts.delete(tenant.id));
     this.#counts.set(tenant.id, count);
     return count;
@@ -75,7 +75,7 @@ const knownKeysStatement = statement(`
     from ${tenant}.jobs
    where client_request_id = any(:keys::text[])`);
 
-/** How many of them do not exist yet. */
+/** Counts the jobs that do not exist yet. */
 async function countNew(db: Queryable, { schema }: Tenant, jobs: readonly KeyedJob[]): Promise<number> {
   const keys = jobs.flatMap((job) => job.clientRequestId ?? []);
   if (keys.length === 0) return jobs.length;
@@ -83,10 +83,10 @@ async function countNew(db: Queryable, { schema }: Tenant, jobs: readonly KeyedJ
 }
 
 export const payloadLimitBytes = 1_048_576;
-/** Constraints, metrics, the details of an error: notes beside a job, shown in lists and events. */
+/** For constraints, metrics and error details, which lists and events show. */
 export const noteLimitBytes = 32_768;
 
-/** The value as JSON. Throws PAYLOAD_TOO_LARGE, which names the field and the limit. */
+/** Returns the value as JSON. Throws PAYLOAD_TOO_LARGE, naming the field and the limit. */
 export function checkDocument(value: unknown, field: string, limitBytes = payloadLimitBytes): string {
   if (value === undefined || value === null) return '';
   const text = value instanceof JsonText ? value.text : JSON.stringify(value);

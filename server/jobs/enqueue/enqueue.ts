@@ -1,5 +1,5 @@
-// Enqueues jobs: one or many, in one transaction, idempotent by `clientRequestId`. Jobs without a target need one
-// statement; with targets, the lanes are locked, numbered and read before the jobs are inserted.
+// Enqueues one or many jobs in one transaction, idempotent by `clientRequestId`. Jobs without a target need one
+// statement. For jobs with targets, the lanes are locked, numbered and read before the insert.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -21,19 +21,19 @@ import { insertUnique } from './unique-jobs.ts';
 
 export type { Enqueued, NewJob };
 
-/** How routes enqueue: the daemon's group commit. */
+/** Enqueues for routes; the daemon's group commit implements it. */
 export interface Enqueuer {
   enqueue(tenant: Tenant, newJobs: NewJob[], actor: string): Promise<Enqueued[]>;
 }
 
 export interface EnqueueOptions {
-  /** If it returns slots, the jobs start at once. */
+  /** If it returns slots, the jobs start in the insert. */
   reserve?(jobs: readonly NewJob[]): Reservation | undefined;
-  /** How long to wait for a locked lane. */
+  /** The longest wait for a locked lane. */
   lockTimeoutMs?: number;
 }
 
-/** All of `newJobs` or none; results in the order given. */
+/** Enqueues all of `newJobs` or none. Results are in the order given. */
 export async function enqueue(
   db: Database,
   schema: Schema,
@@ -43,7 +43,7 @@ export async function enqueue(
 ): Promise<Enqueued[]> {
   if (newJobs.length === 0) return [];
   return retryConflicts(async () => {
-    // No earlier request can have made them, and no other row is read or written: one statement does it.
+    // No earlier request can have created these jobs, and no other row is read or written, so one statement is enough.
     if (newJobs.every((job) => isFree(job) && !isKnown(job) && job.phases === undefined)) {
       const [part, ...more] = await toInsertParts(newJobs.map(withoutLane));
       if (part === undefined) return [];
@@ -61,12 +61,12 @@ export async function enqueue(
   });
 }
 
-/** An earlier request may have made it. */
+/** An earlier request may have created the job. */
 function isKnown({ clientRequestId, unique }: NewJob): boolean {
   return clientRequestId !== undefined || unique !== undefined;
 }
 
-/** Every job or none: a key that was used for another request rolls back the whole batch. */
+/** Enqueues every job or none: a key that was used for a different request rolls back the whole batch. */
 export async function enqueueAllOrNone(
   db: Database,
   schema: Schema,
@@ -113,7 +113,7 @@ async function enqueueStarted(
   }
 }
 
-/** A large payload need not be made into text again for the answer. */
+/** Keeps the text of a large payload for the answer instead of serializing it again. */
 function withGivenText(job: Job, given: PlacedJob | undefined): Job {
   const isText = given?.id === job.id && given.payload instanceof JsonText;
   return isText ? { ...job, payload: given.payload } : job;
@@ -133,8 +133,8 @@ async function insertInLanes(tx: Queryable, schema: Schema, jobs: NewJob[], acto
 }
 
 /**
- * `enqueue` in a transaction of the caller, which may stay open for long: takes no lock that another enqueue, claim or
- * finish waits for. A job with a target does not enter its lane before the commit: it is PENDING, and due at once.
+ * `enqueue` in a transaction of the caller, which may stay open for long. It takes no lock that another enqueue, claim
+ * or finish waits for. A job with a target does not enter its lane before the commit: it is PENDING and due at once.
  */
 export async function enqueueInCallersTransaction(
   tx: Queryable,
@@ -150,7 +150,7 @@ export async function enqueueInCallersTransaction(
     });
     return insertPlaced(tx, tenant.schema, jobs, placed, actor, 'outside');
   });
-  // Delivered with the commit, and once however often it is sent.
+  // The notification is delivered with the commit, and once even if it is sent several times.
   await tx.query('select pg_notify($1, $2)', [wakeChannel, dueMessage(tenant.slug)]);
   return enqueued;
 }
@@ -209,7 +209,10 @@ function phasesOf(newJobs: NewJob[], placed: PlacedJob[], inserted: Map<string, 
   });
 }
 
-/** Of those that were inserted. Another job of the call may have been found under its key, with another id. */
+/**
+ * Returns the edges of the jobs that were inserted. Another job of the call may exist already under its key, with a
+ * different id.
+ */
 function dependenciesOf(
   newJobs: NewJob[],
   placed: PlacedJob[],
@@ -226,7 +229,7 @@ function dependenciesOf(
 }
 
 async function findByRequestIds(tx: Queryable, schema: Schema, rows: PlacedJob[]): Promise<Map<string, Job>> {
-  // The documents of one job are small enough to read with it; a repeated batch could bring a gigabyte of them.
+  // The documents of one job are small enough to read with it, but those of a repeated batch could be a gigabyte.
   const found = await readJobsByRequestIds(
     tx,
     schema,

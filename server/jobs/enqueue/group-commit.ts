@@ -1,6 +1,6 @@
-// Enqueues jobs for the API and the embedding program. While two inserts are being committed, later requests of the tenant
-// gather and share the next commit. A request that Postgres refuses fails alone, and one whose lane is locked waits
-// alone. Where workers have free slots, the jobs start with the commit that inserts them.
+// Enqueues jobs for the API and the embedding program. While two inserts of a tenant are being committed, later
+// requests gather and share the next commit. A request that Postgres refuses fails alone, and a request for a locked
+// lane waits alone. If workers have free slots, the jobs start in the commit that inserts them.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isLockTimeout } from '../../database/sql-errors.ts';
@@ -13,9 +13,9 @@ import { type EnqueueRequest, ParkedRequests, targetsOf } from './parked-request
 
 /** The workers of this daemon. */
 interface Workers {
-  /** Slots for jobs that are about to be inserted, if no other job waits before them. */
+  /** Reserves slots for jobs that are about to be inserted, if no other job waits before them. */
   reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined;
-  /** Whether they can claim these new jobs now, so that no other daemon need be woken. */
+  /** True if the workers can claim these new jobs now, so that other daemons need not be woken. */
   hasRoomFor(slug: string, jobs: readonly NewJob[]): boolean;
 }
 
@@ -31,20 +31,22 @@ interface TenantQueue {
   active: number;
   /** A group with jobs of lanes is being committed. */
   hasLanes: boolean;
-  /** Requests of lanes that another transaction has locked. */
+  /** Requests for lanes that another transaction has locked. */
   parked: ParkedRequests;
 }
 
-// With one at a time, callers would wait for the commit of others and then for their own, and nothing is done for them
-// meanwhile. More than two would only make the groups smaller.
+// With one commit at a time, a request would wait for the commit of others and then for its own. With more than two,
+// the groups would only become smaller.
 const parallelPerTenant = 2;
 const maxGroupSize = 500;
-// A lane is locked for a few milliseconds at a time. A longer lock may belong to a frozen process: others go first.
+// A lane is normally locked for a few milliseconds. A longer lock may belong to a frozen process, so other requests go
+// first.
 const groupLockTimeoutMs = 300;
-// The server frees the locks of a silent client within 3 s. A longer lock belongs to an active transaction of another program.
+// The server releases the locks of a silent client within 3 s. A longer lock belongs to an active transaction of
+// another program.
 const maxLockMs = 10_000;
 
-/** One per daemon. */
+/** One instance per daemon. */
 export class EnqueueGroupCommit implements Enqueuer {
   readonly #db: Database;
   readonly #workers: Workers | undefined;
@@ -59,16 +61,16 @@ export class EnqueueGroupCommit implements Enqueuer {
     this.#maxLockMs = options.maxLockMs ?? maxLockMs;
   }
 
-  /** `enqueue()` with the commit shared. Resolves after that commit, which has been signaled then. */
+  /** Enqueues with a shared commit. Resolves after the commit and its signals. */
   async enqueue(tenant: Tenant, jobs: NewJob[], actor: string): Promise<Enqueued[]> {
-    // A unique key may be locked for long by a transaction of another program, so such jobs share no commit.
+    // A transaction of another program may lock a unique key for long, so jobs with such keys share no commit.
     const isUnique = jobs.some((job) => job.unique !== undefined);
     const enqueued = await (isUnique
       ? enqueue(this.#db.forTenant(tenant.schema), tenant.schema, jobs, actor)
       : this.#shareCommit(tenant, jobs, actor));
     this.#signals.eventsWritten(tenant);
     if (enqueued.every((one) => one.kind === 'created' && one.started)) return enqueued;
-    // If this daemon can claim them, no other is woken.
+    // If this daemon can claim the jobs, other daemons are not woken.
     const isRoomHere = !isUnique && this.#workers?.hasRoomFor(tenant.slug, jobs);
     this.#signals.workAvailable(tenant, { enqueued, reach: isRoomHere ? 'daemon' : 'all' });
     return enqueued;
@@ -134,14 +136,16 @@ export class EnqueueGroupCommit implements Enqueuer {
     return held;
   }
 
-  /** Inserts what can be inserted now; returns the requests whose lane stayed locked. Nothing of them is stored. */
+  /**
+   * Inserts the requests that can be inserted now. Returns those whose lane is still locked; nothing of them is stored.
+   */
   async #insertAll(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     try {
       await this.#insertTogether(schema, slug, group);
       return [];
     } catch (error) {
       if (isLockTimeout(error)) return this.#insertAround(schema, slug, group);
-      // After a lost connection it is unknown, for all of them alike, whether the jobs were stored.
+      // After a lost connection it is unknown for all of them whether the jobs were stored.
       if (group.length === 1 || isConnectionError(error)) for (const waiting of group) waiting.reject(error);
       else return this.#insertSingly(schema, slug, group);
       return [];
@@ -164,13 +168,13 @@ export class EnqueueGroupCommit implements Enqueuer {
     }
   }
 
-  /** One of the lanes is locked: the requests of the others are inserted without it. */
+  /** One of the lanes is locked: inserts the requests of the other lanes. */
   async #insertAround(schema: Schema, slug: string, group: EnqueueRequest[]): Promise<EnqueueRequest[]> {
     if (group.length === 1) return group;
     const targetIds = group.flatMap(targetsOf);
     const locked = await findLockedLanes(this.#db.forTenant(schema), schema, targetIds).catch(() => new Set<string>());
     const held = group.filter((request) => targetsOf(request).some((id) => locked.has(id)));
-    // No lane is visibly locked: the lock is free again, or on a target or key that is not committed yet.
+    // No lane is visibly locked: the lock was released, or it is on a target or key that is not committed yet.
     if (held.length === 0) return this.#insertSingly(schema, slug, group);
     const others = group.filter((request) => !held.includes(request));
     return others.length === 0 ? held : [...held, ...(await this.#insertAll(schema, slug, others))];
@@ -183,7 +187,9 @@ export class EnqueueGroupCommit implements Enqueuer {
   }
 }
 
-/** As many requests of one actor as fit: the events of a statement have one actor. */
+/**
+ * Counts the leading requests that fit into one statement. They have one actor, because the events of a statement do.
+ */
 function groupLength(waiting: readonly EnqueueRequest[]): number {
   const actor = waiting[0]?.actor;
   let jobs = 0;

@@ -1,5 +1,5 @@
-// The one statement that inserts jobs, with their events: waiting, or, where a daemon has reserved slots for them,
-// running from the start. Its column lists come from the table.
+// The statement that inserts jobs with their events. The jobs wait, or start at once if a daemon has reserved slots for
+// them. Its column lists come from the table.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statementVariants, tenant } from '../../database/sql.ts';
@@ -21,11 +21,11 @@ import { type Status, transitions } from '../model/states.ts';
 import { never, type Waiting } from '../model/waiting.ts';
 import { checkDocument, payloadLimitBytes } from './enqueue-limits.ts';
 
-/** Columns that enqueueing decides: where the job starts in its life and in its lane. */
+/** Columns that enqueueing computes: the initial status and the position in the lane. */
 const placeColumns = ['status', 'laneHead', 'laneRank', 'laneSeq'] as const satisfies readonly EngineColumn[];
 type PlaceColumn = (typeof placeColumns)[number];
 
-/** Columns of the statement's input that are stored as they were given. `run_at` defaults to the time of the insert. @internal */
+/** Input columns that are stored as given. `run_at` defaults to the time of the insert. @internal */
 export const insertedColumns: readonly JobColumn[] = [
   ...requestColumns.filter((column) => column !== 'runAt'),
   ...placeColumns,
@@ -33,37 +33,37 @@ export const insertedColumns: readonly JobColumn[] = [
 
 type Given<C extends JobColumn> = { [K in C]?: Job[K] | undefined };
 
-/** A row for the insert. What is undefined is null there. */
+/** A row for the insert. Undefined values are stored as null. */
 export interface PlacedJob extends Omit<Given<RequestColumn>, 'priority'>, Pick<Job, PlaceColumn> {
   id: string;
-  /** The rank. */
+  /** The rank of the priority. */
   priority: number;
   expiresInSeconds?: number | undefined;
-  /** Of a job that is enqueued as WAITING. */
+  /** Set for a job that is enqueued as WAITING. */
   waiting?: Waiting | undefined;
 }
 
-/** Slots that a daemon keeps for jobs which are about to be inserted. */
+/** Slots that a daemon reserves for jobs that are about to be inserted. */
 export interface Reservation {
   leaseId: string;
   owner: string;
   leaseSeconds: number;
   /** Called when the jobs are RUNNING under that lease. */
   started(jobs: Job[]): void;
-  /** They are not, or it is unknown. */
+  /** Called when the jobs did not start, or when this is unknown. */
   failed(error: unknown): void;
 }
 
-/** Rows that are inserted with one statement, and their JSON. */
+/** Rows that one statement inserts, and their JSON. */
 export interface InsertPart {
   rows: PlacedJob[];
   json: string;
 }
 
-// A larger statement would be made, sent and answered in steps that block others. A larger payload goes alone.
+// A larger statement would take long enough to block other work. A larger payload gets a statement of its own.
 const partChars = 262_144;
 
-/** Almost always one part. Several must be inserted in one transaction. */
+/** Splits the rows into parts, almost always one. Several parts must be inserted in one transaction. */
 export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   const parts: InsertPart[] = [];
   const pace = new Pace();
@@ -78,7 +78,7 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
   };
   for (const [n, row] of rows.entries()) {
     const text = writeJson(row);
-    // The last check for all routes; most have already refused the value and named its field.
+    // The last check for all callers. Most have already refused the value and named its field.
     if (text.length > payloadLimitBytes) checkDocument(row.payload, 'payload');
     const isFull = chars > 0 && chars + text.length > partChars;
     if (isFull) close(n);
@@ -92,11 +92,11 @@ export async function toInsertParts(rows: PlacedJob[]): Promise<InsertPart[]> {
 
 export interface InsertOptions {
   reservation?: Reservation | undefined;
-  /** `outside`: jobs with a target enter their lanes after the commit, in the order of their inserts. */
+  /** `outside`: jobs with a target enter their lanes after the commit, in insert order. */
   lanes?: 'placed' | 'outside';
 }
 
-/** Inserts the jobs of one part, and starts them if there is a reservation. Returns those that were not there yet. */
+/** Inserts the jobs of one part, and starts them if there is a reservation. Returns the jobs that did not exist. */
 export async function insertJobs(
   tx: Queryable,
   schema: Schema,
@@ -126,7 +126,7 @@ export async function insertJobs(
 }
 
 const inputColumns = [...insertedColumns, 'runAt' as const];
-/** The input has the names of `PlacedJob`, so that its rows need no renaming. */
+/** The input uses the names of `PlacedJob`, so that its rows need no renaming. */
 const input = [
   ...inputColumns.map((column) => `"${column}" ${sqlType(column)}`),
   '"expiresInSeconds" double precision',
@@ -175,7 +175,7 @@ export const insertStatement = statementVariants<{ starts: boolean; outsideLanes
   select * from created`,
 );
 
-/** A free job that was placed as QUEUED may not be due yet: the database's clock decides. */
+/** A job without a lane that was placed as QUEUED may not be due yet; the database's clock decides. */
 function statusOf(starts: boolean): string {
   if (starts) return `'${transitions.start.to}'`;
   const { enqueue, schedule } = transitions;
@@ -190,7 +190,7 @@ const enqueued = {
   from: 'null',
   to: 'status',
 };
-/** The row of a job that starts at once is already RUNNING; its first event is about what it was before. */
+/** The row of a job that starts at once is already RUNNING, but its first event has the status before. */
 const enqueuedBeforeStart = { to: `'${transitions.enqueue.to}'`, attempt: '0', lease: 'null::uuid' };
 const started = {
   source: 'created',
@@ -200,14 +200,14 @@ const started = {
   to: 'status',
 };
 
-/** What only the database knows of a new job; everything else is as it was given. */
+/** Values of a new job that only the database knows. All others are as given. */
 interface CreatedRow {
   id: string;
   status: Status;
   created_at: string;
   run_at: string;
   expires_at: string | null;
-  /** As Postgres stored it; only for a job that starts at once. */
+  /** The document as Postgres stored it, only for a job that starts at once. */
   payload?: unknown;
 }
 

@@ -1,5 +1,5 @@
-// A job as a client requests it, and how the request becomes a job to enqueue. Used by the HTTP routes and wherever a
-// request is stored for later, such as schedules.
+// A job as a client requests it, and the conversion to a job to enqueue. HTTP routes use it, and features that store a
+// request for later, such as schedules.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { LiveDaemon } from '../../daemons/live-daemons.ts';
@@ -92,13 +92,13 @@ export interface RequestContext {
   traceparent?: string | undefined;
 }
 
-/** Checks the type and its payload, and fills in the defaults of the type. */
+/** Checks the type and its payload, and applies the defaults of the type. */
 export async function toNewJob(request: JobRequest, context: RequestContext): Promise<NewJob> {
   const source = await locateType(request.type, context);
   const given = request.payload ?? {};
   const payload = source === 'local' ? checkedPayload(context.jobTypes, request.type, given) : given;
   const text = checkDocument(payload, 'payload');
-  // Checking a payload and hashing it each take up to half of the 50 ms that others may have to wait.
+  // Checking and hashing a payload each take up to half of the 50 ms for which the event loop may be blocked.
   const isLarge = text.length >= largeBytes;
   if (isLarge) await ownTurn();
   checkDocument(request.constraints, 'constraints', noteLimitBytes);
@@ -121,20 +121,20 @@ export async function toNewJob(request: JobRequest, context: RequestContext): Pr
   job.phases = defaults.phases;
   if (request.unique !== undefined) job.unique = { ...request.unique, limits: context.tenant.limits };
   job.limitKeys = limitKeysOf(context.tenant.limits, job);
-  // Nothing reads it any more: its text goes into the statement and the answer.
+  // The parsed payload is not read any more: its text goes into the statement and the answer.
   if (isLarge) job.payload = new JsonText(text);
   return job;
 }
 
 type TypeLocation = 'local' | 'otherDaemon' | 'remote';
 
-/** Which workers could run jobs of the type. Refuses a type that none could run, and names those that are known. */
+/** Returns which workers could run jobs of the type. Refuses a type that no worker runs, and names the known types. */
 async function locateType(type: string, context: RequestContext): Promise<TypeLocation> {
   const { tenant, jobTypes } = context;
   if (jobTypes.has(type)) return 'local';
   const remoteTypes = tenant.settings.remote_job_types ?? [];
   if (remoteTypes.includes('*') || remoteTypes.includes(type)) return 'remote';
-  // Daemons may differ in what they run: this one may only serve the API.
+  // Daemons may run different types; this one may only serve the API.
   const elsewhere = (await context.liveDaemons()).flatMap((daemon) => daemon.jobTypes);
   if (elsewhere.includes(type)) return 'otherDaemon';
   const types = [...new Set([...jobTypes.types(), ...elsewhere])].sort();
@@ -154,7 +154,7 @@ function sameColumns(request: JobRequest): NewJob {
 }
 
 const columnFields = requestColumns.map((column) => [column, sqlName(column)] as const);
-/** Every key, so that filling one adds none: an object that grows key by key costs several times as much. */
+/** Has every key from the start: adding keys one by one makes an object several times as expensive. */
 const blank = Object.fromEntries(
   [...requestColumns, 'expiresInSeconds', 'phases', 'earlierHash'].map((name) => [name, undefined]),
 );
@@ -180,12 +180,13 @@ function toRetryPolicy(request: JobRequest['retry'], defaults: TypeDefaults['ret
 
 interface RequestHashes {
   requestHash: string;
-  /** If an earlier version stored another one for the same request. */
+  /** A second hash, if an earlier version hashed the same request differently. */
   earlierHash: string | undefined;
 }
 
 /**
- * Equal for two requests that ask for the same job. The SQL function `enqueue` of a tenant's schema makes the same hash.
+ * Returns the same hash for two requests for the same job. The SQL function `enqueue` of a tenant's schema computes the
+ * same hash.
  * @internal Exported for its test.
  */
 export function requestHashes(request: JobRequest): RequestHashes {
@@ -201,7 +202,7 @@ export function requestHashes(request: JobRequest): RequestHashes {
   return { requestHash: requestHash(asked), earlierHash: hasDefaults ? requestHash(request) : undefined };
 }
 
-/** Equal for two requests that differ only in the order of their fields. `scope` keeps two APIs apart. */
+/** Returns the same hash for two requests that differ only in the order of their fields. `scope` separates two APIs. */
 export function requestHash({ client_request_id: _, ...asked }: Readonly<Record<string, unknown>>, scope = ''): string {
   return createHash('sha256')
     .update(scope + canonicalJson(asked))

@@ -1,5 +1,6 @@
-// What enqueueing needs to know about job types. The worker's registry of handlers implements it; that of a daemon for
-// remote workers only is empty. API, schedules and handlers check payloads and take defaults from it.
+// Job types as enqueueing sees them. The worker's registry of handlers implements this interface; in a daemon for
+// remote workers only, the registry is empty. The API, schedules and handlers use it to check payloads and apply
+// defaults.
 import type { Queryable } from '../../database/database.ts';
 import { controlSchema } from '../../database/identifiers.ts';
 import type { LimitSetting } from '../../tenants/limit.ts';
@@ -12,7 +13,7 @@ export interface TypeDefaults {
   timeoutSeconds?: number;
   onError?: 'block' | 'continue';
   phases?: string[];
-  /** By name. */
+  /** Limits by name. */
   limits?: Record<string, LimitSetting>;
 }
 
@@ -21,17 +22,20 @@ export type CheckedPayload = { ok: true; payload: unknown } | { ok: false; field
 export interface JobTypes {
   types(): readonly string[];
   has(type: string): boolean;
-  /** The payload as the type's schema parsed it, or its first error. A type without a handler accepts any payload. */
+  /**
+   * Parses the payload with the type's schema, or returns the first error. A type without a handler accepts any
+   * payload.
+   */
   checkPayload(type: string, payload: unknown): CheckedPayload;
-  /** What the definition of the type has for fields that the request leaves out. */
+  /** Returns the defaults that the type has for fields missing in a request. */
   defaults(type: string): TypeDefaults;
 }
 
-/** Stores what the definitions say, for those who enqueue without them: see the function `enqueue` of a tenant's schema. */
+/** Stores the definitions for callers that enqueue in SQL; see the function `enqueue` of a tenant's schema. */
 export async function publishJobTypes(db: Queryable, jobTypes: JobTypes): Promise<void> {
   const definitions = [...jobTypes.types()].map((type) => ({ type, ...jobTypes.defaults(type) }));
   if (definitions.length === 0) return;
-  // In one order, so that daemons which start together do not lock each other out.
+  // All daemons write in the same order, so that two that start together do not deadlock.
   const changed = await db.query<{ type: string }>(
     `insert into ${controlSchema}.job_types as t (type, max_attempts, retry, timeout_seconds, on_error, phases, limits)
      select type, "maxAttempts", retry, "timeoutSeconds", "onError", phases, limits

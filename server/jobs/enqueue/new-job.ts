@@ -11,43 +11,49 @@ type RequestedColumns = { [C in Exclude<RequestColumn, 'payload'>]?: NonNullable
 /** A job to enqueue: every column that a request may set, and values from which columns are computed. */
 export interface NewJob extends RequestedColumns {
   type: string;
-  /** A value, or the JsonText of a large one. */
+  /** A value, or the JsonText of a large value. */
   payload: unknown;
-  /** ISO time; in the future by the database's clock: the job waits as PENDING. */
+  /** ISO time. If it is in the future by the database's clock, the job waits as PENDING. */
   runAt?: string | undefined;
-  /** Equal for a replay of the same request; another hash with the same `clientRequestId` is a conflict. */
+  /** Equal for a replay of the same request. A different hash with the same `clientRequestId` is a conflict. */
   requestHash?: string | undefined;
-  /** The same request may have been stored with this hash, by an earlier version. */
+  /** The hash under which an earlier version may have stored the same request. */
   earlierHash?: string | undefined;
   expiresInSeconds?: number | undefined;
-  /** Names of its phases, when its type is known to have some. */
+  /** The names of its phases, if its type is known to have some. */
   phases?: readonly string[] | undefined;
-  /** Jobs that it runs after: existing ones, or others of the same call that have an `id`. */
+  /** Jobs that this one runs after: existing jobs, or jobs of the same call that have an `id`. */
   after?: readonly Dependency[] | undefined;
   /** At most one job of the type holds the key at a time. */
   unique?: Unique | undefined;
-  /** It is enqueued as WAITING for this. */
+  /** If set, the job is enqueued as WAITING for this. */
   waiting?: Waiting | undefined;
 }
 
 export type Enqueued =
-  /** `job.payload` may be a JsonText. `started`: it is RUNNING with the commit that inserted it. `job` still shows it as it was enqueued. */
+  /**
+   * `job.payload` may be a JsonText. `started` means that the job is RUNNING since the commit that inserted it; `job`
+   * still shows the status before.
+   */
   | { kind: 'created'; job: Job; started?: boolean }
-  /** Without payload and result if it was replayed together with others. `unique`: it holds the key of the request. */
+  /**
+   * A job that was replayed together with others has no payload and result here. `unique`: the job holds the key of the
+   * request.
+   */
   | { kind: 'replayed'; job: Job; unique?: UniqueOutcome }
-  /** The key was used for another request, which made `job`. */
+  /** The key was used for a different request, which created `job`. */
   | { kind: 'conflict'; job: Job };
 
-/** What makes a job unique; see unique-jobs.ts. */
+/** The unique key of a job; see unique-jobs.ts. */
 export interface Unique {
   key: string;
-  /** How long the job holds the key: until it starts, until it has ended, or for this many seconds. */
+  /** How long the job holds the key: until it starts, until it ends, or for this many seconds. */
   until: 'started' | 'finished' | number;
-  /** What a second request does: nothing, or it changes the job that waits; `debounce` moves its time too. */
+  /** The effect of a second request: none, or it changes the waiting job. `debounce` also moves its time. */
   conflict: 'skip' | 'replace' | 'debounce';
-  /** Of the tenant: a changed payload may have other keys. */
+  /** The tenant's limits: a changed payload may have other limit keys. */
   limits: readonly Limit[];
 }
 
-/** The effect of a request whose key was held. A job that has started is not changed. */
+/** The effect of a request for a key that is held. A job that has started is not changed. */
 export type UniqueOutcome = 'skipped' | 'replaced' | 'debounced';

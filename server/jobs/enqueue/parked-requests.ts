@@ -1,5 +1,5 @@
-// Requests to enqueue whose lane another transaction has locked for longer than a commit takes. They wait here, without
-// a connection, until the lane is free, while requests of other lanes go first. Those of one lane keep their order.
+// Enqueue requests whose lane another transaction has locked for longer than a commit takes. They wait here without a
+// connection until the lane is free, while requests of other lanes go first. Requests of one lane keep their order.
 import { problem } from '../../kernel/errors.ts';
 import type { Enqueued, NewJob } from './enqueue.ts';
 
@@ -11,11 +11,11 @@ export interface EnqueueRequest {
 }
 
 export interface ParkedOptions {
-  /** After this time they are refused. */
+  /** Requests are refused after this time. */
   maxWaitMs: number;
-  /** Which of these lanes are locked now. */
+  /** Returns which of these lanes are locked now. */
   findLocked(targetIds: string[]): Promise<Set<string>>;
-  /** Tries them again, and resolves or rejects them; returns those whose lane was locked again. */
+  /** Tries the requests again, and resolves or rejects them. Returns those whose lane is still locked. */
   retry(requests: EnqueueRequest[]): Promise<EnqueueRequest[]>;
   onEmpty(): void;
 }
@@ -25,7 +25,7 @@ const retryEveryMs = 100;
 export class ParkedRequests {
   readonly #options: ParkedOptions;
   #parked: { request: EnqueueRequest; until: number }[] = [];
-  /** What new requests must wait for: locked lanes, and idempotency keys whose first request is parked. */
+  /** The lanes and idempotency keys of parked requests. New requests for them must wait. */
   #blocked = new Set<string>();
   #timer: NodeJS.Timeout | undefined;
 

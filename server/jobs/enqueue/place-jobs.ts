@@ -1,4 +1,4 @@
-// Where a new job starts: its status, and its place in its lane. The lanes are locked and numbered here.
+// Decides the initial status of a new job and its position in its lane. Locks and numbers the lanes.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement } from '../../database/sql.ts';
@@ -12,7 +12,7 @@ import type { Status } from '../model/states.ts';
 import type { PlacedJob } from './insert-jobs.ts';
 import type { NewJob } from './new-job.ts';
 
-/** It joins no lane and waits for no other job. */
+/** The job has no lane and waits for no other job. */
 export function isFree({ targetId, after, waiting }: NewJob): boolean {
   return targetId === undefined && after === undefined && waiting === undefined;
 }
@@ -21,12 +21,12 @@ export function withoutLane(job: NewJob): PlacedJob {
   return place(job, 'QUEUED', true, null, '0');
 }
 
-/** The table's own defaults would not fill a null, so those that are known go into the row. */
+/** Known defaults go into the row, because a null in it would not get the table's default. */
 const defaults = Object.fromEntries(requestColumns.map((column) => [column, defaultOf(column) ?? undefined]));
 
 /**
- * Every key of a row, so that filling one adds none: thousands of jobs a second pass here, and an object that grows key
- * by key costs several times as much.
+ * Has every key of a row from the start. Thousands of jobs a second pass here, and adding keys one by one makes an
+ * object several times as expensive.
  */
 const blankRow = {
   ...defaults,
@@ -66,7 +66,9 @@ const futureStatement = statement(`
     from unnest(:positions::int[], :times::timestamptz[]) as t(position, run_at)
    where run_at > now()`);
 
-/** The positions of jobs that are not due yet by the database's clock. For free jobs the insert itself decides. */
+/**
+ * Returns the positions of jobs that are not due by the database's clock. For jobs without a lane the insert decides.
+ */
 export async function findFutureJobs(tx: Queryable, schema: Schema, jobs: NewJob[]): Promise<Set<number>> {
   const timed = jobs.flatMap((job, position) =>
     job.runAt === undefined || isFree(job) ? [] : [{ position, runAt: job.runAt }],
@@ -92,7 +94,7 @@ export async function placeInLanes(
   let lanes = await openLanes(tx, schema, counts);
   const withDue = [...lanes].flatMap(([id, lane]) => (lane.hasDue ? [id] : []));
   if (withDue.length > 0) {
-    // They were committed before this transaction began: they get lower numbers.
+    // These jobs were committed before this transaction began, so they get lower numbers.
     await queueDueJobsOf(tx, schema, withDue, actor);
     lanes = await openLanes(tx, schema, counts);
   }

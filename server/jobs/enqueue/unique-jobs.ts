@@ -1,6 +1,6 @@
-// Jobs that are unique by a key: at most one job of a type holds a key at a time. The primary key of `unique_keys` and
-// the lock on its row decide, before the job is inserted. Whether the job under a key still holds it follows from its
-// status, so that starting and ending jobs writes nothing here, and a job without a key pays nothing.
+// Unique jobs: at most one job of a type holds a key at a time. The primary key of `unique_keys` and the lock on its
+// row decide before the job is inserted. The status of the job says whether it still holds the key, so starting and
+// ending jobs write nothing here, and jobs without a key cost nothing.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -21,7 +21,7 @@ interface KeyedJob {
 
 type InsertJobs = (jobs: NewJob[]) => Promise<Enqueued[]>;
 
-/** Inserts the jobs whose keys are free. The others return the job that holds the key, in their place. */
+/** Inserts the jobs whose keys are free. For the others, returns the job that holds the key. */
 export async function insertUnique(
   tx: Queryable,
   schema: Schema,
@@ -33,7 +33,7 @@ export async function insertUnique(
   const jobs = newJobs.map((job) => (job.unique === undefined ? job : { ...job, id: job.id ?? newId() }));
   const holders = await findHolders(tx, schema, jobs);
   const replays = holders.size === 0 ? new Set<string>() : await findReplays(tx, schema, jobs);
-  // The first of a call holds the key for those after it.
+  // The first job of a call holds the key for later ones.
   const first = new Map<string, NewJob>();
   const conflicts = new Map<number, string>();
   const free: NewJob[] = [];
@@ -50,7 +50,7 @@ export async function insertUnique(
   }
   const inserted = free.length === 0 ? [] : await insert(free);
   await setHolders(tx, schema, free, inserted);
-  // After the lanes are locked: the end of an attempt locks the lane before the job.
+  // After the locks on lanes: the end of an attempt locks the lane before the job.
   const results: Enqueued[] = [];
   const byPlaced = new Map(free.map((job, n) => [job.id, inserted[n]]));
   for (const [n, job] of jobs.entries()) {
@@ -97,16 +97,19 @@ const holdersStatement = statement(`
            else u.until = 'finished' or j.attempt = 0
          end`);
 
-/** Locks the keys until the end of the transaction, in their order, and returns who holds them. */
+/** Locks the keys in order until the end of the transaction, and returns the jobs that hold them. */
 async function findHolders(tx: Queryable, schema: Schema, jobs: readonly NewJob[]): Promise<Map<string, string>> {
   const keys = JSON.stringify(keyedOf(jobs).map(({ job, unique }) => ({ type: job.type, key: unique.key })));
   await lockStatement.query(tx, schema, { keys });
-  // A statement of its own: it sees what was committed before the locks were granted.
+  // This is a separate statement, so that it sees rows committed before the locks were granted.
   const rows = await holdersStatement.query<{ type: string; key: string; jobId: string }>(tx, schema, { keys });
   return new Map(rows.map(({ type, key, jobId }) => [JSON.stringify([type, key]), jobId]));
 }
 
-/** Requests that were accepted before: their answer was lost, and is given again, also if another job holds the key now. */
+/**
+ * Finds requests that were accepted before and whose answer was lost. They get the same answer, even if another job
+ * holds the key now.
+ */
 async function findReplays(tx: Queryable, schema: Schema, jobs: readonly NewJob[]): Promise<Set<string>> {
   const ids = keyedOf(jobs).flatMap(({ job }) => job.clientRequestId ?? []);
   if (ids.length === 0) return new Set();
@@ -127,7 +130,7 @@ const setStatement = statement(`
    where u.type = g.type
      and u.key = g.key`);
 
-/** A job that was found under its idempotency key holds no key anew. */
+/** A job that was found under its idempotency key does not take the unique key again. */
 async function setHolders(tx: Queryable, schema: Schema, jobs: NewJob[], inserted: Enqueued[]): Promise<void> {
   const holders = jobs.flatMap(({ type, unique }, n) => {
     const enqueued = inserted[n];
@@ -139,8 +142,8 @@ async function setHolders(tx: Queryable, schema: Schema, jobs: NewJob[], inserte
   if (holders.length > 0) await setStatement.query(tx, schema, { holders: JSON.stringify(holders) });
 }
 
-// Only jobs that have never started and have no owner. A job that is due stays due, and keeps its place in its lane. If limits count
-// the new payload under other keys, it passes the gate again.
+// Only jobs that never started and have no owner are changed. A due job stays due and keeps its position. If the new
+// payload has other limit keys, the job passes the gate again.
 const replaceStatement = statement(`
   with given as (
     select :runAt::timestamptz as run_at, now() as at, j.author, j.payload, ${limitKeysSql} as limit_keys

@@ -1,6 +1,7 @@
-// Fences off a handler that was asked to stop and still runs. Its job stays RUNNING and keeps its lane under a new lease
-// that the handler does not know, so the handler's writes are refused and no other job of the lane starts. The daemon
-// renews the new lease until the handler returns; if the process dies, the lease expires and the sweeper ends the attempt.
+// Fences off a handler that was asked to stop and still runs. The job stays RUNNING and keeps its lane under a new
+// lease that the handler does not know, so the handler's writes are refused and no other job of the lane starts. The
+// daemon renews the new lease until the handler returns. If the process dies, the lease expires and the sweeper ends
+// the attempt.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -9,7 +10,7 @@ import { endLeases, fence, type HeldJob, insertLease, isHeld } from '../claim/le
 import type { StoredHold } from '../model/job.ts';
 
 export interface Fence {
-  /** Of the lease under which the job is held from now on. */
+  /** The new lease that holds the job. */
   leaseId: string;
   owner: string;
   leaseSeconds: number;
@@ -46,7 +47,7 @@ const fenceStatement = statement(`
   )
   select id from fenced`);
 
-/** False: the lease no longer owned the job. Can be repeated with the same fence if the answer was lost. */
+/** Returns false if the lease no longer owned the job. Can be repeated with the same fence if the answer was lost. */
 export async function fenceOff(db: Queryable, schema: Schema, held: HeldJob, given: Fence): Promise<boolean> {
   const { outcome: _, ...shown } = given.hold;
   const rows = await fenceStatement.query(db, schema, {

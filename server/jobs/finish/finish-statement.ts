@@ -1,6 +1,6 @@
-// The statement that ends attempts, its values and its answer: outcomes of one kind, fenced, with their phases, leases
-// and events, and the next job of each lane, which starts in the same statement if the caller has room. Promoting it
-// first and claiming it later would write it twice.
+// The statement that ends attempts with outcomes of one kind: it writes status, phases, leases and events under the
+// fence, and promotes the next job of each lane. If the caller has room, that job starts in the same statement;
+// promoting it first and claiming it later would write it twice.
 import { jsonBytes } from '../../database/bounded-reads.ts';
 import { encodeUuids } from '../../database/connections/value-formats.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -30,19 +30,19 @@ import {
 /** @internal */
 export interface FinishVariant {
   kind: OutcomeKind;
-  /** One lease owns all the jobs; else each job's entry names its lease. */
+  /** One lease owns all the jobs. Otherwise the entry of each job names its lease. */
   oneLease: boolean;
-  /** Some outcomes have something to store. Without entries nothing is looked up per job. */
+  /** Some outcomes have data to store. Without entries, the statement looks up nothing per job. */
   hasEntries: boolean;
   /** Some outcomes have data for their events. */
   hasEventData: boolean;
-  /** Jobs that have asked a person may end too: the caller closes their questions. */
+  /** Jobs that have asked a question may end too; the caller closes their questions. */
   withAsked: boolean;
-  /** What happens to the lanes: nothing without targets, else the next job becomes head, or starts where it can. */
+  /** The effect on lanes: none without targets, otherwise the next job becomes head or starts. */
   lanes: 'none' | 'promote' | 'claim';
 }
 
-/** As a subselect: the planner would estimate each of a thousand ids, and choose the same plan. */
+/** A subselect, because the planner would otherwise estimate each of a thousand ids and choose the same plan. */
 const jobIds = 'array(select unnest(:jobIds::uuid[]))';
 
 /**
@@ -111,8 +111,8 @@ const selectStarted = `select ${claimedColumns(true)},
   union all`;
 
 /**
- * A pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor hold its lane
- * against a cancel. Only a completed attempt and a spent budget come first.
+ * Guards against a pause or cancel that was acknowledged while the attempt ended: the job must not start again, nor
+ * hold its lane against a cancel. Only a completed attempt and a spent budget take precedence.
  */
 const noStopRequest = 'j.cancel_intent is null';
 const noCancelRequest = `j.cancel_intent is distinct from 'cancel'`;
@@ -127,14 +127,17 @@ export const stopRequestGuard: Partial<Record<OutcomeKind, string>> = {
   fail: `(${noCancelRequest} or ${isBudgetErrorSql(`${entrySql} -> 'error'`)})`,
 };
 
-/** Of a job that ends. One that has asked is refused, and ends with its questions; see finish.ts. */
+/**
+ * A guard of outcomes that end the job. If the job has asked a question, the outcome is refused, and finish.ts writes
+ * it together with the end of the questions.
+ */
 const neverAsked = 'j.asked is null';
 
 export function endsJob(kind: OutcomeKind): boolean {
   return isTerminal(transition(kind).to);
 }
 
-/** Heads that leave are seen in `finished` only: a statement cannot read what it writes. */
+/** Finds heads that leave their lane in `finished`, because a statement cannot read its own writes. */
 const nextInLane = `next as (
     select n.*
       from finished f
@@ -148,7 +151,10 @@ const nextInLane = `next as (
        and not exists (select 1 from ${tenant}.targets t where t.id = f.target_id and t.paused_at is not null)
   ),`;
 
-/** The next job mostly has one of the next numbers, so the first of the two selects finds it without reading a long line. */
+/**
+ * The next job usually has one of the next numbers, so the first of the two selects finds it without reading a long
+ * line.
+ */
 function firstInLine(close: string): string {
   return `(
          select j.id, j.status, j.type, j.remote, j.gated, j.priority, j.created_at, ${jsonBytes('j.payload')} as bytes
@@ -197,7 +203,9 @@ function promoted(ids: string): string {
 
 export interface FinishOptions {
   actor: string;
-  /** Leases without further attempts: released in the same transaction, unless a RUNNING job refers to them. */
+  /**
+   * Leases that have no other attempt. They are released in the same transaction unless a RUNNING job refers to them.
+   */
   endedLeases?: string[];
   /** Claims the next jobs of the lanes that advance, in the same transaction. */
   claimNext?: NamedClaim | undefined;
@@ -205,7 +213,7 @@ export interface FinishOptions {
 
 interface FinishSummary {
   accepted: number;
-  /** Only if some were refused: if all thousand outcomes are accepted, no list of ids is returned. */
+  /** Null if all outcomes were accepted, so that a thousand ids are not returned. */
   ids: string[] | null;
   promoted: boolean;
   canary?: boolean;
@@ -215,7 +223,7 @@ export interface StatementResult {
   /** The ids of the jobs whose outcome was accepted. */
   accepted: Set<string>;
   claimed: Claimed | undefined;
-  /** A lane has another head, which did not start. */
+  /** A lane has a new head that did not start. */
   promoted: boolean;
   /** One of the jobs was the canary of its target. */
   canary: boolean;
@@ -241,7 +249,7 @@ export function bindFinish(
   const isBare = kind === 'complete' && items.every((item) => isEmpty(item.outcome));
   const entries: Record<string, object> = {};
   let hasEventData = false;
-  // With one fence and no results there is nothing to look up.
+  // With one lease and no results there is nothing to look up.
   for (const item of isBare && oneLease ? [] : items) {
     const entry = entryOf(item.outcome);
     hasEventData ||= entry.eventData !== undefined;

@@ -1,5 +1,5 @@
-// Ends attempts with the outcomes of their holder, or of the sweeper, fenced by job, lease and status. Many outcomes of
-// a tenant are written in one transaction; a job that is not accepted was lost to another holder.
+// Ends attempts with outcomes of their holder or of the sweeper, fenced by job, lease and status. Many outcomes of a
+// tenant are written in one transaction. An outcome that is not accepted lost its lease to another holder.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -37,7 +37,7 @@ export async function finishAttempts(
   options: FinishOptions,
 ): Promise<FinishResult> {
   const kind = items[0]?.outcome.kind;
-  // Without lanes and with one kind of outcome, one statement does it.
+  // Without lanes and with one kind of outcome, one statement is enough.
   if (items.every((item) => item.targetId === null && item.outcome.kind === kind && !needsTransaction(item.outcome))) {
     const written = await retryConflicts(() => write(db, schema, items, options));
     const left = refused(items, written);
@@ -45,12 +45,13 @@ export async function finishAttempts(
     const later = await retryConflicts(() => db.transaction((tx) => finishRefused(tx, schema, left, options)));
     return toFinishResult(items, merge([written, later]));
   }
-  // If no stop request can supersede an outcome, no statement depends on the result of an earlier one.
+  // No stop request can supersede these outcomes, so no statement depends on the result of an earlier one.
   if (items.every((item) => stopRequestGuard[item.outcome.kind] === undefined && !isOverBudget(item.outcome))) {
     const first = await retryConflicts(() => db.pipelinedTransaction((tx) => write(tx, schema, items, options)));
     const left = refused(items, first);
     if (left.length === 0 && !first.canary) return toFinishResult(items, first);
-    // Until this second transaction commits, the lane stays paused. If the daemon dies before it, the sweeper does this.
+    // The lane stays paused until this second transaction commits. If the daemon dies before, the sweeper does the
+    // same.
     return retryConflicts(() => db.transaction((tx) => finishRest(tx, schema, items, options, first)));
   }
   return retryConflicts(() => db.transaction((tx) => finishAttemptsIn(tx, schema, items, options)));
@@ -65,7 +66,9 @@ export async function finishAttemptsIn(
   return finishRest(tx, schema, items, options, await write(tx, schema, items, options));
 }
 
-/** What the first write left: outcomes it refused, lanes whose canary has ended, and questions about budgets. */
+/**
+ * Writes the rest: outcomes that the first write refused, lanes whose canary has ended, and questions about budgets.
+ */
 async function finishRest(
   tx: Queryable,
   schema: Schema,
@@ -87,7 +90,7 @@ function needsTransaction(outcome: Outcome): boolean {
   return isAwaiting(outcome) || isOverBudget(outcome);
 }
 
-/** Releases, or leaves paused, the lanes whose canary has ended. */
+/** Concludes the canaries that have ended: their lanes are released or stay paused. */
 async function endCanaries(
   tx: Queryable,
   schema: Schema,
@@ -102,7 +105,7 @@ async function endCanaries(
   written.promoted ||= promoted.length > 0;
 }
 
-/** Returns a copy: a transaction that is retried starts from the same first result. */
+/** Returns a copy, because a transaction that is retried starts from the same first result. */
 function merge(parts: StatementResult[]): StatementResult {
   const [first] = parts;
   if (first !== undefined && parts.length === 1) return first;
@@ -118,7 +121,7 @@ function toFinishResult(items: FinishedAttempt[], { accepted, claimed, promoted 
   return { accepted, claimed, runnable: promoted || items.some(isRequeued) };
 }
 
-/** Writes all outcomes and advances their lanes. Everything is sent before the first answer arrives. */
+/** Writes all outcomes and advances their lanes. All statements are sent before the first answer arrives. */
 async function write(
   tx: Queryable,
   schema: Schema,
@@ -128,8 +131,8 @@ async function write(
 ): Promise<StatementResult> {
   const targets = distinctTargets(items);
   const groups = [...groupByKind(items)].sort(([, a], [, b]) => b.length - a.length);
-  // The next jobs are claimed with the largest group. Leases end with the last: it sees what those before it wrote.
-  // Values that cannot be encoded fail before anything is sent.
+  // The largest group claims the next jobs. The last group ends the leases, because it sees the writes of those before
+  // it. Values that cannot be encoded fail before anything is sent.
   const statements = groups.map(([kind, group], n) =>
     bindFinish(schema, kind, group, withAsked && endsJob(kind), {
       actor: options.actor,
@@ -154,13 +157,13 @@ const awaitingStatement = statement(`
    order by id
      for update`);
 
-/** Jobs that wait for an answer or event: locked first, so that the next statement sees what arrived before the lock. */
+/** Locks jobs that wait for an answer or an event, so that the next statement sees whatever arrived before the lock. */
 async function lockAwaiting(tx: Queryable, schema: Schema, items: FinishedAttempt[]): Promise<void> {
   const jobIds = items.filter((item) => isAwaiting(item.outcome)).map((item) => item.jobId);
   if (jobIds.length > 0) await awaitingStatement.query(tx, schema, { jobIds });
 }
 
-/** Outcomes that may have been refused because a pause or cancel was requested, or because the job has asked a question. */
+/** Selects outcomes that may have been refused because of a stop request, or because the job has asked a question. */
 function refused(items: FinishedAttempt[], { accepted }: StatementResult): FinishedAttempt[] {
   if (accepted.size === items.length) return [];
   return items.filter(({ jobId, outcome: { kind } }) => {
@@ -184,7 +187,7 @@ const refusedStatement = statement(`
    order by id
      for update`);
 
-/** Ends those attempts as requested, or as they ended and with the questions that are open. */
+/** Ends these attempts as requested, or with their outcome and the end of their open questions. */
 async function finishRefused(
   tx: Queryable,
   schema: Schema,

@@ -1,4 +1,4 @@
-// The ways in which an attempt ends, and what each of them stores: the entry that is sent, and the SQL that reads it.
+// The outcomes of an attempt, and the values that each one stores: the entry that is sent, and the SQL that reads it.
 
 import { tenant } from '../../database/sql.ts';
 import { assertNever } from '../../kernel/errors.ts';
@@ -7,7 +7,7 @@ import { isBudgetError, jobError } from '../model/job-errors.ts';
 import { type AwaitedCalls, never, type Waiting } from '../model/waiting.ts';
 import { nextTime } from '../questions/question.ts';
 
-/** `handler`: it did not stop when its signal was aborted. */
+/** `handler`: the handler did not stop when its signal was aborted. */
 export type Outcome = AttemptEnd & { handler?: HandlerState | undefined };
 
 type AttemptEnd =
@@ -32,12 +32,12 @@ export interface FinishedAttempt {
   outcome: Outcome;
 }
 
-/** It waits for what may come at any time, so what has come already is read under the lock of the job. */
+/** The job waits for something that may arrive at any time, so arrivals are read under the lock of the job. */
 export function isAwaiting(outcome: Outcome): boolean {
   return (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') && outcome.awaited !== undefined;
 }
 
-/** A budget has stopped the attempt: a person is asked. */
+/** A budget stopped the attempt, and a person is asked. */
 export function isOverBudget(outcome: Outcome): outcome is Outcome & { kind: 'fail' } {
   return outcome.kind === 'fail' && isBudgetError(outcome.error);
 }
@@ -56,12 +56,12 @@ export interface Entry {
   eventData?: object | undefined;
 }
 
-/** What is written to the job and, under `eventData`, what the event says. */
+/** Values for the job and, under `eventData`, for the event. */
 export function entryOf(outcome: Outcome): Entry {
   const entry = entryOfEnd(outcome);
   const { handler } = outcome;
   if (handler === undefined) return entry;
-  // The job, its hold and the event say that the handler did not stop.
+  // The job, its hold and the event record that the handler did not stop.
   return {
     ...entry,
     eventData: { ...entry.eventData, handler },
@@ -110,7 +110,8 @@ function entryOfEnd(outcome: AttemptEnd): Entry {
   }
 }
 
-// In SQL, over a job `j`. A job's own entry is looked up in one object: joining a list of (job, lease) pairs makes a nested loop over the batch.
+// SQL over a job `j`. The entry of a job is looked up in one object, because joining a list of (job, lease) pairs makes
+// a nested loop over the batch.
 export const entrySql = '(:entries::jsonb -> j.id::text)';
 
 const completed = `finished_at = now(),
@@ -122,7 +123,7 @@ const heldWithError = `held_since = now(),
            ${setError},
            hold = ${entrySql} -> 'hold'`;
 
-/** The attempt is not counted, and the deadline of the job stands still. */
+/** The attempt is not counted, and the deadline of the job moves. */
 const waits = `run_at = g.due_at,
            held_since = now(),
            waiting = ${entrySql} -> 'waiting',
@@ -130,7 +131,7 @@ const waits = `run_at = g.due_at,
            error = null,
            attempt_floor = j.attempt_floor + 1`;
 
-/** What each outcome writes beside the status. */
+/** The assignments of each outcome, besides the status. */
 export const assignments: Record<OutcomeKind, string> = {
   complete: `${completed},
            ${setResult},
@@ -141,7 +142,7 @@ export const assignments: Record<OutcomeKind, string> = {
   retry: `hold = null,
            run_at = g.due_at,
            ${setError}`,
-  // 100 is for completed jobs; otherwise the progress of a failed attempt stays as it was reported.
+  // Only completed jobs show 100. Otherwise the progress of a failed attempt stays as reported.
   fail: `progress = case when j.progress >= 100 then 99 else j.progress end,
            finished_at = now(),
            ${heldWithError},
@@ -175,7 +176,7 @@ export const phaseUpdates: Partial<Record<OutcomeKind, string>> = {
   recoverLater: interruptPhases,
   stopPaused: interruptPhases,
   requeue: interruptPhases,
-  // A wait stays open: the handler may reach it again after a resume.
+  // A wait stays open, because the handler may reach it again after a resume.
   fail: updatePhases(
     `status = 'failed', error = :entries::jsonb -> f.id::text -> 'error', finished_at = now()`,
     `('running')
@@ -194,7 +195,7 @@ function updatePhases(set: string, from: string): string {
   ),`;
 }
 
-// When jobs whose attempt ended are due again: after a backoff, or when what they wait for has come.
+// The time at which a job is due again: after a backoff, or when its wait ends.
 
 /** The job has a time at which it is due again. */
 export function isDelayed(kind: OutcomeKind): boolean {
@@ -210,7 +211,7 @@ function dueTimes(dueAt: string): string {
 }
 
 const afterDelay = dueTimes(`now() + (value ->> 'delay')::float8 * interval '1 millisecond'`);
-// What others end may have ended before the job was locked; reminders come before the end of a wait.
+// The waited event may have arrived before the job was locked. Reminders come before the end of a wait.
 const atWakeTime = dueTimes(`case
            when value -> 'awaited' is null then coalesce(value -> 'waiting' ->> 'until', '${never}')::timestamptz
            when exists (
@@ -227,7 +228,7 @@ const atWakeTime = dueTimes(`case
                where q.job_id = key::uuid
                  and q.status = 'open'))
            end`);
-/** The CTE `given` of each outcome that has such a time. */
+/** The CTE `given` of each outcome with such a time. */
 export const givenDueTimes: Partial<Record<OutcomeKind, string>> = {
   retry: afterDelay,
   recoverLater: afterDelay,

@@ -1,6 +1,6 @@
-// Ends leases and claims whose holder is gone. Each lease is handled in a transaction of its own and checked again under
-// its lock, so that one bad row does not stop the others and a job that finished in between is not overwritten. The jobs
-// themselves end through finish.ts.
+// Ends leases and claims whose holder is gone. Each lease is handled in its own transaction and checked again under its
+// lock, so that one bad row does not stop the others and a job that has finished is not overwritten. The jobs end
+// through finish.ts.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
@@ -58,7 +58,7 @@ const timedOutLeases = statement(`
    order by l.id
    limit :limit`);
 
-/** Remote leases whose attempt has run longer than its job allows. Daemons stop their own attempts themselves. */
+/** Finds remote leases whose attempt ran longer than its job allows. Daemons stop their own attempts. */
 export async function findTimedOutLeases(
   db: Queryable,
   schema: Schema,
@@ -69,7 +69,7 @@ export async function findTimedOutLeases(
 }
 
 export interface Recovered {
-  /** Jobs that the lease no longer owns: retried, failed, paused, canceled or requeued. */
+  /** The jobs that the lease no longer owns: retried, failed, paused, canceled or requeued. */
   jobs: number;
   failed: number;
 }
@@ -98,7 +98,7 @@ export async function endTimedOutLease(
 
 interface LeaseEnd {
   actor: string;
-  /** Leave the lease alone unless it expired at least this long ago; undefined ends it whenever it expires. */
+  /** The minimum time since the expiry; undefined ends the lease at once. */
   overdueSeconds?: number;
   releaseStatus?: 'TIMEOUT';
   decide(job: Job): Outcome;
@@ -137,19 +137,19 @@ async function endLease(db: Database, schema: Schema, lease: ExpiredLease, end: 
   return retryConflicts(() =>
     db.transaction(async (tx) => {
       const owned = (await ownedJobs.query<JobRow>(tx, schema, { jobIds: lease.job_ids, leaseId })).map(toJob);
-      // The order of every change of a lane: target, lease, job.
+      // Every change of a lane locks in this order: target, lease, job.
       await lockTargets(tx, schema, distinctTargets(owned));
       const ended = await endStatement.query(tx, schema, {
         leaseId,
         overdueSeconds: end.overdueSeconds ?? null,
-        // If all its jobs have ended nothing was lost: its holder only failed to release it.
+        // If all its jobs have ended, nothing was lost: the holder only failed to release it.
         state: owned.length > 0 ? 'EXPIRED' : 'RELEASED',
         releaseStatus: end.releaseStatus ?? null,
       });
       if (ended.length === 0) return { jobs: 0, failed: 0 };
       if (lease.kind !== 'claim') return finishLost(tx, schema, lease, owned, end);
       const requeued = await requeueClaims(tx, schema, lease, owned, end.actor);
-      // Leases stay as the record of who ran what. A claim ran nothing.
+      // Leases are kept as a record of who ran which jobs. Claims are deleted, because nothing ran under them.
       await deleteClaim.query(tx, schema, { leaseId });
       return { jobs: requeued, failed: 0 };
     }),
@@ -184,9 +184,9 @@ function outcomeOfTimeout(job: Job, owner: string, rules: BudgetRules, defaultSe
   return again ? { ...outcome, error } : { kind: 'fail', error };
 }
 
-/** How the attempt ends if its holder stops renewing. A pause or cancel that was requested decides first. */
+/** Decides how the attempt ends if its holder stopped renewing. A requested pause or cancel takes precedence. */
 export function outcomeOfLostLease(job: Job, owner: string, rules: BudgetRules): Outcome {
-  // Its handler was fenced off because it did not stop; the outcome was decided then.
+  // The handler was fenced off because it did not stop; its outcome was decided then.
   if (job.hold?.outcome !== undefined) return job.hold.outcome as Outcome;
   const spent = findSpent(job, { ...job.usage, tokens: job.tokensUsed }, rules);
   if (spent !== undefined) return { kind: 'fail', error: budgetError(spent) };
@@ -202,8 +202,8 @@ export function outcomeOfLostLease(job: Job, owner: string, rules: BudgetRules):
 }
 
 /**
- * Queues claimed jobs again, at the front of their lanes. Returns how many: a job that the claim no longer owns stays as
- * it is.
+ * Requeues claimed jobs at the front of their lanes. Returns their number; a job that the claim no longer owns is not
+ * changed.
  */
 export async function requeueClaims(
   tx: Queryable,

@@ -1,5 +1,5 @@
-// Time-based changes of jobs that are not running: queues PENDING jobs and wakes WAITING ones that are due, fails jobs that were
-// not started before they expire, and repairs jobs that no index finds.
+// Changes of jobs that are due or overdue while they are not running: queues PENDING jobs, wakes WAITING jobs, fails
+// jobs that expired before they started, and repairs jobs that no index finds.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -28,8 +28,8 @@ const dueStatement = statement(`
    limit :limit`);
 
 /**
- * Queues up to `limit` due jobs: a retry has kept its lane, a scheduled job joins the line now, a WAITING one wakes.
- * Returns how many; a full batch means that there may be more.
+ * Queues up to `limit` due jobs. A retry has kept its lane, a scheduled job joins the line now, and a WAITING job
+ * wakes. Returns their number; a full batch means that there may be more.
  */
 export async function queueDueJobs(db: Database, schema: Schema, actor: string, limit = 500): Promise<number> {
   const due = await dueStatement.query<DueJob>(db, schema, { limit });
@@ -52,18 +52,18 @@ export async function queueDueJobs(db: Database, schema: Schema, actor: string, 
 interface DueJob extends JobInLane {
   status: Status;
   waitsFor: WaitKind | null;
-  /** A question is open: the job may only be due for a reminder. */
+  /** The job has an open question, so it may be due for a reminder only. */
   hasQuestion: boolean | null;
 }
 
-/** Wakes WAITING jobs whose time is over; a question may only be due for a reminder. */
+/** Wakes WAITING jobs that are due, except those that are only due for a reminder. */
 async function wakeDueJobs(tx: Queryable, schema: Schema, jobs: DueJob[], actor: string): Promise<number> {
   const asked = jobs.filter(({ hasQuestion }) => hasQuestion);
   let over: JobInLane[] = jobs.filter(({ hasQuestion }) => !hasQuestion);
   let waiting = new Set<string>();
   if (asked.length > 0) {
     await lockTargets(tx, schema, distinctTargets(jobs));
-    // One that another sweep has reminded since it was read is not due, and not locked: nothing below may wake it.
+    // A job that another sweep has reminded since the read is not due and not locked; the code below must not wake it.
     const due = await lockDueStatement.query<JobInLane>(tx, schema, { ids: asked.map(({ id }) => id) });
     const dueIds = due.map(({ id }) => id);
     waiting = await processDueQuestions(tx, schema, dueIds, actor);
@@ -82,7 +82,7 @@ const lockDueStatement = statement(`
    order by j.id
      for update`);
 
-/** Wakes WAITING jobs: what they wait for has come, or its time is over. */
+/** Wakes WAITING jobs whose wait has ended. */
 export async function wakeJobs(
   tx: Queryable,
   schema: Schema,
@@ -110,7 +110,7 @@ const dueOfLanesStatement = statement(`
      and ${isDueOutOfLine}
    order by run_at, id
    limit :limit`);
-// More than a transaction of a caller enqueues for one lane; after an outage the rest follows as usual.
+// More than one transaction of a caller enqueues for one lane. After an outage, the rest follows in later batches.
 const maxDueOfLanes = 1000;
 
 /** Queues the due jobs of these lanes, in the caller's transaction, which has locked them. */
@@ -163,9 +163,9 @@ export async function expireUnstartedJobs(db: Database, schema: Schema, actor: s
 }
 
 export interface OrphanScan {
-  /** Jobs that were failed. */
+  /** The number of jobs that failed. */
   orphans: number;
-  /** Leases that were opened again for jobs that had none. */
+  /** The number of leases that were opened again. */
   reopened: string[];
   /** Where the next slice begins; undefined after the last one. */
   next: string | undefined;
@@ -178,7 +178,7 @@ interface ScannedSlice {
   last: string | null;
   waiting: JobInLane[];
   unleased: string[];
-  /** Jobs that wait for others. */
+  /** Jobs that wait for other jobs. */
   dependents: string[];
 }
 
@@ -202,8 +202,8 @@ const orphanStatement = statement(`
          array(select j.id from j where j.status = 'WAITING' and j.run_at > now()) as dependents`);
 
 /**
- * Reads one slice of all jobs, in id order, for what no index shows and should never be there: an owned job without an
- * active lease, a PENDING one long past its time.
+ * Reads one slice of all jobs, in id order, and looks for states that no index shows and that should not exist: an
+ * owned job without an active lease, or a PENDING job long past its time.
  */
 export async function repairOrphans(
   db: Database,
@@ -224,7 +224,7 @@ export async function repairOrphans(
       : await db.transaction((tx) => resolveDependencies(tx, schema, { ended: [], waiting: dependents }));
   if (ready > 0) await queueDueJobs(db, schema, options.actor, slice);
   const error = jobError('ORPHANED', 'Job timed out or was orphaned.');
-  // After an outage every PENDING job is past its time: one that can still be queued is late, not orphaned.
+  // After an outage every PENDING job is past its time. A job that can still be queued is late, not orphaned.
   if (waiting.length > 0) await queueDueJobs(db, schema, options.actor, slice);
   const orphans = await failJobs(db, schema, waiting, `j.status = 'PENDING'`, error, options.actor);
   const reopened = unleased.length === 0 ? [] : await reopenLeases(db, schema, unleased, options.leaseSeconds);

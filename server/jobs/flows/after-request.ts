@@ -1,5 +1,5 @@
-// `after` of a request: which jobs the new one runs after. A reference is the id of a job of the tenant, or its
-// client_request_id, which may be that of another job of the same batch.
+// The field `after` of a request: the jobs that the new job runs after. A reference is the id of a job of the tenant or
+// its client_request_id, which may belong to another job of the same batch.
 import { v7 as uuidv7 } from 'uuid';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
@@ -30,20 +30,20 @@ export const afterField = z
   .describe('Ids or client_request_ids of jobs that have to succeed first; also of other jobs of the same batch.');
 type AfterRequest = z.output<typeof afterField>;
 
-/** The same value for all ways to ask for the same edge. */
+/** Returns the same value for all ways to request the same edge. */
 export function shortestEdge(edge: AfterRequest[number]): AfterRequest[number] {
   return typeof edge === 'string' || (edge.on_failure ?? 'hold') !== 'hold' ? edge : edge.job;
 }
 
-/** A job to enqueue, and what its request says about others. */
+/** A job to enqueue, and the references to other jobs in its request. */
 export interface LinkedJob {
   job: NewJob;
   after: AfterRequest | undefined;
 }
 
 /**
- * Sets `after` of the jobs. Returns the problem of each job that has one; in a batch such jobs are not enqueued, and those
- * that run after them have a problem too. An entry that is undefined was refused before.
+ * Sets `after` of the jobs. Returns the problem of each job that has one. In a batch, such jobs are not enqueued, and
+ * jobs that run after them have a problem too. An undefined entry was refused before.
  */
 export async function linkJobs(
   db: Queryable,
@@ -75,7 +75,7 @@ export async function linkJobs(
       } else if (existing !== undefined) {
         after.push({ id: existing.id, onFailure, succeeded: succeededStatuses.includes(existing.status) });
       } else if (!found.has(item.job.clientRequestId ?? '')) {
-        // A repeated request gets the job that exists, whatever the status of those it runs after.
+        // A repeated request gets the existing job, whatever the status of the jobs it runs after.
         unknown.push({ field: `after[${place}]`, message: `there is no job ${JSON.stringify(name)}` });
       }
     }
@@ -86,7 +86,7 @@ export async function linkJobs(
   return problems;
 }
 
-/** One edge per job: the first counts. */
+/** Keeps one edge per job, the first. */
 function distinct(after: readonly Dependency[]): Dependency[] {
   return [...new Map([...after].reverse().map((edge) => [edge.id, edge])).values()].reverse();
 }
@@ -132,7 +132,7 @@ async function findReferences(
   return found;
 }
 
-/** Only jobs of one batch can wait for each other: an existing job never begins to wait for a new one. */
+/** Only jobs of one batch can wait for each other, because an existing job never begins to wait for a new one. */
 function refuseCycles(
   items: readonly (LinkedJob | undefined)[],
   edges: readonly (readonly number[])[],

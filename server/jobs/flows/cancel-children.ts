@@ -1,5 +1,5 @@
-// Cancels the unfinished children of canceled parents, in batches. Which they are is stored with the edges, so a daemon
-// that dies in between leaves the rest to another.
+// Cancels the unfinished children of canceled parents, in batches. The edges store which children these are, so another
+// daemon continues if this one dies.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -38,7 +38,7 @@ export async function cancelChildren(db: Database, schema: Schema, actor: string
   const idle = found.filter(({ status }) => allows('cancel', status));
   const canceled = await retryConflicts(() => db.transaction((tx) => cancelIdle(tx, schema, idle, actor)));
   for (const child of found) {
-    // One that runs is asked to stop, or has started since.
+    // A running child is asked to stop; a child that was waiting may have started.
     if (!canceled.has(child.id)) await cancelOne(db, schema, child, actor);
   }
   await doneStatement.query(db, schema, { ids: found.map(({ id }) => id) });
@@ -68,7 +68,7 @@ async function cancelOne(db: Database, schema: Schema, { id }: Child, actor: str
   try {
     await cancelJob(db, schema, { jobId: id, actor, reason: parentCanceled });
   } catch (error) {
-    // It has ended, or was deleted.
+    // The job has ended or was deleted.
     if (!(error instanceof Problem) || error.httpStatus >= 500) throw error;
   }
 }

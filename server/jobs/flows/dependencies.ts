@@ -1,25 +1,25 @@
-// The jobs that a job runs after: one row each, written in the transaction that enqueues it. A job that is ready at once
-// keeps its rows, which draw the graph.
+// The edges of a job: one row for each job that it runs after, written in the transaction that enqueues it. A job that
+// is ready at once keeps its rows for the graph.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import type { Waiting } from '../model/waiting.ts';
 
-/** What a job does if one that it runs after ends without success: it is held for a person, canceled, or runs. */
+/** The effect on a job if a job that it runs after ends without success: it is held for a person, canceled, or runs. */
 export const failurePolicies = ['hold', 'cancel', 'continue'] as const;
 type FailurePolicy = (typeof failurePolicies)[number];
 
 export interface Dependency {
   id: string;
   onFailure: FailurePolicy;
-  /** It had succeeded when this was read; nothing changes that. */
+  /** The other job had succeeded when this was read, which is final. */
   succeeded: boolean;
 }
 
-/** The step of an edge that no durable call made. */
+/** The step of an edge that no durable call created. */
 export const noStep = '';
 
-/** SQL over `d`: the other job has not ended, as far as the row says. */
+/** SQL over `d`: the other job has not ended, according to the row. */
 export const isUnfinished = (alias = 'd') => `${alias}.state in ('gated', 'open')`;
 
 interface Asked {
@@ -28,7 +28,7 @@ interface Asked {
   runAt?: string | undefined;
 }
 
-/** What the new job waits for; undefined if it does not. */
+/** Returns the wait of a new job; undefined if it does not wait. */
 export function toWaiting({ waiting, after, runAt }: Asked): Waiting | undefined {
   if (waiting !== undefined || after === undefined) return waiting;
   if (after.every(({ succeeded }) => succeeded)) return undefined;
@@ -55,7 +55,7 @@ export async function insertDependencies(
   await insertStatement.query(tx, schema, { edges: JSON.stringify(rows) });
 }
 
-// What a job that a person resumes still has to wait for.
+// The edges that a resumed job still has to wait for.
 
 const unfinishedStatement = statement(`
   select (
@@ -73,7 +73,7 @@ const unfinishedStatement = statement(`
             limit 1
          ) as step`);
 
-/** Undefined: nothing. */
+/** Returns undefined if there are none. */
 export async function unfinishedWait(db: Queryable, schema: Schema, jobId: string): Promise<Waiting | undefined> {
   const [row] = await unfinishedStatement.query<{ jobs: number; step: string | null }>(db, schema, { jobId });
   if (row === undefined) return undefined;

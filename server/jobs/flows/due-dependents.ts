@@ -1,5 +1,5 @@
-// Handles due jobs that run after others, or waited for their turn: queues them, holds them for a person, or cancels
-// them, as their edges say.
+// Handles due jobs that ran after others or waited for their turn: queues them, holds them for a person, or cancels
+// them, according to their edges.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -19,7 +19,7 @@ export function isDependent(kind: WaitKind | null): boolean {
 
 interface Verdict extends Dependent {
   verdict: 'ready' | 'wait' | 'hold' | 'cancel';
-  /** The job that decided it. */
+  /** The job whose end decided it. */
   afterId: string | null;
 }
 
@@ -47,14 +47,14 @@ const verdictStatement = statement(`
     ) d on true
    where j.id = any(:ids::uuid[])`);
 
-/** In the caller's transaction. Returns how many jobs were changed. */
+/** Runs in the caller's transaction. Returns the number of changed jobs. */
 export async function queueDependents(
   tx: Queryable,
   schema: Schema,
   due: readonly Dependent[],
   actor: string,
 ): Promise<number> {
-  // All lanes at once: each of the changes below may need several.
+  // Locks all lanes at once, because each of the changes below may need several.
   await lockTargets(tx, schema, distinctTargets(due));
   const verdicts = await verdictStatement.query<Verdict>(tx, schema, { ids: due.map(({ id }) => id) });
   const those = (wanted: Verdict['verdict']) => verdicts.filter(({ verdict }) => verdict === wanted);
@@ -108,7 +108,7 @@ async function cancelDependents(
   return ids.length;
 }
 
-/** One at a time: each names the job that was canceled. */
+/** Changes one job at a time, because each event names the job that was canceled. */
 async function holdDependent(tx: Queryable, schema: Schema, job: Verdict, actor: string): Promise<number> {
   const reason = `job ${job.afterId}, which it runs after, was canceled`;
   const ids = await applyTransition(tx, schema, {

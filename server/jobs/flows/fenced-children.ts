@@ -1,5 +1,5 @@
-// The children that a durable call of a handler waits for: one edge each, in the order of the call, written fenced by the
-// lease of the parent in the transaction that enqueues them.
+// The children that a durable call waits for: one edge each, in the order of the call, fenced by the lease of the
+// parent and written in the transaction that enqueues the children.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -15,17 +15,17 @@ export type ChildPolicy = 'stop' | 'continue';
 
 export interface ChildrenOptions {
   onFailure: ChildPolicy;
-  /** How many may be unfinished at once. */
+  /** The number of children that may be unfinished at once. */
   concurrency?: number | undefined;
 }
 
-/** Those beyond the limit wait for their turn. */
+/** Children beyond the limit wait for their turn. */
 export function gate(children: NewJob[], step: string, { concurrency }: ChildrenOptions): NewJob[] {
   if (concurrency === undefined) return children;
   return children.map((child, n) => (n < concurrency ? child : { ...child, waiting: { kind: 'turn', step } }));
 }
 
-// On conflict: the child was waited for by an earlier call of the job.
+// On conflict an earlier call of the job has waited for the child.
 const openStatement = statement(`
   with held as (
     select j.id
@@ -49,7 +49,7 @@ const openStatement = statement(`
   )
   select id from held`);
 
-/** False: the lease no longer owns the parent. */
+/** Returns false if the lease no longer owns the parent. */
 export async function openChildren(
   tx: Queryable,
   schema: Schema,
@@ -72,7 +72,7 @@ export async function openChildren(
 export interface ChildEnd {
   id: string;
   type: string | null;
-  /** Null: it was deleted. */
+  /** Null if it was deleted. */
   status: Status | null;
   result: unknown;
   error: JobError | null;
@@ -81,16 +81,16 @@ export interface ChildEnd {
 export interface ChildrenState {
   total: number;
   unfinished: number;
-  /** The first of those that did not succeed, in the order of the call. */
+  /** The first child that did not succeed, in the order of the call. */
   failed: Omit<ChildEnd, 'result'> | null;
-  /** Bytes of all results and errors. */
+  /** The size of all results and errors. */
   bytes: number;
 }
 
 const hasEnded = `(j.id is null or ${statusIn([...terminalStatuses, 'ERROR'], 'j.status')})`;
 const hasFailed = `(j.id is null or ${statusIn(['CANCELED', 'ERROR'], 'j.status')})`;
 
-// A person may have resumed a child that had failed: the call waits for it again.
+// A person may have resumed a failed child. Then the call waits for it again.
 const stateStatement = statement(`
   with children as (
     select d.position, d.after_id as id, d.state, j.type, j.status, j.error, ${hasEnded} as ended, ${hasFailed} as failed,
@@ -124,7 +124,7 @@ const stateStatement = statement(`
          ) as failed
     from children`);
 
-/** How far the children of a call are. */
+/** Returns the state of the children of a call. */
 export async function childrenState(
   db: Queryable,
   schema: Schema,
@@ -144,7 +144,7 @@ const collectStatement = statement(`
      and d.step = :name
    order by d.position`);
 
-/** Their results, in the order of the call. The caller has checked the total size. */
+/** Reads their results, in the order of the call. The caller has checked the total size. */
 export async function collectChildren(db: Queryable, schema: Schema, jobId: string, name: string): Promise<ChildEnd[]> {
   return collectStatement.query<ChildEnd>(db, schema, { jobId, name });
 }

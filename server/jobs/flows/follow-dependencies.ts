@@ -1,6 +1,6 @@
-// The follower that releases jobs when those they wait for have ended. It reads two kinds of events: ends of jobs, and
-// jobs that begin to wait. When it reads the later of the two, both are committed, so none is missed in either order, and
-// no lock is needed. A tenant without unfinished edges costs one probe, and its log is not read.
+// The follower that releases jobs when the jobs they wait for have ended. It reads two kinds of events: ends of jobs,
+// and jobs that begin to wait. When it reads the later of the two, both are committed, so no end is missed in either
+// order and no lock is needed. A tenant without unfinished edges costs one probe, and its log is not read.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -13,7 +13,7 @@ import { resolveDependencies } from './resolve-dependencies.ts';
 const dependenciesFollower = 'dependencies';
 
 const eventsPerStep = 2000;
-/** Jobs that are checked at once when the follower begins. */
+/** The number of jobs per check when the follower begins. */
 const slice = 1000;
 
 const wantedStatuses: readonly Status[] = ['SUCCESS', 'PARTIAL', 'CANCELED', 'ERROR', 'WAITING'];
@@ -25,21 +25,23 @@ const wantedEvents = [
   ),
 ];
 
-/** A call may still be about to wait when its last child has ended. */
+/** A call may not have begun to wait when its last child ends. */
 const isOpenCall = `p.kind = 'children' and p.status = 'pending'`;
 
-/** SQL: whether jobs wait for others, or may be about to. Reads the front of small indexes. */
+/** SQL: true if jobs wait for others, or may be about to. Reads the front of small indexes. */
 function hasWaiting(schema: string): string {
   return `(exists (select 1 from ${schema}.dependencies d where ${isUnfinished()})
     or exists (select 1 from ${schema}.phases p where ${isOpenCall}))`;
 }
 
-/** SQL: children are to be canceled. */
+/** SQL: true if children must be canceled. */
 function hasCanceling(schema: string): string {
   return `exists (select 1 from ${schema}.dependencies d where d.state = 'canceling')`;
 }
 
-/** SQL: there is something for the follower to do. `hasReadAll` says over followers `f` whether one has read the log. */
+/**
+ * SQL: true if the follower has work. `hasReadAll` is a predicate over followers `f`: one has read the log to its end.
+ */
 export function waitsForResolver(schema: string, hasReadAll: string): string {
   return `(${hasCanceling(schema)}
     or (${hasWaiting(schema)}
@@ -53,11 +55,11 @@ const stateStatement = statement(`
          coalesce((select (f.state ->> 'active')::boolean from ${tenant}.followers f where f.name = :name), false) as active`);
 
 interface FollowerState {
-  /** It has read the log without a gap since all edges were last checked. */
+  /** The follower has read the log without a gap since it last checked all edges. */
   active?: boolean;
 }
 
-/** One step. Undefined: the tenant has no unfinished edges. */
+/** Runs one step. Returns undefined if the tenant has no unfinished edges. */
 export async function followDependencies(db: Database, schema: Schema): Promise<FollowResult | undefined> {
   const [found] = await stateStatement.query<{ open: boolean; active: boolean }>(db, schema, {
     name: dependenciesFollower,
@@ -75,7 +77,10 @@ const deactivateStatement = statement(`
    where name = :name
   returning name`);
 
-/** From now on its position has no meaning. An edge that is inserted at this moment is found by the next activation. */
+/**
+ * Deactivates the follower, whose position then has no meaning. The next activation finds an edge that is inserted at
+ * this moment.
+ */
 async function deactivate(db: Database, schema: Schema): Promise<void> {
   await deactivateStatement.query(db, schema, { name: dependenciesFollower });
 }
@@ -83,7 +88,7 @@ async function deactivate(db: Database, schema: Schema): Promise<void> {
 /** Checks all edges that exist now, and follows the log from now on. */
 async function activate(db: Database, schema: Schema): Promise<FollowResult> {
   return runFollowerStep<FollowerState>(db, schema, dependenciesFollower, { startAt: 'now' }, async (tx) => {
-    // Before the edges are read: what commits meanwhile is both checked and read.
+    // Reads the position before the edges, so that a change committed meanwhile is checked and read.
     const [now] = await tx.query<{ seen: string }>(`select ${durableSnapshot(schema)}::text as seen`);
     if (now === undefined) throw new Error('the database returned no snapshot');
     const handled = await checkAll(tx, schema);
@@ -129,7 +134,7 @@ interface TouchedRow {
   to_status: Status;
 }
 
-/** Changes that others wait for, and changes of jobs that wait for others. */
+/** Changes that other jobs wait for, and changes of jobs that wait. */
 const touchedByChanges = `changes as (
     select distinct job_id, to_status
       from log
@@ -188,7 +193,7 @@ const markChildrenStatement = statement(`
      and j.id = d.job_id
      and j.status = 'CANCELED'`);
 
-/** Of canceled parents. The children are canceled in batches, after this transaction; see cancel-children.ts. */
+/** Marks the children of canceled parents. cancel-children.ts cancels them in batches, after this transaction. */
 async function cancelChildrenOf(tx: Queryable, schema: Schema, jobIds: readonly string[]): Promise<void> {
   if (jobIds.length > 0) await markChildrenStatement.query(tx, schema, { jobIds });
 }

@@ -1,5 +1,5 @@
-// The graph around a job: the jobs it waits for or has waited for, those that wait for it, and so on from there. Bounded:
-// of a large graph the jobs nearest to the first are read.
+// The graph around a job: the jobs that it waits for or has waited for, the jobs that wait for it, and so on. The graph
+// is bounded; of a large one the nearest jobs are read.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -8,7 +8,7 @@ import { noStep } from './dependencies.ts';
 
 interface GraphNode {
   id: string;
-  /** Null: the job was deleted. */
+  /** Null if the job was deleted. */
   type: string | null;
   status: Status | null;
   targetId: string | null;
@@ -29,7 +29,7 @@ interface Graph {
   truncated: boolean;
 }
 
-// The limit stops the walk: a recursive query returns rows as it finds them.
+// The limit stops the recursion, because a recursive query returns rows as it finds them.
 const walkStatement = statement(`
   with recursive walk(id) as (
     select :id::uuid

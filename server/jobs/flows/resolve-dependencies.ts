@@ -1,6 +1,6 @@
-// Finds out what the ends of jobs mean for those that wait for them: jobs that run after others, parents that wait for
-// children, children that wait for their turn. It only marks the edges and makes such jobs due; queueDueJobs does the
-// rest, in batches of its own.
+// Applies the ends of jobs to the jobs that wait for them: jobs that run after others, parents that wait for children,
+// and children that wait for their turn. It only marks the edges and makes such jobs due; `queueDueJobs` does the rest
+// in its own batches.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -10,11 +10,11 @@ import { isUnfinished, noStep } from './dependencies.ts';
 export interface Touched {
   /** Jobs that have ended or failed. */
   ended: readonly string[];
-  /** Jobs that wait: whatever they wait for may have ended before. */
+  /** Waiting jobs. The jobs they wait for may have ended before. */
   waiting: readonly string[];
 }
 
-/** Returns how many jobs have become due. Safe to repeat, and right for any ids. */
+/** Returns the number of jobs that became due. Safe to repeat, and correct for any ids. */
 export async function resolveDependencies(tx: Queryable, schema: Schema, { ended, waiting }: Touched): Promise<number> {
   if (ended.length === 0 && waiting.length === 0) return 0;
   const marked = await markStatement.query<{ job_id: string }>(tx, schema, { ended, waiting });
@@ -25,8 +25,8 @@ export async function resolveDependencies(tx: Queryable, schema: Schema, { ended
   return (await dueStatement.query(tx, schema, { jobIds: ids })).length;
 }
 
-// A failed job holds those that run after it until a person has decided about it, unless their edge says otherwise. One
-// that is gone was deleted after it had ended.
+// A failed job holds the jobs that run after it until a person has decided about it, unless their edge says otherwise.
+// A missing job was deleted after its end.
 const markStatement = statement(`
   with edges as (
     select d.job_id, d.after_id, d.on_failure
@@ -57,7 +57,7 @@ const markStatement = statement(`
      and d.after_id = e.after_id
   returning d.job_id`);
 
-/** Children whose turn it is: as many as their call allows to be unfinished, in its order. */
+/** SQL for the children that may start: as many as their call allows to be unfinished, in its order. */
 const openStatement = statement(`
   with calls as (
     select p.job_id, p.name as step,
@@ -133,7 +133,7 @@ const turnHasCome = `not exists (
                 and d.state = 'gated'
            )`;
 
-/** SQL over a WAITING job `j`: the handler makes the call again when it runs, and gets the results of its children. */
+/** SQL over a WAITING job `j`: its handler can make the call again and get the results of its children. */
 export const childrenHaveEnded = `exists (
              select 1
                from ${tenant}.phases p
@@ -143,7 +143,7 @@ export const childrenHaveEnded = `exists (
                 and (not ${hasUnfinished('p.name')} or ${hasFailed('p.name', `('stop')`)})
            )`;
 
-/** SQL over a WAITING job `j`: what it waits for has come, as far as its edges say. */
+/** SQL over a WAITING job `j`: its wait has ended, according to its edges. */
 const isReady = `case j.waiting ->> 'kind'
            when 'after' then ${afterIsOver}
            when 'turn' then ${turnHasCome}

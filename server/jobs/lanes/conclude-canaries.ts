@@ -1,6 +1,6 @@
-// How a canary ends. The canary is the one job that may run while its target is paused. If it succeeds, the pause ends;
-// otherwise the lane stays held: by the job itself where that holds its lane, else by the pause. Until a canary is
-// concluded the target is paused, so a crash at any time leaves the lane stopped. actions/start-canary.ts starts one.
+// Concludes canaries. A canary is the one job that may run while its target is paused. If it succeeds, the pause ends.
+// Otherwise the lane stays held, by the job itself or by the pause. The target is paused until the canary is concluded,
+// so a crash at any time leaves the lane stopped. actions/start-canary.ts starts a canary.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -9,8 +9,8 @@ import { heldStatuses, statusIn, succeededStatuses, terminalStatuses } from '../
 import { lockTargets, promote } from './lane.ts';
 
 /**
- * Over the canary `j`: it has ended, or a person must act on it. One that a drain paused is still a canary, because it
- * continues when it is resumed.
+ * Predicate over the canary `j`: it has ended, or a person must act on it. A canary that a drain paused is still a
+ * canary, because it continues when it is resumed.
  */
 const isDecided = `(${statusIn(terminalStatuses, 'j.status')}
       or j.status = 'ERROR'
@@ -58,7 +58,7 @@ const conclude = statement(`
     from changed
    where succeeded`);
 
-/** Of these targets, which must be locked: concludes the canaries that are decided. Returns the lanes that are free again. */
+/** Concludes the canaries of these targets, which the caller has locked. Returns the lanes that are free again. */
 export async function concludeCanaries(
   tx: Queryable,
   schema: Schema,
@@ -70,7 +70,7 @@ export async function concludeCanaries(
   return rows.map((row) => row.id);
 }
 
-/** SQL: some canary has ended and was not concluded, because the daemon that ended it died. */
+/** SQL: true if a canary has ended and was not concluded because its daemon died. */
 export function canaryOverdueSql(schema: string): string {
   return `exists (select 1 from ${schema}.targets t join ${schema}.jobs j on j.id = t.canary_job_id
                    where t.canary_job_id is not null and ${isDecided})`;
@@ -85,7 +85,7 @@ const overdueStatement = statement(`
    order by t.id
    limit :limit`);
 
-/** For the sweeper. Returns how many were concluded. */
+/** Used by the sweeper. Returns the number of concluded canaries. */
 export async function concludeOverdueCanaries(
   db: Database,
   schema: Schema,

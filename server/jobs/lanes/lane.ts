@@ -1,6 +1,6 @@
-// The writes of a lane: locking it, taking numbers, promoting the next job to head. A transaction that changes lanes
-// locks their targets first, in id order, and reads the lanes in a later statement: a statement's snapshot is older than
-// the lock it waits for, so in one statement a job enqueued meanwhile would be missed for ever.
+// Writes to lanes: locks them, takes numbers, promotes the next job to head. A transaction that changes lanes locks
+// their targets first, in id order, and reads the lanes in a later statement. The snapshot of a statement is older than
+// the lock it waits for, so a single statement would miss a job that was enqueued meanwhile.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -20,7 +20,7 @@ export async function lockTargets(tx: Queryable, schema: Schema, targetIds: read
   if (targetIds.length > 0) await lockStatement.query(tx, schema, { targetIds }, 'prepared');
 }
 
-/** Ranks in line: 0 will hold the lane as its head, 1 is first, and from this rank on jobs wait by priority. */
+/** The first rank of jobs that wait by priority. Rank 0 will hold the lane as its head, rank 1 is first in line. */
 export const firstByPriority = 2;
 
 /** SQL: a job of a lane that is due and has not joined the line. */
@@ -31,7 +31,7 @@ export const becomesHead = 'lane_head = true, lane_rank = null';
 
 interface NumberedLane {
   id: string;
-  /** The last of the numbers taken. */
+  /** The last of the numbers that were taken. */
   lane_seq: string;
   paused_at: string | null;
 }
@@ -58,9 +58,9 @@ const takeNumbers = statement(`
 interface OpenLane {
   /** The number before the first that was taken. */
   seq: bigint;
-  /** It has no head and is not paused: the next job becomes its head. */
+  /** The lane has no head and is not paused, so the next job becomes its head. */
   free: boolean;
-  /** Jobs of this lane are due and not in line yet. They were enqueued before the jobs that open it now. */
+  /** Jobs of this lane are due and not in line yet. They were enqueued before the jobs of this call. */
   hasDue: boolean;
 }
 
@@ -71,7 +71,7 @@ const insertTargets = statement(`
    order by id
   on conflict (id) do nothing`);
 
-/** Locks the lanes in id order, inserting targets that are new, and takes as many numbers of each as `counts` says. */
+/** Locks the lanes in id order, inserts new targets, and takes `counts` numbers of each. */
 async function takeLaneNumbers(
   tx: Queryable,
   schema: Schema,
@@ -89,7 +89,7 @@ async function takeLaneNumbers(
   const missing = targetIds.filter((id) => !known.has(id));
   await insertTargets.query(tx, schema, { targetIds: missing });
   numbered.push(...(await take(missing)));
-  // A job that came in a transaction of its caller may have been paused before its target had a row.
+  // A job from a transaction of its caller may have been paused before its target had a row.
   await promote(tx, schema, missing);
   return numbered;
 }
@@ -105,7 +105,7 @@ const headsAndDue = statement(`
    where target_id = any(:targetIds::text[])
      and ${isDueOutOfLine}`);
 
-/** Locks the lanes, takes as many numbers of each as `counts` says, and reads whether they are free. */
+/** Locks the lanes, takes `counts` numbers of each, and reads whether they are free. */
 export async function openLanes(
   tx: Queryable,
   schema: Schema,
@@ -152,7 +152,7 @@ const promoteStatement = statement(`
    where id = any(array(select id from next where id is not null))
   returning id, target_id, status, remote`);
 
-/** Makes the next in line of each headless, unpaused lane its head. The targets must be locked. */
+/** Promotes the next job of each unpaused lane without a head. The targets must be locked. */
 export async function promote(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<PromotedJob[]> {
   if (targetIds.length === 0) return [];
   return promoteStatement.query<PromotedJob>(tx, schema, { targetIds }, 'prepared');
@@ -171,7 +171,7 @@ const demoteStatement = statement(`
      and j.id is distinct from t.canary_job_id
      and j.status = 'QUEUED'`);
 
-/** A paused target has no claimable head but its canary: it is put first in line. The targets must be locked. */
+/** Puts the heads of paused targets back in line, first, except canaries. The targets must be locked. */
 export async function demotePaused(tx: Queryable, schema: Schema, targetIds: readonly string[]): Promise<void> {
   if (targetIds.length > 0) await demoteStatement.query(tx, schema, { targetIds });
 }
@@ -188,7 +188,7 @@ const lockedStatement = statement(`
    where id = any(:targetIds::text[])
      and id <> all(array(select id from free))`);
 
-/** Which of these lanes another transaction has locked. Waits for none of them. */
+/** Returns the lanes that another transaction has locked, without waiting. */
 export async function findLockedLanes(
   db: Queryable,
   schema: Schema,
@@ -207,7 +207,7 @@ const headlessStatement = statement(`
     from (select id, paused_at from ${tenant}.targets where id > :from order by id limit :limit) t
    order by t.id`);
 
-/** Lanes with a line but no head, among the next `limit` targets. There should never be one. */
+/** Finds lanes with a line but no head, among the next `limit` targets. None should exist. */
 export async function findHeadlessLanes(
   db: Queryable,
   schema: Schema,
@@ -232,7 +232,7 @@ export interface LaneNumber {
   lane_seq: string;
 }
 
-/** Takes a number in its lane for each job, in the order of `due`; a job without a lane gets 0. */
+/** Takes a number in its lane for each job, in the order of `due`. A job without a lane gets 0. */
 export async function numberJobs(
   tx: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// Reads of lanes: the head, the hold, the jobs in line, of one target or of a page of them. Every read is bounded: a page
-// costs what it shows, however many jobs the lanes have.
+// Reads lanes: the head, the hold and the jobs in line, of one target or a page of targets. Every read is bounded: a
+// page costs as much as it shows, however many jobs the lanes have.
 import type { Queryable } from '../../database/database.ts';
 import { columnList, columnsOf } from '../../database/drizzle.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -32,13 +32,13 @@ const laneFields = [
 export interface LaneJob extends Omit<Pick<Job, (typeof laneFields)[number]>, 'targetId' | 'priority' | 'waiting'> {
   targetId: string;
   waiting: NamedWaiting | null;
-  /** The rank. */
+  /** The rank of the priority. */
   priority: number;
-  /** Of a head: it is owned, but not by an active lease. */
+  /** The head is owned, but its lease is not active. */
   isUnleased?: boolean;
 }
 
-/** What is shown of a job in a lane, over `j`. */
+/** The columns of a job in a lane, over `j`. */
 export const laneColumns = jobList(laneFields);
 
 function jobList(fields: readonly (keyof typeof jobs.$inferSelect)[]): string {
@@ -48,13 +48,13 @@ function jobList(fields: readonly (keyof typeof jobs.$inferSelect)[]): string {
 
 export interface Lane {
   head: LaneJob | undefined;
-  /** Next in line, in the order in which they will run. */
+  /** The next jobs in line, in the order in which they will run. */
   next: LaneJob[];
   /** Never above `maxCounted` + 1. */
   waiting: number;
 }
 
-// Counting a million rows is expensive, and "more than a thousand" says enough.
+// Counting a million rows is expensive, and "more than a thousand" is precise enough.
 export const maxCounted = 1000;
 
 const nextStatement = statement(`
@@ -123,9 +123,9 @@ const headFields = [...laneFields, 'progress', 'progressMessage', 'attempt', 'st
 type HeadJob = LaneJob & Pick<Job, 'progress' | 'progressMessage' | 'attempt' | 'startedAt'>;
 
 const shownNext = 12;
-// Reading further for one page would be a scan; the page then ends early and has a next one.
+// Reading further for one page would be a scan. The page ends early and has a next one.
 const maxScanned = 20_000;
-// More than a screen shows of lanes that run or are held; beyond it a search narrows them.
+// More running or held lanes than a screen shows. A search narrows them.
 const maxActive = 5_000;
 
 export async function listLanes(
@@ -192,7 +192,7 @@ async function pageOfTargets(db: Queryable, schema: Schema, { selection, search,
   return { targets, next: more ? (whole?.scannedTo ?? undefined) : undefined };
 }
 
-/** SQL for the targets of each selection, through the partial indexes that the engine has anyway. */
+/** SQL for the targets of each selection, through partial indexes that the engine needs anyway. */
 const sources: Record<LaneSelection, string> = {
   all: `select ${targetColumns} from ${tenant}.targets t`,
   paused: `select ${targetColumns} from ${tenant}.targets t where t.paused_at is not null`,

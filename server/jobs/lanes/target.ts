@@ -1,4 +1,4 @@
-// Targets: pausing and resuming a whole lane, labels, and reading them.
+// Targets: pauses and resumes whole lanes, stores labels, and reads targets.
 import { and, asc, eq, gt, isNotNull, isNull, type SQL } from 'drizzle-orm';
 import type { Database, Queryable } from '../../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../../database/drizzle.ts';
@@ -12,7 +12,7 @@ import { demotePaused, lockTargets, promote } from './lane.ts';
 
 const { laneSeq: _, canaryPaused: __, ...selection } = columnsOf(targets);
 
-/** All columns but those of the engine alone, as `t.id, …`. */
+/** All columns except those that only the engine uses, as `t.id, …`. */
 export const targetColumns = columnList(targets, selection, 't');
 
 export interface Target extends Omit<RowOf<typeof targets>, 'laneSeq' | 'canaryPaused'> {
@@ -46,8 +46,8 @@ const pauseStatement = statement(`
   returning ${targetColumns}`);
 
 /**
- * Stops the lane: a running job continues, nothing starts. Inserts the target if it is new. A canary that runs is an
- * ordinary job from then on: its success no longer ends the pause.
+ * Stops the lane: a running job continues, and no other starts. Inserts the target if it is new. A running canary
+ * becomes an ordinary job: its success no longer ends the pause.
  */
 export async function pauseTarget(
   db: Database,
@@ -144,7 +144,7 @@ const changeLabelsStatement = statement(`
      and (select count(*) from jsonb_object_keys(m.labels)) <= :max
   returning ${targetColumns}`);
 
-/** Merges labels; null removes one. Undefined: there is no such target, or it would have more than `max`. */
+/** Merges labels; null removes one. Returns undefined if there is no such target, or it would have more than `max`. */
 export async function changeLabels(
   db: Queryable,
   schema: Schema,
@@ -179,7 +179,7 @@ const pageOfAll = pageWhere(undefined);
 const pageOfPaused = pageWhere(isNotNull(targets.pausedAt));
 const pageOfRunning = pageWhere(isNull(targets.pausedAt));
 
-/** In the order of their ids. */
+/** Lists targets in the order of their ids. */
 export async function listTargets(
   db: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// Assigns the present limits to jobs that exist already, after limits were added, changed or removed. Every daemon that
-// reads the change does this: jobs that it enqueued just before have the old keys. A second run finds nothing to change.
+// Assigns the current limits to existing jobs after limits were added, changed or removed. Every daemon that reads the
+// change does this, because jobs that it enqueued just before have the old keys. A second run finds nothing to change.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -11,7 +11,7 @@ import { limitKeysSql, limitsForSql } from './limit-keys.ts';
 const slice = 2000;
 const firstUuid = '00000000-0000-0000-0000-000000000000';
 
-// A job that waits and has new keys must pass the gate; one that runs is counted from now on.
+// A waiting job with new keys must pass the gate. A running job is counted from now on.
 const assignStatement = statement(`
   with scanned as materialized (
     select j.id, j.status, j.limit_keys, ${limitKeysSql} as wanted
@@ -41,7 +41,7 @@ interface Slice {
   rows: number;
 }
 
-/** Returns how many jobs have other keys now. */
+/** Returns the number of jobs whose keys have changed. */
 export async function assignLimits(
   db: Database,
   schema: Schema,

@@ -1,45 +1,49 @@
-// The gate of limits. A job that a limit counts is `gated` when it is queued: it is in no claim index. The gate opens as
-// many as the limits have room for, and claims take them like all others, so claims know nothing of limits. What runs is
-// counted from the jobs themselves: however a job ends, its slot is free with the same commit, once.
+// The gate of limits. A job that a limit counts is `gated` when it is queued, and then no claim index has it. The gate
+// opens as many jobs as the limits allow, and claims take them like all others, so the claim needs no code for limits.
+// Running jobs are counted from their rows: however a job ends, the same commit frees its slot, once.
 //
-// Runs of all daemons take turns by the lock of one row. Jobs are visited by their keys, not one by one: however many wait
-// behind a limit, they cost one index probe.
+// Runs of several daemons take turns with the lock of one row. Jobs are visited by their keys, not one by one: any
+// number of jobs behind a limit costs one index probe.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { burstOf, type Limit, tokenSeconds } from '../../tenants/limit.ts';
 import { ownedStatuses, statusIn } from '../model/states.ts';
 
-/** Predicate over `j`: the head waits at the gate. A partial index has the same. */
+/** Predicate over `j`: the head waits at the gate. A partial index has the same predicate. */
 export const isGatedSql = `j.gated and j.lane_head and j.status = 'QUEUED'`;
 
-/** Predicate over `j`: limits count the job as running: it is, or it was opened and may be claimed. As in its index. */
+/**
+ * Predicate over `j`: limits count the job as running, because it runs or was opened and may be claimed. An index has
+ * the same predicate.
+ */
 export const isInUseSql = `j.limit_keys is not null and not j.gated and ${statusIn(['QUEUED', ...ownedStatuses], 'j.status')}`;
 
 export interface GateRequest {
   limits: readonly Limit[];
-  /** Who will claim; see limit-keys.ts. Only their jobs are opened. */
+  /** The claimants whose jobs are opened; see limit-keys.ts. */
   claimants: readonly string[];
-  /** How many they can take now, those that are open already included. */
+  /** The number of jobs that the claimants can take now, including jobs that are open already. */
   room: number;
-  /** Where the last run stopped, if it could not visit all keys. */
+  /** The position at which the last run stopped, if it could not visit all keys. */
   from?: GatePosition | undefined;
 }
 
-/** By claimant: the last keys that were visited. */
+/** The last keys that were visited, by claimant. */
 export type GatePosition = Readonly<Record<string, string[]>>;
 
 export interface GateResult {
   opened: number;
-  /** In how many milliseconds a token comes that a waiting job needs; undefined if none waits for a token. */
+  /** Milliseconds until the next token that a waiting job needs; undefined if no job waits for a token. */
   nextMs: number | undefined;
-  /** There are more keys, from here on. */
+  /** The position of the next run, if there are more keys. */
   position: GatePosition | undefined;
 }
 
-// Each costs an index probe or two; a run stays within milliseconds.
+// Each group costs one or two index probes, so a run takes milliseconds.
 const maxGroups = 500;
-// A claim follows within milliseconds. If it does not, the daemon that opened the job is gone or full, and others wait.
+// A claim normally follows within milliseconds. Otherwise the daemon that opened the job is gone or has no room, while
+// others wait.
 const unclaimedSeconds = 30;
 
 export async function openGate(db: Database, schema: Schema, request: GateRequest): Promise<GateResult> {
@@ -87,8 +91,8 @@ const closeStatement = statement(`
      and j.status = 'QUEUED'
      and j.updated_at < now() - :unclaimedSeconds::float8 * interval '1 second'`);
 
-// `walk` visits distinct keys by their index. `rooms` has, for each limit key, its free slots and tokens. A job is picked if
-// it is within the room of all its keys; jobs of many keys share what the claimants can take evenly.
+// `walk` visits distinct keys by their index. `rooms` has the free slots and tokens of each limit key. A job is picked
+// if all its keys have room. Jobs of different keys share the claimants' room evenly.
 /** @internal Exported for its test. */
 export const gateStatement = statement(`
   with recursive limits as materialized (

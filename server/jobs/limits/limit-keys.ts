@@ -1,7 +1,8 @@
-// The keys under which limits count a job. `limit_keys` of a job has, first, who may claim it (`type:mail.send` for daemons,
-// `queue:gpu` for remote workers), then one key per limit: its name, or name and value (`per-account:42`). Jobs with equal
-// keys wait for the same limits, so if the first of them has to wait, all of them do. The function `limit_keys` of a tenant's
-// schema computes the same for the SQL function `enqueue`; tests compare the three.
+// The keys under which limits count a job. The first element of `limit_keys` names who may claim the job
+// (`type:mail.send` for daemons, `queue:gpu` for remote workers). The others are one key per limit: its name, or name
+// and value (`per-account:42`). Jobs with equal keys wait for the same limits, so if the first of them has to wait, all
+// of them do. The function `limit_keys` of a tenant's schema computes the same keys for the SQL function `enqueue`;
+// tests compare the three implementations.
 import { createHash } from 'node:crypto';
 import type { Limit } from '../../tenants/limit.ts';
 
@@ -17,7 +18,7 @@ export interface KeyedJob {
   payload: unknown;
 }
 
-/** Undefined: no limit counts the job. */
+/** Returns undefined if no limit counts the job. */
 export function limitKeysOf(limits: readonly Limit[], job: KeyedJob): string[] | undefined {
   if (limits.length === 0) return undefined;
   const queue = job.queue ?? 'default';
@@ -27,7 +28,7 @@ export function limitKeysOf(limits: readonly Limit[], job: KeyedJob): string[] |
   return keys.length === 0 ? undefined : [claimantOf(job), ...keys];
 }
 
-/** Who may claim jobs of this type, or of this queue if it is for remote workers. */
+/** Returns who may claim jobs of this type, or of this queue if it is for remote workers. */
 export function claimantOf({ remote = false, type, queue }: Pick<KeyedJob, 'remote' | 'type' | 'queue'>): string {
   return remote ? `queue:${bounded(queue ?? 'default')}` : `type:${bounded(type)}`;
 }
@@ -37,7 +38,7 @@ export function limitNameOf(key: string): string {
   return end === -1 ? key : key.slice(0, end);
 }
 
-/** What is missing, null, an object or a list is the empty text. */
+/** Missing values, null, objects and lists become the empty string. */
 function countedValue(key: string, job: KeyedJob): string {
   if (key === 'target_id') return job.targetId ?? '';
   if (key === 'author') return job.author ?? '';
@@ -55,7 +56,7 @@ function bounded(text: string): string {
 const boundedSql = (text: string) =>
   `case when octet_length(${text}) > ${maxKeyBytes} then md5(${text}) else ${text} end`;
 
-/** SQL over `j`: the same keys, of the limits in `:limits` (see `limitsForSql`); null if none applies. */
+/** SQL over `j`: the same keys, for the limits in `:limits` (see `limitsForSql`); null if no limit applies. */
 export const limitKeysSql = `(
         select array[case when j.remote then 'queue:' || ${boundedSql('j.queue')} else 'type:' || ${boundedSql('j.type')} end]
                || array_agg(k.key order by k.name collate "C")

@@ -1,4 +1,5 @@
-// What limits count now: jobs that wait and run, tokens that are left. For people; the gate counts for itself.
+// Reads the current counts of limits for the API: waiting and running jobs, and available tokens. The gate does its own
+// counting.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -9,24 +10,24 @@ import { limitNameOf } from './limit-keys.ts';
 interface KeyUse {
   /** The counted value; empty for a limit without a key. */
   value: string;
-  /** Heads of lanes, and jobs without a lane. */
+  /** The number of waiting heads and jobs without a lane. */
   waiting: number;
-  /** Running, or about to be claimed. */
+  /** The number of jobs that run or are about to be claimed. */
   running: number;
-  /** Starts that are possible at once; null without a rate. */
+  /** The number of starts that are possible at once; null without a rate. */
   tokens: number | null;
-  /** When the next token comes, if there is none. */
+  /** The time of the next token, if there is none. */
   nextAt: string | null;
 }
 
 export interface LimitUse extends Limit {
   waiting: number;
   running: number;
-  /** Those with the most waiting jobs. */
+  /** The keys with the most waiting jobs. */
   keys: KeyUse[];
 }
 
-// Beyond these the numbers are lower bounds.
+// Beyond these maxima the numbers are lower bounds.
 const maxWaiting = 20_000;
 const maxBuckets = 5000;
 const maxKeys = 20;
@@ -100,9 +101,9 @@ export interface LimitWait {
   limit: Limit;
   value: string;
   running: number;
-  /** Waiting jobs with the same keys before this one; not counted beyond `maxWaiting`. */
+  /** The number of waiting jobs with the same keys before this one, at most `maxWaiting`. */
   ahead: number;
-  /** When its token comes, if only tokens are missing. */
+  /** The time at which the job gets its token, if only tokens are missing. */
   at: string | null;
   /** True if this limit has no room for the job now. */
   isShort: boolean;
@@ -142,7 +143,7 @@ interface GatedJob {
   createdAt: string;
 }
 
-/** For a job at the gate: each of its limits, and when its turn comes as far as tokens decide it. */
+/** Returns each limit of a job at the gate, and the time of its turn if only tokens decide it. */
 export async function readLimitWaits(
   db: Queryable,
   schema: Schema,

@@ -1,12 +1,15 @@
-// The columns of a job, as its table has them: the only list. Statements that insert or read jobs take their column
-// lists, types and defaults from here, so that a new column needs the table, its migration and the API's schema.
+// The columns of a job, derived from its table. Statements that insert or read jobs take their column lists, types and
+// defaults from here, so a new column needs only the table, its migration and the API schema.
 import { getTableColumns, is, SQL } from 'drizzle-orm';
 import { jobs } from '../../database/tables/tenant.ts';
 import type { Job } from './job.ts';
 
 export type JobColumn = keyof typeof jobs.$inferSelect;
 
-/** Written by the engine while the job lives. Every other column is set by the request that enqueues the job. @internal */
+/**
+ * Columns that the engine writes while the job lives. The request that enqueues the job sets every other column.
+ * @internal
+ */
 export const engineColumns = [
   'status',
   'createdAt',
@@ -44,14 +47,14 @@ export type RequestColumn = Exclude<JobColumn, EngineColumn>;
 
 const table = getTableColumns(jobs);
 
-/** All of them, in the order of the table. @internal */
+/** All columns, in the order of the table. @internal */
 export const jobColumns = Object.keys(table) as JobColumn[];
 
 export const requestColumns = jobColumns.filter(
   (column): column is RequestColumn => !(engineColumns as readonly string[]).includes(column),
 );
 
-/** The name in SQL: `target_id` of `targetId`. */
+/** Returns the name in SQL, such as `target_id` for `targetId`. */
 export function sqlName(column: JobColumn): string {
   return table[column].name;
 }
@@ -70,10 +73,13 @@ export function sqlNames(columns: readonly JobColumn[], alias = ''): string {
   return columns.map((column) => `${prefix}${sqlName(column)}`).join(', ');
 }
 
-// Defaults that the table has as SQL.
+// Defaults that the table has as SQL expressions.
 const computedDefaults: Partial<Record<JobColumn, unknown>> = { laneSeq: '0', tokensUsed: 0 };
 
-/** The value of the column if none is given: its default, else null. Undefined: it has neither, or a time. */
+/**
+ * Returns the default of the column, otherwise null if it is nullable. Returns undefined if it has neither, or a time
+ * as its default.
+ */
 export function defaultOf(column: JobColumn): unknown {
   const known = computedDefaults[column];
   if (known !== undefined) return known;
@@ -82,7 +88,7 @@ export function defaultOf(column: JobColumn): unknown {
   return is(value, SQL) ? undefined : value;
 }
 
-/** A job with nothing but defaults, which inserts and claims complete. `priority` is a rank, as in the table. */
+/** A job with only default values, which inserts and claims complete. `priority` is a rank, as in the table. */
 export const blankJob = {
   ...Object.fromEntries(jobColumns.map((column) => [column, defaultOf(column)])),
   leaseExpiresAt: null,

@@ -1,5 +1,5 @@
-// Why a job holds its lane: what kind of hold, who made it and why. A pause stores it; the hold of a failed job
-// follows from its error; a RUNNING job has one while a handler that was asked to stop still runs.
+// The hold of a job: its kind, its author and its reason. A pause stores it; the hold of a failed job follows from its
+// error; a RUNNING job has one while a handler that was asked to stop still runs.
 
 import type { HandlerState, HoldKind, Job, JobError, StoredHold } from './job.ts';
 import { isBudgetError, isBudgetErrorSql } from './job-errors.ts';
@@ -15,7 +15,7 @@ export interface Hold {
 
 type Held = Pick<Job, 'status' | 'heldSince'> & { error: JobError | null; hold: StoredHold | null };
 
-/** Undefined: the job is not on hold. */
+/** Returns undefined if the job is not on hold. */
 export function holdOf(job: Held): Hold | undefined {
   const { hold } = job;
   // A time within JSON, which Postgres writes with an offset.
@@ -32,13 +32,13 @@ function toHold(hold: StoredHold, reason: string | undefined, since: string | nu
   return { kind, reason: reason ?? null, author, since: since ?? null, handler };
 }
 
-/** For a hold without a stored kind: a failure, or a pause by a version that did not store one. */
+/** The kind of a hold without a stored one: a failure, or a pause by an older version. */
 function kindOf({ status, error }: Held): HoldKind {
   if (status === 'PAUSED') return 'user';
   return isBudgetError(error) ? 'budget' : 'error';
 }
 
-/** The statuses in which a hold of each kind is found. */
+/** The statuses in which each kind of hold occurs. */
 export const statusesOfHold: Record<HoldKind, readonly Status[]> = {
   user: ['PAUSED'],
   drain: ['PAUSED'],
@@ -48,7 +48,7 @@ export const statusesOfHold: Record<HoldKind, readonly Status[]> = {
   dependency: ['PAUSED'],
 };
 
-/** The kind as `holdOf` has it, in SQL, over `j`; null for jobs without a hold. */
+/** SQL over `j`: the kind that `holdOf` returns; null for jobs without a hold. */
 export const holdKindSql = `case
   when j.status = 'RUNNING' then j.hold ->> 'kind'
   when not (${statusIn(heldStatuses, 'j.status')}) then null
@@ -57,11 +57,11 @@ export const holdKindSql = `case
   when ${isBudgetErrorSql()} then 'budget'
   else 'error' end`;
 
-/** `paused by ann (worker:w1): reason`, for people. */
+/** Returns text such as `paused by ann (worker:w1): reason`. */
 export function describeHold(hold: Hold): string {
   const by = hold.author === null ? '' : ` by ${hold.author}`;
   const why = hold.reason === null ? '' : `: ${hold.reason}`;
-  // A hold of the kind `handler` says so in its reason.
+  // A hold of the kind `handler` has this in its reason.
   const handler = hold.handler === 'running' && hold.kind !== 'handler' ? '; its handler had not stopped' : '';
   return `${descriptions[hold.kind]}${by}${why}${handler}`;
 }

@@ -1,9 +1,9 @@
-// Budgets of jobs: what applies to a job, and whether what it used is more. Tokens have columns and settings of their own,
-// which came first; every other unit is in `budget` and `usage`.
+// Budgets of jobs: the limits that apply to a job, and whether its usage exceeds them. Tokens have their own columns
+// and settings for historical reasons; every other unit is in `budget` and `usage`.
 import { type BudgetSettings, unitPattern } from '../../tenants/budget.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
-/** An amount by unit. */
+/** Amounts by unit. */
 export type Units = Record<string, number>;
 
 /** A budget that is used up. */
@@ -11,7 +11,7 @@ export interface Spent {
   unit: string;
   used: number;
   limit: number;
-  /** Of a tenant's settings; undefined: the job's own, or the token limit. */
+  /** The name of a budget in the tenant's settings; undefined for the job's own budget or the token limit. */
   budget?: string | undefined;
   per: 'job' | 'day' | 'target_day';
 }
@@ -24,7 +24,7 @@ export interface BudgetedJob {
 }
 
 export interface BudgetRules {
-  /** For jobs without a limit of their own; 0 means no limit. */
+  /** The limit of jobs without their own; 0 means no limit. */
   tokenLimit: number;
   budgets?: BudgetSettings | undefined;
 }
@@ -33,7 +33,7 @@ export function budgetRules({ settings }: Pick<Tenant, 'settings'>, tokenLimit: 
   return { tokenLimit: settings.token_limit ?? tokenLimit, budgets: settings.budgets };
 }
 
-/** The first unit of which the job has used more than it may. Limits of the job itself come before those of its tenant. */
+/** Returns the first unit whose limit the job has exceeded. Limits of the job come before those of its tenant. */
 export function findSpent(job: BudgetedJob, used: Units, { tokenLimit, budgets = {} }: BudgetRules): Spent | undefined {
   const own: Units = { ...job.budget, ...(job.tokenLimit !== null && { tokens: job.tokenLimit }) };
   for (const [unit, amount] of Object.entries(used)) {
@@ -48,14 +48,14 @@ export function findSpent(job: BudgetedJob, used: Units, { tokenLimit, budgets =
   return undefined;
 }
 
-/** What all jobs of a scope have used today; see `usageScopes`. */
+/** The usage of all jobs of a scope today; see `usageScopes`. */
 export interface DayUsage {
   scope: string;
   unit: string;
   used: number;
 }
 
-/** The first budget of a day that is used up for this job. */
+/** Returns the first daily budget that is used up for this job. */
 export function findSpentDay(job: BudgetedJob, days: readonly DayUsage[], budgets: BudgetSettings): Spent | undefined {
   for (const [budget, { unit, limit, per, type }] of Object.entries(budgets)) {
     if (per === 'job' || (type ?? job.type) !== job.type) continue;
@@ -67,17 +67,17 @@ export function findSpentDay(job: BudgetedJob, days: readonly DayUsage[], budget
   return undefined;
 }
 
-/** Where the `budget` of a job keeps what a person has raised a budget of the day to, for this job. No unit has such a name. */
+/** The key in `budget` of a job for a daily budget that a person raised for this job. No unit has such a name. */
 function dayKey(budget: string): string {
   return `day:${budget}`;
 }
 
-/** What of the job's own budget a person raises, so that it may continue. */
+/** Returns the key in the job's own budget that a person raises so that the job may continue. */
 export function unitOfRaise({ unit, budget, per }: Spent): string {
   return per === 'job' || budget === undefined ? unit : dayKey(budget);
 }
 
-/** Under what a job's usage is counted: the tenant, its type, and its target if a budget needs it. */
+/** Returns the scopes in which a job's usage is counted: the tenant, its type, and its target if a budget needs it. */
 export function usageScopes(job: Pick<BudgetedJob, 'type' | 'targetId'>, budgets: BudgetSettings): string[] {
   const needsTarget = Object.values(budgets).some(({ per }) => per === 'target_day');
   const target = needsTarget ? targetScope(job) : undefined;
@@ -92,20 +92,20 @@ function targetScope({ targetId }: Pick<BudgetedJob, 'targetId'>): string | unde
   return targetId === null ? undefined : `target:${targetId}`;
 }
 
-/** `used 120 of 100 cents today for its type (budget daily)`. */
+/** Returns text such as `used 120 of 100 cents of today (budget daily)`. */
 export function describeSpent({ unit, used, limit, budget, per }: Spent): string {
   const whose = per === 'job' ? '' : per === 'day' ? ' of today' : ' of today for its target';
   return `used ${used} of ${limit} ${unit}${whose}${budget === undefined ? '' : ` (budget ${budget})`}`;
 }
 
-// Sums of amounts such as 0.1 stay what a person expects.
+// Rounds sums, so that 0.1 + 0.2 is 0.3.
 const decimals = 1e6;
 
 export function sumOf(before: number | undefined, amount: number): number {
   return Math.round(((before ?? 0) + amount) * decimals) / decimals;
 }
 
-/** Throws if a handler reports what cannot be counted. */
+/** Throws if a handler reports an amount that cannot be counted. */
 export function checkUsage(usage: Units): void {
   if (typeof usage !== 'object' || usage === null)
     throw new TypeError('usage must be an object such as { tokens: 100 }');

@@ -1,5 +1,6 @@
-// The catalogue of error codes that the engine stores in `error.code` of a job; handlers and remote workers add codes of
-// their own. The table in docs/handlers.md is tested against it. Problems of the HTTP API are in kernel/errors.ts.
+// The catalogue of error codes that the engine stores in `error.code` of a job. Handlers and remote workers add their
+// own codes. The table in docs/handlers.md is tested against this file. Problems of the HTTP API are in
+// kernel/errors.ts.
 
 import type { JobError } from './job.ts';
 import { describeSpent, type Spent } from './job-budget.ts';
@@ -46,7 +47,7 @@ export function jobError(code: JobErrorCode, message: string, details: object = 
   return { code, message, ...details };
 }
 
-/** Tokens of one job have a code of their own, which came first. */
+/** Creates the error of an exceeded budget. The token limit of a job has its own code, which is older than budgets. */
 export function budgetError(spent: Spent): JobError {
   const { unit, used, limit, budget, per } = spent;
   const details = { unit, used, limit, per, ...(budget !== undefined && { budget }) };
@@ -60,7 +61,7 @@ export function isBudgetError(error: { code?: string } | null | undefined): bool
   return hasCode(error, 'TOKEN_LIMIT') || hasCode(error, 'BUDGET_SPENT');
 }
 
-/** Of an error that `budgetError` made; undefined for others. */
+/** Returns the details of an error from `budgetError`; undefined for other errors. */
 export function spentOf(error: JobError | null): Spent | undefined {
   const details = isBudgetError(error) ? (error?.details as Partial<Spent> | undefined) : undefined;
   return details?.unit === undefined ? undefined : (details as Spent);
@@ -74,12 +75,12 @@ export function timeoutError(seconds: number): JobError {
   return jobError('TIMEOUT', `The attempt ran longer than ${seconds} s.`);
 }
 
-/** Whether the error is the engine's own of this code. */
+/** True if the error has this code of the engine. */
 export function hasCode(error: { code?: string } | null | undefined, code: JobErrorCode): boolean {
   return error?.code === code;
 }
 
-/** `j.error ->> 'code' = 'LEASE_EXPIRED'`. */
+/** Returns SQL such as `j.error ->> 'code' = 'LEASE_EXPIRED'`. */
 export function hasCodeSql(code: JobErrorCode, error = 'j.error'): string {
   return `${error} ->> 'code' = '${code}'`;
 }

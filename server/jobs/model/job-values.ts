@@ -1,4 +1,5 @@
-// What the fields of a job hold. Imports nothing of the database: the declarations of the package mention these types.
+// Types of the values in a job's fields. Imports nothing of the database, because the declarations of the package use
+// these types.
 import type { BackoffPolicy } from '../../kernel/backoff.ts';
 
 export const priorities = ['URGENT', 'HIGH', 'NORMAL', 'LOW'] as const;
@@ -8,12 +9,12 @@ export function priorityRank(priority: Priority): number {
   return priorities.indexOf(priority);
 }
 
-/** Where an error comes from. Kept with the job and its event; left out of lists and webhooks. */
+/** The origin of an error. Stored with the job and its event; omitted from lists and webhooks. */
 export interface ErrorTrace {
   name?: string;
   stack?: string;
   cause?: ErrorCause;
-  /** Of an AggregateError. */
+  /** The errors of an AggregateError. */
   errors?: ErrorCause[];
 }
 
@@ -46,40 +47,43 @@ export type HoldKind = (typeof holdKinds)[number];
 /** `running`: the handler had not stopped when this was written. `terminated`: its thread was ended. */
 export type HandlerState = 'running' | 'terminated';
 
-/** The column `hold`; what it means is in hold.ts. */
+/** The column `hold`; hold.ts interprets it. */
 export interface StoredHold {
   kind: HoldKind;
   reason?: string | undefined;
   author?: string | undefined;
   handler?: HandlerState | undefined;
-  /** Of kind `handler`: since when, and the Outcome that ends the attempt when the handler has stopped or its lease expires. */
+  /**
+   * For the kind `handler`: the start of the hold, and the Outcome that ends the attempt when the handler stops or its
+   * lease expires.
+   */
   since?: string | undefined;
   outcome?: object | undefined;
 }
 
-/** Who requested a stop, why and when. */
+/** The author, reason and time of a stop request. */
 export interface CancelDetail {
   reason?: string;
   author?: string;
   /** The key or process that requested it; `author` is the person it named. */
   actor?: string;
   at?: string;
-  /** The kind of hold that a pause becomes; `user` by default. */
+  /** The kind of hold that a pause creates; `user` by default. */
   kind?: HoldKind;
 }
 
-/** The stop request of a running job; both null if there is none. */
+/** The stop request of a running job; both fields are null if there is none. */
 export interface StopRequest {
   cancelIntent: StopIntent | null;
   cancelDetail: CancelDetail | null;
 }
 
-/** When to try again, and which error codes count as recoverable by themselves. */
+/** The backoff of retries, and the error codes that always count as recoverable. */
 export interface RetryPolicy extends BackoffPolicy {
   codes?: string[];
 }
 
-/** What a retention hook gets of a job. */
+/** A job as retention hooks receive it. */
 export interface FinishedJob {
   id: string;
   type: string;
@@ -98,7 +102,7 @@ export interface FinishedJob {
 
 export type RetentionHook = (tenant: string, jobs: FinishedJob[]) => void | Promise<void>;
 
-// A phase of a job, as its row says.
+// A phase of a job, as in its row.
 
 export type PhaseStatus = 'pending' | 'running' | 'completed' | 'partial' | 'failed' | 'skipped' | 'cancelled';
 
@@ -106,7 +110,7 @@ export type PhaseKind = 'phase' | 'step' | 'sleep' | 'event' | 'children' | 'que
 
 export interface Phase {
   name: string;
-  /** `phase` of a definition with phases; the others are durable calls of `run`. */
+  /** `phase` for a definition with phases; other kinds are durable calls of `run`. */
   kind: PhaseKind;
   position: number;
   status: PhaseStatus;
@@ -114,10 +118,10 @@ export interface Phase {
   message: string | null;
   result: unknown;
   error: JobError | null;
-  /** Tries of the phase, over all attempts of the job. */
+  /** The number of tries of the phase, over all attempts of the job. */
   attempt: number;
   startedAt: string | null;
   finishedAt: string | null;
-  /** Until when a sleep lasts. */
+  /** The end of a sleep. */
   waitsUntil: string | null;
 }

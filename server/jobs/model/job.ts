@@ -1,4 +1,4 @@
-// A job as the code sees it, and how a row becomes one. The names of the API are made in http/resources.
+// A job as the code uses it, and its conversion from a row. The names of the API are in http/resources.
 import type { jobs } from '../../database/tables/tenant.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 import type { Units } from './job-budget.ts';
@@ -16,7 +16,7 @@ import type { Waiting } from './waiting.ts';
 
 export * from './job-values.ts';
 
-/** Columns whose type says more than the table's. */
+/** Columns with a more precise type than the table has. */
 interface RefinedColumns {
   status: Status;
   priority: Priority;
@@ -38,11 +38,11 @@ interface RefinedColumns {
 
 /** Every column of the table `jobs`, and the times of its lease. */
 export interface Job extends Omit<typeof jobs.$inferSelect, keyof RefinedColumns>, RefinedColumns {
-  /** Of the lease that owns the job now; null if it has no owner. */
+  /** The expiry of the lease that owns the job; null if it has no owner. */
   leaseExpiresAt: string | null;
-  /** When that lease was last renewed; the time of the claim before its first renewal. */
+  /** The last renewal of that lease; before the first renewal, the time of the claim. */
   heartbeatAt: string | null;
-  /** Whether it has rows of phases. Undefined where the read did not ask. */
+  /** True if the job has rows of phases; undefined if the read did not select it. */
   hasPhases?: boolean;
 }
 
@@ -54,7 +54,7 @@ export type JobRow = Partial<typeof jobs.$inferSelect> & {
   hasPhases?: boolean;
 };
 
-/** Only what the table stores in another form is converted. */
+/** Converts only the values that the table stores in a different form. */
 export function toJob(row: JobRow): Job {
   const { priority, tokensUsed, tokenLimit } = row;
   return {
@@ -71,7 +71,7 @@ export function attemptsLeft(job: Pick<Job, 'attempt' | 'attemptFloor' | 'maxAtt
   return job.attempt - job.attemptFloor < job.maxAttempts;
 }
 
-/** A failed or paused job of a target stops its lane unless it said `on_error: continue`. */
+/** True if a failed or paused job stops its lane: it has a target and not `on_error: continue`. */
 export function holdsLane(job: Pick<Job, 'status' | 'targetId' | 'onError'>): boolean {
   if (job.targetId === null) return false;
   return job.status === 'PAUSED' || (job.status === 'ERROR' && job.onError === 'block');
@@ -80,8 +80,9 @@ export function holdsLane(job: Pick<Job, 'status' | 'targetId' | 'onError'>): bo
 type WithSettings = Pick<Tenant, 'settings'>;
 
 /**
- * How long one attempt may take: the job's own limit (which its type may have set), else its tenant's, else the daemon's;
- * 0 means no limit. A job stores only its own limit, so a changed default also applies to jobs that wait.
+ * Returns the time limit of one attempt: the job's own limit (which its type may have set), otherwise the tenant's,
+ * otherwise the daemon's. 0 means no limit. A job stores only its own limit, so a changed default applies to waiting
+ * jobs too.
  */
 export function timeoutOf(job: Pick<Job, 'timeoutSeconds'>, tenant: WithSettings, daemonSeconds: number): number {
   return job.timeoutSeconds ?? defaultTimeout(tenant, daemonSeconds);
@@ -91,7 +92,7 @@ export function defaultTimeout({ settings }: WithSettings, daemonSeconds: number
   return settings.timeout_seconds ?? daemonSeconds;
 }
 
-/** SQL over `j`: its attempt has run for longer than it may. */
+/** SQL over `j`: its attempt has exceeded the time limit. */
 export function isTimedOutSql(defaultSeconds: string): string {
   return `j.started_at < now() - nullif(coalesce(j.timeout_seconds, ${defaultSeconds}), 0) * interval '1 second'`;
 }

@@ -16,7 +16,7 @@ import {
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Job } from './job.ts';
 
-/** Runs `put` in a producer's span; it gets the traceparent to keep on the jobs, if there is one. */
+/** Runs `put` in a producer span. `put` gets the traceparent to store on the jobs, if there is one. */
 export async function withEnqueueSpan<T>(
   about: { tenant: string; type: string; count: number; traceparent?: string | undefined },
   put: (traceparent: string | undefined) => Promise<T>,
@@ -30,8 +30,8 @@ export async function withEnqueueSpan<T>(
 }
 
 /**
- * Runs one attempt in a consumer's span, a child of the span that enqueued the job. `failureOf` says
- * why a run that did not throw still failed.
+ * Runs one attempt in a consumer span, a child of the span that enqueued the job. `failureOf` returns the failure of a
+ * run that did not throw.
  */
 export function withJobSpan<T>(
   job: Pick<Job, 'id' | 'type' | 'queue' | 'targetId' | 'attempt' | 'traceparent'>,
@@ -70,7 +70,7 @@ function markFailed(span: Span, message: string): void {
   span.setStatus({ code: SpanStatusCode.ERROR, message });
 }
 
-/** The W3C header as a span's context; undefined if it is not one. @internal */
+/** Parses the W3C header into a span context; undefined if it is invalid. @internal */
 export function parseTraceparent(header: string | null | undefined): SpanContext | undefined {
   const match = /^00-([0-9a-f]{32})-([0-9a-f]{16})-([0-9a-f]{2})$/.exec(header ?? '');
   if (!match) return undefined;
@@ -104,7 +104,7 @@ async function within<T>(span: Span, work: () => Promise<T>): Promise<T> {
   }
 }
 
-// Asked for each time: an SDK may be registered after this module was loaded.
+// Looked up each time, because an SDK may be registered after this module was loaded.
 function tracer(): Tracer {
   return trace.getTracer('leasehold');
 }

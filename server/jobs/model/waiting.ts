@@ -1,60 +1,65 @@
-// What a WAITING job waits for: the column `waiting`. It has no slot, lease or connection meanwhile.
+// The column `waiting`: the reason for which a job is WAITING. Such a job has no slot, lease or connection.
 
 export const waitKinds = ['sleep', 'event', 'question', 'children', 'after', 'turn'] as const;
 export type WaitKind = (typeof waitKinds)[number];
 
-/** The `run_at` of a job that no time wakes. Not infinity, which older servers cannot subtract from. */
+/**
+ * The `run_at` of a job that has no time to wake. It is not infinity, because older servers cannot subtract from
+ * infinity.
+ */
 export const never = '9999-12-31T00:00:00.000Z';
 const neverMs = Date.parse(never);
-/** How long that is for a timer. */
+/** The same as a duration for a timer. */
 export const foreverMs = Number.MAX_SAFE_INTEGER;
 
 export interface Waiting {
-  /** `after`: for the jobs it runs after. `turn`: a child that its parent's call lets run later. */
+  /**
+   * `after`: the job waits for the jobs it runs after. `turn`: the job is a child that its parent's call starts later.
+   */
   kind: WaitKind;
-  /** The durable call that waits; of kind `turn` that of the parent. */
+  /** The durable call that waits. For the kind `turn` it is the call of the parent. */
   step?: string | undefined;
-  /** When the job wakes by itself; without it no time wakes the job. */
+  /** The time at which the job wakes; absent if only something else wakes it. */
   until?: string | undefined;
-  /** The event from outside that ends the wait, and what its data must contain. */
+  /** The event from outside that ends the wait, and the values that its data must contain. */
   event?: string | undefined;
   match?: Record<string, unknown> | undefined;
   /** The question that a person has to answer. */
   question?: string | undefined;
   /** The job left its lane until it wakes. */
   lane?: 'released' | undefined;
-  /** How many children or jobs it waits for in all. */
+  /** The total number of children or jobs that it waits for. */
   jobs?: number | undefined;
-  /** Of kind `after`: it is not queued before this time. */
+  /** For the kind `after`: the job is not queued before this time. */
   not_before?: string | undefined;
 }
 
-/** With values that are read from other rows. */
+/** A wait with values that are read from other rows. */
 export interface NamedWaiting extends Waiting {
-  /** Of the question. */
+  /** The title of the question. */
   title?: string | undefined;
-  /** How many of its `jobs` have not ended. */
+  /** The number of its `jobs` that have not ended. */
   unfinished?: number | undefined;
 }
 
-/** Durable calls that others end, with an answer or an event. If one has ended before the job waits, the job wakes at once. */
+/** Durable calls that an answer or an event ends. If one has ended before the job waits, the job wakes at once. */
 export interface AwaitedCalls {
   steps: readonly string[];
-  /** The end of the first wait of the run, whatever it waits for. */
+  /** The end of the first wait of the run, whatever its kind. */
   until?: string | undefined;
 }
 
-/** For callers: null instead of the time that stands for never. */
+/** Returns null instead of the time that stands for never. */
 export function unlessNever(time: string): string | null {
   return Date.parse(time) === neverMs ? null : time;
 }
 
-/** It waits for other jobs, not for a time or a person. */
+/** True if the job waits for other jobs, not for a time or a person. */
 export function waitsForJobs({ kind }: Waiting): boolean {
   return kind === 'children' || kind === 'after' || kind === 'turn';
 }
 
-/** `sleeps until 2026-01-02T03:04:05Z`, for people. */
+/** Returns text such as `sleeps until 2026-01-02T03:04:05Z`. */
 export function describeWaiting(waiting: NamedWaiting): string {
   const { kind, step, until, event, match, jobs = 0, title, unfinished } = waiting;
   switch (kind) {
@@ -76,7 +81,7 @@ export function describeWaiting(waiting: NamedWaiting): string {
   }
 }
 
-/** `3 of `; nothing where all of them or one is meant. */
+/** Returns text such as `3 of `, or nothing if all or only one is meant. */
 function partOf(jobs: number, unfinished = jobs): string {
   return jobs <= 1 || unfinished === jobs ? '' : `${unfinished.toLocaleString('en')} of `;
 }

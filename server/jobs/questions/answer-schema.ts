@@ -1,18 +1,18 @@
-// The schema of an answer: JSON Schema, made from the zod schema of a handler or sent by a remote worker. Answers are
-// checked against it wherever they come from, before the handler sees them.
+// The schema of an answer, as JSON Schema: made from the zod schema of a handler, or sent by a remote worker. Every
+// answer is checked against it before the handler gets it.
 import { z } from 'zod';
 import { type FieldError, invalidFields, parseFields } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 import type { AnswerSchema, AskedQuestion, GivenAnswer, QuestionAction, QuestionRequest } from './question-request.ts';
 
-// A form of a hundred fields has less.
+// A form with a hundred fields is smaller.
 const maxSchemaBytes = 65_536;
 const maxContextBytes = 262_144;
 
-/** What a client of the API may not use: a pattern could run for long, a reference for ever. */
+/** Keywords that clients of the API may not use: a pattern could run for long, a reference for ever. */
 const refusedKeywords = new Set(['pattern', 'patternProperties', '$ref', '$dynamicRef', '$defs', 'definitions']);
 
-/** Of a handler's zod schema. Throws if JSON Schema cannot express it. */
+/** Converts the zod schema of a handler. Throws if JSON Schema cannot express it. */
 export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
   const { $schema: _, '~standard': __, ...made } = z.toJSONSchema(schema, { io: 'input' }) as Record<string, unknown>;
   return made.additionalProperties === undefined ? { ...made, additionalProperties: false } : made;
@@ -20,7 +20,7 @@ export function toAnswerSchema(schema: z.ZodType): AnswerSchema {
 
 const noFields: AnswerSchema = { type: 'object', properties: {}, additionalProperties: false };
 
-/** The question with its schema, checked: a schema that can be used, actions and a default answer that fit it. */
+/** Returns the question after checks: its schema is usable, and its actions and default answer fit it. */
 export function checkQuestion(request: QuestionRequest, { trusted }: { trusted: boolean }): AskedQuestion {
   const schema = request.schema ?? noFields;
   const errors = [...schemaErrors(schema, trusted), ...sizeErrors(request), ...actionErrors(request)];
@@ -33,7 +33,7 @@ export function checkQuestion(request: QuestionRequest, { trusted }: { trusted: 
   return { ...checked, on_timeout: checkAnswer(checked, request.on_timeout, 'on_timeout') };
 }
 
-/** The answer as it is stored, with the fields of its action. `where` prefixes the names of invalid fields. */
+/** Returns the answer to store, with the fields of its action. `where` prefixes the names of invalid fields. */
 export function checkAnswer(
   { schema, actions }: { schema: AnswerSchema; actions: readonly QuestionAction[] },
   given: { answer?: Record<string, unknown> | undefined; action?: string | undefined },
@@ -69,7 +69,7 @@ function schemaErrors(schema: AnswerSchema, trusted: boolean): FieldError[] {
   }
 }
 
-/** Properties may have any name, so names below `properties` are no keywords. */
+/** Properties may have any name, so the names below `properties` are not keywords. */
 function findKeyword(value: unknown, path: string, areNames = false): string | undefined {
   if (typeof value !== 'object' || value === null) return undefined;
   for (const [key, inner] of Object.entries(value)) {

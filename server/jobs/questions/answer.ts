@@ -1,5 +1,5 @@
-// Answers a question, exactly once: under the lock of its job the question is closed, the durable call that waits gets
-// the answer, and the job wakes, in one transaction.
+// Answers a question exactly once. Under the lock of the job, one transaction closes the question, gives the answer to
+// the durable call that waits, and wakes the job.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -22,11 +22,11 @@ export interface AnswerRequest {
   questionId: string;
   answer?: Record<string, unknown> | undefined;
   action?: string | undefined;
-  /** `key:<id>` or `link:<id>`, for the event. */
+  /** The actor of the event: `key:<id>` or `link:<id>`. */
   actor: string;
-  /** The person; by default the actor. */
+  /** The person who answered; by default the actor. */
   author?: string | undefined;
-  /** The link that the answer came by; it is used up. */
+  /** The link through which the answer came. The answer uses it up. */
   linkId?: string | undefined;
 }
 
@@ -36,7 +36,7 @@ const lockStatement = statement(`
    where j.id = :jobId
      for update`);
 
-// After the lock, in a statement of its own: the snapshot of the other is older than the lock.
+// A separate statement after the lock, because the snapshot of the locking statement is older than the lock.
 const lockedStatement = statement(`
   select ${questionColumns}, q.expires_at <= now() as "isOver"
     from ${tenant}.questions q
@@ -81,12 +81,15 @@ const answerStatement = statement(`
   )
   select id from q`);
 
-/** Rejects with 400 if the answer is invalid, and with 409 if the question is closed; the problem says how it was closed. */
+/**
+ * Rejects with 400 if the answer is invalid, and with 409 if the question is closed; the problem says how it was
+ * closed.
+ */
 export async function answerQuestion(db: Database, schema: Schema, request: AnswerRequest): Promise<Question> {
   const known = await requireQuestion(db, schema, request.questionId);
   await retryConflicts(() =>
     db.transaction(async (tx) => {
-      // The lock order of every change of a job: its lane, its row, then the rows that belong to it.
+      // Every change of a job locks in this order: its lane, its row, then the rows that belong to it.
       if (known.targetId !== null) await lockTargets(tx, schema, [known.targetId]);
       const [job] = await lockStatement.query<{ status: Status }>(tx, schema, { jobId: known.jobId });
       const [row] = await lockedStatement.query<LockedQuestion>(tx, schema, { questionId: known.id });
@@ -124,7 +127,7 @@ async function write(
   }
 }
 
-/** The answer of a job that a budget has stopped: resumes it, with a raised limit or as it is, or cancels it. */
+/** Answers for a job that a budget has stopped: resumes it, with a raised limit or unchanged, or cancels it. */
 async function changeStoppedJob(
   tx: Queryable,
   schema: Schema,
@@ -152,7 +155,7 @@ function notFound() {
   return problem('NOT_FOUND', 'There is no such question.');
 }
 
-/** While the job is on hold, the time of its questions stands still. */
+/** The time of questions stands still while the job is on hold. */
 function refuseIfClosed({ jobStatus, isOver, ...question }: LockedQuestion): void {
   const status = closedStatus(question.status, jobStatus, isOver && !isOnHold(jobStatus));
   if (status === 'open') return;

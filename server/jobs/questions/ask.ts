@@ -1,5 +1,5 @@
-// The durable call `ask` in the database: one open question per call, stored fenced by the lease of the attempt. A run
-// after a crash, a resume or a wait finds the same question, or how it was closed.
+// The durable call `ask` in the database: one open question per call, fenced by the lease of the attempt. A run after a
+// crash, a resume or a wait finds the same question, or how it was closed.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -20,8 +20,8 @@ export type QuestionState =
 
 export type TimedQuestion = AskedQuestion & { timeout_seconds: number };
 
-// Locks the job: of two runs that ask the same, as a lost lease and its successor do, the second finds the question of the
-// first. An outcome that is written meanwhile sees the mark, and closes the question.
+// Locks the job. If two runs ask the same question, such as a lost lease and its successor, the second finds the
+// question of the first. An outcome that is written meanwhile sees `asked` and closes the question.
 const heldStatement = statement(`
   update ${tenant}.jobs j
      set asked = true
@@ -55,7 +55,7 @@ interface StateRow {
   wakeMs: number | null;
 }
 
-// On conflict: the call failed in an earlier run, and asks again.
+// On conflict the call failed in an earlier run and asks again.
 const askStatement = statement(`
   with held as (
     select j.id, j.target_id, j.attempt, j.lease_id
@@ -100,7 +100,7 @@ const askStatement = statement(`
   )
   select id from q`);
 
-/** Stores the question, or reads its state. Undefined: the lease no longer owns the job. */
+/** Stores the question, or reads its state. Returns undefined if the lease no longer owns the job. */
 export function openQuestion(
   db: Database,
   schema: Schema,
@@ -120,7 +120,7 @@ export function openQuestion(
   });
 }
 
-/** Undefined: nothing is asked, or the call was reopened. */
+/** Returns undefined if no question is open, or if the call was reopened. */
 async function readState(
   tx: Queryable,
   schema: Schema,

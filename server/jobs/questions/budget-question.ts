@@ -1,5 +1,5 @@
-// A job that a budget has stopped asks a person: raise the limit, resume as it is, or cancel. The question is stored with
-// the outcome of the attempt; no handler waits for it, the answer itself changes the job.
+// The question of a job that a budget has stopped: raise the limit, resume unchanged, or cancel. It is stored with the
+// outcome of the attempt. No handler waits for it; the answer changes the job directly.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -11,7 +11,7 @@ import { never } from '../model/waiting.ts';
 import { type Question, recordQuestions } from './question.ts';
 import type { AnswerSchema, GivenAnswer, QuestionAction } from './question-request.ts';
 
-/** The `step` of such a question. Durable calls have a name, so none is mistaken for it. */
+/** The `step` of such a question. Durable calls always have a name, so none has this one. */
 export const budgetStep = '';
 
 const actions = [
@@ -21,7 +21,7 @@ const actions = [
 ] as const satisfies QuestionAction[];
 type Action = (typeof actions)[number]['name'];
 
-// Jobs that have ended otherwise meanwhile, as a cancel request wanted, ask nothing.
+// Jobs that ended differently meanwhile, for example after a cancel request, ask nothing.
 const askStatement = statement(`
   with given as (
     select g.id, j.id as job_id, j.target_id, g.title, g.context, g.schema, now() as at
@@ -49,7 +49,7 @@ const askStatement = statement(`
   )
   select id from q`);
 
-/** For attempts that ended with the error of a budget, in their transaction. */
+/** Inserts questions for attempts that ended with a budget error, in their transaction. */
 export async function askAboutBudgets(
   tx: Queryable,
   schema: Schema,
@@ -90,7 +90,7 @@ const readStatement = statement(`
      and q.step = '${budgetStep}'
      and q.status = 'open'`);
 
-/** Undefined: none is open. */
+/** Returns undefined if none is open. */
 export async function readBudgetQuestion(
   db: Queryable,
   schema: Schema,
@@ -115,7 +115,7 @@ const closeStatement = statement(`
   )
   select id from closed`);
 
-/** A person has resumed the job in another way. */
+/** A person has resumed the job in another way, so the question is closed. */
 export async function closeBudgetQuestion(tx: Queryable, schema: Schema, jobId: string, actor: string): Promise<void> {
   await closeStatement.query(tx, schema, { jobId, actor });
 }

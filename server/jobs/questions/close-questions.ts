@@ -1,11 +1,11 @@
-// Closes the open questions of a job that ended, and moves the times of those of a job that was on hold.
+// Closes the open questions of jobs that have ended, and moves the times of questions of jobs that were on hold.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
 import { fence, type HeldJob } from '../claim/lease.ts';
 import { recordQuestions } from './question.ts';
 
-/** CTEs: closes the open questions of the jobs in `source` and records it. Needs `:actor`. */
+/** CTEs that close the open questions of the jobs in `source` and record it. Needs `:actor`. */
 function cancelQuestions(source: string): string {
   return `asked as (
     update ${tenant}.questions q
@@ -28,7 +28,7 @@ const closeStatement = statement(`
   ${cancelQuestions('ended')}
   select id from asked`);
 
-/** After the statement that has ended the jobs, so that it sees what was asked before their rows were locked. */
+/** Runs after the statement that ended the jobs, so that it sees questions asked before their rows were locked. */
 export async function closeQuestions(
   tx: Queryable,
   schema: Schema,
@@ -48,7 +48,7 @@ const closeHeldStatement = statement(`
   ${cancelQuestions('held')}
   select id from held`);
 
-/** Those of a job that its holder completes. Undefined: the lease no longer owns the job. */
+/** Closes the questions of a job that its holder completes. Returns undefined if the lease no longer owns the job. */
 export async function closeQuestionsOf(
   db: Queryable,
   schema: Schema,
@@ -97,7 +97,7 @@ const moveStatement = statement(`
     from moved m
    where q.id = m.id`);
 
-/** The time of open questions stood still while the job was on hold. */
+/** Moves the times of open questions by the time that the job was on hold. */
 export async function extendQuestions(
   tx: Queryable,
   schema: Schema,

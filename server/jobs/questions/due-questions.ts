@@ -1,5 +1,5 @@
-// What happens to open questions with time: reminders, escalation, and the end of the wait. The job of an open question
-// is WAITING, and its `run_at` is the first of these times, so the index of due jobs finds it.
+// Time-based changes of open questions: reminders, escalation, and the end of the wait. The job of an open question is
+// WAITING, and its `run_at` is the first of these times, so the index of due jobs finds it.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -45,7 +45,10 @@ const expireStatement = statement(`
   )
   select distinct job_id as "jobId" from due`);
 
-/** Ends the questions of these jobs whose time is up: with their default answer, or as failed. Returns the ids of their jobs. */
+/**
+ * Ends the questions of these jobs whose time is over, with their default answer or as failed. Returns the ids of the
+ * jobs.
+ */
 export async function expireQuestions(
   tx: Queryable,
   schema: Schema,
@@ -129,8 +132,8 @@ const nextStatement = statement(`
   returning j.id`);
 
 /**
- * For WAITING jobs that are due and have questions, which the caller has locked: expires, escalates and reminds.
- * Returns the jobs that keep waiting; the others must be woken.
+ * Expires, escalates and reminds the questions of due WAITING jobs, which the caller has locked. Returns the jobs that
+ * keep waiting; the caller wakes the others.
  */
 export async function processDueQuestions(
   tx: Queryable,

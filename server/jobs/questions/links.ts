@@ -1,5 +1,5 @@
-// Links that open the hosted form of one question, for people without a key. A link is used up by the answer, not by
-// opening it; it ends with its question, and can be revoked.
+// Links that open the hosted form of one question, for people without a key. The answer uses up a link; opening the
+// form does not. A link ends with its question and can be revoked.
 import { createHash, createHmac, randomBytes, timingSafeEqual } from 'node:crypto';
 import { parse, stringify, v7 as uuidv7 } from 'uuid';
 import type { Queryable } from '../../database/database.ts';
@@ -11,7 +11,7 @@ import { problem } from '../../kernel/errors.ts';
 import type { Tenant } from '../../tenants/tenant.ts';
 
 export type QuestionLink = Omit<RowOf<typeof questionLinks>, 'hash'>;
-/** Why a link does not open the form; `open`: it does. */
+/** The state of a link. `open` opens the form; the others say why it does not. */
 export type LinkState = 'open' | 'used' | 'revoked' | 'expired';
 
 const { hash: _, ...shown } = columnsOf(questionLinks);
@@ -22,13 +22,13 @@ const randomLength = 24;
 const macLength = 12;
 const tokenPattern = /^[A-Za-z0-9_-]{70}$/;
 
-/** Names its tenant and is signed for it, so that a guessed token is refused without a query. */
+/** A token names its tenant and is signed for it, so that a guessed token is refused without a query. */
 function newToken({ id, secret }: Pick<Tenant, 'id' | 'secret'>): string {
   const body = Buffer.concat([Buffer.from(parse(id)), randomBytes(randomLength)]);
   return Buffer.concat([body, macOf(secret, body)]).toString('base64url');
 }
 
-/** The tenant that a token names. */
+/** Returns the tenant that a token names. */
 export function tenantIdOf(token: string): string | undefined {
   if (!tokenPattern.test(token)) return undefined;
   try {
@@ -55,7 +55,7 @@ function digest(token: string): Buffer {
 export interface LinkRequest {
   questionId: string;
   recipient?: string | undefined;
-  /** By default the link is valid for as long as the question, at most 30 days. */
+  /** The default is the time of the question, at most 30 days. */
   expiresInSeconds?: number | undefined;
   actor: string;
 }
@@ -69,7 +69,7 @@ const insertStatement = statement(`
      and q.status = 'open'
   returning ${columns}`);
 
-/** The only time that the token is known. */
+/** The token; it is returned only here. */
 export async function createLink(
   db: Queryable,
   owner: Tenant,
@@ -95,7 +95,7 @@ const listStatement = statement(`
    order by l.id desc
    limit 200`);
 
-/** Newest first, at most 200. */
+/** Lists links, newest first, at most 200. */
 export async function listLinks(db: Queryable, schema: Schema, questionId: string): Promise<QuestionLink[]> {
   return listStatement.query<QuestionLink>(db, schema, { questionId });
 }
@@ -147,7 +147,7 @@ const lockStatement = statement(`
      and l.question_id = :questionId
      for update`);
 
-/** For an answer through the link, in its transaction: a revocation waits for it, or has come first. */
+/** Locks the link for an answer in the same transaction. A revocation waits for the lock, or came first. */
 export async function requireOpenLink(
   tx: Queryable,
   schema: Schema,

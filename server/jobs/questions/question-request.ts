@@ -1,4 +1,4 @@
-// What a handler or a remote worker asks a person. Imports nothing of the database: threads of handlers load it.
+// A question that a handler or a remote worker asks. Imports nothing of the database, because handler threads load it.
 import { z } from 'zod';
 import { nameField } from '../../kernel/fields.ts';
 import { maxSeconds } from '../../kernel/limits.ts';
@@ -9,7 +9,7 @@ export type AnswerSchema = Record<string, unknown>;
 /** A button of the form. */
 export interface QuestionAction {
   name: string;
-  /** On the button; by default the name. */
+  /** The label of the button; by default the name. */
   label?: string | undefined;
   style?: 'primary' | 'danger' | undefined;
   /** Fields that the button sets. */
@@ -32,7 +32,7 @@ export const questionAction = z.strictObject({
   answer: fields.optional().describe('Fields of the answer that the button sets; the form does not show them.'),
 });
 
-/** What is asked, as a remote worker sends it. */
+/** The question as a remote worker sends it. */
 export const questionRequest = z.strictObject({
   title: z.string().trim().min(1).max(500).describe('The question, in one line.'),
   context: z

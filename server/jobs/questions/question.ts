@@ -1,4 +1,4 @@
-// A question to a person, as its row says.
+// A question to a person, as in its row.
 import { columnList, columnsOf, type RowOf } from '../../database/drizzle.ts';
 import { tenant } from '../../database/sql.ts';
 import { questions } from '../../database/tables/tenant-questions.ts';
@@ -18,7 +18,7 @@ export interface Question
 }
 
 const selection = columnsOf(questions);
-/** Over `q`. */
+/** The columns, over `q`. */
 export const questionColumns = columnList(questions, selection, 'q');
 
 export type QuestionEvent =
@@ -29,7 +29,7 @@ export type QuestionEvent =
   | 'question.reminded'
   | 'question.escalated';
 
-/** SQL: records an event for each question of `source`, with more `data` over `q`. Needs `:actor`. */
+/** SQL that records an event for each question of `source`. `data` has additional values over `q`. Needs `:actor`. */
 export function recordQuestions(type: QuestionEvent, source: string, data = `'{}'::jsonb`): string {
   const about = `jsonb_build_object('id', q.id, 'title', q.title, 'step', q.step, 'assignees', to_jsonb(q.assignees),
                 'expires_at', q.expires_at)`;
@@ -47,7 +47,7 @@ export function recordQuestions(type: QuestionEvent, source: string, data = `'{}
   });
 }
 
-/** SQL: the next time at which something happens to an open question. */
+/** SQL: the next time at which an open question changes. */
 export function nextTime(alias: string): string {
   return `least(${alias}.expires_at, ${alias}.escalate_at, ${alias}.remind_at[1])`;
 }

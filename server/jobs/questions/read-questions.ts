@@ -1,4 +1,5 @@
-// Reads one question, pages of questions, newest first, and how many are open. An open question of a job that ended counts as canceled.
+// Reads one question, pages of questions (newest first), and the number of open ones. An open question of a job that
+// has ended counts as canceled.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
@@ -43,7 +44,7 @@ type Condition = keyof typeof conditions;
 
 interface Variant {
   status: QuestionStatus | undefined;
-  /** Names of conditions, in their order. */
+  /** The names of conditions, in their order. */
   given: string;
 }
 
@@ -56,7 +57,7 @@ const list = statementVariants<Variant>(
    limit :limit`,
 );
 
-/** Written out, so that the partial indexes serve. */
+/** Literals instead of parameters, so that the partial indexes are used. */
 function statusConditions(status: QuestionStatus | undefined): string[] {
   if (status === undefined) return [];
   if (status === 'open') return [`q.status = 'open'`, `not ${jobEnded}`];
@@ -88,11 +89,11 @@ const countOpen = statement(`
 
 export interface OpenQuestions {
   open: number;
-  /** Of these, asked about a job that is held and not WAITING. */
+  /** How many of these belong to a job that is held and not WAITING. */
   ofHolds: number;
 }
 
-/** Counted up to the limit. */
+/** Counts up to the limit. */
 export async function countOpenQuestions(db: Queryable, schema: Schema, limit: number): Promise<OpenQuestions> {
   const [row] = await countOpen.query<OpenQuestions>(db, schema, { limit });
   return row ?? { open: 0, ofHolds: 0 };

@@ -1,13 +1,13 @@
-// The filter of job lists and bulk operations, and how unfinished jobs are found without scanning the history. There is
-// no index on status, because every change of a job would rewrite it: unfinished jobs are found through the partial
-// indexes that the engine needs anyway.
+// The filter of job lists and bulk operations. It finds unfinished jobs without scanning the history. There is no index
+// on status, because every change of a job would rewrite it; the partial indexes that the engine needs anyway find
+// unfinished jobs.
 import { type Parameters, tenant } from '../../database/sql.ts';
 import { holdKindSql } from '../model/hold.ts';
 import { type HoldKind, type Priority, priorityRank } from '../model/job.ts';
 import { heldStatuses, ownedStatuses, type Status, unstartedStatuses } from '../model/states.ts';
 
 export interface JobFilter {
-  /** Only these. */
+  /** Only jobs with these ids. */
   ids?: readonly string[] | undefined;
   statuses?: readonly Status[] | undefined;
   type?: string | undefined;
@@ -18,17 +18,17 @@ export interface JobFilter {
   createdAfter?: string | undefined;
   createdBefore?: string | undefined;
   parentId?: string | undefined;
-  /** Part of the type or the target, or the beginning of the id. */
+  /** Matches a part of the type or the target, or the beginning of the id. */
   search?: string | undefined;
-  /** The value at a path of the payload, as text. */
+  /** Compares the value at a path of the payload, as text. */
   payload?: { path: readonly string[]; value: string } | undefined;
-  /** Of failed jobs: those with, or without, one of these codes. */
+  /** Only failed jobs with, or without, one of these codes. */
   errorCodes?: readonly string[] | undefined;
   otherErrorCodes?: readonly string[] | undefined;
 }
 
 export interface Conditions {
-  /** `and …` over `j`, with a parameter for each value. */
+  /** Conditions as `and …` over `j`, with a parameter for each value. */
   text: string;
   parameters: Parameters;
 }
@@ -49,7 +49,7 @@ export function conditionsOf(filter: JobFilter): Conditions {
   };
 }
 
-/** By the name of the parameter. */
+/** The values by name of the parameter. */
 const conditions: Readonly<Record<string, string>> = {
   ids: 'j.id = any(:ids::uuid[])',
   statuses: 'j.status = any(:statuses::text[])',
@@ -76,8 +76,8 @@ export function areUnfinished(statuses: readonly Status[] | undefined): statuses
 }
 
 /**
- * `select id …` of all jobs in these unfinished statuses (and perhaps a few more), through partial indexes only. Each part
- * stops after `:max` rows.
+ * SQL `select id …` of all jobs in these unfinished statuses (and perhaps a few more), through partial indexes only.
+ * Each part stops after `:max` rows.
  */
 export function unfinishedIds(statuses: readonly Status[]): string {
   const from = (where: string) => `(select id from ${tenant}.jobs where ${where} limit :max)`;
@@ -93,7 +93,7 @@ export function unfinishedIds(statuses: readonly Status[]): string {
   if (statuses.includes('PAUSED')) parts.push(from(`status = 'PAUSED'`));
   if (statuses.includes('ERROR')) parts.push(from(`status = 'ERROR'`));
   if (statuses.some((status) => ownedStatuses.includes(status))) {
-    // Owned jobs are named by the active leases, which are few.
+    // Active leases are few and name the owned jobs.
     parts.push(`(select unnest(job_ids) as id from ${tenant}.leases where state = 'ACTIVE' limit :max)`);
   }
   return parts.join('\n         union all\n         ');

@@ -1,6 +1,6 @@
-// The ids of the jobs that match a filter, newest first (ids are uuid v7), by keyset: the cost of a page depends on its
-// rows, not on the rows before it. Rare jobs in a long history are searched in bounded slices; a page may then be short,
-// or empty, and still have a next one.
+// Pages of the ids of jobs that match a filter, newest first (ids are uuid v7), by keyset: the cost of a page depends
+// on its rows, not on the rows before it. Rare jobs in a long history are searched in bounded slices. A page may then
+// be short, or even empty, and still have a next one.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Parameters, Statement, statement, tenant } from '../../database/sql.ts';
@@ -8,15 +8,15 @@ import { firstUuid, lastUuid } from '../../kernel/limits.ts';
 import { isOnHold, type Status } from '../model/states.ts';
 import { areUnfinished, conditionsOf, type JobFilter, unfinishedIds } from './filter.ts';
 
-// Up to this many unfinished jobs are sorted in memory. With more of them, the newest are soon found by id.
+// Up to this many unfinished jobs are sorted in memory. If there are more, the newest are found quickly by id.
 const maxUnfinished = 5_000;
 // Up to this many waiting jobs of one target are sorted in memory: about 60 ms.
 const maxWaiting = 100_000;
-// A slice takes 10 to 20 ms on an idle machine. The search for one page ends after `searchMs`, because a person waits for
-// it and it holds a connection.
+// A slice takes 10 to 20 ms on an idle machine. The search for one page ends after `searchMs`, because a person waits
+// for it and it holds a connection.
 const sliceRows = 10_000;
 const searchMs = 150;
-// A job's id has the time of the daemon that enqueued it, which may be hours off the database's `created_at`.
+// A job's id has the time of the daemon that enqueued it, which may differ by hours from the database's `created_at`.
 const clockSlackMs = 24 * 3_600_000;
 
 export interface IdPageRequest {
@@ -77,7 +77,7 @@ async function hasLongLane(db: Queryable, schema: Schema, targetId: string | und
   return (await longLaneStatement.query(db, schema, { targetId, maxWaiting })).length > 0;
 }
 
-/** Undefined if there are too many to sort in memory. */
+/** Returns undefined if there are too many to sort in memory. */
 async function pageOfUnfinished(
   db: Queryable,
   schema: Schema,
@@ -108,7 +108,7 @@ async function pageOfUnfinished(
 
 interface Slice {
   rows: { id: string }[];
-  /** The last id read, if there are jobs after the slice. */
+  /** The last id that was read, if there are jobs after the slice. */
   reached: string | undefined;
 }
 
@@ -164,7 +164,7 @@ function rowsOf(filter: JobFilter): number {
 }
 
 interface IndexScan {
-  /** Over the parameters `from` (ids before this one), `sliceRows`, and its own. */
+  /** SQL over the parameters `from` (only smaller ids), `sliceRows`, and those of its own conditions. */
   text: string;
   parameters: Parameters;
 }
@@ -174,7 +174,7 @@ const filterColumns = 'id, status, type, queue, target_id, priority, created_at,
 
 /** The next slice in id order, by the index that fits. */
 function orderedScan(filter: JobFilter, longLane: boolean): IndexScan {
-  // Payloads can be large: only a search in them reads them.
+  // Payloads can be large, so they are read only if the filter searches them.
   const columns = filter.payload === undefined ? filterColumns : `${filterColumns}, payload`;
   const inOrder = (source: string, where = '') => `
         select ${columns}
@@ -204,7 +204,7 @@ function orderedScan(filter: JobFilter, longLane: boolean): IndexScan {
   if (filter.targetId === undefined && held.length > 0 && held.length === filter.statuses?.length) {
     return { text: combineScans(...held.map((status) => ordered(`status = '${status}'`))), parameters: {} };
   }
-  // The primary key, between the ids that the times allow.
+  // The primary key, between the ids that belong to the given times.
   return {
     text: ordered('id >= :firstId::uuid and id < :endId::uuid'),
     parameters: {
@@ -214,15 +214,15 @@ function orderedScan(filter: JobFilter, longLane: boolean): IndexScan {
   };
 }
 
-/** The smallest uuid v7 of a time. */
+/** Returns the smallest uuid v7 of a time. */
 function idAt(time: string, laterMs: number): string {
   const ms = Math.min(Math.max(0, Date.parse(time) + laterMs), 2 ** 48 - 1);
   const hex = ms.toString(16).padStart(12, '0');
   return `${hex.slice(0, 8)}-${hex.slice(8, 12)}-7000-8000-000000000000`;
 }
 
-// Ids of jobs on hold, oldest first: bulk resumes follow this order, so that the jobs of a lane run in the order in
-// which they came.
+// Ids of jobs on hold, oldest first. Bulk resumes use this order, so that the jobs of a lane run in the order in which
+// they were enqueued.
 
 /** The filter must name held statuses only. A whole operation reads the index of holds once, page after page. */
 export async function pageOfHeldIds(
@@ -242,7 +242,7 @@ export async function pageOfHeldIds(
            and j.id > :after::uuid${text}
          order by j.id
          limit :limit)`;
-  // jobs_held_status_id, once per status; ids that are named are looked up by the primary key.
+  // jobs_held_status_id, once per status; named ids are looked up by the primary key.
   const parts =
     filter.ids === undefined ? statuses.map((status) => select(`j.status = '${status}'`)) : [select('true')];
   const inOrder = new Statement(`

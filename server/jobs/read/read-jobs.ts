@@ -1,4 +1,4 @@
-// Reads one job, jobs by their ids or keys, and pages of jobs. page-of-ids.ts finds the ids of a page.
+// Reads one job, jobs by ids or keys, and pages of jobs. page-of-ids.ts finds the ids of a page.
 
 import { and, desc, eq, isNotNull, type SQL, type SQLWrapper, sql } from 'drizzle-orm';
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
@@ -12,7 +12,7 @@ import type { JobFilter } from './filter.ts';
 import { type IdPageRequest, pageOfIds } from './page-of-ids.ts';
 
 const all = columnsOf(jobs);
-/** All but large documents and what only idempotent requests compare. */
+/** All columns except large documents and those that only idempotent requests compare. */
 const { payload, result, checkpoint: _, requestHash, ...summary } = all;
 
 /** Jobs with the times of their active lease. */
@@ -26,7 +26,7 @@ const selectJobs = <S extends Partial<typeof all> & { hasPhases?: SQL.Aliased<bo
     .from(jobs)
     .leftJoin(leases, and(eq(leases.id, jobs.leaseId), sql`${leases.state} = 'ACTIVE'`, isNotNull(jobs.leaseOwner)));
 
-// Few jobs have phases: the others need no second statement.
+// Few jobs have phases; the others need no second statement.
 const hasPhases = sql<boolean>`exists (select from ${phases} where ${phases.jobId} = ${jobs.id})`.as('hasPhases');
 const documentBytes = sql.raw(
   ['payload', 'result', 'checkpoint', 'error', 'constraints'].map((name) => jsonBytes(name)).join(' + '),
@@ -40,7 +40,8 @@ export async function findJob(db: Queryable, schema: Schema, id: string): Promis
   return row && toJob(row);
 }
 
-// Documents of fifty jobs that arrive together must not block the event loop: half a megabyte takes 35 ms to parse.
+// Parsing half a megabyte takes 35 ms, so the documents of fifty jobs must not arrive together and block the event
+// loop.
 const smallBytes = 8192;
 
 const smallByIds = defineRead<{ ids: readonly string[] }>('keepPlan')(({ ids }) =>
@@ -48,7 +49,7 @@ const smallByIds = defineRead<{ ids: readonly string[] }>('keepPlan')(({ ids }) 
     .select({
       ...all,
       hasPhases,
-      // Not joined: a plan that is kept must look up each lease by its key, however few there are when it is made.
+      // Not a join: a cached plan must look up each lease by its key, even if there were few when it was made.
       leaseExpiresAt: ofLease(leases.expiresAt).as('leaseExpiresAt'),
       heartbeatAt: ofLease(leases.lastHeartbeatAt).as('heartbeatAt'),
     })
@@ -61,7 +62,7 @@ function ofLease(column: SQLWrapper): SQL<string | null> {
   return sql<string | null>`case when ${jobs.leaseOwner} is not null then (${active}) end`;
 }
 
-/** Those of the jobs whose documents are small, in no order. */
+/** Reads the jobs whose documents are small, in no order. */
 export async function readSmallJobs(db: Queryable, schema: Schema, ids: readonly string[]): Promise<Job[]> {
   return (await smallByIds(db, schema, { ids })).map(toJob);
 }
@@ -73,7 +74,7 @@ const byRequestIds = <S extends Partial<typeof all>>(columns: S) =>
 const wholeByRequestIds = byRequestIds(all);
 const summariesByRequestIds = byRequestIds({ ...summary, requestHash });
 
-/** The jobs of idempotent requests. */
+/** Reads the jobs of idempotent requests. */
 export async function readJobsByRequestIds(
   db: Queryable,
   schema: Schema,
@@ -87,19 +88,19 @@ const summariesById = defineRead<{ ids: readonly string[] }>()(({ ids }) =>
   selectJobs(summary).where(sql`${jobs.id} = any(${ids}::uuid[])`),
 );
 
-/** In no order; jobs that are gone are left out. */
+/** Reads jobs in no order, without those that no longer exist. */
 export async function readSummaries(db: Queryable, schema: Schema, ids: readonly string[]): Promise<Job[]> {
   return (await summariesById(db, schema, { ids })).map(toJob);
 }
 
 export interface JobPage {
   jobs: Job[];
-  /** The next page has smaller ids than this. Undefined: this is the last page. */
+  /** The cursor of the next page, which has smaller ids. Undefined for the last page. */
   next: string | undefined;
 }
 
 export interface PageRequest extends IdPageRequest {
-  /** Payloads and results can be large; without them a list reads no TOAST. */
+  /** Payloads and results can be large; a list without them reads no TOAST. */
   withDocuments?: boolean | undefined;
 }
 
@@ -129,7 +130,7 @@ function fittingIds(ids: SQLWrapper, documents: readonly string[]): SQL {
   return sql`${sql.raw(before)}${ids}${sql.raw(after)}`;
 }
 
-/** SQL for those of the ids in the parameter `ids`, newest first, whose documents fit into one page. */
+/** SQL for the ids in the parameter `ids`, newest first, as far as their documents fit into one page. */
 export function idsWithinBytes(schema: Schema, documents: readonly string[], ids = '$1'): string {
   const bytes = ['error', 'constraints', ...documents].map((name) => jsonBytes(name)).join(' + ');
   const sized = `select id, ${bytes} as bytes from ${schema}.jobs where id = any(${ids}::uuid[])`;

@@ -1,5 +1,5 @@
-// What WAITING jobs wait for, as people name it: the title of a question, how many jobs have not ended. A page of jobs
-// costs at most two statements more.
+// Adds readable values to the waits of WAITING jobs: the title of a question, and the number of jobs that have not
+// ended. A page of jobs costs at most two more statements.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -13,7 +13,7 @@ interface WaitingJob {
   waiting: NamedWaiting | null;
 }
 
-// A page has many jobs, and each may have thousands of children. The bound of a page is some 20 ms of index entries.
+// A page has many jobs, and each may have thousands of children. A page reads at most about 20 ms of index entries.
 const maxUnfinished = 1000;
 const maxCountedOfPage = 50_000;
 
@@ -37,7 +37,7 @@ const unfinishedStatement = statement(`
         ) o
     ) u`);
 
-/** The same jobs. Costs nothing where none waits for a question or for jobs. */
+/** Returns the same jobs. Costs nothing if none of them waits for a question or for jobs. */
 export async function readWaits<J extends WaitingJob>(db: Queryable, schema: Schema, jobs: J[]): Promise<J[]> {
   const waits = jobs.flatMap(({ id, status, waiting }) =>
     status === 'WAITING' && waiting !== null ? [{ id, waiting }] : [],
@@ -60,7 +60,7 @@ export async function readWaits<J extends WaitingJob>(db: Queryable, schema: Sch
   });
 }
 
-/** It waits for a question or for jobs, which this file can name. */
+/** The job waits for a question or for jobs. */
 export function isNameable({ status, waiting }: Pick<WaitingJob, 'status' | 'waiting'>): boolean {
   return status === 'WAITING' && waiting !== null && (waiting.question !== undefined || isForJobs(waiting));
 }
@@ -78,7 +78,7 @@ async function readTitles(db: Queryable, schema: Schema, waits: Waits): Promise<
   return new Map(rows.map(({ id, title }) => [id, title]));
 }
 
-/** Without those that have too many to be counted. */
+/** Omits jobs that have too many children to count. */
 async function readUnfinished(db: Queryable, schema: Schema, waits: Waits): Promise<Map<string, number>> {
   const parents = waits.filter(({ waiting }) => isForJobs(waiting));
   if (parents.length === 0) return new Map();

@@ -1,5 +1,5 @@
-// Reads of single jobs that requests share: those of a tenant that arrive while a statement is under way are read
-// together by the next one. A single caller does not wait.
+// Shared reads of single jobs. Requests of a tenant that arrive while a statement is in flight are read together by the
+// next one. A single caller does not wait.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -23,13 +23,13 @@ interface PendingRead extends Reader {
 }
 
 interface TenantReads {
-  /** By the id of the job: not sent yet. */
+  /** Reads that were not sent yet, by id of the job. */
   waiting: Map<string, PendingRead>;
   isReading: boolean;
 }
 
 const maxPerStatement = 50;
-// Per tenant; later requests would not be served in time.
+// The limit per tenant; more requests would not be served in time.
 const maxWaiting = 1000;
 
 export class SharedReads {

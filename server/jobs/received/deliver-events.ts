@@ -1,9 +1,9 @@
-// Gives received events to the jobs that wait for them: ends their waits, and wakes those that are WAITING. A job that
-// runs, or is on hold, finds the event when it reaches the call.
+// Delivers received events to the jobs that wait for them: ends their waits, and wakes the WAITING ones. A job that
+// runs or is on hold finds the event when it reaches the call.
 //
-// No event is missed. A wait is committed before its run searches the events that have come, and an event is committed
-// before this searches the waits: the one that commits first is found by the other. Both change a wait with its job locked,
-// so that it gets one event, and no other wait of the job gets the same.
+// No event is missed. A wait is committed before its run searches the received events, and an event is committed before
+// this code searches the waits, so whichever commits second finds the other. Both lock the job before they change its
+// wait, so a wait gets one event, and no other wait of the job gets the same event.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -33,13 +33,13 @@ const undeliveredStatement = statement(`
    limit :limit`);
 
 export interface Deliveries {
-  /** Jobs that were woken. */
+  /** The jobs that were woken. */
   woken: number;
   /** There may be more events. */
   more: boolean;
 }
 
-/** Delivers in the order in which the events came. Safe to run twice, and by several daemons at once. */
+/** Delivers events in the order of their arrival. Safe to run twice, and by several daemons at once. */
 export async function deliverEvents(
   db: Database,
   schema: Schema,
@@ -60,8 +60,8 @@ export async function deliverEvents(
 }
 
 /**
- * The name, what the data must contain, and the time of the event, over a wait `p` of job `j`. As an array, because a join
- * would read the waits of all jobs.
+ * SQL over a wait `p` of job `j`: name, required data and time of the event match. It is an array, because a join would
+ * read the waits of all jobs.
  */
 const isWantedSql = (event: { name: string; data: string; id: string; receivedAt: string }) => `
        p.event_name = ${event.name}
@@ -79,8 +79,8 @@ const isWantedSql = (event: { name: string; data: string; id: string; receivedAt
 
 const given = { name: ':name', data: ':data::jsonb', id: ':id::uuid', receivedAt: ':receivedAt::timestamptz' };
 
-// A job with several such waits comes several times: to leave them out here would read all that wait, for each batch. The
-// limit of its own keeps Postgres from reading the jobs first: many of them wait for nothing.
+// A job with several such waits is returned several times; removing the repetitions here would read all waits for each
+// batch. The inner limit keeps Postgres from reading the jobs first, many of which wait for nothing.
 const waitingStatement = statement(`
   select w.id, w.target_id as "targetId"
     from unnest(:keys::text[]) as k(key)
@@ -108,7 +108,7 @@ const lockStatement = statement(`
    order by id
      for no key update`);
 
-/** What the handler gets. */
+/** The event that the handler gets. */
 export function receivedSql(event: string): string {
   return `jsonb_build_object(
              'id', coalesce(${event}.event_id, ${event}.id::text),
@@ -193,7 +193,7 @@ async function endWaits(
   if (waiting.length === 0) return 0;
   await lockTargets(tx, schema, distinctTargets(waiting));
   const jobIds = waiting.map((job) => job.id);
-  // A statement of its own: the next one sees what was committed before the locks were granted.
+  // A separate statement, so that the next one sees rows committed before the locks were granted.
   await lockStatement.query(tx, schema, { jobIds });
   const ended = await endWaitsStatement.query<WaitingJob & { status: Status }>(tx, schema, { ...event, jobIds, actor });
   const asleep = ended.filter((job) => job.status === 'WAITING');

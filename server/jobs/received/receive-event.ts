@@ -1,5 +1,5 @@
-// Stores an event from outside, once for each id that its sender gives. Jobs that wait for it get it afterwards; see
-// deliver-events.ts.
+// Stores an event from outside, once for each id that its sender gives. deliver-events.ts delivers it to the jobs that
+// wait for it.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
@@ -36,7 +36,7 @@ export interface Receipt {
 }
 
 interface Received extends Receipt {
-  /** An event of this name and id was received before. */
+  /** An event with this name and id was received before. */
   replayed: boolean;
 }
 
@@ -66,7 +66,7 @@ const knownStatement = statement(`
    where name = :name
      and event_id = :eventId`);
 
-/** Only stores the event. The caller wakes the daemons: by the signals after its commit, or with `notifyReceived`. */
+/** Only stores the event. The caller wakes the daemons, with the signals after its commit or with `notifyReceived`. */
 export async function receiveEvent(db: Queryable, schema: Schema, event: SentEvent, actor: string): Promise<Received> {
   const { name } = event;
   const given = event.data ?? {};
@@ -88,18 +88,18 @@ export async function receiveEvent(db: Queryable, schema: Schema, event: SentEve
   });
 }
 
-/** For an event that a transaction of the caller stores: sent with its commit. */
+/** Notifies of an event that a transaction of the caller stores; sent with its commit. */
 export async function notifyReceived(tx: Queryable, { slug }: Pick<Tenant, 'slug'>): Promise<void> {
   await tx.query('select pg_notify($1, $2)', [wakeChannel, receivedMessage(slug)]);
 }
 
-// Keys by which an event from outside finds the jobs that wait for it, without reading those that wait for another one of
-// the same name. A wait has one key: that of one value it wants. An event has the keys of all its values.
+// Keys by which an event finds the jobs that wait for it, without reading the jobs that wait for other events of the
+// same name. A wait has one key, of one value that it requires. An event has the keys of all its values.
 
-/** Of a wait that takes any data, or wants no single value. */
+/** The key of a wait that accepts any data, or requires no single value. */
 const anyKey = '';
 
-/** The key of the wanted value that is likely to be the rarest: the longest. */
+/** Returns the key of the longest required value, which is likely to be the rarest. */
 export function matchKeyOf(match: object | null): string {
   let rarest = anyKey;
   let length = 0;
@@ -111,7 +111,7 @@ export function matchKeyOf(match: object | null): string {
   return rarest;
 }
 
-/** The keys of all waits that this data may satisfy. Whether it does, Postgres decides: `data @> match`. */
+/** Returns the keys of all waits that this data may satisfy. Postgres decides whether it does: `data @> match`. */
 export function keysOf(data: unknown): string[] {
   const keys = new Set([anyKey]);
   for (const leaf of leavesOf(data, [])) keys.add(keyOf(leaf));
@@ -123,7 +123,7 @@ interface Leaf {
   text: string;
 }
 
-/** Elements of a list have no place: a list contains another if it has its elements, in any order. */
+/** Elements of a list have no position: a list contains another if it has its elements, in any order. */
 function* leavesOf(value: unknown, path: readonly (string | null)[]): Generator<Leaf> {
   if (Array.isArray(value)) {
     for (const element of value) yield* leavesOf(element, [...path, null]);

@@ -1,5 +1,5 @@
-// Deletes jobs that have been stale for long enough. Only finished jobs: one that runs, waits or holds a lane is never
-// deleted, however old.
+// Deletes jobs that have been stale for long enough. Only finished jobs are deleted: a job that runs, waits or holds a
+// lane is kept, however old it is.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, statementVariants, tenant } from '../../database/sql.ts';
@@ -7,11 +7,11 @@ import { insertEvents } from '../../events/log/record.ts';
 import type { FinishedJob, RetentionHook } from '../model/job-values.ts';
 import { statusIn, terminalStatuses } from '../model/states.ts';
 
-/** Predicate over a job. One in ERROR is finished only if it does not hold a lane. */
+/** Predicate over a job. A job in ERROR is finished only if it does not hold a lane. */
 export const isFinishedSql = `(${statusIn(terminalStatuses)}
          or (status = 'ERROR' and (target_id is null or on_error = 'continue')))`;
 
-/** A child whose result a parent has not read: its call is open. */
+/** A child whose result its parent has not read, because the call is open. */
 const isAwaited = `
          select 1
            from ${tenant}.dependencies d
@@ -77,7 +77,7 @@ interface DeleteOptions {
   staleForSeconds: number;
   actor: string;
   limit: number;
-  /** Only these. */
+  /** Only these jobs. */
   ids?: readonly string[];
 }
 
@@ -116,15 +116,15 @@ const freeKeysStatement = statement(`
      and u.key = f.key
   returning u.key`);
 
-// Shorter than any use of a key by hand, long enough that keys which are used often stay.
+// Shorter than any manual use of a key, and long enough that keys in frequent use stay.
 const unusedKeyDays = 1;
 
-/** Keys of unique jobs that nobody holds. */
+/** Deletes keys of unique jobs that no job holds. */
 export async function deleteFreeKeys(db: Queryable, schema: Schema, limit: number): Promise<number> {
   return (await freeKeysStatement.query(db, schema, { days: unusedKeyDays, limit })).length;
 }
 
-// What a program that embeds the daemon does with jobs that retention marks as stale or is about to delete.
+// Hooks of a program that embeds the daemon, for jobs that retention marks as stale or is about to delete.
 
 export interface RetentionHooks {
   /** Called after the jobs were marked as stale. An error is logged; the call is not repeated. */
@@ -133,7 +133,7 @@ export interface RetentionHooks {
   onDelete?: RetentionHook | undefined;
 }
 
-/** Jobs with their documents are given to a hook in batches of this size. */
+/** The batch size in which jobs with their documents are given to a hook. */
 export const hookBatch = 50;
 
 const columns = `id, type, queue, target_id as "targetId", status, attempt, author, payload, result, error,
@@ -157,7 +157,7 @@ const deletable = statement(`
    order by stale_at
    limit :limit`);
 
-/** The jobs that retention would delete next. */
+/** Reads the jobs that retention would delete next. */
 export async function findDeletableJobs(
   db: Queryable,
   schema: Schema,

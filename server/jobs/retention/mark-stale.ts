@@ -1,6 +1,6 @@
-// Marks finished jobs as stale. An index on `finished_at` would cost every job that finishes; the event log has the
-// ends in order, so this follower reads it with a delay of the time that jobs stay fresh. Once a week it scans all jobs
-// for those that the log does not show: after a restore, or a change made directly in SQL.
+// Marks finished jobs as stale. An index on `finished_at` would cost every job that finishes, so this follower reads
+// the ends from the event log, delayed by the time that jobs stay fresh. Once a week it scans all jobs for ends that
+// the log does not show, for example after a restore or a change made directly in SQL.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -20,36 +20,36 @@ export interface MarkStaleOptions {
   /** How long a job stays fresh after it finished. */
   afterSeconds: number;
   actor: string;
-  /** Rows to be read in one call: events, or jobs. */
+  /** The number of rows to read in one call: events or jobs. */
   limit: number;
 }
 
 export interface MarkedStale {
-  /** How many jobs were marked, and which. */
+  /** The number of marked jobs, and their ids. */
   count: number;
   ids: string[];
   /** Jobs that Postgres refuses to update; the next scan tries again. */
   skipped: string[];
-  /** False: there is more to read; call again. */
+  /** False if there is more to read; call again. */
   complete: boolean;
-  /** The log has been read up to this event; undefined: another daemon is running the follower. */
+  /** The last event that was read; undefined if another daemon is running the follower. */
   readTo: { xid: string; seq: string } | undefined;
 }
 
 export const staleFollower = 'retention';
 export const secondsBetweenScans = 7 * 86_400;
 
-/** Stored with the follower. */
+/** The state that is stored with the follower. */
 interface FollowerState {
   /** When the last scan of all jobs ended. */
   looked_at?: string;
-  /** A scan is in progress and has reached this job. */
+  /** The last job that the scan in progress has read. */
   behind?: string;
 }
 
 const logStart = { xid: '0', seq: '0' };
 
-/** One short transaction: continues the log, or the scan, and marks the jobs that finished long enough ago. */
+/** Runs one short transaction: continues the log or the scan, and marks the jobs that finished long enough ago. */
 export async function markStaleJobs(db: Database, schema: Schema, options: MarkStaleOptions): Promise<MarkedStale> {
   try {
     return await markInOneStep(db, schema, options, markJobs);
@@ -104,16 +104,13 @@ function isScanDue({ looked_at, behind }: FollowerState, { now }: Now): boolean 
 
 interface Now {
   now: string;
-  /**
-   * Transactions of this database before this one have ended, and a statement sent from now on sees what they wrote.
-   * Those of other databases of the server do not count: they may last for long.
-   */
+  /** All earlier transactions of this database have ended. Those of other databases do not count. */
   first_in_progress: string;
-  /** The first transaction id that has not been given out. */
+  /** The first transaction id that has not been assigned. */
   next: string;
 }
 
-// Reads from the tenant's table: in a cluster its node has transaction ids of its own.
+// Reads from the tenant's table, because in a cluster its node has its own transaction ids.
 const nowStatement = statement(`
   select now() as now,
          (${presentEpoch(tenant)}) as epoch,
@@ -140,21 +137,22 @@ async function readNow(tx: Queryable, schema: Schema): Promise<Now> {
 }
 
 interface Ends {
-  /** How many events were read, and the last of them. */
+  /** The number of events that were read, and the last of them. */
   read: number;
   xid: string | null;
   seq: string | null;
-  /** Jobs that ended. */
+  /** The jobs that ended. */
   ids: string[] | null;
 }
 
 interface Read {
-  /** Jobs that finished long enough ago, as far as this read shows. */
+  /** The jobs that finished long enough ago, according to this read. */
   ids: string[];
   step: FollowerStep<FollowerState>;
 }
 
-// The second part of `due` is about events written while a clock was wrong: waiting for such a time would stop the follower.
+// The second part of `due` is for events written while a clock was wrong. Waiting for such a time would stop the
+// follower.
 const eventsStatement = statement(`
   with log as materialized (
     select e.xid,
@@ -188,7 +186,7 @@ const eventsStatement = statement(`
          array_agg(distinct job_id) filter (where ended and job_id is not null) as ids
     from old`);
 
-/** Reads up to the first event that is too recent, or before which others could still be committed. */
+/** Reads up to the first event that is too recent, or that uncommitted events could still precede. */
 async function readEvents(
   tx: Queryable,
   schema: Schema,
@@ -207,7 +205,7 @@ async function readEvents(
   });
   const { read = 0, xid: lastXid = null, seq: lastSeq = null, ids } = found ?? {};
   const hasRead = lastXid !== null && lastSeq !== null;
-  // A database that was restored to an earlier time gives out the same transaction ids again.
+  // A database that was restored to an earlier time assigns the same transaction ids again.
   const ahead = BigInt(xid) >= BigInt(now.next);
   return {
     ids: ids ?? [],

@@ -36,7 +36,7 @@ export class Sessions {
     this.#keys = keys;
   }
 
-  /** Undefined: the text is not a valid key. */
+  /** Returns undefined if the text is not a valid key. */
   async open(keyText: string): Promise<{ token: string; key: ApiKey } | undefined> {
     const key = await this.#keys.verify(keyText);
     if (key === undefined) return undefined;
@@ -45,7 +45,7 @@ export class Sessions {
     return { token, key };
   }
 
-  /** Undefined: the link was used, has expired, or its key is no longer valid. */
+  /** Returns undefined if the link was used, has expired, or its key is no longer valid. */
   async openByLink(linkToken: string): Promise<string | undefined> {
     const [row] = await this.#db.query<SessionRow>(
       `delete from ${controlSchema}.sessions where id = $1 and kind = 'link' and expires_at > now()

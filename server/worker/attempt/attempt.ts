@@ -1,6 +1,6 @@
-// One attempt from its start to its end: runs the handler, stops it for one reason at most, gives up on a handler that
-// does not stop, and puts itself into the queue of ended attempts exactly once. It writes nothing: the loop takes it
-// from the queue and writes the outcome. Thousands start per second, so an attempt has no promise or timer of its own.
+// One attempt from its start to its end: runs the handler, stops it for at most one reason, gives up on a handler that
+// does not stop, and enters the queue of ended attempts exactly once. It writes nothing; the loop takes it from the
+// queue and writes the outcome. Thousands start per second, so an attempt has no promise or timer of its own.
 
 import { toJobError } from '../../durable/job-error.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
@@ -21,40 +21,40 @@ export interface AttemptBatch extends HeldLease {
   readonly tenant: Tenant;
   readonly claimedAt: number;
   has(attempt: Attempt): boolean;
-  /** True if it was the last of the batch. */
+  /** Returns true if it was the last of the batch. */
   remove(attempt: Attempt): boolean;
   /** Called exactly once for each attempt, at its end. */
   onEnded(attempt: Attempt): void;
 }
 
-/** The handler was asked to stop and still runs. */
+/** A handler that was asked to stop and still runs. */
 export interface UnresponsiveEnd {
   reason: StopReason;
-  /** Undefined when the lease was lost. */
+  /** Undefined if the lease was lost. */
   outcome: Outcome | undefined;
   /** Resolves when the handler has returned. */
   handlerEnd: Promise<HandlerEnd>;
-  /** How long a handler that can be stopped may take to return. */
+  /** The time that a stoppable handler has to return. */
   patienceMs: number;
 }
 
-// A terminated thread exits within moments; a handler that observes its signal returns soon after it.
+// A terminated thread exits within moments, and a handler that observes its signal returns soon after it.
 const terminationMs = 1000;
 const promptMs = 200;
 
 export class Attempt implements HandlerRun {
   readonly job: Job;
   readonly batch: AttemptBatch;
-  /** By the clock of `performance.now()`, like the other times of an attempt. */
+  /** From `performance.now()`, like the other times of an attempt. */
   startedAt = 0;
   endedAt = 0;
   timeoutAt = Number.POSITIVE_INFINITY;
-  /** What to write of the ended attempt. Undefined when the lease was lost: nothing may be written. */
+  /** The outcome to write. Undefined if the lease was lost and nothing may be written. */
   outcome: Outcome | undefined;
   /** Set if the attempt ended although its handler still runs. */
   unresponsive: UnresponsiveEnd | undefined;
   readonly #context: WorkerContext;
-  // Created on first use: most attempts end before anything reads their signals.
+  // Created on first use, because most attempts end before anything reads their signals.
   #controller: AbortController | undefined;
   #kill: AbortController | undefined;
   #reason: StopReason | undefined;
@@ -108,12 +108,12 @@ export class Attempt implements HandlerRun {
     return this.#finished;
   }
 
-  /** False for a job that was claimed ahead of its slot and has not started. */
+  /** False if the job was claimed ahead of its slot and has not started. */
   get started(): boolean {
     return this.#started;
   }
 
-  /** How long the attempt took. */
+  /** The duration of the attempt. */
   get seconds(): number {
     return this.#started ? (this.endedAt - this.startedAt) / 1000 : 0;
   }
@@ -133,18 +133,19 @@ export class Attempt implements HandlerRun {
     this.stop({ kind: 'timedOut', afterSeconds: this.#timeoutSeconds });
   }
 
-  /** Asks the handler to stop. The first reason counts; a spent budget and a lost lease override it. */
+  /** Asks the handler to stop. The first reason counts, but a spent budget and a lost lease override it. */
   stop(reason: StopReason): void {
     if (this.#finished) return;
     if (reason.kind === 'leaseLost') {
-      // If the lease only expired, the job is still there to be requeued; if another holds it, the fence refuses.
+      // If the lease only expired, the job can still be requeued. If another holder has it, the fence refuses the
+      // write.
       if (!this.#started) {
         this.requeue('the lease was lost before the attempt began');
         return;
       }
       this.#reason = reason;
       this.#controller?.abort(reason);
-      // Nothing may be written any more, so there is no grace.
+      // Nothing may be written any more, so there is no grace period.
       this.#giveUp(reason, promptMs);
       return;
     }
@@ -152,7 +153,7 @@ export class Attempt implements HandlerRun {
     if (this.#reason !== undefined && !stronger) return;
     const first = this.#reason === undefined;
     this.#reason = reason;
-    // Claimed ahead of its slot and not started: there is no handler to wait for.
+    // The job was claimed ahead of its slot and has not started, so there is no handler to wait for.
     if (!this.#started) {
       this.#end(undefined);
       return;
@@ -162,15 +163,15 @@ export class Attempt implements HandlerRun {
     this.#grace = setTimeout(() => this.giveUp(), this.config.cancelGraceSeconds * 1000);
   }
 
-  /** Requeues a job that was claimed ahead and never started; the attempt is not counted. */
+  /** Requeues a job that was claimed ahead and never started. The attempt is not counted. */
   requeue(reason: string): void {
     if (this.#started || this.#finished) return;
     this.#finish({ kind: 'requeue', reason });
   }
 
-  /** Ends the grace of a handler that was asked to stop. */
+  /** Ends the grace period of a handler that was asked to stop. */
   giveUp(): void {
-    // A kill signal that somebody reads means a thread, which can be terminated.
+    // If the kill signal was read, the handler runs in a thread, which can be terminated.
     if (this.#reason !== undefined) this.#giveUp(this.#reason, this.#kill === undefined ? 0 : terminationMs);
   }
 
@@ -243,7 +244,10 @@ export class Attempt implements HandlerRun {
   }
 }
 
-/** A cancel overrides a pause; a person's request overrides a suspension. */
+/**
+ * True if the new reason overrides the first: a cancel overrides a pause, and a person's request overrides a
+ * suspension.
+ */
 function overrides({ kind }: StopReason, before: StopReason | undefined): boolean {
   if (before?.kind === 'suspended') return kind === 'paused' || kind === 'canceled';
   return kind === 'canceled' && before?.kind === 'paused';

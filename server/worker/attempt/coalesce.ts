@@ -1,11 +1,11 @@
-// Turns many values in a short time into one write: the first is written at once, later ones at most once per interval,
-// the last is never lost. A failed write is retried with the values that arrived since.
+// Combines many values into few writes: the first value is written at once, later ones at most once per interval, and
+// the last one is never lost. A failed write is retried with the values that arrived since.
 
 export interface Coalesced<T> {
   write(value: T): Promise<void>;
   merge(older: T, newer: T): T;
   everyMs: number;
-  /** Waits an interval before the first write too, to gather more. */
+  /** Also waits an interval before the first write, to gather more values. */
   delayFirst?: boolean;
   onError(error: unknown): void;
 }
@@ -35,7 +35,7 @@ export class Coalescer<T> {
     this.#schedule();
   }
 
-  /** Writes what is left. Rejects if it cannot be written. */
+  /** Writes the remaining values. Rejects if they cannot be written. */
   async flush(): Promise<void> {
     this.#flushing = true;
     clearTimeout(this.#timer);

@@ -1,5 +1,5 @@
-// The context of a handler. Its members, functions included, are created on first use: a job that uses nothing pays
-// nothing. They may be destructured: `({ payload, progress, sleep }) => …`.
+// The context of a handler. Its members, including functions, are created on first use, so unused ones cost nothing.
+// They may be destructured: `({ payload, progress, sleep }) => …`.
 import { DurableFunctions, type DurableParts } from '../../durable/durable-functions.ts';
 import { Fatal } from '../../durable/handler-errors.ts';
 import { type Stopping, sleep, stopped, throwIfLeaseLost } from '../../durable/stop-reason.ts';
@@ -11,14 +11,14 @@ import type { Effects, LeaseTrust, PhaseScope } from './handler-run.ts';
 export interface ContextParts extends DurableParts {
   job: JobInfo;
   leaseId: string;
-  /** As stored, for a thread that parses them itself. */
+  /** The stored JSON text, for a thread that parses it. */
   stored: { payload: unknown; checkpoint: unknown };
   payload: unknown;
-  /** Its signal is aborted with a StopReason, and is created when it is first read. */
+  /** The signal is aborted with a StopReason, and created on first use. */
   stopping: Stopping & LeaseTrust;
   lastCheckpoint: unknown;
   phase?: PhaseScope | undefined;
-  /** Results of the phases that are done, by name. */
+  /** The results of completed phases, by name. */
   results: Readonly<Record<string, unknown>>;
   effects(): Effects;
   onPartial(reason: string): void;
@@ -102,7 +102,7 @@ class Context extends DurableFunctions implements JobContext {
   }
 }
 
-/** The same signal, with an Error as its reason, so that fetch and others reject with a readable error. */
+/** The same signal with an Error as its reason, so that fetch and others reject with a readable error. */
 function withErrorReason(signal: AbortSignal): AbortSignal {
   const controller = new AbortController();
   const abort = () => controller.abort(stopped(signal));
@@ -111,7 +111,7 @@ function withErrorReason(signal: AbortSignal): AbortSignal {
   return controller.signal;
 }
 
-/** Runs a definition's code in this thread: the job's `run`, or the phase that the parts name. */
+/** Runs a definition's code in this thread: the job's `run`, or the phase named in `parts`. */
 export function invokeHere(definition: JobDefinition, parts: ContextParts): unknown {
   const context = new Context(parts);
   const { phase } = parts;
@@ -119,7 +119,10 @@ export function invokeHere(definition: JobDefinition, parts: ContextParts): unkn
   return definition.phases?.find((one) => one.name === phase.name)?.run(context);
 }
 
-/** Was checked at enqueue; the schema may have changed since, and its output is produced here. */
+/**
+ * Parses the payload with its schema. The enqueue has checked it, but the schema may have changed, and its output is
+ * needed here.
+ */
 export function parsePayload(definition: JobDefinition, payload: unknown): unknown {
   if (definition.payload === undefined) return payload;
   const parsed = definition.payload.safeParse(payload);
@@ -129,7 +132,7 @@ export function parsePayload(definition: JobDefinition, payload: unknown): unkno
   throw new Fatal(`${field}: ${issue?.message ?? 'is not valid'}`, { code: 'INVALID_PAYLOAD' satisfies JobErrorCode });
 }
 
-/** A state that no longer fits its schema is ignored. */
+/** A stored checkpoint that does not match its schema is ignored. */
 export function parseCheckpoint(definition: JobDefinition, stored: unknown): unknown {
   if (stored === null || stored === undefined) return undefined;
   if (definition.checkpoint === undefined) return stored;

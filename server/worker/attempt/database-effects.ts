@@ -1,5 +1,5 @@
-// The effects of a handler on its tenant's schema. Every write is fenced; the first refused one
-// ends the attempt with `leaseLost`, and nothing is written after it.
+// Writes the effects of a handler to its tenant's schema. Every write is fenced. The first refused write ends the
+// attempt with `leaseLost`, and nothing is written after it.
 
 import { DatabaseSteps } from '../../durable/database/database-steps.ts';
 import { enqueueChild } from '../../durable/database/enqueue-children.ts';
@@ -27,7 +27,7 @@ import { errorMessage } from '../../kernel/errors.ts';
 import { Coalescer } from './coalesce.ts';
 import { type Effects, type HandlerRun, type LeaseAssertion, overallProgress, type PhaseScope } from './handler-run.ts';
 
-// Often enough for a person who follows the progress, rarely enough for the database.
+// Often enough for a person who watches the progress, and rarely enough for the database.
 const reportEveryMs = 250;
 const maxProgressMessageLength = 1000;
 
@@ -97,7 +97,8 @@ export class DatabaseEffects implements Effects {
         this.#lose();
         throw new JobStopped({ kind: 'leaseLost' });
       }
-      // The process may have been suspended since the server answered. Then the answer proves nothing, so ask again.
+      // The process may have been suspended since the server answered. The answer is then outdated, so the check is
+      // repeated.
       if (monotonicMs() < sentAt + leftMs) return { validUntilMs: sentAt + leftMs };
     }
   }
@@ -157,7 +158,8 @@ export class DatabaseEffects implements Effects {
   async #fenced(write: () => Promise<boolean>): Promise<void> {
     if (this.#lost) return;
     if (await write()) return;
-    // While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again.
+    // While a tenant moves between nodes, a fenced write can miss an existing row. This checks the row and writes
+    // again.
     if ((await isHeld(this.#run.db, this.#run.tenant.schema, this.#held)) && (await write())) return;
     this.#lose();
   }
@@ -169,7 +171,7 @@ export class DatabaseEffects implements Effects {
 }
 
 // Buffers a job's log lines and writes them in batches. A handler that logs faster than the database writes loses its
-// oldest unwritten lines, and the log says how many.
+// oldest unwritten lines; the log records how many.
 
 interface Line {
   level: LogLevel;
@@ -193,7 +195,7 @@ const everyMs = 250;
 const maxWaiting = 1000;
 const maxMessageLength = 8000;
 const maxDataBytes = 16_384;
-// Lines between two trims: the table holds at most this many more than it keeps.
+// The number of lines between two trims. The table has at most this many lines more than it keeps.
 const trimEvery = 500;
 
 class LogWriter {
@@ -201,7 +203,7 @@ class LogWriter {
   readonly #writer: Coalescer<LogBatch>;
   #sinceTrim: number;
 
-  /** `mayHaveOld`: lines of earlier attempts may be there, so that the first trim comes with the first flush. */
+  /** `mayHaveOld`: earlier attempts may have written lines, so the first flush trims. */
   constructor(target: LogTarget, mayHaveOld: boolean) {
     this.#target = target;
     this.#sinceTrim = mayHaveOld ? trimEvery : 0;

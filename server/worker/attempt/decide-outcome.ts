@@ -1,4 +1,5 @@
-// Decides the outcome of an attempt from how its handler ended and why it was asked to stop. Pure.
+// Decides the outcome of an attempt from the end of its handler and the reason for which it was asked to stop. A pure
+// function.
 
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Outcome } from '../../jobs/finish/outcome.ts';
@@ -9,8 +10,8 @@ import { assertNever } from '../../kernel/errors.ts';
 import type { HandlerEnd } from './run-handler.ts';
 
 /**
- * Undefined: the lease is lost and there is nothing to write. A handler that ended before it was
- * asked to stop counts as it ended; after that, the reason decides, however it ended.
+ * Returns undefined if the lease is lost and nothing may be written. The end of the handler counts if it came before
+ * the stop request. Otherwise the reason of the stop decides.
  */
 export function decideOutcome(
   job: Job,
@@ -67,7 +68,7 @@ function drainedBy(owner: string | null): CancelDetail {
   return { kind: 'drain', reason: 'drained', ...(owner !== null && { author: `worker:${owner}` }) };
 }
 
-/** Fatal unless the handler says otherwise, or the job lists the code as recoverable. */
+/** An error is fatal unless the handler says otherwise, or the job lists its code as recoverable. */
 function outcomeOfFailure(job: Job, error: JobError, recoverable: boolean, random: number): Outcome {
   const isRetried = recoverable || (job.retry?.codes?.includes(error.code) ?? false);
   if (!isRetried || !attemptsLeft(job)) return { kind: 'fail', error };

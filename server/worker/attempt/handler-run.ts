@@ -1,5 +1,5 @@
-// The contract between an attempt and the code that runs its handler: what the code is given, what it reports through
-// its context while it runs, and how it ends.
+// The contract between an attempt and the code that runs its handler: the input of the code, its reports while it runs,
+// and its result.
 
 import type { DurableRun } from '../../durable/database/enqueue-children.ts';
 import type { DurableEffects } from '../../durable/step-store.ts';
@@ -14,9 +14,9 @@ export type HandlerEnd =
   | { kind: 'partial'; result: unknown; resultText?: JsonText | undefined; error?: JobError }
   | { kind: 'failed'; error: JobError; recoverable: boolean };
 
-/** For a thread, which cannot ask the heartbeat itself. */
+/** How long the lease may be trusted, for a thread, which cannot ask the heartbeat itself. */
 export interface LeaseTrust {
-  /** By `monotonicMs()`, which all threads share. Undefined: the lease does not expire. */
+  /** By `monotonicMs()`, which all threads share. Undefined if the lease does not expire. */
   trustedUntilMs?(): number;
 }
 
@@ -26,27 +26,30 @@ export interface HandlerRun extends DurableRun, LeaseTrust {
   config: Config;
   /** Aborted with a StopReason when the handler must stop. */
   signal: AbortSignal;
-  /** Aborted when the grace is over: a thread is terminated; code in this process is left running. */
+  /** Aborted when the grace period is over. A thread is terminated; code in this process keeps running. */
   kill: AbortSignal;
-  /** Aborts the signal now if the lease has expired, e.g. while the process was suspended. */
+  /** Aborts the signal now if the lease has expired, for example while the process was suspended. */
   check?(): void;
   /** Stops this attempt. */
   stop(reason: StopReason): void;
 }
 
-/** Which of how many phases reports; undefined for a job without phases. */
+/** The position of the phase that reports; undefined for a job without phases. */
 export interface PhaseScope {
   name: string;
   index: number;
   count: number;
 }
 
-/** Until when an assertion holds, by the process's own clock. */
+/** The time until which an assertion holds, by the process's own clock. */
 export interface LeaseAssertion {
   validUntilMs: number;
 }
 
-/** What a handler does through its context. A daemon writes it to the tenant's schema; the test kit keeps it in memory. */
+/**
+ * The effects of a handler through its context. A daemon writes them to the tenant's schema; the test kit keeps them in
+ * memory.
+ */
 export interface Effects extends DurableEffects {
   progress(percent: number, message: string | undefined, phase: PhaseScope | undefined): void;
   /** Rejects if the lease is lost. */
@@ -56,7 +59,7 @@ export interface Effects extends DurableEffects {
   flush(): Promise<void>;
 }
 
-/** Overall progress from the phase's place and its own progress. */
+/** Computes the overall progress from the position of the phase and its own progress. */
 export function overallProgress(phasePercent: number, phase: Pick<PhaseScope, 'index' | 'count'> | undefined): number {
   return phase === undefined ? phasePercent : Math.round((phase.index * 100 + phasePercent) / phase.count);
 }

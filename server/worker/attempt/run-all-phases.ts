@@ -1,5 +1,5 @@
-// A job of ordered phases. Each is stored when it ends; an attempt starts with the first phase that is not done. The
-// ends of all phases make the end of the job.
+// Runs a job of ordered phases. Each phase is stored when it ends, and an attempt starts with the first phase that is
+// not done. The ends of all phases decide the end of the job.
 
 import { toJobError } from '../../durable/job-error.ts';
 import { JobStopped, requestedStop, type StopReason, stopReasonOf } from '../../durable/stop-reason.ts';
@@ -18,17 +18,17 @@ export interface PhasedJob {
   phases: readonly PhaseDefinition[];
   run: HandlerRun;
   parts: ContextParts;
-  /** In a thread, which can be terminated alone. */
+  /** The phase runs in a thread, which can be terminated alone. */
   isolated: boolean;
   invoke: Invoke;
   store: PhaseStore;
 }
 
-/** Where the phases of a job are kept: in the database, or in the memory of a test. */
+/** Stores the phases of a job: in the database, or in memory for a test. */
 export interface PhaseStore {
-  /** The phases of the job in their order; undefined if the lease is lost. */
+  /** Returns the phases of the job in order; undefined if the lease is lost. */
   open(names: readonly string[]): Promise<readonly StoredPhase[] | undefined>;
-  /** With the stop that people have requested; then no phase is started. Undefined if the lease is lost. */
+  /** Returns the stop that was requested; then no phase is started. Returns undefined if the lease is lost. */
   save(changes: PhaseChange[], progress: number | undefined): Promise<StopRequest | undefined>;
 }
 
@@ -36,7 +36,7 @@ export type StoredPhase = Pick<Phase, 'name' | 'status' | 'result' | 'message'> 
 
 type StoredEnd = Exclude<PhaseEnd, { status: 'stopped' | 'lost' }>;
 
-// Done in an earlier attempt, and not run again.
+// The phase was done in an earlier attempt and is not run again.
 const doneStatuses: readonly PhaseStatus[] = ['completed', 'partial', 'skipped'];
 
 export async function runPhases(job: PhasedJob): Promise<HandlerEnd> {
@@ -49,9 +49,9 @@ class PhaseRunner {
   #rows = new Map<string, StoredPhase>();
   #ends = new Map<string, StoredEnd>();
   #results: Record<string, unknown> = {};
-  /** Marked as running together with the end of the phase before it. */
+  /** The phase was marked as running in the write that ended the phase before it. */
   #begun: string | undefined;
-  /** The stop request in the answer to the last write. The heartbeat may not have reported it yet. */
+  /** The stop request in the answer to the last write, which the heartbeat may not have reported yet. */
   #requested: StopReason | undefined;
 
   constructor(job: PhasedJob) {
@@ -74,7 +74,7 @@ class PhaseRunner {
         continue;
       }
       if (this.#requested !== undefined) run.stop(this.#requested);
-      // The process may have been suspended since the last write was answered.
+      // The process may have been suspended since the answer to the last write.
       await run.check?.();
       if (run.signal.aborted) return this.#stopped();
       const scope = { name: phase.name, index, count: phases.length };
@@ -123,7 +123,7 @@ class PhaseRunner {
     return this.#run.signal.aborted ? { status: 'stopped' } : undefined;
   }
 
-  /** The end of one phase and the start of the next are one write, unless there is something to decide between. */
+  /** Ends one phase and starts the next in one write, unless a decision is needed in between. */
   async #store(phase: PhaseDefinition, scope: PhaseScope, end: StoredEnd): Promise<boolean> {
     this.#remember(phase.name, end);
     // Progress in flight belongs to the running phase.
@@ -136,7 +136,7 @@ class PhaseRunner {
     return this.#save(changes, overallProgress(100, scope));
   }
 
-  /** False if the lease is lost. */
+  /** Returns false if the lease is lost. */
   async #save(changes: PhaseChange[], progress: number | undefined): Promise<boolean> {
     const saved = await this.#job.store.save(changes, progress);
     this.#requested = saved && requestedStop(saved);
@@ -148,26 +148,27 @@ class PhaseRunner {
     return stoppedBy({ kind: 'leaseLost' });
   }
 
-  /** The status of the phase that ran is written with the outcome: pending, failed or cancelled. */
+  /** The status of the interrupted phase (pending, failed or cancelled) is written with the outcome. */
   #stopped(): HandlerEnd {
     return stoppedBy(stopReasonOf(this.#run.signal) ?? { kind: 'canceled' });
   }
 }
 
-/** Every write is fenced by the lease of the attempt. */
+/** Fences every write with the lease of the attempt. */
 export function databasePhaseStore({ db, tenant, job, leaseId }: HandlerRun): PhaseStore {
   const held = { jobId: job.id, leaseId };
   return {
     open: (names) => openPhases(db, tenant.schema, held, names),
     async save(changes, progress) {
       const write = () => savePhases(db, tenant.schema, held, changes, progress, `worker:${job.leaseOwner}`);
-      // A fenced write can miss a row that exists while its tenant moves between nodes: check, and write again.
+      // While a tenant moves between nodes, a fenced write can miss an existing row. This checks the row and writes
+      // again.
       return (await write()) ?? ((await isHeld(db, tenant.schema, held)) ? write() : undefined);
     },
   };
 }
 
-/** What an earlier run has done and the code of this one, after a deploy, does not know. */
+/** Finds phases and calls of earlier runs that the current code does not have, for example after a deploy. */
 function findMissing(rows: readonly StoredPhase[], names: readonly string[]): JobError | undefined {
   const isStep = ({ kind = 'phase' }: StoredPhase) => kind !== 'phase';
   const hasResult = ({ status }: StoredPhase) => status === 'completed' || status === 'partial';
@@ -197,7 +198,7 @@ function toChange(name: string, end: StoredEnd): PhaseChange {
   }
 }
 
-/** All completed or skipped: SUCCESS. Some failed, some not: PARTIAL. None completed: ERROR. */
+/** SUCCESS if all phases completed or were skipped, PARTIAL if some failed, ERROR if none completed. */
 function overallEnd(ends: Map<string, StoredEnd>, results: Record<string, unknown>): HandlerEnd {
   const errors: Record<string, JobError> = {};
   let completed = 0;

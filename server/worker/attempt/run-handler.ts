@@ -1,5 +1,5 @@
-// Runs the code of one attempt against a context and returns how it ended. Never rejects, and resolves only when the
-// code has returned and everything it reported is stored.
+// Runs the code of one attempt with a context and returns how it ended. Never rejects. Resolves only when the code has
+// returned and all its reports are stored.
 
 import { assertComplete } from '../../durable/durable-functions.ts';
 import { isRecoverable, toJobError } from '../../durable/job-error.ts';
@@ -16,13 +16,13 @@ import type { Invoke } from './run-phase.ts';
 
 export type { HandlerEnd, HandlerRun };
 
-/** Where an attempt reports to. The test kit keeps it in memory. */
+/** The destination of an attempt's reports. The test kit keeps them in memory. */
 export interface Reports {
   effects: Effects;
   phases: PhaseStore;
 }
 
-/** One function and few objects: thousands of jobs a second run through it. */
+/** One function with few objects, because thousands of jobs a second run through it. */
 export async function runHandler(definition: JobDefinition, run: HandlerRun, reports?: Reports): Promise<HandlerEnd> {
   let effects = reports?.effects;
   let end: HandlerEnd;
@@ -46,7 +46,7 @@ export async function runHandler(definition: JobDefinition, run: HandlerRun, rep
       const store = reports?.phases ?? databasePhaseStore(run);
       end = await runPhases({ phases, run, parts, isolated: isolate !== undefined, invoke, store });
     }
-    // A thread has compared its calls itself; phases are compared where they are opened.
+    // A thread has compared its own calls. Phases are compared when they are opened.
     if (isolate === undefined && phases === undefined && end.kind !== 'failed') {
       await assertComplete(parts, run.job.attempt <= 1);
     }
@@ -67,7 +67,7 @@ function endOf(stored: Storable, parts: Parts): HandlerEnd {
 }
 
 interface Parts extends ContextParts {
-  /** Why the result is partial, if the handler said so. */
+  /** The reason of a partial result, if the handler reported one. */
   partial: string | undefined;
 }
 

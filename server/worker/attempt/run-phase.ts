@@ -1,4 +1,4 @@
-// One phase: its attempts, its time limit, and its end.
+// Runs one phase: its tries, its time limit and its end.
 
 import { dispositionOf } from '../../durable/handler-errors.ts';
 import { isRecoverable, toJobError } from '../../durable/job-error.ts';
@@ -18,12 +18,12 @@ export type PhaseEnd =
   | { status: 'failed'; error: JobError; recoverable: boolean }
   | NotBegun;
 
-/** The attempt was asked to stop, and its signal has the reason; or the lease is lost. */
+/** The attempt was asked to stop (its signal has the reason), or the lease is lost. */
 export type NotBegun = { status: 'stopped' } | { status: 'lost' };
 
 /**
- * Runs the definition's code, here or in a thread: that of `parts.phase`, else the job's `run`. The
- * kill signal is read only when it is needed, because reading it creates it.
+ * Runs the definition's code, here or in a thread: the phase in `parts.phase`, otherwise the job's `run`. Reading the
+ * kill signal creates it, so it is read only when needed.
  */
 export type Invoke = (parts: ContextParts, killer: { readonly kill: AbortSignal }) => unknown;
 
@@ -33,7 +33,7 @@ export interface PhaseRun {
   parts: ContextParts;
   invoke: Invoke;
   isolated: boolean;
-  /** Marks the phase as running once more. Resolves with why it may not run, if so. */
+  /** Marks the phase as running again. Resolves with the reason if it may not run. */
   begin(): Promise<NotBegun | undefined>;
 }
 
@@ -94,7 +94,7 @@ function findResultError(phase: PhaseDefinition, value: unknown): JobError | und
   return jobError('INVALID_RESULT', `Phase ${phase.name} returned what its schema refuses: ${path}: ${issue.message}`);
 }
 
-/** The time limit of a phase: aborts its signal, then gives up on code that does not observe the signal. */
+/** The time limit of a phase: aborts its signal, then gives up on code that does not observe it. */
 class TimeLimit {
   readonly signal: AbortSignal;
   readonly kill: AbortSignal;
@@ -119,7 +119,7 @@ class TimeLimit {
     const reason = { kind: 'timedOut' as const, afterSeconds: seconds, phase: phase.name };
     const giveUp = () => {
       kill.abort(reason);
-      // Code in this process cannot be terminated: its job is fenced off. A thread has exited by then.
+      // Code in this process cannot be terminated, so its job is fenced off. A thread has exited by now.
       if (!isolated) run.stop(reason);
     };
     this.#timer = setTimeout(

@@ -1,5 +1,5 @@
-// One handler that was asked to stop and still runs. Its job is fenced off and held under a lease of its own until the
-// handler returns, or until the daemon gives it up: after a time, or because the process is about to exit.
+// A handler that was asked to stop and still runs. Its job is fenced off and held under its own lease until the handler
+// returns or the daemon gives it up: after a time, or because the process is about to exit.
 import type { Schema } from '../../database/identifiers.ts';
 import { isConnectionError, isTransient } from '../../database/sql-errors.ts';
 import { JobStopped } from '../../durable/stop-reason.ts';
@@ -20,7 +20,7 @@ import type { Attempt, UnresponsiveEnd } from './attempt.ts';
 /** `ended`: the handler returned. `expired`: it kept its lane for too long. `exiting`: its process is about to exit. */
 type Release = 'ended' | 'expired' | 'exiting';
 
-// While the database is unavailable: often enough to be back before the sweeper takes the lease.
+// The retry interval while the database is unavailable, short enough to be back before the sweeper takes the lease.
 const retryMs = 250;
 
 class UnresponsiveHandler implements HeldLease {
@@ -64,11 +64,12 @@ class UnresponsiveHandler implements HeldLease {
   }
 
   /**
-   * Moves the job to a lease of its own, again if that lease was lost. True: the job was fenced off, and the lease
-   * before no longer owns it. False: the handler was released; `fenced` says whether the job is still held.
+   * Moves the job to its own lease, again if that lease was lost. Returns true if the job was fenced off and its
+   * previous lease no longer owns it. Returns false if the handler was released; `fenced` is true if the job is still
+   * held.
    */
   async fence(): Promise<boolean> {
-    // A thread that is being terminated exits by itself.
+    // A thread that is being terminated exits without a fence.
     if (this.#patient) await this.#sleep(this.#end.patienceMs);
     this.#patient = false;
     while (this.fenced && this.release === undefined && !this.#lost) await this.#sleep();
@@ -77,7 +78,7 @@ class UnresponsiveHandler implements HeldLease {
     return false;
   }
 
-  /** What to write; undefined if this daemon no longer holds the job. */
+  /** Returns the outcome to write; undefined if this daemon no longer holds the job. */
   async decide(): Promise<Outcome | undefined> {
     const outcome = this.#end.outcome ?? (this.fenced ? await this.#outcomeOfLostLease() : undefined);
     if (outcome === undefined) return undefined;
@@ -85,7 +86,7 @@ class UnresponsiveHandler implements HeldLease {
     return this.#terminated ? { ...outcome, handler: 'terminated' } : outcome;
   }
 
-  /** The lease expired without a renewal, or another daemon has the job: the next fence decides which. */
+  /** The lease expired without a renewal, or another daemon has the job. The next fence decides which. */
   onLost(): void {
     this.fenced = false;
     this.#lost = true;
@@ -93,7 +94,7 @@ class UnresponsiveHandler implements HeldLease {
     this.#wake?.();
   }
 
-  /** The handler was asked to stop already. A request made since then decides when the outcome is written. */
+  /** The handler was asked to stop already. A later request is considered when the outcome is written. */
   onStopRequested(): void {}
 
   /** `unknown`: the handler was released before the database answered. */
@@ -123,7 +124,7 @@ class UnresponsiveHandler implements HeldLease {
     }
   }
 
-  /** From the row: stop requests and token usage may be newer there than in this process. */
+  /** Reads the row, because its stop request and token usage may be newer than those in this process. */
   async #outcomeOfLostLease(): Promise<Outcome | undefined> {
     const { db, config, registry, logger } = this.#context;
     const tenant = registry.bySlug(this.#attempt.tenant.slug) ?? this.#attempt.tenant;
@@ -159,9 +160,9 @@ class UnresponsiveHandler implements HeldLease {
 }
 
 // The handlers of one tenant that were asked to stop and still run in this process, and the attempts that wait for
-// them: no attempt of the same job or target starts beside one, also where the lane could not be kept in the database.
+// them. No attempt of the same job or target starts next to one, even if the lane could not be kept in the database.
 
-/** What is to be written of a released handler, and the lease under which; undefined if nothing may be. */
+/** The outcome of a released handler and its lease; undefined if nothing may be written. */
 export interface Released {
   outcome: Outcome;
   lease: HeldLease;
@@ -198,7 +199,7 @@ export class UnresponsiveHandlers {
     return released;
   }
 
-  /** Those that may start now; the others wait until the handler before them is released. */
+  /** Returns the attempts that may start now. The others wait until the handler before them is released. */
   admit(attempts: Attempt[]): Attempt[] {
     if (this.#handlers.size === 0) return attempts;
     const waiting = attempts.filter((attempt) => this.#blocks(attempt.job));
@@ -213,14 +214,14 @@ export class UnresponsiveHandlers {
     return attempts.filter((attempt) => !waiting.includes(attempt));
   }
 
-  /** The attempts that need not wait any longer. */
+  /** Removes and returns the attempts that no longer have to wait. */
   takeFree(): Attempt[] {
     const free = this.#waiting.filter((attempt) => !this.#blocks(attempt.job));
     this.#waiting = this.#waiting.filter((attempt) => !free.includes(attempt));
     return free;
   }
 
-  /** Gives up all of them; resolves when it is known what to write. */
+  /** Gives up all handlers. Resolves when their outcomes are known. */
   async releaseAll(release: Release): Promise<void> {
     for (const handler of this.#handlers.keys()) handler.giveUp(release);
     await Promise.all(this.#handlers.values());

@@ -1,5 +1,5 @@
-// What a developer writes: a job type, its payload's schema, and one `run` or ordered phases.
-// Types only, and `defineJob`, which checks the definition and infers payload and results.
+// The definition of a job type: its payload schema, and one `run` or ordered phases. Types only, except `defineJob`,
+// which checks the definition and infers payload and results.
 import type { z } from 'zod';
 import type { RetryOptions } from '../../durable/durable-context.ts';
 import { limitNamePattern, limitSetting } from '../../tenants/limit.ts';
@@ -8,56 +8,56 @@ import type { JobContext } from './job-context.ts';
 export interface PhaseDefinition<P = unknown, N extends string = string, V = unknown, R = Record<string, unknown>> {
   name: N;
   run(context: JobContext<P, R>): V | Promise<V>;
-  /** Checks what `run` returned. */
+  /** The schema of the result of `run`. */
   result?: z.ZodType<V>;
-  /** False skips the phase. */
+  /** If it returns false, the phase is skipped. */
   when?(context: { payload: P; phaseResults(): Partial<R> }): boolean | Promise<boolean>;
   /** A failure of this phase leaves the job PARTIAL instead of failing it. */
   tolerateFailure?: boolean;
   timeoutSeconds?: number;
-  /** Tries of this phase within one attempt of the job. */
+  /** The number of tries of this phase within one attempt of the job. */
   retry?: RetryOptions;
 }
 
-/** `P` the payload as handlers get it, `C` the checkpoint, `I` the payload as it is enqueued, `T` the type. */
+/** `P` is the payload that handlers get, `C` the checkpoint, `I` the payload that is enqueued, `T` the type. */
 export interface JobOptions<P = unknown, C = unknown, I = unknown, T extends string = string> {
-  /** Letters, digits, dots, dashes, underscores: `invoices.send`. */
+  /** Letters, digits, dots, dashes and underscores, such as `invoices.send`. */
   type: T;
   payload?: z.ZodType<P> & { readonly _zod: { readonly input: I } };
   checkpoint?: z.ZodType<C>;
   retry?: RetryOptions;
-  /** Of one attempt; 0 for no limit. Default: the tenant's, else `JOB_TIMEOUT_SECONDS`. */
+  /** The time limit of one attempt; 0 for no limit. The default is the tenant's limit, then `JOB_TIMEOUT_SECONDS`. */
   timeoutSeconds?: number;
   /** `thread`: the handler runs in a worker thread, which is terminated if it does not stop. */
   isolation?: 'none' | 'thread';
-  /** What a failure does to the lane: `block` (default) holds it, `continue` lets the next job run. */
+  /** The effect of a failure on the lane: `block` (default) holds it, `continue` lets the next job run. */
   onError?: 'block' | 'continue';
-  /** What a durable wait does to the lane: `keep` (default) holds it in order, `release` lets the next job run. */
+  /** The effect of a durable wait on the lane: `keep` (default) keeps the lane, `release` lets the next job run. */
   whileWaiting?: 'keep' | 'release';
   /** How often jobs of this type may start, and how many may run at once, for each tenant. */
   limits?: readonly JobLimit[];
 }
 
-/** The types of a job, for clients: what is enqueued, what the handler gets, what the job results in. */
+/** The types of a job for clients: enqueued payload, payload of the handler, and result. */
 interface JobSignature<I = unknown, P = unknown, R = unknown> {
   readonly input: I;
   readonly payload: P;
   readonly result: R;
 }
 
-/** A checked definition; created by `defineJob` only. */
+/** A checked definition; only `defineJob` creates it. */
 export interface JobDefinition<T extends string = string, I = unknown, P = unknown, R = unknown>
   extends JobOptions<unknown, unknown, unknown, T> {
   readonly leasehold: typeof definitionMark;
-  /** For the compiler only, never set: `import type` of a definition is enough to type its payload and result. */
+  /** Never set; for the compiler only. An `import type` of a definition is enough to type its payload and result. */
   readonly types?: JobSignature<I, P, R>;
   // biome-ignore lint/suspicious/noExplicitAny: the payload's type is checked by its schema before it gets here.
   run?(context: JobContext<any, any, any>): unknown;
   // biome-ignore lint/suspicious/noExplicitAny: as above.
   phases?: readonly PhaseDefinition<any, string, any, any>[];
-  /** The module that exports it, known once it was loaded from one. */
+  /** The module that exports the definition; set if it was loaded from one. */
   file?: string;
-  /** Runs its code elsewhere; set by the registry for `isolation: 'thread'`. */
+  /** Runs the code in a thread; the registry sets it for `isolation: 'thread'`. */
   isolate?: Isolate;
 }
 
@@ -71,7 +71,7 @@ const typePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,99}$/;
 type Ph<P, N extends string, V, R> = PhaseDefinition<P, N, V, R>;
 type And<R, N extends string, V> = R & { [K in N]: V };
 
-/** Results by phase, as the job returns them; a phase that did not run has none. */
+/** Results by phase, as the job returns them. A phase that did not run has none. */
 type Results<R> = { [K in keyof R]?: R[K] };
 
 export function defineJob<P = unknown, C = unknown, I = P, const T extends string = string, R = unknown>(
@@ -80,7 +80,7 @@ export function defineJob<P = unknown, C = unknown, I = P, const T extends strin
     phases?: never;
   },
 ): JobDefinition<T, I, P, R>;
-/** Up to six phases know the results of those before them by type; see `phaseResult`. */
+/** With up to six phases, each one knows the result types of those before it; see `phaseResult`. */
 export function defineJob<
   P,
   const N1 extends string,
@@ -130,7 +130,7 @@ export function isDefinition(value: unknown): value is JobDefinition {
   return typeof value === 'object' && value !== null && (value as JobDefinition).leasehold === definitionMark;
 }
 
-/** Why this is no job definition; undefined if it is one. @internal */
+/** Returns the reason why this is not a job definition; undefined if it is one. @internal */
 function findDefinitionError(d: JobDefinition): string | undefined {
   if (typeof d.type !== 'string' || !typePattern.test(d.type)) {
     return `type must match ${typePattern.source}, not ${JSON.stringify(d.type)}`;
@@ -163,23 +163,23 @@ function findDefinitionError(d: JobDefinition): string | undefined {
   return undefined;
 }
 
-// Limits as a definition of a job type declares them.
+// Limits that a job type declares.
 
 export interface JobLimit {
-  /** By default the type. A limit of the same name in a tenant's settings replaces it. */
+  /** The default is the type. A limit of the same name in a tenant's settings replaces it. */
   name?: string;
-  /** Starts per `per`, by default a second. */
+  /** The number of starts per `per`, which defaults to a second. */
   rate?: number;
   per?: 'second' | 'minute' | 'hour' | 'day';
-  /** Starts that may come at once after a pause; by default those of one second, at least 1. */
+  /** The number of starts that may come at once after a pause; by default those of one second, at least 1. */
   burst?: number;
-  /** Jobs that may run at once, on all daemons and workers. */
+  /** The number of jobs that may run at once, on all daemons and workers. */
   concurrency?: number;
   /** Counts each value separately: `payload.account`, `target_id` or `author`. */
   key?: string;
 }
 
-/** Why these are no limits of the type; undefined if they are. */
+/** Returns the reason why these limits are invalid; undefined if they are valid. */
 function findLimitError({ type, limits }: { type: string; limits?: readonly JobLimit[] }): string | undefined {
   if (limits === undefined) return undefined;
   if (!Array.isArray(limits)) return 'limits must be a list';

@@ -45,7 +45,8 @@ export class HandlerRegistry implements JobTypes {
     const schema = this.#definitions.get(type)?.payload;
     if (schema === undefined) return { ok: true, payload };
     const parsed = schema.safeParse(payload);
-    // Stored as given: the schema's output (dates, for example) need not be JSON, and is produced when the job runs.
+    // The payload is stored as given: the schema's output (such as dates) need not be JSON, and is produced when the
+    // job runs.
     if (parsed.success) return { ok: true, payload };
     const issue = parsed.error.issues[0];
     const field = formatPath(['payload', ...(issue?.path ?? [])]);
@@ -60,7 +61,7 @@ function isolated(definition: JobDefinition, threads: ThreadPool | undefined): J
   return { ...definition, isolate: (parts, kill) => threads.run({ file, type }, parts, kill) };
 }
 
-/** A limit without a name has that of the type; a second one gets a number. */
+/** A limit without a name is named after the type; a second one gets a number. */
 function namedLimits(type: string, limits: readonly JobLimit[]): Record<string, LimitSetting> {
   return Object.fromEntries(
     limits.map(({ name, ...limit }, n) => [name ?? (n === 0 ? type : `${type}-${n + 1}`), limit as LimitSetting]),

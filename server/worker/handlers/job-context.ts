@@ -1,4 +1,4 @@
-// What the code of a job gets: its context. Types only.
+// The context that a handler gets. Types only.
 import type { DurableContext } from '../../durable/durable-context.ts';
 
 export interface JobInfo {
@@ -15,7 +15,7 @@ export interface JobInfo {
 
 export interface Lease {
   readonly id: string;
-  /** `<job id>:<attempt>:<lease id>`: pass it on with outside effects, so that the receiver can refuse a stale one. */
+  /** `<job id>:<attempt>:<lease id>`. Pass it on with outside effects, so that the receiver can refuse a stale one. */
   readonly fence: string;
   /** Rejects, and stops the handler, if the lease is no longer held. Call it right before an outside effect. */
   assert(): Promise<void>;
@@ -27,17 +27,17 @@ export interface LogFunction {
   error(message: string, data?: Record<string, unknown>): void;
 }
 
-/** `P` the payload, `R` the results of earlier phases by name, `C` the checkpoint. */
+/** `P` is the payload, `R` the results of earlier phases by name, `C` the checkpoint. */
 export interface JobContext<P = unknown, R = Record<string, unknown>, C = unknown> extends DurableContext {
   readonly job: JobInfo;
   readonly payload: P;
   /** Aborted when the handler must stop; its reason is a `JobStopped`. */
   readonly signal: AbortSignal;
-  /** What the last `checkpoint` of an earlier attempt stored. */
+  /** The value of the last `checkpoint` call of an earlier attempt. */
   readonly lastCheckpoint: C | undefined;
   readonly lease: Lease;
   readonly log: LogFunction;
-  /** 0 to 100, of the phase if there are phases. Stored at once; many calls in a short time become one write. */
+  /** From 0 to 100, of the phase if there are phases. Stored at once; many calls in a short time become one write. */
   progress(percent: number, message?: string): void;
   phaseResult<K extends keyof R & string>(name: K): R[K] | undefined;
   phaseResults(): Partial<R>;

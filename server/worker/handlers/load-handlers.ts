@@ -1,5 +1,5 @@
-// Loads the handlers that HANDLERS names: one module, or every module of a directory. An invalid module fails the boot
-// with the file and the reason.
+// Loads the handlers in HANDLERS: one module, or every module of a directory. An invalid module fails the boot with an
+// error that names the file and the reason.
 import { readdir, stat } from 'node:fs/promises';
 import { join, resolve } from 'node:path';
 import { pathToFileURL } from 'node:url';
@@ -8,10 +8,10 @@ import { errorMessage } from '../../kernel/errors.ts';
 import { isDefinition, type JobDefinition } from './define-job.ts';
 
 const modulePattern = /\.[cm]?[jt]sx?$/;
-// Types, tests, and what a leading underscore or dot marks as no handler.
+// Declarations, tests, and files with a leading underscore or dot are not handlers.
 const ignoredPattern = /(\.d\.[cm]?ts|\.(test|spec)\.[cm]?[jt]sx?)$|(^|[\\/])([_.]|node_modules)/;
 
-/** `path` is relative to `directory`, by default the working directory. */
+/** `path` is relative to `directory`, which defaults to the working directory. */
 export async function loadHandlers(path: string, directory = process.cwd()): Promise<JobDefinition[]> {
   const root = resolve(directory, path);
   const files = await findModules(root, path);
@@ -57,8 +57,8 @@ function fail(file: string, reason: string): never {
   throw new ConfigError(`handler ${file}: ${reason}`);
 }
 
-// Imports one module of handlers, TypeScript or JavaScript, and picks the job definitions it exports.
-// Used by the daemon at boot and by the threads of isolated handlers.
+// Imports one module of handlers, TypeScript or JavaScript, and returns the job definitions that it exports. Used by
+// the daemon at boot and by the threads of isolated handlers.
 export async function loadDefinitions(file: string): Promise<JobDefinition[]> {
   const exported = await importModule(file);
   const found = new Map<string, JobDefinition>();
@@ -81,7 +81,7 @@ async function importModule(file: string): Promise<Record<string, unknown>> {
   const url = pathToFileURL(file).href;
   let exported: Record<string, unknown>;
   if (/\.[cm]?tsx?$/.test(file)) {
-    // Loaded only where there is TypeScript to load.
+    // Loaded only if there is TypeScript to load.
     const { tsImport } = await import('tsx/esm/api');
     exported = (await tsImport(url, import.meta.url)) as Record<string, unknown>;
   } else {

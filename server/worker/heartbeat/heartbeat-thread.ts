@@ -1,5 +1,5 @@
-// The heartbeat thread, with a connection and an event loop of its own. Renews every lease that the main thread holds,
-// one statement per tenant and interval, for as long as the main event loop is not blocked.
+// The heartbeat thread, with its own connection and event loop. It renews every lease that the main thread holds, one
+// statement per tenant and interval, as long as the main event loop is not blocked.
 import '../../database/connections/navigator.ts';
 import { type MessagePort, parentPort, workerData } from 'node:worker_threads';
 import type pg from 'pg';
@@ -29,7 +29,7 @@ let pulseSeenAt = performance.now();
 const servers = new Servers(options.url);
 const Client = clientOf(servers);
 let client: pg.Client | undefined;
-/** No pooler is in between: what is set for the session stays. */
+/** There is no pooler, so session settings stay. */
 let isDirect = false;
 let currentRole = noRole;
 let stopped = false;
@@ -67,7 +67,7 @@ port.on('message', (message: ToThread) => {
   }
 });
 
-/** Without leases there is nothing to renew: the thread sleeps until it gets one. */
+/** Without leases there is nothing to renew, and the thread sleeps until it gets one. */
 function schedule(): void {
   clearTimeout(timer);
   timer = undefined;
@@ -93,11 +93,11 @@ function healthyFirst(): string[] {
   return [...schemas.filter((schema) => !failing.has(schema)), ...schemas.filter((schema) => failing.has(schema))];
 }
 
-/** A process whose event loop is blocked must lose its leases: its handlers cannot be stopped. */
+/** A process whose event loop is blocked must lose its leases, because its handlers cannot be stopped. */
 function mainLoopIsBlocked(): boolean {
   const now = performance.now();
   const current = Atomics.load(pulse, 0);
-  // Without leases the main thread does not pulse, and there is nothing to lose.
+  // Without leases the main thread sends no pulse, and there is nothing to lose.
   if (current !== lastPulse || held.size === 0) {
     lastPulse = current;
     pulseSeenAt = now;
@@ -115,7 +115,7 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
     failing.delete(schema);
     post({ kind: 'renewed', schema, leaseIds, sentAt, live: rows.map(toLiveJob) });
   } catch (error) {
-    // Unknown, not lost: the main thread trusts the lease until the last successful renewal expires.
+    // The state is unknown, not lost: the main thread trusts the lease until the last successful renewal expires.
     post({ kind: 'failed', schema, message: error instanceof Error ? error.message : String(error) });
     failing.add(schema);
     // The server that answered is not the one that is down.
@@ -126,7 +126,7 @@ async function renew(schema: string, leases: Set<string>): Promise<void> {
 async function query<R extends object>(schema: string, text: string, values: unknown[]): Promise<R[]> {
   client ??= await connect();
   const using = client;
-  // A connection that does not answer is destroyed while there is still time for another attempt.
+  // A connection that does not answer is destroyed while there is time for another try.
   const timeout = setTimeout(
     () => (using as unknown as { connection: { stream: { destroy(): void } } }).connection.stream.destroy(),
     options.timeoutMs,
@@ -141,7 +141,10 @@ async function query<R extends object>(schema: string, text: string, values: unk
   }
 }
 
-/** The tenant's role, for the session or, behind a pooler, for a transaction: then true. Without it, if it is gone. */
+/**
+ * Sets the tenant's role for the session or, behind a pooler, for a transaction; returns true for a transaction. Uses
+ * no role if it does not exist any more.
+ */
 async function assumeRole(using: pg.Client, schema: string): Promise<boolean> {
   const role = roles.get(schema) ?? noRole;
   if (isDirect ? role === currentRole : role === noRole) return false;

@@ -1,5 +1,5 @@
-// The main thread's side of the heartbeat: which leases this daemon holds, until when it may trust each, and whom to
-// notify when one is lost or a stop was requested.
+// The main thread's side of the heartbeat: the leases that this daemon holds, how long it may trust each, and the
+// listeners for lost leases and stop requests.
 import { MessageChannel, type MessagePort, receiveMessageOnPort, type Worker } from 'node:worker_threads';
 import type { Schema } from '../../database/identifiers.ts';
 import type { LiveJob } from '../../jobs/claim/lease.ts';
@@ -33,7 +33,7 @@ export interface HeldLease {
   readonly schema: Schema;
   readonly leaseId: string;
   readonly jobIds: string[];
-  /** The lease no longer owns the job: stop the handler and write nothing more. */
+  /** The lease no longer owns the job. The handler must stop and write nothing more. */
   onLost(jobId: string): void;
   /** A pause or cancel was requested. Called with every renewal until the job has ended. */
   onStopRequested(job: LiveJob): void;
@@ -47,7 +47,7 @@ export interface HeartbeatListeners {
   failed?(): void;
 }
 
-// Often enough that a busy event loop is never taken for a blocked one.
+// Often enough that a busy event loop is not mistaken for a blocked one.
 const pulseMs = 100;
 
 export class Heartbeat implements Service {
@@ -66,7 +66,7 @@ export class Heartbeat implements Service {
   #inbox: MessagePort | undefined;
   #timer: NodeJS.Timeout | undefined;
   #stopping = false;
-  /** Renewals that failed since the last one that succeeded. */
+  /** The number of failed renewals since the last successful one. */
   #failures = 0;
 
   constructor(options: {
@@ -76,13 +76,14 @@ export class Heartbeat implements Service {
     stallSeconds: number;
     logger: Logger;
     listeners?: HeartbeatListeners;
-    /** The database role of a tenant, if it has one. */
+    /** Returns the database role of a tenant, if it has one. */
     roleOf?(schema: Schema): string | undefined;
   }) {
     this.#url = options.url;
     this.#intervalMs = options.heartbeatSeconds * 1000;
     this.#leaseMs = options.leaseSeconds * 1000;
-    // The handler must have stopped before another daemon may claim: one interval, but at most a quarter of the lease.
+    // The handler must have stopped before another daemon may claim the job. The margin is one interval, but at most a
+    // quarter of the lease.
     this.#marginMs = Math.min(this.#intervalMs, this.#leaseMs / 4);
     this.#stallMs = options.stallSeconds * 1000;
     this.#logger = options.logger;
@@ -112,7 +113,7 @@ export class Heartbeat implements Service {
     this.#inbox?.close();
   }
 
-  /** Keeps the lease alive until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
+  /** Renews the lease until `drop`. `claimSentAt` is the monotonic time before the claim was sent. */
   hold(lease: HeldLease, claimSentAt: bigint): void {
     this.#leases.set(lease.leaseId, { lease, trustedUntil: this.#trust(claimSentAt) });
     this.#beginPulse();
@@ -124,7 +125,10 @@ export class Heartbeat implements Service {
     this.#post({ kind: 'drop', schema: lease.schema, leaseId: lease.leaseId });
   }
 
-  /** False: the lease has expired, e.g. while the process was suspended, and nothing may be started under it. */
+  /**
+   * Returns false if the lease has expired, for example while the process was suspended. Nothing may then start under
+   * it.
+   */
   isTrusted(leaseId: string): boolean {
     const entry = this.#leases.get(leaseId);
     if (entry !== undefined && entry.trustedUntil > monotonicMs()) return true;
@@ -132,19 +136,19 @@ export class Heartbeat implements Service {
     return this.trustedForMs(leaseId) > 0;
   }
 
-  /** How long the lease may still be trusted, in milliseconds; not positive when it is over. */
+  /** Returns the milliseconds for which the lease may still be trusted; zero or less if it has expired. */
   trustedForMs(leaseId: string): number {
     this.#receive();
     const entry = this.#leases.get(leaseId);
     return entry === undefined ? 0 : entry.trustedUntil - monotonicMs();
   }
 
-  /** Reconnects to the server that is used now. */
+  /** Reconnects to the current server. */
   reconnect(): void {
     this.#post({ kind: 'reconnect' });
   }
 
-  /** Only while leases are held: an idle daemon has no timer. */
+  /** Runs only while leases are held, so an idle daemon has no timer. */
   #beginPulse(): void {
     if (this.#timer !== undefined || this.#stopping) return;
     Atomics.add(this.#pulse, 0, 1);
@@ -203,7 +207,7 @@ export class Heartbeat implements Service {
     this.#timer = undefined;
   }
 
-  /** Gives up expired leases: a process that was suspended must not act before it knows. */
+  /** Drops expired leases, so that a process that was suspended does not act on them. */
   check(): void {
     // After a blocked event loop a renewal may still wait in the inbox.
     this.#receive();
@@ -242,7 +246,7 @@ export class Heartbeat implements Service {
     }
   }
 
-  /** One line when renewals start to fail, one when they succeed again. */
+  /** Logs one line when renewals start to fail, and one when they succeed again. */
   #renewalFailed({ schema, message }: Extract<FromThread, { kind: 'failed' }>): void {
     this.#failures += 1;
     if (this.#failures === 1) this.#logger.warn({ schema, reason: message }, 'lease renewal failed; retrying');

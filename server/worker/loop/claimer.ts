@@ -1,5 +1,5 @@
-// The claims of one tenant: whether there may be work, and the claims in flight. One at a time, or a second beside it
-// while more is known to wait, so that the database works while the answer of the first is turned into attempts.
+// Sends the claims of one tenant and remembers whether there may be work. One claim is in flight at a time. While more
+// work is known to wait, a second one keeps the database busy during the start of the first one's jobs.
 
 import type { Database } from '../../database/database.ts';
 import { isConnectionError } from '../../database/sql-errors.ts';
@@ -16,20 +16,20 @@ export interface ClaimerOptions {
   leaseSeconds: number;
   /** The job types that this daemon has handlers for. */
   types(): readonly string[];
-  /** How a claim is sent; tests delay and cut it. */
+  /** Sends a claim; tests delay it or cut the connection. */
   send?: SendClaim | undefined;
 }
 
 export type SendClaim = (tenant: Tenant, request: NamedClaim) => Promise<Claimed>;
 
 export type ClaimAnswer =
-  /** `sentAt` is the monotonic time before the claim was sent: the lease is at least as old as that. */
+  /** `sentAt` is the monotonic time before the claim was sent. The lease is not older than that. */
   { kind: 'claimed'; claimed: Claimed; sentAt: bigint } | { kind: 'failed'; error: unknown; retryInMs: number };
 
 const maxInFlight = 2;
 const firstRetryMs = 200;
 const maxRetryMs = 10_000;
-// The pause after a claim that found nothing, before a wake-up of another daemon leads to the next.
+// The pause after a claim that found nothing, before a wake-up by another daemon leads to the next claim.
 const firstPeerPauseMs = 5;
 const maxPeerPauseMs = 100;
 
@@ -37,13 +37,13 @@ export class Claimer {
   readonly #options: ClaimerOptions;
   #inFlight = 0;
   #requested = 0;
-  /** There was a wake-up since the last claim was sent, or the last claim was full. */
+  /** A wake-up came after the last claim was sent, or the last claim was full. */
   #mayHaveWork = false;
   /** The result of the last claim; unknown before the first. */
   #last: 'unknown' | 'full' | 'short' = 'unknown';
   #wakeUps = 0;
   #failures = 0;
-  /** Claims that found nothing, since the last one that did. */
+  /** The number of claims without jobs since the last one with jobs. */
   #emptyClaims = 0;
   #lastEmptyAt = Number.NEGATIVE_INFINITY;
   /** Claims whose answers were lost with their connection. They may have taken jobs, whose leases are not renewed. */
@@ -66,7 +66,7 @@ export class Claimer {
     return this.#inFlight > 0;
   }
 
-  /** For how many jobs the claims in flight ask. */
+  /** The number of jobs that the claims in flight ask for. */
   get requested(): number {
     return this.#requested;
   }
@@ -82,7 +82,7 @@ export class Claimer {
     this.#wakeUps += 1;
   }
 
-  /** In how many milliseconds a wake-up of another daemon may lead to a claim. */
+  /** Milliseconds until a wake-up by another daemon may lead to a claim. */
   peerWakeUpInMs(): number {
     const pauseMs = Math.min(firstPeerPauseMs * 2 ** this.#emptyClaims, maxPeerPauseMs) * (0.5 + Math.random() / 2);
     return this.#emptyClaims === 0 ? 0 : this.#lastEmptyAt + pauseMs - performance.now();
@@ -102,7 +102,7 @@ export class Claimer {
   async next(tenant: Tenant, room: number): Promise<ClaimAnswer> {
     const request = this.request(room);
     const wakeUps = this.#wakeUps;
-    // While claims come back full, one more claim does not take everything that waits.
+    // While claims come back full, one more claim cannot take everything that waits.
     this.#mayHaveWork = this.#last === 'full';
     this.#inFlight += 1;
     this.#requested += room;
@@ -122,12 +122,12 @@ export class Claimer {
     }
   }
 
-  /** Only a lost connection leaves it open whether the claim was committed. */
+  /** Only after a lost connection is it unknown whether the claim was committed. */
   addLost(leaseId: string, error: unknown): void {
     if (isConnectionError(error)) this.#lostLeaseIds.push(leaseId);
   }
 
-  /** Requeues what lost claims have taken, before their leases expire and cost an attempt. Returns how many jobs. */
+  /** Requeues the jobs of lost claims before their leases expire and cost an attempt. Returns the number of jobs. */
   async releaseLost({ schema }: Tenant): Promise<number> {
     const { db, workerId } = this.#options;
     let jobs = 0;
@@ -147,7 +147,8 @@ export class Claimer {
 
   #onAnswer(claimed: Claimed, room: number, wakeUps: number): void {
     const isFull = claimed.jobs.length >= room || claimed.isCut === true;
-    // A claim that was sent before this answer may come back short although there is more: that counts as a wake-up.
+    // A claim that was sent before this answer may come back short although more work waits, so this counts as a
+    // wake-up.
     if (isFull) this.#wakeUps += 1;
     this.#last = isFull ? 'full' : 'short';
     this.#mayHaveWork = isFull || wakeUps !== this.#wakeUps;

@@ -1,4 +1,4 @@
-// Knows when the tenant's next PENDING job is due and queues it then. One timer, for the earliest.
+// Queues the tenant's PENDING jobs when they are due. One timer, set for the earliest.
 import type { Database } from '../../database/database.ts';
 import { nextDueInMs, queueDueJobs } from '../../jobs/finish/waiting-jobs.ts';
 import type { Logger } from '../../kernel/logger.ts';
@@ -13,7 +13,8 @@ export interface DueTimerOptions {
   onQueued(): void;
 }
 
-// A due job that could not be queued, e.g. because another daemon has locked it, is retried after this time.
+// The delay before a due job is tried again if it could not be queued, for example because another daemon has locked
+// it.
 const retryMs = 250;
 
 export class DueTimer {
@@ -46,7 +47,7 @@ export class DueTimer {
     const { db, tenant, actor, onQueued } = this.#options;
     const queued = await queueDueJobs(db, tenant.schema, actor);
     if (queued > 0) onQueued();
-    // Further batches, and due times later than the one this timer was set for.
+    // Handles further batches, and due times after the one this timer was set for.
     const nextMs = await nextDueInMs(db, tenant.schema);
     if (nextMs !== undefined) this.dueIn(queued > 0 ? nextMs + 1 : Math.max(nextMs + 1, retryMs));
   }

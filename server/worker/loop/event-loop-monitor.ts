@@ -1,5 +1,5 @@
-// Detects that a handler blocks the event loop of the daemon, logs the types that were running, and counts it. Such a
-// handler belongs in a thread: `isolation: 'thread'`. Measures while jobs run and for a while after a claim or request:
+// Detects handlers that block the event loop of the daemon, logs the running types, and counts it. Such a handler
+// belongs in a thread: `isolation: 'thread'`. It measures while jobs run and for a while after a claim or request, so
 // an idle daemon has no timer.
 import type { Logger } from '../../kernel/logger.ts';
 import type { Service } from '../../kernel/service.ts';
@@ -9,9 +9,9 @@ export interface EventLoopMonitorOptions {
   /** Job types that run in this thread now. */
   runningTypes(): string[];
   onBlocked(seconds: number): void;
-  /** How late the event loop was, at every measurement. */
+  /** Called at every measurement with the delay of the event loop. */
   onDelay?(ms: number): void;
-  /** Whether any job runs in this daemon. */
+  /** True if any job runs in this daemon. */
   isRunning(): boolean;
   warnAfterMs?: number;
   sleepAfterMs?: number;
@@ -27,7 +27,9 @@ export class EventLoopMonitor implements Service {
   #dueAt = 0;
   #wokenAt = Number.NEGATIVE_INFINITY;
   #stopped = true;
-  /** Types that ran at the last measurement or started since: a handler that blocked the loop has mostly ended by now. */
+  /**
+   * Types that ran at the last measurement or started since. A handler that blocked the loop has usually ended by now.
+   */
   #ranTypes = new Set<string>();
 
   constructor(options: EventLoopMonitorOptions) {
@@ -75,7 +77,7 @@ export class EventLoopMonitor implements Service {
     const ranTypes = this.#ranTypes;
     this.#ranTypes = new Set(this.#options.runningTypes());
     if (now - this.#wokenAt > (this.#options.sleepAfterMs ?? sleepAfterMs) && !this.#options.isRunning()) this.#sleep();
-    // Half a second is beyond garbage collection and short bursts of work.
+    // Half a second is longer than garbage collection and short bursts of work.
     if (lateMs < (this.#options.warnAfterMs ?? 500)) return;
     this.#options.onBlocked(lateMs / 1000);
     this.#options.logger.warn(

@@ -1,5 +1,5 @@
-// Runs the gate of limits for a tenant's loop: when the loop is woken, a slot is free or a token is due. One run at a time.
-// Beside the claims, never before them: a job without a limit does not wait for it.
+// Runs the gate of limits for a tenant's loop when the loop is woken, a slot becomes free or a token is due. One run at
+// a time. It runs in parallel to claims, so a job without a limit does not wait for it.
 import type { Database } from '../../database/database.ts';
 import { assignLimits } from '../../jobs/limits/assign-limits.ts';
 import { dropFullBuckets, type GatePosition, openGate } from '../../jobs/limits/gate.ts';
@@ -17,16 +17,16 @@ export interface LimitGateContext {
 }
 
 export interface LimitGateOptions {
-  /** How many jobs the loop can take now. */
+  /** The number of jobs that the loop can take now. */
   room(): number;
   onOpened(): void;
 }
 
-// Tokens of a fast limit are given out together: a run per token would cost more than the smoothness is worth.
+// Tokens of a fast limit are given out together, because a run for each would cost more than smooth starts are worth.
 const minPauseMs = 20;
-// The loop can take nothing now. Nothing is sent to the database.
+// The loop has no room. Nothing is sent to the database.
 const fullMs = 100;
-// After a run that could not visit all keys.
+// The delay after a run that could not visit all keys.
 const nextKeysMs = 50;
 const retryMs = 1000;
 const cleanEveryMs = 60_000;
@@ -49,7 +49,7 @@ export class LimitGate {
     this.#options = options;
   }
 
-  /** Some limits count running jobs: each that ends may let another start. */
+  /** True if some limits count running jobs. Each end may then let another job start. */
   get countsRunning(): boolean {
     return this.#tenant.limits.some((limit) => limit.concurrency !== undefined);
   }
@@ -59,13 +59,13 @@ export class LimitGate {
     if (this.#tenant.limits.length > 0) this.wakeNow();
   }
 
-  /** Jobs wait at the gate, whether or not the tenant still has limits. */
+  /** Jobs wait at the gate, even if the tenant no longer has limits. */
   wakeNow(): void {
     if (this.#running === undefined) this.#timer.in(this.#lastRunAt + minPauseMs - performance.now());
     else this.#again = true;
   }
 
-  /** If its limits changed, they are assigned to the jobs that exist. */
+  /** If the limits have changed, they are assigned to the existing jobs. */
   update(tenant: Tenant): void {
     const isChanged = JSON.stringify(tenant.limits) !== JSON.stringify(this.#tenant.limits);
     this.#tenant = tenant;
@@ -100,7 +100,7 @@ export class LimitGate {
       });
   }
 
-  /** Returns when to run next, if that is known. */
+  /** Returns the delay until the next run, if it is known. */
   async #run(): Promise<number | undefined> {
     const { db, handlers, metrics } = this.#context;
     const { room, onOpened } = this.#options;

@@ -1,5 +1,5 @@
-// What loops and heartbeat report, as metrics and log lines: a line for each attempt that failed; at debug also claims,
-// starts and ends.
+// Metrics and log lines of worker loops and heartbeat: one line for each failed attempt, and at debug level also for
+// claims, starts and ends.
 import type { Outcome } from '../../jobs/finish/outcome.ts';
 import type { Job } from '../../jobs/model/job.ts';
 import { Rate } from '../../kernel/clock.ts';
@@ -69,7 +69,7 @@ export class LoopObserver {
     }
   }
 
-  /** The job of a handler that does not stop was fenced off, or its lane released with the handler still running. */
+  /** The job of a handler that does not stop was fenced off, or its lane was released while the handler still runs. */
   unresponsive(tenant: Tenant, job: Job, what: 'fenced' | 'released'): void {
     this.#metrics.unresponsiveHandlers.add(tenant.slug, what);
     const { leaseId: _, ...fields } = fieldsOf(tenant, job);
@@ -132,7 +132,7 @@ function byOutcome(ended: readonly EndedAttempt[], lost: readonly { seconds: num
   return groups;
 }
 
-/** How long each waited, by the database's clock. Jobs of a batch mostly share their times. */
+/** Returns how long each job waited, by the database's clock. Jobs of a batch usually share their times. */
 function secondsWaited(jobs: Job[]): number[] {
   let last: Job | undefined;
   let seconds = 0;

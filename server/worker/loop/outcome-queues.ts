@@ -1,28 +1,28 @@
-// Outcomes that wait for their write, in queues side by side, and the batches in which they are written.
+// Queues of outcomes that wait for their write, and the batches in which they are written.
 import type { FinishedAttempt } from '../../jobs/finish/outcome.ts';
 import { JsonText } from '../../kernel/json.ts';
 
 export interface OutcomeBatch<T> {
   items: T[];
-  /** Leases of which the last outcome is in the batch. The statement decides whether they end. */
+  /** Leases whose last outcome is in the batch. The statement decides whether they end. */
   endedLeases: string[];
 }
 
-// Outcomes of lanes bring the next jobs: while one write waits for its commit and one for the process to start what it
-// claimed, a third keeps Postgres busy. Without lanes the claims do that.
+// The writes of lanes claim the next jobs. While one write waits for its commit and the jobs of another are starting, a
+// third keeps Postgres busy. Without lanes the claims do that.
 const maxLaneQueues = 3;
 const maxFreeQueues = 2;
-// Below this load of the first queue, another would only split one transaction into small ones.
+// With fewer outcomes in the first queue, a second would only split one transaction into small ones.
 const loadPerQueue = 100;
-// Beyond this a statement grows faster than it gains.
+// A larger statement costs more than it saves.
 const maxBatch = 2000;
-// A larger statement would be made in a step that delays others.
+// Building a larger statement would block the event loop for too long.
 const maxBatchChars = 262_144;
 const longRun = 100;
 
 /**
- * Outcomes that wait for their write. Queues side by side, for when one connection is not enough; all outcomes of a
- * lease go through the same one, so that the outcome that ends the lease cannot overtake the others.
+ * Parallel queues, for when one connection is not enough. All outcomes of a lease go through the same queue, so that
+ * the outcome that ends the lease cannot overtake the others.
  * @internal Exported for tests.
  */
 export class OutcomeQueues<T extends FinishedAttempt> {
@@ -35,12 +35,12 @@ export class OutcomeQueues<T extends FinishedAttempt> {
     while (this.#all.length < maxLaneQueues) this.#all.push(new OutcomeQueue<T>());
   }
 
-  /** How many outcomes wait for their write. */
+  /** The number of unwritten outcomes. */
   get pending(): number {
     return this.#all.reduce((sum, queue) => sum + queue.pending, 0);
   }
 
-  /** `lease` stands for all outcomes of one lease. */
+  /** `lease` identifies all outcomes of one lease. */
   add(item: T, lease: object, isLast: boolean): void {
     let queue = this.#byLease.get(lease);
     if (queue === undefined) {
@@ -50,14 +50,14 @@ export class OutcomeQueues<T extends FinishedAttempt> {
     queue.add(item, isLast);
   }
 
-  /** The queues without a writer. The caller has to write each, with `next`, until there is no batch left. */
+  /** Returns the queues without a writer. The caller writes each one, with `next`, until it has no batch left. */
   takeUnwritten(): OutcomeQueue<T>[] {
     const queues = this.#all.filter((queue) => queue.pending > 0 && !queue.hasWriter);
     for (const queue of queues) queue.hasWriter = true;
     return queues;
   }
 
-  /** The next batch of a queue, once the one before it is written; undefined when there is none. */
+  /** Returns the next batch of a queue after the one before it was written; undefined if there is none. */
   next(queue: OutcomeQueue<T>): OutcomeBatch<T> | undefined {
     const batch = queue.take();
     queue.hasWriter = batch !== undefined;
@@ -67,7 +67,7 @@ export class OutcomeQueues<T extends FinishedAttempt> {
 
   /** Resolves when nothing waits and nothing is being written. */
   async idle(): Promise<void> {
-    // What comes along with the last outcome of one queue may be requeued through another.
+    // The last write of one queue may add an outcome to another.
     while (!this.#isIdle) await new Promise<void>((resolve) => this.#onIdle.push(resolve));
   }
 
@@ -85,7 +85,7 @@ export class OutcomeQueue<T extends FinishedAttempt> {
   #waiting: T[] = [];
   readonly #lastOfLease = new Set<T>();
   #writing = 0;
-  /** One batch at a time: the outcome that ends a lease must not overtake the others of that lease. */
+  /** Writes one batch at a time, so that the outcome that ends a lease cannot overtake the others of that lease. */
   hasWriter = false;
 
   get pending(): number {
@@ -109,7 +109,7 @@ export class OutcomeQueue<T extends FinishedAttempt> {
     return { items, endedLeases: last.map((item) => item.leaseId) };
   }
 
-  /** A long run of one lease is written by itself: one fence for all is cheaper than one for each. */
+  /** A long run of one lease is written alone, because one fence for all is cheaper than one for each. */
   #batchSize(): number {
     const waiting = this.#waiting;
     const max = Math.min(waiting.length, maxBatch, this.#countWithinChars());
@@ -119,7 +119,7 @@ export class OutcomeQueue<T extends FinishedAttempt> {
     return run >= longRun ? run : max;
   }
 
-  /** At least one. Short results are not counted. */
+  /** Returns at least one. Short results are not counted. */
   #countWithinChars(): number {
     let chars = 0;
     const waiting = this.#waiting;

@@ -1,6 +1,6 @@
-// The outcomes of one tenant's attempts, from their end to what follows from the write. A batch is written in one
-// transaction, which is retried while the database is unavailable and the lease can be trusted. After it leases are
-// dropped, retries get their time, and a job that never started is requeued. Returns what the loop has to do next.
+// Writes the outcomes of one tenant's attempts and handles the results. A batch is written in one transaction, which is
+// retried while the database is unavailable and the lease can be trusted. Afterwards leases are dropped, retries get
+// their time, and a job that never started is requeued. Returns the next steps of the loop.
 
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -26,7 +26,7 @@ import { leaseExpiredReason } from './running-attempts.ts';
 export interface EndedJob {
   job: Job;
   seconds: number;
-  /** False: the job was claimed and requeued without being run. */
+  /** False if the job was claimed and requeued without being run. */
   started: boolean;
 }
 
@@ -36,7 +36,7 @@ export interface PendingOutcome extends FinishedAttempt, EndedJob {
 }
 
 export interface Written extends Pick<WriteResult<PendingOutcome>, 'claimed' | 'lostClaims' | 'runnable'> {
-  /** In how many milliseconds retries and waiting jobs are due. */
+  /** Milliseconds until retries and waiting jobs are due. */
   dueInMs: number[];
 }
 
@@ -73,7 +73,7 @@ export class Outcomes {
       return;
     }
     const { job, started, seconds } = ended;
-    // Written out: spreading `ended` is the slowest step of an attempt's end.
+    // All fields are listed, because spreading `ended` is the slowest step of an attempt's end.
     const item: PendingOutcome = {
       jobId: job.id,
       leaseId: lease.leaseId,
@@ -105,11 +105,11 @@ export class Outcomes {
     const { accepted, refused, ...next } = await this.#writer.write(batch, claimNext);
     const dueInMs: number[] = [];
     for (const { outcome, endedLease } of accepted) {
-      // Until its outcome is written the job's lease must be renewed.
+      // The lease of the job must be renewed until its outcome is written.
       if (endedLease !== undefined) heartbeat.drop(endedLease);
       if (outcome.kind === 'retry' || outcome.kind === 'recoverLater') dueInMs.push(outcome.delayMs);
       else if (outcome.kind === 'suspend' || outcome.kind === 'suspendAside') {
-        // What it waits for may have come before it was suspended: then it is due.
+        // The awaited event may have arrived before the suspension. Then the job is due.
         dueInMs.push(outcome.awaited === undefined ? outcome.leftMs : 0);
       }
     }
@@ -123,7 +123,7 @@ export class Outcomes {
     return { ...next, runnable, dueInMs };
   }
 
-  /** The lease expired while the process was suspended: the attempt must not count as lost. */
+  /** The lease expired while the process was suspended. The attempt must not count as lost. */
   async #requeueUnstarted({ schema }: Tenant, { leaseId, job }: PendingOutcome): Promise<boolean> {
     const { db, logger } = this.#context;
     const unstarted = { leaseId, jobs: [job], actor: this.#actor, reason: leaseExpiredReason };
@@ -147,20 +147,20 @@ export interface OutcomeWriterOptions {
 }
 
 interface WriteResult<T> {
-  /** Each item of the batch once, with the outcome that was written in the end. */
+  /** Each item of the batch once, with the outcome that was finally written. */
   accepted: T[];
-  /** Their leases no longer owned the jobs, or they were given up. */
+  /** Items whose lease no longer owned the job, or that were given up. */
   refused: T[];
-  /** The next jobs of lanes, claimed with the outcomes; `sentAt` is the monotonic time before they were sent. */
+  /** The next jobs of lanes, claimed with the outcomes. `sentAt` is the monotonic time before they were sent. */
   claimed: { claimed: Claimed; sentAt: bigint } | undefined;
-  /** Claims of which it is unknown whether they took effect. */
+  /** Claims that may or may not have taken effect. */
   lostClaims: { leaseId: string; error: unknown }[];
-  /** A lane advanced or a job was requeued, and it was not claimed here. */
+  /** A lane advanced or a job was requeued, and the job was not claimed here. */
   runnable: boolean;
 }
 
-// A lease may expire while the process is suspended; the fence decides whether its outcomes still count. So they are
-// sent a few times before they are given up.
+// A lease may expire while the process is suspended, and then the fence decides whether its outcomes still count. So
+// they are sent a few times before they are given up.
 const minAttempts = 4;
 
 /** @internal Exported for tests. */
@@ -192,7 +192,8 @@ export class OutcomeWriter<T extends FinishedAttempt> {
       } catch (error) {
         if (claim !== undefined) {
           lostClaims.push({ leaseId: claim.leaseId, error });
-          // Under another lease: the first try may have taken effect. Then no lane advances again, and nothing is claimed.
+          // With another lease id, because the first try may have taken effect. In that case no lane advances again,
+          // and nothing is claimed.
           claim = { ...claim, leaseId: newId() };
         }
         if (!isConnectionError(error) && !isTransient(error)) {
@@ -200,7 +201,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
         }
         logger.warn({ err: error, jobs: items.length, attempt }, 'outcomes could not be written; retrying');
         const trusted = Math.max(...items.map((item) => trustedForMs(item.leaseId)));
-        // Given up, the job stays RUNNING and keeps its lease from ending: the lease expires and the sweeper decides.
+        // The outcome is given up: the job stays RUNNING, its lease expires, and the sweeper decides.
         if (trusted <= 0 && attempt >= minAttempts) return { ...refuse(items), lostClaims };
         const delayMs = Math.min(50 * 2 ** attempt, 1000);
         await new Promise((resolve) => setTimeout(resolve, trusted > 0 ? Math.min(delayMs, trusted) : delayMs));
@@ -213,7 +214,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
     return finishAttempts(db, schema, items, { actor, endedLeases, claimNext });
   }
 
-  /** After a lost answer, zero rows may mean that the first try took effect: the stored outcome decides. */
+  /** After a lost answer, zero rows may mean that the first try took effect. The stored outcome decides. */
   async #addStored(items: readonly T[], accepted: Set<string>): Promise<void> {
     for (const item of items) {
       if (!accepted.has(item.jobId) && (await this.#isStored(item))) accepted.add(item.jobId);
@@ -249,7 +250,7 @@ export class OutcomeWriter<T extends FinishedAttempt> {
 }
 
 function split<T extends FinishedAttempt>(items: T[], ids: Set<string>): Pick<WriteResult<T>, 'accepted' | 'refused'> {
-  // Mostly all of them are.
+  // Usually all are accepted.
   if (items.every((item) => ids.has(item.jobId))) return { accepted: items, refused: [] };
   return {
     accepted: items.filter((item) => ids.has(item.jobId)),

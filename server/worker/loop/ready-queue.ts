@@ -1,9 +1,9 @@
 // Attempts that were claimed ahead of their slots, so that short jobs share statements and commits. Their leases are
-// renewed like any other; an attempt that does not start in time is requeued.
+// renewed like all others. An attempt that does not start in time is requeued.
 import { priorityRank } from '../../jobs/model/job.ts';
 import type { Attempt } from '../attempt/attempt.ts';
 
-// How much work may be claimed ahead, in time and in number.
+// The limits of claiming ahead, in time and in number.
 const aheadMs = 100;
 const maxAhead = 4500;
 const requeueAfterMs = 1000;
@@ -11,20 +11,20 @@ const requeueAfterMs = 1000;
 export class ReadyQueue {
   #attempts: Attempt[] = [];
   #timer: NodeJS.Timeout | undefined;
-  /** Moving average of how long an attempt takes; unknown means long. */
+  /** Moving average of the duration of attempts. Infinity until the first one ends. */
   #averageMs = Number.POSITIVE_INFINITY;
 
   get size(): number {
     return this.#attempts.length;
   }
 
-  /** How many jobs `slots` slots will start within `aheadMs`, beyond those that are free. */
+  /** Returns how many jobs `slots` slots will start within `aheadMs`, beyond those that are free. */
   ahead(slots: number): number {
     if (this.#averageMs > aheadMs) return 0;
     return Math.min(maxAhead, Math.floor((slots * aheadMs) / Math.max(1, this.#averageMs)));
   }
 
-  /** Records how long an attempt took. */
+  /** Records the duration of an attempt. */
   observe(ms: number): void {
     this.#averageMs = Number.isFinite(this.#averageMs) ? this.#averageMs * 0.98 + ms * 0.02 : ms;
   }
@@ -32,11 +32,11 @@ export class ReadyQueue {
   add(attempts: readonly Attempt[]): void {
     const waiting = this.#attempts.length > 0;
     for (const attempt of attempts) this.#attempts.push(attempt);
-    // An urgent job starts before what was claimed earlier.
+    // An urgent job starts before jobs that were claimed earlier.
     if (waiting) this.#attempts.sort((a, b) => priorityRank(a.job.priority) - priorityRank(b.job.priority));
   }
 
-  /** The next attempts to start. Those that stay are requeued if they wait too long. */
+  /** Removes and returns the next attempts to start. The others are requeued if they wait too long. */
   take(count: number): Attempt[] {
     const taken: Attempt[] = [];
     let n = 0;
@@ -56,14 +56,14 @@ export class ReadyQueue {
     for (const attempt of this.#attempts.splice(0)) attempt.requeue(reason);
   }
 
-  /** Slots did not become free as expected: other daemons may run these jobs. */
+  /** Slots did not become free as expected. The jobs are requeued, because other daemons may run them. */
   #requeueOld(): void {
     this.#timer = undefined;
     const tooOld = performance.now() - requeueAfterMs / 2;
     const old = this.#attempts.filter((attempt) => attempt.batch.claimedAt < tooOld);
     this.#attempts = this.#attempts.filter((attempt) => attempt.batch.claimedAt >= tooOld);
     for (const attempt of old) attempt.requeue('not started in time');
-    // The running jobs are not short: claiming ahead again would claim and requeue the same jobs.
+    // The running jobs are not short. Claiming ahead again would claim and requeue the same jobs.
     if (old.length > 0) this.#averageMs = Number.POSITIVE_INFINITY;
     if (this.#attempts.length > 0) this.#timer = setTimeout(() => this.#requeueOld(), requeueAfterMs / 2);
   }

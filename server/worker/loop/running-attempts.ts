@@ -1,5 +1,5 @@
 // The attempts of one tenant from their claim to their end: holds their leases, starts them as slots allow, stops them
-// at their timeouts and frees their slots. What their ends lead to is the loop's.
+// at their timeouts and frees their slots. The loop handles their ends.
 
 import type { Schema } from '../../database/identifiers.ts';
 import type { StopReason } from '../../durable/stop-reason.ts';
@@ -12,7 +12,7 @@ import type { Tenant } from '../../tenants/tenant.ts';
 import { Attempt, type AttemptBatch, type UnresponsiveEnd } from '../attempt/attempt.ts';
 import { type Released, UnresponsiveHandlers } from '../attempt/unresponsive-handler.ts';
 import type { LoopContext } from '../worker-context.ts';
-import { ClaimLimit } from './claim-room.ts';
+import { ClaimLimit } from './claim-limit.ts';
 import type { LoopObserver } from './observe.ts';
 import { ReadyQueue } from './ready-queue.ts';
 import type { SlotWaiter } from './slots.ts';
@@ -44,7 +44,7 @@ export class RunningAttempts {
     this.claimLimit = new ClaimLimit({ hasPeers: () => context.peers.count > 0 });
   }
 
-  /** Attempts that run or wait for a slot, and handlers that were asked to stop and still run. */
+  /** The number of attempts that run or wait for a slot, and of handlers that were asked to stop and still run. */
   get count(): number {
     return this.#count + this.#unresponsive.size;
   }
@@ -53,7 +53,7 @@ export class RunningAttempts {
     return [...this.#unfinished().map((attempt) => attempt.job.type), ...this.#unresponsive.types];
   }
 
-  /** Keeps the lease of the claim alive from now on. The attempts are ready to start, or wait for a handler. */
+  /** Renews the lease of the claim from now on. The attempts are ready to start, or wait for a handler. */
   hold(tenant: Tenant, claimed: Claimed, sentAt: bigint): void {
     const batch = new ClaimBatch(tenant, claimed, this.#batches, (attempt) => this.#onEnded(attempt));
     const attempts = claimed.jobs.map((job) => new Attempt(job, batch, this.#context));
@@ -63,14 +63,15 @@ export class RunningAttempts {
     this.ready.add(this.#unresponsive.admit(attempts));
   }
 
-  /** Starts what is ready, as far as slots allow. */
+  /** Starts ready attempts, as far as slots allow. */
   startReady(tenant: Tenant, limit: number): void {
     const { slots, heartbeat, monitor } = this.#context;
     if (this.ready.size === 0) return;
     const granted = slots.take(this.#owner, Math.min(limit, slots.runningOf(this.#owner.key) + this.ready.size));
     let started = 0;
     for (const attempt of this.ready.take(granted)) {
-      // Checked before each: a handler before it may have blocked the process, or a claim was answered too late.
+      // Checked before each start, because the previous handler may have blocked the process, or the claim was answered
+      // too late.
       if (heartbeat.isTrusted(attempt.leaseId)) {
         this.#observe.started(tenant, attempt.job);
         monitor?.began(attempt.job.type);
@@ -83,7 +84,7 @@ export class RunningAttempts {
     slots.release(this.#owner.key, granted - started);
   }
 
-  /** The attempts that have ended since the last call. Their slots are free now. */
+  /** Returns the attempts that have ended since the last call, and frees their slots. */
   takeEnded(): Attempt[] {
     const ended = this.#ended;
     if (ended.length === 0) return ended;
@@ -102,24 +103,24 @@ export class RunningAttempts {
     return ended;
   }
 
-  /** Resolves when the handler has returned or was given up; what waited for it is ready then. */
+  /** Resolves when the handler has returned or was given up. The attempts that waited for it are then ready. */
   async awaitUnresponsive(attempt: Attempt, end: UnresponsiveEnd): Promise<Released | undefined> {
     const released = await this.#unresponsive.hold(attempt, end);
     this.ready.add(this.#unresponsive.takeFree());
     return released;
   }
 
-  /** Asks everything that runs to stop. */
+  /** Asks all running attempts to stop. */
   stop(reasonFor: (job: Job) => StopReason): void {
     for (const attempt of this.#unfinished()) if (attempt.started) attempt.stop(reasonFor(attempt.job));
   }
 
-  /** Gives up on attempts that were asked to stop. They have ended then. */
+  /** Gives up on attempts that were asked to stop, which ends them. */
   giveUp(): void {
     for (const attempt of this.#unfinished()) attempt.giveUp();
   }
 
-  /** Gives up on handlers that still run; resolves when it is known what to write of them. */
+  /** Gives up on handlers that still run. Resolves when their outcomes are known. */
   releaseHandlers(): Promise<void> {
     return this.#unresponsive.releaseAll('exiting');
   }
@@ -130,11 +131,11 @@ export class RunningAttempts {
 
   #onEnded(attempt: Attempt): void {
     this.#ended.push(attempt);
-    // The slot is free when the loop takes what has ended.
+    // The slot is freed when the loop takes the ended attempt.
     if (this.#ended.length === 1) this.#owner.onSlotFree();
   }
 
-  /** One timer for all attempts, set for the earliest timeout: almost all attempts end before theirs. */
+  /** One timer for all attempts, set for the earliest timeout, because almost all attempts end before theirs. */
   #stopAt(timeoutAt: number): void {
     if (timeoutAt >= this.#timeoutAt) return;
     clearTimeout(this.#timeoutTimer);
@@ -168,7 +169,7 @@ class ClaimBatch implements AttemptBatch {
   readonly #batches: Set<ClaimBatch>;
   readonly #attempts = new Map<string, Attempt>();
 
-  /** Leaves `batches` with its last attempt. */
+  /** The batch is removed from `batches` with its last attempt. */
   constructor(tenant: Tenant, claimed: Claimed, batches: Set<ClaimBatch>, onEnded: (attempt: Attempt) => void) {
     this.tenant = tenant;
     this.schema = tenant.schema;

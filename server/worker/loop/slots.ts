@@ -1,6 +1,6 @@
-// The daemon's slots, shared fairly: while other tenants wait, none takes more than its share, and a freed slot goes
-// first to the tenant with the fewest running jobs. The last free slots are reserved for tenants that run nothing, one
-// each, so that jobs of hours do not keep another tenant's first job waiting. No I/O here.
+// The daemon's slots, shared fairly. While other tenants wait, no tenant takes more than its share, and a freed slot
+// goes first to the tenant with the fewest running jobs. The last free slots are reserved for tenants without running
+// jobs, one each, so that jobs of many hours do not delay another tenant's first job. No I/O here.
 
 import type { NamedClaim } from '../../jobs/claim/claim.ts';
 import type { Reservation } from '../../jobs/enqueue/insert-jobs.ts';
@@ -13,7 +13,7 @@ export interface SlotWaiter {
 }
 
 export interface SlotsOptions {
-  /** Share of all slots, from 0 to 1, that only a tenant's first job may take. */
+  /** The share of all slots, from 0 to 1, that only a tenant's first job may take. */
   reservedShare?: number;
 }
 
@@ -27,11 +27,11 @@ export class Slots {
 
   constructor(total: number, { reservedShare = 0 }: SlotsOptions = {}) {
     this.total = total;
-    // Rounded up, so that a small daemon has a reserve too; the only slot of a daemon cannot be reserved.
+    // Rounded up, so that a small daemon has a reserve too. A daemon with one slot reserves none.
     this.#reserved = total > 1 ? Math.ceil(total * reservedShare) : 0;
   }
 
-  /** How many tenants this daemon works for: no more slots than that are reserved. */
+  /** The number of tenants of this daemon. No more slots than that are reserved. */
   set tenants(count: number) {
     const fewer = count < this.#tenants;
     this.#tenants = count;
@@ -46,12 +46,12 @@ export class Slots {
     return this.#running.get(key) ?? 0;
   }
 
-  /** How many tenants beside this one wait for slots. */
+  /** Counts the other tenants that wait for slots. */
   otherWaiters(key: string): number {
     return this.#waiters.size - (this.#waiters.has(key) ? 1 : 0);
   }
 
-  /** How many slots the tenant may take now without exceeding `tenantLimit`. */
+  /** Returns how many slots the tenant may take now without exceeding `tenantLimit`. */
   freeFor(key: string, tenantLimit: number): number {
     const free = this.total - this.#used;
     const running = this.runningOf(key);
@@ -60,13 +60,16 @@ export class Slots {
     return Math.max(0, Math.min(Math.max(share, first), tenantLimit - running));
   }
 
-  /** Slots that a tenant with this many running jobs leaves free: one for each other tenant that runs nothing. */
+  /**
+   * Returns how many slots a tenant with this many running jobs leaves free: one for each other tenant that runs
+   * nothing.
+   */
   #reservedAgainst(running: number): number {
     const idle = this.#tenants - this.#running.size - (running === 0 ? 1 : 0);
     return Math.max(0, Math.min(this.#reserved, idle));
   }
 
-  /** Takes what is free for the tenant; 0 means wait for `onSlotFree()`. */
+  /** Takes free slots for the tenant and returns their number. After 0 the tenant waits for `onSlotFree()`. */
   take(tenant: SlotWaiter, tenantLimit: number): number {
     const granted = this.freeFor(tenant.key, tenantLimit);
     if (granted === 0) {
@@ -93,7 +96,7 @@ export class Slots {
     this.#notifyWaiters();
   }
 
-  /** The tenant has nothing to claim, or is stopped: it does not compete for slots. */
+  /** The tenant has nothing to claim, or is stopped, and does not compete for slots. */
   forget(key: string): void {
     this.#waiters.delete(key);
   }
@@ -105,7 +108,7 @@ export class Slots {
   }
 }
 
-/** Slots for jobs that are about to be inserted. They are taken from now until the insert is answered. */
+/** Slots for jobs that are about to be inserted. They are taken until the insert is answered. */
 export class SlotReservation implements Reservation {
   readonly leaseId: string;
   readonly owner: string;

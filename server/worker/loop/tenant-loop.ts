@@ -1,6 +1,6 @@
-// The worker loop of one tenant, and the life of a job in it: claim → hold → start → take what has ended → write the
+// The worker loop of one tenant, and the life of a job in it: claim → hold → start → take ended attempts → write their
 // outcomes → start the jobs that were claimed with them. Every part returns values; only this file decides what happens
-// next. It never polls: it is woken by enqueues, advanced lanes, due times and the daemon's poll.
+// next. It never polls: enqueues, advanced lanes, due times and the daemon's poll wake it.
 import { setImmediate as immediate } from 'node:timers/promises';
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { Claimed } from '../../jobs/claim/claim.ts';
@@ -36,7 +36,7 @@ export class TenantLoop implements SlotWaiter {
   readonly #room: ClaimRoom;
   readonly #due: DueTimer;
   readonly gate: LimitGate;
-  /** Claims and reservations in flight: a drain waits until it is known what they took. */
+  /** Claims and reservations in flight. A drain waits until it is known which jobs they took. */
   readonly #inFlight = new Set<Promise<void>>();
   readonly #wakeTimer = new EarliestTimer(() => this.wake());
   #scheduled = false;
@@ -80,14 +80,14 @@ export class TenantLoop implements SlotWaiter {
     this.gate.update(tenant);
   }
 
-  /** A wake-up of another daemon reaches all, and few find work: a loop that found none waits before its next claim. */
+  /** A wake-up by another daemon reaches all, and few find work. A loop that found none waits before its next claim. */
   wakeByPeer(): void {
     const waitMs = this.#claimer.peerWakeUpInMs();
     if (waitMs <= 0) this.wake();
     else this.#wakeTimer.in(waitMs);
   }
 
-  /** Whether these new jobs can be claimed here now. */
+  /** True if these new jobs can be claimed here now. */
   hasRoomFor(jobs: readonly NewJob[]): boolean {
     return !this.#stopped && this.#room.canClaim(this.tenant, jobs, this.#context.handlers.types());
   }
@@ -100,7 +100,7 @@ export class TenantLoop implements SlotWaiter {
   /** A PENDING job of this tenant is due in `ms`. */
   readonly dueIn = (ms: number): void => this.#due.dueIn(ms);
 
-  /** Jobs claimed in the last second or so. */
+  /** The number of jobs claimed in about the last second. */
   get claimsPerSecond(): number {
     return this.#observe.claimsPerSecond;
   }
@@ -127,7 +127,7 @@ export class TenantLoop implements SlotWaiter {
     this.#takeEnded();
     this.#writeOutcomes();
     if (this.#stopped) return;
-    // What is ready does not wait for the answer of a claim.
+    // Ready attempts do not wait for the answer of a claim.
     this.#startReady();
     this.#claim();
   }
@@ -143,7 +143,7 @@ export class TenantLoop implements SlotWaiter {
         this.#track(this.#claimAndStart(room));
         continue;
       }
-      // The answer of a claim in flight leads back here.
+      // The answer of the claim in flight leads back here.
       if (this.#claimer.isBusy) return;
       this.#claimer.setFull();
       if (this.#room.isLimitedByPeers(this.tenant)) this.#leaveToPeers();
@@ -152,7 +152,9 @@ export class TenantLoop implements SlotWaiter {
     }
   }
 
-  /** Other daemons can start the waiting jobs sooner. The limit is computed again soon, if no attempt ends before. */
+  /**
+   * Other daemons can start the waiting jobs sooner. The limit is soon computed again, unless an attempt ends first.
+   */
   #leaveToPeers(): void {
     this.#wakeTimer.in(recheckMs);
     if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
@@ -164,7 +166,7 @@ export class TenantLoop implements SlotWaiter {
       this.#observe.claimFailed(this.tenant, answer.error, answer.retryInMs);
       this.#wakeTimer.in(answer.retryInMs);
     } else this.#start(answer.claimed, answer.sentAt);
-    // In the next turn: how many of these jobs have ended by then decides how many are claimed next.
+    // In the next turn, because the number of jobs that have ended by then decides how many are claimed.
     this.#schedule();
   }
 
@@ -223,7 +225,7 @@ export class TenantLoop implements SlotWaiter {
       // A job that was offered to this claim and not taken is for another daemon.
       const offered = claimNext !== undefined && lostClaims.length === 0;
       if (runnable) this.#workAvailable(offered || this.#stopped || this.#room.available(this.tenant) <= 0);
-      // What ended freed capacity for jobs that did not fit, or a slot of a limit for a job of another daemon.
+      // The end freed capacity for jobs that did not fit, or a slot of a limit for a job of another daemon.
       else if (hasCapacities(this.tenant.settings)) this.#workAvailable(this.#stopped);
       else if (this.gate.countsRunning) this.#workAvailable(true);
       if (claimed !== undefined) this.#start(claimed.claimed, claimed.sentAt);
@@ -236,7 +238,7 @@ export class TenantLoop implements SlotWaiter {
     this.wake();
   }
 
-  /** `elsewhere`: this daemon cannot take it, at least not now. */
+  /** `elsewhere`: this daemon cannot take the job now. */
   #workAvailable(elsewhere: boolean): void {
     this.#context.signals.workAvailable(this.tenant, { reach: elsewhere ? 'all' : 'daemon' });
     this.wake();
@@ -247,7 +249,7 @@ export class TenantLoop implements SlotWaiter {
     void work.then(() => this.#inFlight.delete(work));
   }
 
-  /** Slots for jobs that are about to be enqueued, so that they start with the commit that inserts them. */
+  /** Reserves slots for jobs that are about to be enqueued, so that they start with the commit that inserts them. */
   reserve(jobs: readonly NewJob[]): Reservation | undefined {
     const { slots, handlers } = this.#context;
     if (this.#stopped || !this.#room.fits(this.tenant, jobs, handlers.types())) return undefined;
@@ -276,7 +278,7 @@ export class TenantLoop implements SlotWaiter {
     this.#attempts.stop(reasonFor);
   }
 
-  /** The process is about to exit, and its handlers with it: writes how their attempts end. */
+  /** The process is about to exit with its handlers. Writes the outcomes of their attempts. */
   async releaseHandlers(): Promise<void> {
     this.#attempts.giveUp();
     this.#takeEnded();
@@ -284,7 +286,7 @@ export class TenantLoop implements SlotWaiter {
     await this.flushed();
   }
 
-  /** Resolves when all outcomes known so far are written and lost claims are released. */
+  /** Resolves when all known outcomes are written and lost claims are released. */
   async flushed(): Promise<void> {
     await immediate(); // for outcomes of handlers that were just released
     this.#takeEnded();

@@ -1,5 +1,5 @@
-// All worker loops of a daemon: one per active tenant, started and stopped as tenants are created, suspended and deleted.
-// Owns the drain: stop claiming, wait for the grace period, then stop what is left.
+// All worker loops of a daemon: one per active tenant, started and stopped as tenants are created, suspended and
+// deleted. Owns the drain: stops claiming, waits for the grace period, then stops the remaining attempts.
 
 import type { StopReason } from '../../durable/stop-reason.ts';
 import type { NewJob } from '../../jobs/enqueue/enqueue.ts';
@@ -19,7 +19,7 @@ const fewTenants = 5;
 
 export class WorkerPool implements Service {
   readonly name = 'workers';
-  /** A service of its own: it reports handlers that block the event loop. */
+  /** A separate service. It reports handlers that block the event loop. */
   readonly monitor: EventLoopMonitor;
   readonly #context: LoopContext;
   readonly #logger: Logger;
@@ -44,16 +44,16 @@ export class WorkerPool implements Service {
       },
     });
     const slots = new Slots(config.workerConcurrency, { reservedShare: config.workerReservedShare });
-    // Until the first count, others may be there.
+    // Other daemons may exist until the first count says otherwise.
     this.#context = { ...context, slots, monitor: this.monitor, peers: { count: 1 } };
   }
 
-  /** How many other daemons could run the same jobs. */
+  /** The number of other daemons that could run the same jobs. */
   set peers(count: number) {
     this.#context.peers.count = count;
   }
 
-  /** Another daemon has started; whether it can run the same jobs is not known yet. */
+  /** Another daemon has started. It is not known yet whether it can run the same jobs. */
   onDaemonJoined(): void {
     this.#context.peers.count += 1;
   }
@@ -62,14 +62,14 @@ export class WorkerPool implements Service {
     return this.#state === 'draining' || this.#state === 'stopped';
   }
 
-  /** Jobs that run here now. */
+  /** The number of jobs that run here now. */
   get runningCount(): number {
     let count = 0;
     for (const loop of this.#all()) count += loop.runningCount;
     return count;
   }
 
-  /** Slots in use; jobs that are claimed and wait for one are not counted. */
+  /** The number of slots in use. Jobs that are claimed and wait for a slot are not counted. */
   get slotsUsed(): number {
     return this.#context.slots.used;
   }
@@ -78,7 +78,10 @@ export class WorkerPool implements Service {
     return [...new Set(this.#all().flatMap((loop) => loop.runningTypes))];
   }
 
-  /** Thousands of jobs a second, if the other daemons have as many as this one: consumers of their events wait. */
+  /**
+   * True above a thousand jobs a second, if the other daemons run as many as this one. Consumers of their events then
+   * wait.
+   */
   get underLoad(): boolean {
     const ownRate = this.#all().reduce((sum, loop) => sum + loop.claimsPerSecond, 0);
     return ownRate * (1 + this.#context.peers.count) > loadJobsPerSecond;
@@ -88,7 +91,7 @@ export class WorkerPool implements Service {
     if (this.#state !== 'new') return;
     this.#state = 'running';
     this.#context.registry.onChange((tenants) => this.#follow(tenants));
-    // A few may claim at once; for many, the daemon's first poll finds the tenants that have work.
+    // With few tenants, all may claim at once. With many, the daemon's first poll finds those with work.
     this.#follow(this.#context.registry.list(), this.#context.registry.active().length <= fewTenants);
     // The first claims are sent before services that start later use the database.
     await new Promise((resolve) => setImmediate(resolve));
@@ -98,17 +101,17 @@ export class WorkerPool implements Service {
     this.#loops.get(slug)?.wake();
   }
 
-  /** Another daemon says that there may be something to claim. */
+  /** Another daemon signaled that there may be work. */
   wakeByPeer(slug: string): void {
     this.#loops.get(slug)?.wakeByPeer();
   }
 
-  /** Whether this daemon can claim these new jobs now, so that no other need be woken. */
+  /** True if this daemon can claim these new jobs now, so that other daemons need not be woken. */
   hasRoomFor(slug: string, jobs: readonly NewJob[]): boolean {
     return this.#loops.get(slug)?.hasRoomFor(jobs) ?? false;
   }
 
-  /** Slots for jobs that are about to be enqueued, if no other job waits before them. */
+  /** Reserves slots for jobs that are about to be enqueued, if no other job waits before them. */
   reserve(slug: string, jobs: readonly NewJob[]): Reservation | undefined {
     return this.#loops.get(slug)?.reserve(jobs);
   }
@@ -132,12 +135,12 @@ export class WorkerPool implements Service {
     if (!clean) {
       this.#logger.info({ running: this.runningCount }, 'drain grace is over; stopping the jobs that still run');
       for (const loop of this.#all()) loop.stopRunning((job) => drained(job, loop.tenant));
-      // Each attempt ends by itself or is given up after its cancel grace; a margin for the last writes.
+      // Each attempt ends or is given up after its cancel grace. The margin is for the last writes.
       await this.#waitUntilIdle(this.#context.config.cancelGraceSeconds * 1000 + 1000);
     }
     await Promise.all([...this.#all()].map((loop) => loop.flushed()));
     this.#logger.info({ running: this.runningCount }, 'drain finished');
-    // Handlers that still run now end with the process.
+    // Handlers that still run end with the process.
     if (this.runningCount > 0) return 'forced';
     return clean ? 'clean' : 'grace_over';
   }
@@ -147,7 +150,7 @@ export class WorkerPool implements Service {
     await Promise.all(this.#all().map((loop) => loop.releaseHandlers()));
   }
 
-  /** A second signal: the grace is over now. */
+  /** A second signal ends the grace period now. */
   endGraceNow(): void {
     this.#graceEnded = true;
     this.#endGrace?.();
@@ -192,13 +195,13 @@ export class WorkerPool implements Service {
       if (this.#loops.has(slug)) continue;
       const loop = new TenantLoop(tenant, this.#context);
       this.#loops.set(slug, loop);
-      // Its first jobs may have been enqueued before this daemon knew the tenant.
+      // The first jobs may have been enqueued before this daemon knew the tenant.
       if (wake) loop.wake();
     }
     this.#context.slots.tenants = this.#loops.size;
   }
 
-  /** Jobs of a suspended tenant are no longer claimed; running attempts continue. */
+  /** Jobs of a suspended tenant are no longer claimed. Running attempts continue. */
   #leave(slug: string, loop: TenantLoop): void {
     this.#loops.delete(slug);
     this.#leaving.add(loop);

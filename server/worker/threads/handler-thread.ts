@@ -1,4 +1,4 @@
-// Runs isolated handlers inside a thread, one at a time. Communicates with the daemon by messages only: it has no
+// Runs isolated handlers inside a thread, one at a time. It communicates with the daemon by messages only: it has no
 // database, and can be terminated at any moment.
 import { type MessagePort, parentPort } from 'node:worker_threads';
 import type { EnqueuedChild } from '../../durable/durable-context.ts';
@@ -29,7 +29,7 @@ class HandlerThread {
   readonly #definitions = new Map<string, Promise<JobDefinition[]>>();
   readonly #calls = new Map<number, { resolve(value: unknown): void; reject(error: unknown): void }>();
   #controller = new AbortController();
-  /** How long the lease may be trusted, as far as this thread knows. */
+  /** The time for which the lease may be trusted, as last reported to this thread. */
   #trustedUntilMs = Number.POSITIVE_INFINITY;
   #lastCall = 0;
 
@@ -80,7 +80,7 @@ class HandlerThread {
       await throwIfMustStop(stopping);
       const value = await invokeHere(definition, parts);
       if (parts.phase === undefined) await assertComplete(parts, message.job.attempt <= 1);
-      // The daemon checks the size; a value that a message cannot carry is refused here.
+      // The daemon checks the size. A value that cannot be sent in a message is refused here.
       const stored = toStorable(value, Number.POSITIVE_INFINITY, 'The result');
       if (!stored.ok) throw Object.assign(new Error(stored.error.message), { code: stored.error.code });
       this.#send({ kind: 'done', result: stored.value, health: health() });
@@ -98,7 +98,7 @@ class HandlerThread {
     return {
       signal,
       check: async () => {
-        // The daemon renews the lease meanwhile, and answers with the new time. A lost lease aborts the signal first.
+        // The daemon renews the lease meanwhile and answers with the new time. A lost lease aborts the signal first.
         while (!signal.aborted && monotonicMs() >= this.#trustedUntilMs) await this.#call({ effect: 'checkLease' });
       },
     };
@@ -176,7 +176,7 @@ class HandlerThread {
   }
 }
 
-/** Data as a message can carry it; a note replaces what JSON cannot hold. */
+/** Returns data that a message can carry, with a note in place of values that JSON cannot hold. */
 function plain<T>(value: T): T {
   const stored = toStorable(value, Number.POSITIVE_INFINITY, 'data');
   return (stored.ok ? stored.value : { not_stored: stored.error.message }) as T;

@@ -25,7 +25,7 @@ export interface RunMessage {
   checkpoint: unknown;
   phase: PhaseScope | undefined;
   results: Readonly<Record<string, unknown>>;
-  /** How long the lease may be trusted, by `monotonicMs()`. Undefined: it does not expire. */
+  /** How long the lease may be trusted, by `monotonicMs()`. Undefined if it does not expire. */
   trustedUntilMs: number | undefined;
 }
 
@@ -60,14 +60,14 @@ export type HandlerCall =
   | { effect: 'openQuestion'; step: StepCall; question: AskedQuestion }
   | { effect: 'closeQuestions' };
 
-/** Whether the thread can take another job. */
+/** True if the thread can take another job. */
 export interface ThreadHealth {
   heapUsedBytes: number;
-  /** Timers that the handler left running: their errors would be attributed to the next job. */
+  /** The handler left timers running, whose errors would be attributed to the next job. */
   leftovers: number;
 }
 
-/** An error as it travels: what the job's error and the retry policy need. */
+/** An error as data: the fields that the job's error and the retry policy need. */
 interface SentError {
   message: string;
   trace: ErrorTrace;

@@ -1,5 +1,5 @@
-// Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and
-// memory. A thread that crashes, leaks or does not stop is terminated; the daemon and its other jobs are not affected.
+// Threads for handlers with `isolation: 'thread'`: kept warm, one job each, bounded in number and memory. A thread that
+// crashes, leaks or does not stop is terminated; the daemon and its other jobs are not affected.
 import type { Worker } from 'node:worker_threads';
 import { JobStopped, stopReasonOf } from '../../durable/stop-reason.ts';
 import type { JobErrorCode } from '../../jobs/model/job-errors.ts';
@@ -30,9 +30,9 @@ interface QueuedRun {
   stop(): void;
 }
 
-// Long enough to bridge the gaps of steady work, short enough to give the memory back.
+// Long enough to bridge the gaps of steady work, and short enough to free the memory.
 const idleMs = 60_000;
-// Above this share of its memory a thread is replaced, so that the next job does not fail from the last one's leak.
+// Above this share of its memory a thread is replaced, so that a leak of one job does not fail the next.
 const leakShare = 0.5;
 
 export class ThreadPool implements Service {
@@ -59,7 +59,7 @@ export class ThreadPool implements Service {
     await Promise.all(threads.map((thread) => thread.terminate()));
   }
 
-  /** Runs the job's code, or that of `parts.phase`, in a thread of its own. */
+  /** Runs the job's code, or the phase in `parts.phase`, in a thread of its own. */
   async run(target: { file: string; type: string }, parts: ContextParts, kill: AbortSignal): Promise<unknown> {
     const thread = await this.#take(parts.stopping.signal);
     let end: ThreadEnd | undefined;
@@ -101,7 +101,7 @@ export class ThreadPool implements Service {
       resourceLimits: { maxOldGenerationSizeMb: this.#options.memoryMb },
     });
     this.#busy.add(thread);
-    // A running job gets the error as well; without this listener an idle thread's error would end the daemon.
+    // A running job gets the error as well. Without this listener, the error of an idle thread would end the daemon.
     thread.on('error', (error) => this.#options.logger.error({ err: error }, 'handler thread crashed'));
     thread.on('exit', () => this.#forget(thread));
     return thread;
@@ -149,15 +149,15 @@ export class ThreadPool implements Service {
 }
 
 // The daemon's side of one job in a thread: sends the job, serves its effects, forwards the stop, and returns how it
-// ended: by a message, by a crash, or killed.
+// ended: by a message, by a crash, or terminated.
 
 interface ThreadEnd {
   health: ThreadHealth;
-  /** What the handler returned, or throws what it threw. */
+  /** Returns the result of the handler, or throws its error. */
   result(): unknown;
 }
 
-/** Rejects if the thread has exited: by a crash, out of memory, process.exit, or killed. */
+/** Rejects if the thread has exited: after a crash, out of memory, after process.exit, or terminated. */
 function callThread(
   thread: Worker,
   target: { file: string; type: string },

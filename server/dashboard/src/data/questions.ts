@@ -21,7 +21,7 @@ export interface Question {
   assignees: string[];
   status: 'open' | 'answered' | 'expired' | 'canceled';
   asked_at: string;
-  /** Null: never, as when a budget asks. */
+  /** Null if never, as when a budget asks. */
   expires_at: string | null;
   answer: Record<string, unknown> | null;
   action: string | null;

@@ -56,7 +56,7 @@ export interface JobSummary {
   heartbeat_at: string | null;
   cancel_requested: boolean;
   cancel_intent: 'pause' | 'cancel' | null;
-  /** Null: it waits for others, and no time wakes it. */
+  /** Null if it waits for others, and no time wakes it. */
   run_at: string | null;
   created_at: string;
   started_at: string | null;

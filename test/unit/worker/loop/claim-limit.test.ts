@@ -1,6 +1,6 @@
 // How much a daemon holds while others could run it: what it starts within a moment.
 import { expect, test } from 'vitest';
-import { ClaimLimit } from '../../../../server/worker/loop/claim-room.ts';
+import { ClaimLimit } from '../../../../server/worker/loop/claim-limit.ts';
 
 /** A limit whose clock and event loop the test drives. */
 function createLimit(hasPeers = true) {

@@ -24,7 +24,7 @@ export interface JobList {
   jobs: JobSummary[];
   loading: boolean;
   error: ApiError | undefined;
-  /** Undefined: this is all. */
+  /** Undefined if this is all. */
   more: (() => void) | undefined;
   /** How many came since; shown by a call. */
   fresh: number;

@@ -3,7 +3,7 @@ import type { Job, LiveEvent, Status } from '../types.ts';
 
 interface Bar {
   from: number;
-  /** Undefined: still going on. */
+  /** Undefined if still going on. */
   to: number | undefined;
   label: string;
   tone: string;

@@ -150,7 +150,7 @@ function bodyOf(form: FormData, action: JobAction): ActionBody | string {
   return body;
 }
 
-/** Undefined: meant as JSON, and broken. */
+/** Returns undefined if meant as JSON, and broken. */
 function parseResult(text: string): unknown {
   try {
     return JSON.parse(text);
