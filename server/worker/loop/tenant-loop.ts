@@ -152,9 +152,7 @@ export class TenantLoop implements SlotWaiter {
     }
   }
 
-  /**
-   * Other daemons can start the waiting jobs sooner. The limit is soon computed again, unless an attempt ends first.
-   */
+  /** Other daemons can start the waiting jobs sooner. The limit is computed again soon, or when an attempt ends. */
   #leaveToPeers(): void {
     this.#wakeTimer.in(recheckMs);
     if (this.#attempts.claimLimit.mayNotify()) this.#context.signals.workAvailable(this.tenant, { reach: 'peers' });
