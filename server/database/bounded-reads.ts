@@ -1,13 +1,13 @@
-// Reads that fill neither the memory nor block the event loop: limited in bytes, or read in batches.
+// Reads that are bounded in memory and do not block the event loop: limited in bytes, or read in batches.
 import type { Queryable } from './database.ts';
 
 /**
- * Maximum bytes of documents in one page. The first row is always returned, however large. Rows that arrive together are
- * parsed in one turn of the event loop: half a megabyte of small objects takes about 35 ms.
+ * Maximum bytes of documents in one page. The first row is always returned, whatever its size. Rows that arrive
+ * together are parsed in one turn of the event loop; half a megabyte of small objects takes about 35 ms.
  */
 const answerBytes = 524_288;
 
-/** The same for one claim, which may be answered in the turn in which other attempts end. */
+/** The same limit for one claim, which may be answered in the turn in which other attempts end. */
 export const claimBytes = 262_144;
 
 /** SQL for the approximate text size of a jsonb column. Reads the value only if it is stored compressed. */
@@ -17,8 +17,8 @@ export function jsonBytes(column: string): string {
 }
 
 /**
- * The rows of a query that has a column `bytes`, as long as those before fit; `found` counts all of them, so that
- * the reader knows whether it got less. `order` must be the order of the query, and unique.
+ * SQL for the rows of a query with a column `bytes`, up to the limit. `found` counts all rows, so that the reader knows
+ * whether some are missing. `order` must be the order of the query, and unique.
  */
 export function withinBytes(query: string, order: string, bytes = answerBytes): string {
   return `select * from (
@@ -26,7 +26,9 @@ export function withinBytes(query: string, order: string, bytes = answerBytes): 
     where bytes_before < ${bytes} order by ${order}`;
 }
 
-/** Reads a large result in batches, with a cursor of the surrounding transaction. One scan at a time in a transaction. */
+/**
+ * Reads a large result in batches, with a cursor of the surrounding transaction. A transaction has one scan at a time.
+ */
 export async function* scan<R extends object>(tx: Queryable, select: string, batch = 5000): AsyncGenerator<R[]> {
   await tx.query(`declare scan no scroll cursor for ${select}`);
   try {

@@ -1,5 +1,5 @@
-// The pool and the ways to use it: one statement, a transaction, a pipelined transaction. Classifies errors; only what
-// surely did not happen is retried. Callers own their SQL.
+// The database and the ways to use it: one statement, a transaction, a pipelined transaction. Classifies errors, and
+// retries only transactions that certainly did not happen. Callers own their SQL.
 import type pg from 'pg';
 import type { Logger } from '../kernel/logger.ts';
 import { Connections } from './connections/connections.ts';
@@ -23,7 +23,7 @@ export interface DatabaseOptions {
   applicationName?: string;
   /** Maximum milliseconds of one statement, after which its connection is destroyed. */
   statementTimeoutMs?: number;
-  /** Statements of a tenant run as a role of its own, where the database has one or lets this one create it. */
+  /** Statements of a tenant run as its own role, if the database has one or allows this process to create it. */
   tenantRoles?: boolean;
 }
 
@@ -34,17 +34,17 @@ export class Database implements Queryable {
   readonly #options: DatabaseOptions;
   #statementTimeoutMs: number;
   readonly #roles: TenantRoles | undefined;
-  /** Of a view for one tenant; undefined: statements run with the rights of the connection. */
+  /** Set in a view for one tenant. If undefined, statements run with the rights of the connection. */
   readonly #tenant: Schema | undefined;
   readonly #root: Database;
   readonly #views = new Map<Schema, Database>();
-  /** Of a view for a tenant on its node, in a cluster. */
+  /** Set in a view for a tenant on its node, in a cluster. */
   readonly #node: TenantNode | undefined;
   readonly #nodeViews = new WeakMap<TenantNode, Database>();
   #nodes: TenantNodes | undefined;
   readonly #session: TenantSession;
 
-  /** `of`: a view of this database for one tenant, see `forTenant`, or for one on its node. */
+  /** `of`: a view of this database for one tenant (see `forTenant`), possibly on its node. */
   constructor(options: DatabaseOptions, of?: { root: Database; tenant?: Schema; node?: TenantNode }) {
     this.url = options.url;
     this.#root = of?.root ?? this;
@@ -62,7 +62,7 @@ export class Database implements Queryable {
     this.#connections = of
       ? (of.node?.connections ?? of.root.#connections)
       : new Connections({ url, poolMax, logger, applicationName, limits });
-    // Roles cannot log in, so a cluster has none.
+    // The roles of tenants cannot log in, so a cluster has none.
     if (of !== undefined) this.#roles = of.node === undefined ? of.root.#roles : undefined;
     else if (options.tenantRoles) this.#roles = new TenantRoles(this, logger);
     this.#session = new TenantSession({
@@ -75,8 +75,8 @@ export class Database implements Queryable {
   }
 
   /**
-   * The same connections for statements of one tenant: they run as the tenant's role, so that Postgres refuses one that
-   * names another tenant's schema.
+   * Returns a view for statements of one tenant. They run as the tenant's role, so that Postgres refuses a statement
+   * that names another tenant's schema.
    */
   forTenant(schema: Schema): Database {
     const root = this.#root;
@@ -102,7 +102,7 @@ export class Database implements Queryable {
     return this.#connections.servers;
   }
 
-  /** True if the database is a Citus cluster: one tenant per statement, because each is on a node of its own. */
+  /** True if the database is a Citus cluster. A statement then concerns one tenant, because each is on its own node. */
   get sharded(): boolean {
     return this.#connections.sharded;
   }
@@ -116,7 +116,7 @@ export class Database implements Queryable {
     this.#connections.writeError = undefined;
   }
 
-  /** The database's time, as far as this process knows it. */
+  /** The database's time, estimated by this process. */
   now(): Date {
     return this.#connections.now();
   }
@@ -141,7 +141,7 @@ export class Database implements Queryable {
     });
   }
 
-  /** In a cluster, the nodes of its tenants. A view on a node has none. */
+  /** The nodes of the tenants in a cluster. A view on a node has none. */
   #tenantNodes(): TenantNodes | undefined {
     if (!this.#connections.sharded) return undefined;
     const root = this.#root;
@@ -153,7 +153,7 @@ export class Database implements Queryable {
     return root.#nodes;
   }
 
-  /** The view for a tenant on its node; without one, the statement goes through the coordinator. */
+  /** Returns the view for a tenant on its node. Without one, the statement goes through the coordinator. */
   #on(node: TenantNode | undefined): Database {
     if (node === undefined) return this;
     let view = this.#nodeViews.get(node);
@@ -164,7 +164,7 @@ export class Database implements Queryable {
     return view;
   }
 
-  /** Runs `work` in one transaction. Rolls back on any error; never retries by itself. */
+  /** Runs `work` in one transaction. Rolls back on any error, and never retries. */
   async transaction<T>(work: (tx: Queryable) => Promise<T>, options: TransactionOptions = {}): Promise<T> {
     const nodes = this.#tenantNodes();
     if (nodes === undefined) return this.#transaction(work, options);
@@ -195,10 +195,10 @@ export class Database implements Queryable {
   }
 
   /**
-   * A transaction whose statements do not need each other's results. They are sent together with their COMMIT, so that
-   * the server holds no lock while it waits for the client. `send` must send all of them before it awaits. If one
+   * Runs a transaction whose statements do not need each other's results. They are sent together with their COMMIT, so
+   * that the server holds no lock while it waits for the client. `send` must send all of them before it awaits. If one
    * fails, the server refuses the following ones and the COMMIT rolls back. An error in `send` itself does not roll
-   * back: prepare everything before.
+   * back, so prepare everything before.
    */
   async pipelinedTransaction<T>(send: (tx: Queryable) => Promise<T>): Promise<T> {
     const nodes = this.#tenantNodes();
@@ -211,10 +211,10 @@ export class Database implements Queryable {
       this.#session.rollingBack(client, async (track) => {
         const begun = this.#session.begin(client, {});
         if (this.#connections.statementsOf(client)?.mayKeepPlans) {
-          // It fails only if the BEGIN does.
+          // Fails only if the BEGIN does.
           client.query(keepPlans('transaction')).catch(() => {});
         }
-        // Awaited: without BEGIN each of the others would be a transaction of its own.
+        // Awaited, because without BEGIN each of the others would be its own transaction.
         await begun;
         let sent = false;
         const answers = send({

@@ -1,11 +1,11 @@
-// Finds out whether notifications arrive: sends one through the pool and waits for it on the LISTEN connection. Behind a
-// pooler in transaction mode LISTEN succeeds and nothing ever arrives. A notification sent on the LISTEN connection
-// itself would not show it: it returns together with the response.
+// Checks whether notifications arrive: sends one through the pool and waits for it on the LISTEN connection. Behind a
+// pooler in transaction mode, LISTEN succeeds and nothing arrives. A notification sent on the LISTEN connection itself
+// would not detect this, because it returns together with the response.
 import type { Logger } from '../kernel/logger.ts';
 
 /** The name in the payload. No slug has this form. */
 export const deliveryCheck = '!check';
-/** For the log and for /readyz. */
+/** The text for the log and for /readyz. */
 export const notDelivered =
   'notifications do not arrive on the LISTEN connection, so other daemons find new jobs only by polling; if DATABASE_URL ' +
   'goes through a pooler, set LISTEN_DATABASE_URL to an address of the server itself';
@@ -39,7 +39,7 @@ export class DeliveryCheck {
     this.stop();
     const run = {};
     this.#run = run;
-    // Until the notification is sent the time does not count: the pool may have to wait for the database.
+    // The time does not count until the notification is sent, because the pool may have to wait for the database.
     const sent = (next: () => void, ms: number) => {
       if (this.#run === run) this.#timer = setTimeout(next, ms);
     };
@@ -49,7 +49,7 @@ export class DeliveryCheck {
     );
   }
 
-  /** The notification of a check came. */
+  /** The notification of a check arrived. */
   arrived(): void {
     if (this.#arrives === false) this.#logger.info('notifications arrive again');
     this.#arrives = true;

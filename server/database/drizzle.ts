@@ -1,6 +1,6 @@
-// Reads through drizzle's query builder over server/database/tables, the one list of columns. A read is built once, over
-// the placeholder schema of the tables; a call only inserts the tenant's schema and the values, so nothing is kept per
-// tenant. drizzle builds the text and no more: the driver's values stay as they are (times as ISO text with
+// Reads through drizzle's query builder over server/database/tables, the only list of columns. A read is built once,
+// over the placeholder schema of the tables. A call only inserts the tenant's schema and the values, so nothing is kept
+// per tenant. drizzle builds only the text: values stay as the driver returns them (times as ISO text with
 // microseconds, bigint as text), as in hand-written statements.
 import {
   type Column,
@@ -23,7 +23,7 @@ export const build = new QueryBuilder();
 
 export type RowOf<T extends Table> = T['$inferSelect'];
 
-/** Every column under its name in the code: `"job_id" as "jobId"`. Leave some out by destructuring. */
+/** All columns under their names in the code: `"job_id" as "jobId"`. Leave some out by destructuring. */
 export function columnsOf<T extends Table>(table: T): { [K in keyof RowOf<T>]: SQL.Aliased<RowOf<T>[K]> } {
   const columns = Object.entries(getTableColumns(table)) as [string, Column][];
   return Object.fromEntries(columns.map(([key, column]) => [key, sql`${column}`.as(key)])) as ReturnType<
@@ -41,7 +41,7 @@ export function columnList(table: Table, selection: object, alias = ''): string 
     .join(', ');
 }
 
-/** A select as the builder leaves it. */
+/** A select that the builder has finished. */
 interface Built<R> {
   readonly _: { readonly result: R };
   toSQL(): Query;
@@ -51,7 +51,7 @@ type Placeholders<A> = { [K in keyof A]: Placeholder<K & string, A[K]> };
 
 export interface Read<A, R extends object> {
   (db: Queryable, schema: Schema, given: A): Promise<R[]>;
-  /** Text and values of a call, for a statement around this one. */
+  /** The text and values of a call, for use inside another statement. */
   bind(schema: Schema, given: A): { text: string; values: unknown[] };
 }
 
@@ -61,7 +61,7 @@ export interface Read<A, R extends object> {
  */
 export function defineRead<A extends object>(reuse?: Reuse) {
   return <R extends object>(make: (given: Placeholders<A>) => Built<R[]>): Read<A, R> => {
-    // At the first call: a process that never reads the table does not pay for it.
+    // Built at the first call, so that a process that never reads the table pays nothing.
     let built: Query | undefined;
     const bind = (schema: Schema, given: A) => {
       built ??= make(placeholders as Placeholders<A>).toSQL();
@@ -76,7 +76,7 @@ export function defineRead<A extends object>(reuse?: Reuse) {
   };
 }
 
-/** The only place where a tenant's schema takes the place of the tables' placeholder. */
+/** The only place that replaces the placeholder schema with a tenant's schema. */
 const templatePrefix = `"${tenantTemplate.schemaName}".`;
 
 const placeholders = new Proxy({}, { get: (_, name) => sql.placeholder(String(name)) });

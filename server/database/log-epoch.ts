@@ -1,6 +1,6 @@
-// The epoch of a tenant's event log: the number of the server, of those that had the tenant one after the other. The table
-// `log_epochs` records on which relation, by which transaction, the row of each epoch was written; a row that was copied
-// to another server has other system columns.
+// The epoch of a tenant's event log: a number that grows when the tenant moves to another server. The table
+// `log_epochs` records the relation and the transaction that wrote the row of each epoch; a row that was copied to
+// another server has other system columns.
 
 /** SQL over `log_epochs l`: the row was copied, so the next epoch has begun. */
 export const isCopied = 'l.relation <> l.tableoid::bigint or l.written_by::xid <> l.xmin';

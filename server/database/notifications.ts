@@ -17,25 +17,25 @@ export const tenantsChanged = '!tenants';
 export const keysChanged = '!keys';
 /** Sent by a daemon that starts to listen. */
 const daemonJoined = '!daemon';
-// A commit with a pending NOTIFY takes an instance-wide lock, so wake-ups of this time are sent together.
+// A commit with a pending NOTIFY takes an instance-wide lock, so the wake-ups of this interval are sent together.
 const coalesceMs = 15;
 // Stream readers poll as well, so events can be announced less often.
 const coalesceEventsMs = 200;
-/** Before the slug, if there are new events and no new work. */
+/** The prefix of a slug with new events and no new work. */
 const eventsMark = '~';
-/** Before the slug, if PENDING jobs may be due. */
+/** The prefix of a slug whose PENDING jobs may be due. */
 const dueMark = '+';
-/** Before the slug, if an event from outside was received. */
+/** The prefix of a slug that received an event from outside. */
 const receivedMark = '@';
 // Postgres refuses payloads of 8000 bytes and more.
 const maxPayloadBytes = 7500;
 
-/** For a NOTIFY within the transaction that enqueues. No daemon has sent it, so that all of them act on it. */
+/** The payload of a NOTIFY within the transaction that enqueues. It names no daemon, so that all of them act on it. */
 export function dueMessage(slug: string): string {
   return `-:${dueMark}${slug}`;
 }
 
-/** For a NOTIFY within the transaction that stores an event from outside. */
+/** The payload of a NOTIFY within the transaction that stores an event from outside. */
 export function receivedMessage(slug: string): string {
   return `-:${receivedMark}${slug}`;
 }
@@ -62,7 +62,7 @@ export class Notifications implements Service {
   #failures = 0;
   readonly #check: DeliveryCheck;
   #state: 'new' | 'started' | 'stopped' = 'new';
-  /** False while this daemon is known to be the only one. */
+  /** False if this daemon is known to be the only one. */
   #hasPeers = true;
   #lostListeners = new Set<() => void>();
   #joinListeners = new Set<() => void>();
@@ -88,12 +88,12 @@ export class Notifications implements Service {
     return this.#client !== undefined && !this.#check.failed;
   }
 
-  /** What is wrong, for the operator; undefined while notifications arrive. */
+  /** Describes the problem for the operator; undefined while notifications arrive. */
   get problem(): string | undefined {
     return this.#check.failed ? notDelivered : undefined;
   }
 
-  /** Whether other daemons are alive: without them nothing is sent. */
+  /** Sets whether other daemons are alive. Without them nothing is sent. */
   setPeers(hasPeers: boolean): void {
     this.#hasPeers = hasPeers;
   }
@@ -108,14 +108,14 @@ export class Notifications implements Service {
     this.#lostListeners.add(listener);
   }
 
-  /** Called with a tenant's slug, or with undefined when any tenant may have been missed. */
+  /** Called with a tenant's slug, or with undefined if wake-ups of any tenant may have been missed. */
   onWake(listener: Listener): void {
     this.#listeners.add(listener);
   }
 
   /** Notifies the other daemons that there may be work for the tenant. Never fails, never blocks. Needs no `start`. */
   notify(slug: string): void {
-    // Without other daemons the commit would only delay others.
+    // Without other daemons, the commit would only delay other transactions.
     if (this.#state === 'stopped' || !this.#hasPeers) return;
     this.#pending.add(slug);
     this.#sendTimer ??= setTimeout(() => void this.#send(), coalesceMs);
@@ -131,7 +131,7 @@ export class Notifications implements Service {
     this.#receivedListeners.add(listener);
   }
 
-  /** Called like `onWake`, when there are new events of the tenant and nothing to claim. */
+  /** Called like `onWake`, if the tenant has new events and nothing to claim. */
   onEvents(listener: Listener): void {
     this.#eventListeners.add(listener);
   }
@@ -153,7 +153,7 @@ export class Notifications implements Service {
     this.#state = 'stopped';
     clearTimeout(this.#reconnectTimer);
     this.#check.stop();
-    // Other daemons run what a drain requeued.
+    // Other daemons run the jobs that a drain requeued.
     await this.#send();
     await this.#sendEvents();
     const client = this.#client;
@@ -161,7 +161,7 @@ export class Notifications implements Service {
     await client?.end().catch(() => {});
   }
 
-  /** Reconnects to the server that is used now. */
+  /** Reconnects to the current server. */
   reconnect(): void {
     void this.#client?.end().catch(() => {});
   }
@@ -216,7 +216,7 @@ export class Notifications implements Service {
       if (this.#state === 'stopped') return await client.end();
       this.#client = client;
       this.#check.start();
-      // Notifications sent meanwhile are lost: wake every tenant.
+      // Notifications sent meanwhile are lost, so every tenant is woken.
       if (this.#failures > 0) {
         this.#logger.info({ failures: this.#failures }, 'listening for wake-ups again');
         this.#wake(undefined);

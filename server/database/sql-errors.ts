@@ -1,5 +1,5 @@
-// Errors of Postgres, classified: whether the connection is lost, whether a statement surely did not happen and may be
-// repeated, whether the data is invalid; and what common ones mean to the person who starts a program.
+// Classifies errors of Postgres: lost connections, statements that certainly did not happen and may be repeated, and
+// invalid data. Also explains common errors to the person who starts a program.
 
 /** SQL state of a statement in a transaction that has already failed. */
 export const transactionFailed = '25P02';
@@ -8,7 +8,7 @@ export function sqlState(error: unknown): string | undefined {
   return error instanceof Error && 'code' in error && typeof error.code === 'string' ? error.code : undefined;
 }
 
-/** The connection is unusable, and whether the statement took effect is unknown. */
+/** The connection is unusable, and it is unknown whether the statement took effect. */
 export function isConnectionError(error: unknown): boolean {
   const state = sqlState(error);
   if (state === undefined)
@@ -17,14 +17,14 @@ export function isConnectionError(error: unknown): boolean {
 }
 
 /**
- * A node of the cluster is unavailable, while the server that answered is not: the connection is usable, and so are the
- * tenants of other nodes. Whether the statement took effect is unknown here too.
+ * A node of the cluster is unavailable, but the server that answered is not: the connection and the tenants of other
+ * nodes are usable. It is unknown whether the statement took effect.
  */
 export function isNodeError(error: unknown): boolean {
   return /^08/.test(sqlState(error) ?? '') && (error as { severity?: unknown }).severity === 'ERROR';
 }
 
-/** A connection to a node itself was lost: the others are not. What was surely rolled back still is. */
+/** A connection to a single node was lost. Statements that were certainly rolled back keep that mark. */
 export function toNodeError(error: unknown): unknown {
   if (!isDatabaseLost(error) || !(error instanceof Error)) return error;
   const lost = Object.assign(new Error(error.message, { cause: error }), { code: '08006', severity: 'ERROR' });
@@ -32,7 +32,7 @@ export function toNodeError(error: unknown): unknown {
   return lost;
 }
 
-/** The connection is lost, and with it the database: not an error of one tenant. */
+/** The connection to the whole database is lost. This is not an error of one tenant. */
 export function isDatabaseLost(error: unknown): boolean {
   return isConnectionError(error) && !isNodeError(error);
 }
@@ -40,7 +40,7 @@ export function isDatabaseLost(error: unknown): boolean {
 /** Errors of connections that were lost before a COMMIT was sent. */
 const uncommitted = new WeakSet<Error>();
 
-/** A connection that is lost in here, e.g. by the server's limit for idle transactions, has rolled back. */
+/** A connection that is lost in here, for example by the server's limit for idle transactions, has rolled back. */
 export async function beforeCommit<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();
@@ -56,12 +56,12 @@ export const timedOutMessage = 'statement timed out';
 /** SQL state of a write on a standby or a read-only server. */
 export const readOnlyState = '25006';
 
-/** Read-only, no space left, or a broken disk: other statements may work, writes do not. */
+/** The server is read-only, out of space, or has a broken disk. Other statements may work; writes do not. */
 export function isWriteError(error: unknown): boolean {
   return [readOnlyState, '53100', '58030'].includes(sqlState(error) ?? '');
 }
 
-/** The transaction surely did not happen and may be tried again. */
+/** The transaction certainly did not happen and may be tried again. */
 export function isRetryable(error: unknown): boolean {
   const state = sqlState(error);
   return (
@@ -82,7 +82,7 @@ export function isLockTimeout(error: unknown): boolean {
   return sqlState(error) === '55P03';
 }
 
-/** Retries serialization failures, deadlocks and connections lost before the COMMIT: all surely rolled back. */
+/** Retries serialization failures, deadlocks and connections lost before the COMMIT, which were all rolled back. */
 export async function retryConflicts<T>(work: () => Promise<T>, attempts = 5): Promise<T> {
   for (let attempt = 1; ; attempt++) {
     try {
@@ -105,7 +105,7 @@ export function isStatementGone(error: unknown): boolean {
   return error.code === '26000' || (error.code === '0A000' && error.message.includes('cached plan'));
 }
 
-/** What a common error of Postgres means and what to do about it; undefined for other errors. */
+/** Explains a common error of Postgres and what to do about it; undefined for other errors. */
 export function explainDatabaseError(error: unknown): string | undefined {
   const state = sqlState(error) ?? '';
   const reason = reasonOf(error);

@@ -1,11 +1,11 @@
-// Statements with named parameters. A statement is written once, over the placeholder schema, with `:leaseId` where a
-// value goes. It is compiled to `$n` when it is made; a call only inserts the tenant's schema and lines up the values,
+// Statements with named parameters. A statement is written once, over the placeholder schema, with `:leaseId` in place
+// of a value. It is compiled to `$n` when it is created. A call only inserts the tenant's schema and orders the values,
 // so nothing is kept per tenant.
 import type { Reuse } from './connections/prepared-statements.ts';
 import type { Queryable } from './database.ts';
 import { quoteSchema, type Schema } from './identifiers.ts';
 
-/** Stands for the tenant's schema in the text of a statement, as in the drizzle tables. */
+/** The placeholder for the tenant's schema in the text of a statement, as in the drizzle tables. */
 export const tenant: Schema = quoteSchema('tenant_template');
 
 export type Parameters = Readonly<Record<string, unknown>>;
@@ -36,7 +36,7 @@ export class Statement {
     return this.#parts.join(schema);
   }
 
-  /** A parameter that is undefined counts as not given; SQL's null is `null`. */
+  /** An undefined parameter counts as missing; SQL null is `null`. */
   values(parameters: Parameters): unknown[] {
     for (const name in parameters) {
       if (parameters[name] !== undefined && !this.#known.has(name)) throw new Error(`unknown SQL parameter :${name}`);
@@ -65,7 +65,7 @@ export class Statement {
 // Sources are constants of the code and their variants, a few hundred at most.
 const compiled = new Map<string, Statement>();
 
-/** The statement of this source, compiled at the first call. */
+/** Returns the statement of this source, compiled at the first call. */
 export function statement(source: string): Statement {
   let known = compiled.get(source);
   if (known === undefined) {
@@ -75,7 +75,7 @@ export function statement(source: string): Statement {
   return known;
 }
 
-/** One statement for each variant of a text; `V` holds booleans and short names only. */
+/** Creates one statement for each variant of a text. `V` has only booleans and short names. */
 export function statementVariants<V extends object>(render: (variant: V) => string): (variant: V) => Statement {
   const known = new Map<string, Statement>();
   return (variant) => {
@@ -89,7 +89,7 @@ export function statementVariants<V extends object>(render: (variant: V) => stri
   };
 }
 
-// Casts, strings, quoted names and comments are passed over.
+// Skips casts, strings, quoted names and comments.
 const tokens = /::|'(?:[^']|'')*'|"[^"]*"|--[^\n]*|:([a-zA-Z_]\w*)/g;
 
 function compile(source: string): { text: string; names: string[] } {
@@ -102,7 +102,7 @@ function compile(source: string): { text: string; names: string[] } {
   return { text: withoutBlankLines(text), names };
 }
 
-/** Fragments that a variant leaves out leave empty lines behind. */
+/** Removes the empty lines of fragments that a variant leaves out. */
 function withoutBlankLines(text: string): string {
   return text
     .split('\n')

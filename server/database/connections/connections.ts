@@ -24,7 +24,7 @@ export interface ConnectionsOptions {
   logger: Logger;
   applicationName: string;
   limits: SessionLimits;
-  /** A node of a cluster, on which statements name shards: Postgres alone plans them. */
+  /** A node of a cluster. Statements on it name shards, so Postgres plans them without Citus. */
   isNode?: boolean;
 }
 
@@ -35,7 +35,7 @@ export class Connections {
   readonly #limits: SessionLimits;
   readonly #isNode: boolean;
   readonly #availability: Availability;
-  /** The database is a Citus cluster. Known with the first connection. */
+  /** True if the database is a Citus cluster. Known after the first connection. */
   sharded = false;
   /** SQL state of the last write that failed because the server is out of space or read-only, until one succeeds. */
   writeError: string | undefined;
@@ -66,13 +66,13 @@ export class Connections {
     this.pool.on('error', (error) => this.#lost(error));
   }
 
-  /** The database's time, as far as this process knows it. Before the first connection it is that of the process. */
+  /** The database's time, estimated by this process. Before the first connection, the time of the process. */
   now(): Date {
     if (this.#clock === undefined) return new Date();
     return new Date(this.#clock.serverTimeMs + performance.now() - this.#clock.readAt);
   }
 
-  /** A connection for `work`, which takes at most `timeoutMs`. The connection is dropped if it can no longer be used. */
+  /** Runs `work` with a connection for at most `timeoutMs`. Drops the connection if it can no longer be used. */
   async use<T>(timeoutMs: number, work: (client: pg.PoolClient) => Promise<T>): Promise<T> {
     const client = await this.#take();
     // A statement that never answers (a black-holed connection) must not keep a pool slot: the
@@ -104,11 +104,11 @@ export class Connections {
       for (;;) {
         const client = await this.pool.connect();
         if (this.#generations.get(client) === this.servers.generation) return client;
-        // Its server is no longer used.
+        // The server of this connection is no longer used.
         client.release(true);
       }
     } catch (error) {
-      // With every connection in use, or with the pool closed, nothing is wrong with the database.
+      // If every connection is in use, or the pool is closed, the database is not at fault.
       const isOurs = /^timeout exceeded when|^Cannot use a pool/.test(errorMessage(error));
       if (!isOurs) this.#availability.connectFailed(error);
       throw error;
@@ -119,7 +119,7 @@ export class Connections {
     return this.#statements.get(client);
   }
 
-  /** Whether to drop the connection: its server may have become a standby. */
+  /** True if the connection must be dropped, because its server may have become a standby. */
   #cannotWrite(error: unknown): boolean {
     this.writeError = sqlState(error);
     if (!this.servers.isChosen || sqlState(error) !== readOnlyState) return false;
@@ -134,9 +134,9 @@ export class Connections {
   }
 
   async #opened(client: pg.PoolClient): Promise<void> {
-    // Without a listener, an error of a connection that is in use would end the process.
+    // Without a listener, an error of a connection in use would end the process.
     client.on('error', () => {});
-    // Before the first await: a server chosen later is another one.
+    // Read before the first await, because the server may change later.
     this.#generations.set(client, this.servers.generation);
     const { direct, sharded: hasNodes, ...clock } = await openSession(client, this.#limits);
     const sharded = hasNodes && !this.#isNode;

@@ -1,9 +1,9 @@
-// A statement after others that guard it, all in one transaction and one flight, without BEGIN and COMMIT: the server
-// begins the transaction with the first statement and commits it at the Sync message after the last. If a guard fails,
-// the server refuses what follows it.
+// Sends a statement after the statements that guard it, in one transaction and one flight, without BEGIN and COMMIT.
+// The server begins the transaction with the first statement and commits it at the Sync message after the last. If a
+// guard fails, the server refuses the rest.
 import pg from 'pg';
 
-/** What the driver's own query sends and receives. Its types leave it out. */
+/** The protocol methods of the driver's query, which its types omit. */
 interface Wire {
   parse(statement: { name: string; text: string }): void;
   bind(portal: { statement: string; values: unknown[] }): void;
@@ -17,7 +17,7 @@ interface DriverQuery {
   callback: (error: unknown, result: unknown) => void;
 }
 
-/** A statement without values; with a name it is prepared already. */
+/** A statement without values. If it has a name, it is prepared already. */
 export interface GuardStatement {
   name: string | undefined;
   text: string;
@@ -39,7 +39,7 @@ export class GuardedQuery<R extends object> extends BaseQuery {
     });
   }
 
-  /** False if it was a guard that failed. */
+  /** False if the guard failed. */
   get hasPassed(): boolean {
     return this.#guardsLeft === 0;
   }

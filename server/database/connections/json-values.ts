@@ -1,12 +1,12 @@
-// JSON values of rows. The driver parses a row when it arrives, and all rows of a turn of the event loop in that turn: a
-// few large documents would delay all other work. So only small ones are parsed there, the others in turns of their own
-// before the statement's rows are returned.
+// JSON values of rows. The driver parses a row when it arrives, and all rows of a turn of the event loop in that turn,
+// so a few large documents would delay all other work. Here only small documents are parsed at once. The others are
+// parsed in separate turns, before the rows of the statement are returned.
 import { largeBytes, ownTurn } from '../../kernel/clock.ts';
 import { parseJsonInTurns } from '../../kernel/json.ts';
 
-// Not counted: most values have a few bytes.
+// Smaller values are not counted; most have a few bytes.
 const countedFrom = 256;
-// Documents below this wait for a turn of their own only if very many arrive at once.
+// Smaller documents wait for another turn only if very many arrive at once.
 const smallChars = 8192;
 // Half a megabyte of small objects takes about 35 ms to parse.
 const smallCharsPerTurn = 262_144;
@@ -23,15 +23,18 @@ class UnparsedJson {
 /** One per pool. */
 export class JsonValues {
   #charsInTurn = 0;
-  /** How many are unparsed. Includes rows of failed statements, so later statements may check their columns in vain. */
+  /**
+   * The number of unparsed values. It includes rows of failed statements, so later statements may check their columns
+   * in vain.
+   */
   #unparsed = 0;
 
-  /** For the driver. */
+  /** Called by the driver. */
   readonly parse = (text: string): unknown => {
     if (text.length < countedFrom) return JSON.parse(text);
     if (this.#charsInTurn === 0) setImmediate(() => (this.#charsInTurn = 0));
     const limit = text.length < smallChars ? smallCharsPerTurn : largeBytes;
-    // The first of a turn too, if it is large: what else happens in this turn is not known yet.
+    // This includes the first of a turn if it is large, because the rest of the turn is not known yet.
     if (this.#charsInTurn + text.length > limit) {
       this.#unparsed += 1;
       return new UnparsedJson(text);
@@ -44,7 +47,7 @@ export class JsonValues {
     return this.#unparsed === 0;
   }
 
-  /** Parses what is left in the rows, in as many turns as it takes. */
+  /** Parses the remaining values of the rows, in as many turns as needed. */
   async complete<R extends object>(rows: R[]): Promise<R[]> {
     let charsLeft = 0;
     for (const row of rows as Record<string, unknown>[]) {

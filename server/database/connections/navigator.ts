@@ -1,5 +1,5 @@
-// Must be loaded before the Postgres driver, which recognizes by `navigator` where it runs. Node 20 has none: the driver
-// then makes a Response, and with it Node loads its HTTP client, several megabytes in each thread.
+// Must be loaded before the Postgres driver, which detects its runtime by `navigator`. Node 20 has none; the driver
+// then creates a Response, for which Node loads its HTTP client, several megabytes in each thread.
 const isMissing = !('navigator' in globalThis);
 if (isMissing) {
   const userAgent = `Node.js/${process.versions.node.split('.', 1)[0]}`;

@@ -1,6 +1,6 @@
-// Prepared statements of one connection: frequent texts are parsed once. Bounded, because every tenant has its own
-// texts; and only on a direct connection, because a pooler in transaction mode may send each statement to another
-// server process.
+// The prepared statements of one connection, so that frequent texts are parsed once. Their number is bounded, because
+// every tenant has its own texts. Only direct connections have them, because a pooler in transaction mode may send each
+// statement to another server process.
 import type pg from 'pg';
 import { GuardedQuery, type GuardStatement } from './guarded-query.ts';
 
@@ -10,17 +10,17 @@ const maxSeen = 200;
 const usesBeforeNaming = 3;
 
 /**
- * What is kept of a statement on its connection. `prepared`: it is parsed once. `keepPlan`: it is also planned once, which
- * takes longer than to run it, if it finds its rows by a key; within a transaction it is as `prepared`.
+ * How a statement is kept on its connection. `prepared`: it is parsed once. `keepPlan`: it is also planned once, which
+ * pays off for statements that find their rows by a key. Within a transaction `keepPlan` is the same as `prepared`.
  */
 export type Reuse = 'prepared' | 'keepPlan';
 
-/** A kept plan must fit a table of any size: one that was made for a small table would read all of it. */
+/** A kept plan must be good for a table of any size; a plan made for a small table would scan a large one. */
 export function keepPlans(during: 'session' | 'transaction'): string {
   return setConfig({ plan_cache_mode: 'force_generic_plan', enable_seqscan: 'off', enable_bitmapscan: 'off' }, during);
 }
 
-/** As the session was opened, see session-limits.ts. */
+/** The facts of the session; see session-limits.ts. */
 const planAnewQuery = setConfig(
   { plan_cache_mode: 'force_custom_plan', enable_seqscan: 'on', enable_bitmapscan: 'on' },
   'session',
@@ -33,7 +33,7 @@ function setConfig(settings: Record<string, string>, during: 'session' | 'transa
   return `select ${calls.join(', ')}`;
 }
 
-/** What the driver knows of the named statements of a connection: answered, and sent. Its types leave it out. */
+/** The driver's records of named statements, answered and sent, which its types omit. */
 interface DriverConnection {
   parsedStatements: Record<string, string>;
   submittedNamedStatements: Record<string, string>;
@@ -43,7 +43,7 @@ export class Statements {
   readonly #client: pg.PoolClient;
   readonly #names = new Map<string, string>();
   readonly #seen = new Map<string, number>();
-  /** Whether the server process stays the same, so that it keeps the names. */
+  /** True if the server process stays the same and keeps the names. */
   readonly direct: boolean;
   /** Citus needs the values to choose the node. */
   readonly mayKeepPlans: boolean;
@@ -56,12 +56,12 @@ export class Statements {
     this.mayKeepPlans = direct && !sharded;
   }
 
-  /** Sends it at once, prepared if it is frequent. */
+  /** Sends the statement at once, prepared if it is frequent. */
   query<R extends object>(text: string, values: unknown[], reuse: Reuse | undefined): Promise<pg.QueryResult<R>> {
     return this.#client.query<R>(this.#configOf(text, values, reuse));
   }
 
-  /** The same after the guard, in one transaction with it. */
+  /** Sends the statement after the guard, in one transaction with it. */
   queryGuarded<R extends object>(
     guard: string[],
     text: string,
@@ -77,19 +77,19 @@ export class Statements {
     return query;
   }
 
-  /** A frequent one without values: Postgres keeps its plan whatever is set. */
+  /** A frequent statement without values. Postgres keeps its plan in any case. */
   queryFixed(text: string): Promise<unknown> {
     return this.#client.query(namedIf(this.direct ? this.#nameOf(text) : undefined, text, []));
   }
 
   #guardStatement(text: string): GuardStatement {
     const name = this.direct ? this.#nameOf(text) : undefined;
-    // It is prepared by being sent: what it answers here does not matter.
+    // Sending the statement prepares it; its answer is ignored here.
     if (name !== undefined && !this.#isSent(name)) this.#client.query({ name, text }).catch(() => {});
     return { name, text };
   }
 
-  /** The server knows the name, or will before it gets anything else; not if it refused the statement. */
+  /** The server knows the name, or will before the next message, unless it refused the statement. */
   #isSent(name: string): boolean {
     const { parsedStatements, submittedNamedStatements } = this.#driverConnection;
     return parsedStatements[name] !== undefined || submittedNamedStatements[name] !== undefined;
@@ -113,7 +113,7 @@ export class Statements {
     }
   }
 
-  /** The statements that follow are planned for their values. */
+  /** The following statements are planned for their values. */
   planAnew(): void {
     if (!this.#keepsPlans) return;
     this.#keepsPlans = false;
@@ -154,7 +154,7 @@ export class Statements {
     const [text, name] = this.#names.entries().next().value as [string, string];
     this.#names.delete(text);
     const { parsedStatements } = this.#driverConnection;
-    // If the server refused it, it does not know the name and DEALLOCATE would fail.
+    // If the server refused the statement, it does not know the name, and DEALLOCATE would fail.
     if (parsedStatements[name] === undefined) return;
     delete parsedStatements[name];
     // Sent before the statement that replaces it.

@@ -1,6 +1,5 @@
-// Limits of a session that the server itself enforces, so that a client that is frozen, blocked or gone cannot keep
-// locks. Behind a pooler in transaction mode nothing may be
-// set for longer than a transaction, so there the limits go with each BEGIN.
+// Session limits that the server enforces, so that a client that is frozen, blocked or gone cannot keep locks. Behind a
+// pooler in transaction mode, settings may last for a transaction only, so each BEGIN sends the limits.
 import type pg from 'pg';
 
 export interface SessionLimits {
@@ -13,27 +12,31 @@ export interface SessionLimits {
 }
 
 export interface SessionFacts {
-  /** The server process that answers is the one that was connected to: no pooler is in between. */
+  /** The answering server process is the connected one: there is no pooler. */
   direct: boolean;
-  /** The database is a Citus cluster: each tenant's tables are on one of its nodes. */
+  /** The database is a Citus cluster, with each tenant's tables on one of its nodes. */
   sharded: boolean;
   /** The database's clock at `readAt`, in milliseconds since 1970. */
   serverTimeMs: number;
-  /** Monotonic time, halfway between question and answer. */
+  /** Monotonic time, halfway between request and answer. */
   readAt: number;
 }
 
 /** How long a transaction may hold its locks while its client is silent. */
 export const idleInTransactionMs = 3_000;
-/** Longer than the limit for idle transactions, so that a waiter gets the lock of a frozen holder and no error. */
+/**
+ * Longer than the limit for idle transactions, so that a waiting statement gets the lock of a frozen holder instead of
+ * an error.
+ */
 export const lockTimeoutMs = 5_000;
-/** Detects a server whose host vanished; without it the system probes after two hours. */
+/** Detects a server whose host vanished; by default the system probes after two hours. */
 export const keepAliveAfterMs = 10_000;
-// Ends connections of clients whose host vanished (no packet is acknowledged) and of frozen ones (they do not read).
+// Ends the connections of clients whose host vanished (no packet is acknowledged) and of frozen clients (they do not
+// read).
 const tcpUserTimeoutMs = 10_000;
 const keepalive = { tcp_keepalives_idle: '10', tcp_keepalives_interval: '3', tcp_keepalives_count: '3' };
 
-/** Sets the limits on a direct connection and reads the session's facts, in one statement. */
+/** Sets the limits of a direct connection and reads the facts of its session, in one statement. */
 export async function openSession(client: pg.ClientBase, limits: SessionLimits): Promise<SessionFacts> {
   const { processID } = client as unknown as { processID: number };
   const settings: Record<string, string> = {
@@ -72,6 +75,6 @@ export function beginWith({ statementMs, lockMs, idleInTransactionMs: idleMs }: 
     ['idle_in_transaction_session_timeout', idleMs],
   ].flatMap(([name, value]) => (value === undefined ? [] : [`set local ${name} = ${value}`]));
   if (limits.length === 0) return 'begin';
-  // Citus must not forward them to its nodes; plain Postgres takes this as a custom setting.
+  // Citus must not forward these settings to its nodes; plain Postgres accepts this one as a custom setting.
   return ['begin', "set local citus.propagate_set_commands = 'local'", ...limits].join('; ');
 }

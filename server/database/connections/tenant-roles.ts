@@ -1,5 +1,5 @@
-// Which tenants have a role of their own in the database, and as which role each connection runs now. A connection
-// switches only when the next statement needs another role, in the same round trip; it keeps the role until then.
+// Tracks which tenants have a database role, and the current role of each connection. A connection switches roles only
+// when the next statement needs another one, in the same round trip.
 import { createHash } from 'node:crypto';
 import type pg from 'pg';
 import type { Logger } from '../../kernel/logger.ts';
@@ -10,38 +10,44 @@ import { isConnectionError, isTransient, sqlState, transactionFailed } from '../
 export const ownRole = '';
 const unknownRole = '?';
 
-/** How every statement on a tenant's tables names them. */
+/** Matches the tables in statements of a tenant. */
 const tenantPrefix = '"tenant_';
 
 export class TenantRoles {
   readonly #db: RoleDatabase;
   readonly #logger: Logger;
-  /** Quoted. `ownRole`: the tenant has none that can be used. */
+  /** The quoted role, or `ownRole` if the tenant has no usable role. */
   readonly #known = new Map<Schema, string>();
   readonly #preparing = new Map<Schema, Promise<void>>();
   readonly #current = new WeakMap<pg.PoolClient, string>();
   #isReported = false;
   #databaseName: string | undefined;
 
-  /** `db` is not for a tenant: roles are created with the rights of the connection. */
+  /** `db` is not for a tenant, because roles are created with the rights of the connection. */
   constructor(db: RoleDatabase, logger: Logger) {
     this.#db = db;
     this.#logger = logger;
   }
 
-  /** The role of a tenant whose statements already ran, quoted; undefined if they run without. */
+  /** Returns the quoted role of a tenant whose statements already ran; undefined if they run without one. */
   of(schema: Schema): string | undefined {
     return this.#known.get(schema) || undefined;
   }
 
-  /** The role that a statement for the tenant needs; undefined: any. Without a text, that of most of its statements. */
+  /**
+   * Returns the role that a statement of the tenant needs; undefined for any. Without a text, returns the role of most
+   * of its statements.
+   */
   roleFor(tenant: Schema | undefined, text = tenantPrefix): string | undefined {
     if (tenant === undefined) return ownRole;
     if (text.includes(tenantPrefix)) return this.#known.get(tenant) ?? ownRole;
     return text.includes(controlSchema) ? ownRole : undefined;
   }
 
-  /** Finds or creates the role at the first use of the tenant. Where that is not possible, its statements run without. */
+  /**
+   * Finds or creates the role at the first use of the tenant. If that is not possible, its statements run without a
+   * role.
+   */
   async prepare(schema: Schema): Promise<void> {
     if (this.#known.has(schema)) return;
     let preparing = this.#preparing.get(schema);
@@ -56,14 +62,14 @@ export class TenantRoles {
     try {
       this.#known.set(schema, await this.#findOrCreate(schema));
     } catch (error) {
-      // Nothing is known about the rights: the next statement tries again.
+      // The rights are unknown, so the next statement tries again.
       if (isConnectionError(error) || isTransient(error) || sqlState(error) === undefined) throw error;
       this.#known.set(schema, ownRole);
       this.#report(error);
     }
   }
 
-  /** Whether the role is there with its rights, and this connection may use it. Changes nothing. */
+  /** Checks, without changes, that the role exists with its rights and that this connection may use it. */
   async isReady(schema: Schema): Promise<boolean> {
     const facts = await readTenantRole(this.#db, schema, await this.#nameOf(schema));
     return (facts?.usable && facts.granted) ?? false;
@@ -71,7 +77,7 @@ export class TenantRoles {
 
   async #findOrCreate(schema: Schema): Promise<string> {
     const name = await this.#nameOf(schema);
-    // A cluster connects to its nodes as the current role, and a tenant's may not log in.
+    // A cluster connects to its nodes as the current role, and the role of a tenant cannot log in.
     if (this.#db.sharded) return ownRole;
     const facts = await readTenantRole(this.#db, schema, name);
     if (facts === undefined) return ownRole;
@@ -79,7 +85,7 @@ export class TenantRoles {
     return quoteRole(name);
   }
 
-  /** The tenant's schema is gone. */
+  /** The tenant's schema was deleted. */
   async drop(schema: Schema): Promise<void> {
     this.#known.delete(schema);
     const name = await this.#nameOf(schema);
@@ -95,19 +101,19 @@ export class TenantRoles {
     return this.#current.get(client) ?? ownRole;
   }
 
-  /** The transaction that changed it was rolled back, or has ended behind a pooler. */
+  /** The transaction that changed the role was rolled back, or has ended behind a pooler. */
   restore(client: pg.PoolClient, role: string): void {
     this.#current.set(client, role);
   }
 
-  /** Sends the switch and does not wait for it: the server runs it before the statement that is sent next. */
+  /** Sends the switch without waiting for it: the server runs it before the next statement. */
   switchTo(client: pg.PoolClient, role: string, scope: 'session' | 'transaction'): void {
     if (this.roleOf(client) === role) return;
     this.#current.set(client, role);
     const local = scope === 'transaction' ? 'local ' : '';
     client.query(`set ${local}role ${role === ownRole ? 'none' : role}`).catch((error: unknown) => {
       if (sqlState(error) === transactionFailed) return;
-      // The role was dropped, or may no longer be used. The statement that follows reports its own result.
+      // The role was dropped, or may no longer be used. The following statement reports its own result.
       this.#current.set(client, unknownRole);
       for (const [schema, known] of this.#known) if (known === role) this.#known.delete(schema);
     });
@@ -123,20 +129,20 @@ export class TenantRoles {
   }
 }
 
-// A role in the database for each tenant: no login, rights on the rows of its own schema and on nothing else. A statement
-// that runs as this role cannot reach another tenant, whatever schema its text names.
+// A database role for each tenant: no login, and rights only on the rows of its own schema. A statement that runs as
+// this role cannot reach another tenant, whatever schema its text names.
 
 interface Queryable {
   query<R extends object>(text: string, values?: unknown[]): Promise<R[]>;
 }
 
-/** What roles need of the database: it creates them with the rights of its connections. */
+/** The database access that roles need, with the rights of its connections. */
 export interface RoleDatabase extends Queryable {
   readonly sharded: boolean;
   transaction<T>(work: (tx: Queryable) => Promise<T>): Promise<T>;
 }
 
-/** Roles belong to the whole server, schemas to one of its databases: the name stands for both. @internal */
+/** Roles belong to the whole server and schemas to one of its databases, so the name contains both. @internal */
 export function tenantRoleName(database: string, schema: Schema): string {
   const schemaName = bare(schema);
   const hash = createHash('sha256').update(`${database}/${schemaName}`).digest('hex').slice(0, 10);
@@ -151,9 +157,9 @@ function quoteRole(name: string): string {
 
 interface RoleFacts {
   exists: boolean;
-  /** This connection may switch to it. */
+  /** This connection may switch to the role. */
   usable: boolean;
-  /** It has its rights on every table of the schema. */
+  /** The role has its rights on every table of the schema. */
   granted: boolean;
 }
 
@@ -177,7 +183,10 @@ async function readTenantRole(db: Queryable, schema: Schema, role: string): Prom
   return facts;
 }
 
-/** Creates what is missing. Safe in several processes at once. Fails with 42501 if this connection may not. */
+/**
+ * Creates missing roles and rights. Safe in several processes at once. Fails with 42501 if this connection may not do
+ * so.
+ */
 async function createTenantRole(db: RoleDatabase, schema: Schema, name: string): Promise<void> {
   const role = quoteRole(name);
   await db.transaction(async (tx) => {
@@ -191,7 +200,7 @@ async function createTenantRole(db: RoleDatabase, schema: Schema, name: string):
       await tx.query(`grant select, insert, update, delete on all tables in schema ${schema} to ${role}`);
       await tx.query(`grant usage, select on all sequences in schema ${schema} to ${role}`);
       await tx.query(`grant execute on all functions in schema ${schema} to ${role}`);
-      // What later migrations create.
+      // Rights on tables of later migrations.
       const future = `alter default privileges in schema ${schema} grant`;
       await tx.query(`${future} select, insert, update, delete on tables to ${role}`);
       await tx.query(`${future} usage, select on sequences to ${role}`);
@@ -201,7 +210,10 @@ async function createTenantRole(db: RoleDatabase, schema: Schema, name: string):
   });
 }
 
-/** Who may already read and write all jobs of the tenant, such as the role of the daemons where another one migrates. */
+/**
+ * Roles that may already read and write all jobs of the tenant, such as the role of the daemons if another role
+ * migrates.
+ */
 async function readersAndWriters(tx: Queryable, schema: Schema, name: string): Promise<string[]> {
   const rows = await tx.query<{ member: string }>(
     `select distinct quote_ident(r.rolname) as member
@@ -217,7 +229,7 @@ async function readersAndWriters(tx: Queryable, schema: Schema, name: string): P
   return rows.map(({ member }) => member);
 }
 
-/** After its schema is gone. A role that may not be dropped stays, without any rights. */
+/** Drops the role after its schema. A role that may not be dropped stays, without any rights. */
 async function dropTenantRole(db: Queryable, name: string): Promise<void> {
   await db.query(`drop role if exists ${quoteRole(name)}`).catch((error: unknown) => {
     if (!/^(42501|2BP01)$/.test(sqlState(error) ?? '')) throw error;

@@ -1,4 +1,4 @@
-// How statements are sent on a connection: under the tenant's role, on its node by the names of its shards, in
+// Sends statements on a connection: under the tenant's role, on its node by the names of its shards, and in
 // transactions that begin with the limits of the session and roll back on any error.
 import type pg from 'pg';
 import type { Schema } from '../identifiers.ts';
@@ -46,7 +46,7 @@ export class TenantSession {
     return this.#connections.statementsOf(client)?.direct === true;
   }
 
-  /** Rolls back on an error and throws the first one: statements sent after it only report that the transaction failed. */
+  /** Rolls back on an error and throws the first one; later statements only report that the transaction failed. */
   async rollingBack<T>(
     client: pg.PoolClient,
     work: (track: <A>(answer: Promise<A>) => Promise<A>) => Promise<T>,
@@ -69,18 +69,18 @@ export class TenantSession {
     }
   }
 
-  /** Switches the role before the BEGIN, so that a rollback leaves the connection with it; behind a pooler after it. */
+  /** Switches the role before the BEGIN, so that a rollback does not undo it; behind a pooler, after the BEGIN. */
   async begin(client: pg.PoolClient, options: TransactionOptions): Promise<void> {
     const role = this.#roleOfTransaction();
     if (this.isDirect(client)) this.#roles?.switchTo(client, role, 'session');
-    // Before the BEGIN: a rollback would undo it.
+    // Before the BEGIN, because a rollback would undo it.
     this.#connections.statementsOf(client)?.planAnew();
     const begun = this.#sendBegin(client, options);
     if (!this.isDirect(client)) this.#roles?.switchTo(client, role, 'transaction');
     await begun;
   }
 
-  /** On a node, where tenants have no roles: the guard and a statement, in one transaction and one flight. */
+  /** On a node, where tenants have no roles: sends the guard and a statement in one transaction and one flight. */
   async sendGuarded<R extends object>(
     client: pg.PoolClient,
     { guard, rename }: TenantNode,
@@ -129,7 +129,7 @@ export class TenantSession {
     const role = this.#roles?.roleFor(this.#tenant, text);
     if (role !== undefined) {
       const isSession = this.isDirect(client);
-      // Behind a pooler a statement outside of a transaction always runs with the rights of the connection.
+      // Behind a pooler, a statement outside of a transaction always runs with the rights of the connection.
       if (isSession || within) this.#roles?.switchTo(client, role, isSession ? 'session' : 'transaction');
     }
     const statements = this.#connections.statementsOf(client);
@@ -144,7 +144,7 @@ export class TenantSession {
   }
 }
 
-/** The server times out a little before the client does: then it is certain that nothing happened. */
+/** The server times out slightly before the client, so that it is certain that nothing happened. */
 export function serverTimeoutMs(timeoutMs: number): number {
   return Math.ceil(timeoutMs * 0.95);
 }

@@ -1,5 +1,6 @@
-// How values travel between Postgres and the code. timestamptz is read as ISO text with microseconds, not as a Date, which
-// would drop them and break cursors. int8 stays text: identity values can exceed 2^53. Lists of uuids are sent in binary.
+// Formats of values between Postgres and the code. timestamptz is read as ISO text with microseconds, because a Date
+// would drop them and break cursors. int8 stays text, because identity values can exceed 2^53. Lists of uuids are sent
+// in binary.
 import pg from 'pg';
 
 const timestamptzOid = 1184;
@@ -8,8 +9,8 @@ const jsonOids = [114, 3802];
 const cacheSize = 4;
 
 /**
- * One per pool or client: caches a few texts, because rows of one result mostly share their times. `parseJson` instead of
- * JSON.parse.
+ * One per pool or client. Caches a few texts, because the rows of one result usually share their times. `parseJson`
+ * replaces JSON.parse.
  */
 export function createTypeParsers(parseJson?: (text: string) => unknown): pg.CustomTypesConfig {
   const recent: { text: string; iso: string }[] = [];
@@ -51,7 +52,10 @@ const noDigit = 16;
 const digits = new Uint8Array(128).fill(noDigit);
 for (const digit of '0123456789abcdefABCDEF') digits[digit.charCodeAt(0)] = Number.parseInt(digit, 16);
 
-/** A value for a `$1::uuid[]` parameter, in binary: parsing a thousand ids as text costs the server more than finding their rows. */
+/**
+ * Encodes a `$1::uuid[]` parameter in binary: parsing a thousand ids as text costs the server more than finding their
+ * rows.
+ */
 export function encodeUuids(ids: readonly string[]): Buffer {
   const buffer = Buffer.alloc(ids.length === 0 ? 12 : 20 + ids.length * (4 + uuidBytes));
   buffer.writeInt32BE(ids.length === 0 ? 0 : 1, 0);
@@ -68,7 +72,7 @@ export function encodeUuids(ids: readonly string[]): Buffer {
   return buffer;
 }
 
-/** Digit by digit, without a text of its own for each id. Returns false if it is no uuid. */
+/** Writes the digits without allocating a string for each id. Returns false if the text is not a uuid. */
 function writeUuid(buffer: Buffer, start: number, id: string): boolean {
   if (id.length !== textLength) return false;
   let offset = start;

@@ -1,5 +1,6 @@
-// Applies migrations to one schema: one transaction per file (a new schema: one for all), under a lock, journalled by
-// name and hash in the schema itself. A schema without the journal table was not created by Leasehold and is left alone.
+// Applies migrations to one schema: one transaction per file (for a new schema, one for all), under a lock, recorded by
+// name and hash in a journal of the schema. A schema without the journal table was not created by Leasehold and is not
+// touched.
 import type { Logger } from '../../kernel/logger.ts';
 import type { Database, Queryable } from '../database.ts';
 import { controlSchema, quoteSchema, type Schema } from '../identifiers.ts';
@@ -22,9 +23,9 @@ export interface MigrateOptions {
   directory?: string;
 }
 
-// Long DDL on a big tenant is fine, and so is waiting for the process that does it.
+// Long DDL on a large tenant is allowed, and so is waiting for the process that runs it.
 const whole = { timeoutMs: 6 * 3_600_000, lockTimeoutMs: 0 };
-// Statements queue behind DDL that waits for a table lock: it gives up soon and tries again.
+// Statements queue behind DDL that waits for a table lock, so it gives up soon and tries again.
 const ddlLockTimeoutMs = 5_000;
 const lockAttempts = 10;
 
@@ -41,7 +42,10 @@ export async function migrateTenant(db: Database, schemaName: string, options: M
 // Planning time grows with the number of tables in a statement.
 const journalsAtOnce = 50;
 
-/** Which of these schemas need no migration. One statement for many: every daemon checks all of them when it starts. */
+/**
+ * Returns the schemas that need no migration. One statement checks many, because every daemon checks all of them at
+ * start.
+ */
 export async function schemasInStep(
   db: Queryable,
   schemaNames: readonly string[],
@@ -64,12 +68,12 @@ function isInStep(schema: Schema, files: Migration[], journal: Journal): boolean
   try {
     return pendingOf(schema, files, journal).length === 0;
   } catch {
-    // The migration of this schema reports what is wrong.
+    // The migration of this schema reports the problem.
     return false;
   }
 }
 
-/** Empty if they cannot be read together: one of them does not exist yet, or the cluster does not join tenants. */
+/** Empty if the journals cannot be read together: one does not exist yet, or the cluster does not join tenants. */
 async function readJournals(db: Queryable, schemaNames: readonly string[]): Promise<Map<string, Journal>> {
   const selects = schemaNames.map(
     (name, i) => `select ${i} as position, name, hash from ${tenantOnly(name)}.migrations`,
@@ -107,8 +111,8 @@ async function migrateSchema(db: Database, schema: Schema, directory: string, lo
 }
 
 /**
- * A new schema gets all files in one transaction, each as one message: a fifth of the round trips, and a failure leaves
- * nothing behind. False if another process created it while we waited for the lock.
+ * Applies all files to a new schema in one transaction, each as one message: a fifth of the round trips, and a failure
+ * leaves nothing behind. Returns false if another process created it while this one waited for the lock.
  */
 async function createWhole(db: Database, schema: Schema, files: Migration[]): Promise<boolean> {
   return db.transaction(async (tx) => {
@@ -128,16 +132,18 @@ async function createWhole(db: Database, schema: Schema, files: Migration[]): Pr
 
 async function lockMigrations(tx: Queryable, schema: Schema): Promise<void> {
   await tx.query('select pg_advisory_xact_lock(hashtextextended($1, 0))', [`leasehold:migrate:${bare(schema)}`]);
-  // A setting that Citus must not forward to its nodes; plain Postgres takes it as a custom one.
+  // Citus must not forward this setting to its nodes; plain Postgres accepts it as a custom one.
   await tx.query("set local citus.propagate_set_commands = 'local'");
   await tx.query(`set local lock_timeout = '${ddlLockTimeoutMs}ms'`);
 }
 
-/** One file in one transaction; false if another process applied it while we waited for the lock. */
+/**
+ * Applies one file in one transaction. Returns false if another process applied it while this one waited for the lock.
+ */
 async function applyOne(db: Database, schema: Schema, files: Migration[], file: Migration): Promise<boolean> {
   return db.transaction(async (tx) => {
     await lockMigrations(tx, schema);
-    // Only now, in a statement later than the lock: what another process committed is visible.
+    // Read in a statement after the lock, so that commits of other processes are visible.
     const journal = await readJournal(tx, schema);
     if (!pendingOf(schema, files, journal).includes(file)) return false;
     if (journal === undefined) await createSchema(tx, schema);
@@ -173,9 +179,11 @@ async function runStatement(tx: Queryable, file: Migration, statement: string): 
 
 type Journal = Map<string, string>;
 
-/** The journal as name → hash; undefined when the schema does not exist; throws when Leasehold did not create it. */
+/**
+ * Returns the journal as name → hash; undefined if the schema does not exist. Throws if Leasehold did not create it.
+ */
 async function readJournal(db: Queryable, schema: Schema): Promise<Journal | undefined> {
-  // Not to_regnamespace(): it answers from a cache that may not know yet what another session committed.
+  // Not to_regnamespace(), whose cache may lack the commit of another session.
   const [found] = await db.query<{ journal: boolean }>(
     `select exists (select from pg_catalog.pg_class c where c.relnamespace = n.oid and c.relname = 'migrations') as journal
        from pg_catalog.pg_namespace n where n.nspname = $1`,
@@ -192,8 +200,8 @@ async function readJournal(db: Queryable, schema: Schema): Promise<Journal | und
 }
 
 /**
- * The files still to apply. Entries that sort after our newest file were written by a newer version
- * running beside this one and are tolerated; every other disagreement is refused by name.
+ * Returns the files to apply. Entries that sort after our newest file were written by a newer version that runs at the
+ * same time, and are tolerated; every other difference is refused by name.
  */
 function pendingOf(schema: Schema, files: Migration[], journal: Journal = new Map()): Migration[] {
   for (const file of files) {

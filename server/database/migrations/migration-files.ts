@@ -1,5 +1,5 @@
-// Reads what drizzle-kit wrote: the files in journal order, their hashes, their statements for one
-// schema. Knows nothing of the database.
+// Reads the files that drizzle-kit wrote: in journal order, with their hashes and their statements for one schema. Does
+// not access the database.
 import { createHash } from 'node:crypto';
 import { readFile } from 'node:fs/promises';
 import { join } from 'node:path';
@@ -14,7 +14,7 @@ export interface Migration {
 
 export type MigrationSet = 'control' | 'tenant';
 
-// The schema's name in the table definitions, and so in everything drizzle-kit writes.
+// The schema's name in the table definitions, and therefore in everything that drizzle-kit writes.
 const placeholder = 'tenant_template';
 
 export function migrationsDirectory(set: MigrationSet): string {
@@ -46,8 +46,8 @@ export function statementsFor(migration: Migration, schema: Schema): string[] {
 }
 
 /**
- * Statements that Citus refuses and that change only how values are stored: a cluster does without them. A file that was
- * applied somewhere cannot be edited.
+ * Statements that Citus refuses and that change only how values are stored. A cluster omits them, because a file that
+ * was applied somewhere cannot be edited.
  */
 export function isRefusedByCitus(statement: string): boolean {
   const text = statement.replace(/^--.*\n/gm, '').trim();

@@ -10,9 +10,9 @@ export interface Placement {
   /** The statement over shards; undefined if it names a table whose shard is not known. */
   rename(text: string): string | undefined;
   /**
-   * Statements that follow BEGIN. They take the lock that a move of the tenant takes on all nodes before it ends, so that the
-   * tenant stays until the transaction has ended, and fail if the tenant has already moved. Two statements, because
-   * the snapshot of a statement is taken before it waits for the lock.
+   * Statements that follow BEGIN. They take the lock that a move of the tenant takes on all nodes before it ends, so
+   * the tenant cannot move until the transaction has ended; they fail if it has already moved. There are two
+   * statements, because the snapshot of a statement is taken before it waits for the lock.
    */
   guard: string[];
 }
@@ -49,7 +49,7 @@ export class Placements {
     this.#read = read;
   }
 
-  /** Returns undefined if the coordinator has it, as while the tenant is created, or statements must go through it. */
+  /** Returns undefined if statements must go through the coordinator, for example while the tenant is created. */
   find(schema: Schema): Placement | undefined | Promise<Placement | undefined> {
     const known = this.#known.get(schema);
     if (known !== undefined) return known;
@@ -94,7 +94,7 @@ function renaming(schema: Schema, shards: Shards): (text: string) => string | un
   };
 }
 
-/** SQL state of the guard's division by zero. */
+/** The SQL state of the guard's division by zero. */
 const movedState = '22012';
 
 /** The guard failed: nothing was written, and the placement must be read again. */
@@ -106,7 +106,7 @@ export class TenantMoved extends Error {
   }
 }
 
-/** BEGIN and a guard. The first error is the one that matters: after it the server refuses the rest. */
+/** Sends BEGIN and a guard. The first error counts, because the server refuses the rest after it. */
 export async function guarded(answers: Promise<unknown>[]): Promise<void> {
   await Promise.all(answers).catch((error: unknown) => {
     throw guardError(error);
@@ -129,7 +129,7 @@ function guardOf(shard: string): string[] {
 const tenantName = /"(tenant_[a-z0-9_]+)"\./;
 const isStatement = /^\s*(?:select|with|insert|update|delete|explain)\b/i;
 
-/** The tenant that a statement names; undefined for commands and for statements over no tenant. */
+/** Returns the tenant that a statement names; undefined for commands and for statements without a tenant. */
 export function tenantOf(text: string): Schema | undefined {
   const [, name] = tenantName.exec(text) ?? [];
   return name !== undefined && isStatement.test(text) ? quoteSchema(name) : undefined;

@@ -1,12 +1,13 @@
-// Statements on the node of a tenant. A table of the tenant is there under the name of its shard, `jobs_102008`, and a
-// statement that names shards is planned and run by Postgres alone. Aliases keep the tables' own names for columns.
+// Rewrites statements for the node of a tenant. There, a table of the tenant has the name of its shard, such as
+// `jobs_102008`, and Postgres plans and runs a statement over shards without Citus. Aliases keep the tables' own names
+// for columns.
 import type { Schema } from '../identifiers.ts';
 import { presentEpoch } from '../log-epoch.ts';
 
 /** The shard of each table, by the table's name. */
 export type Shards = ReadonlyMap<string, string>;
 
-// What may follow a table that has no alias.
+// Words that may follow a table without an alias.
 const notAnAlias = new Set(
   `where set on join left right inner cross full natural order group limit offset fetch for using returning values select
    union except intersect with having window default overriding tablesample from when then and or not end is`.split(
@@ -14,7 +15,7 @@ const notAnAlias = new Set(
   ),
 );
 
-/** The tables with numbered rows. Shards have no sequence: the statement takes the number. */
+/** Tables with numbered rows. Shards have no sequence, so the statement takes the number. */
 const numbered = new Set(['events', 'job_logs']);
 
 /** The statement over shards; undefined if it names a table whose shard is not known. */
@@ -56,7 +57,9 @@ function withNumbers(text: string, schema: Schema): string {
   return result + text.slice(from);
 }
 
-/** Grows on every node and with every move: the epoch of the log is in the upper bits, as in its transaction ids. */
+/**
+ * Grows on every node and with every move, because the upper bits have the epoch of the log, as in its transaction ids.
+ */
 function nextNumber(schema: Schema, table: string): string {
   return `(((${presentEpoch(schema)}) + 1)::bigint << 48) + (nextval('${schema}.${table}_seq_seq') & 281474976710655)`;
 }

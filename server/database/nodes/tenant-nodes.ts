@@ -1,6 +1,6 @@
-// In a cluster, the work on a tenant goes to the node that has it, over connections of its own. There its statements name
-// shards, so they are planned and committed by one Postgres; and a node that is lost stops only its own tenants.
-// docs/decisions/0014-tenant-nodes.md has the reasons.
+// In a cluster, sends the work on a tenant to its node, over separate connections. Statements there name shards, so one
+// Postgres plans and commits them, and a lost node stops only its own tenants. docs/decisions/0014-tenant-nodes.md has
+// the reasons.
 import type { Logger } from '../../kernel/logger.ts';
 import { Connections, type ConnectionsOptions } from '../connections/connections.ts';
 import { isNodeError } from '../sql-errors.ts';
@@ -11,7 +11,7 @@ import { type Placement, Placements, type Read, TenantMoved, tenantOf } from './
 export interface TenantNode {
   connections: Connections;
   guard: string[];
-  /** The statement over shards. Tables of other tenants, and new ones, are left to Citus. */
+  /** Rewrites the statement to shards. Tables of other tenants, and new tables, are left to Citus. */
   rename(text: string): string;
 }
 
@@ -39,14 +39,14 @@ export class TenantNodes {
         return await work(this.#nodeOf(placement));
       } catch (error) {
         const hasMoved = error instanceof TenantMoved;
-        // The node may have got another address.
+        // The node may have a new address.
         if (hasMoved || isNodeError(error)) this.#placements.forget(placement);
         if (!hasMoved || moves >= maxMoves) throw error;
       }
     }
   }
 
-  /** The same for a transaction: its first statement names the tenant. */
+  /** The same for a transaction, whose first statement names the tenant. */
   async runTransaction<T, Tx extends Pick<DeferredStatements, 'query'>>(
     work: (tx: Tx) => Promise<T>,
     run: (node: TenantNode | undefined, work: (tx: Tx) => Promise<T>) => Promise<T>,
@@ -79,10 +79,10 @@ export class TenantNodes {
     const known = await this.#placements.find(schema);
     if (known === undefined) return undefined;
     const renamed = known.rename(text);
-    // It names no table. The tenant's functions read the control schema, which only the coordinator has.
+    // The statement names no table. The tenant's functions read the control schema, which only the coordinator has.
     if (renamed === text) return undefined;
     if (renamed !== undefined) return known;
-    // A table that is newer than what is known, or one that is not the tenant's.
+    // A table that is newer than the cached names, or that does not belong to the tenant.
     this.#placements.forget(known);
     const read = await this.#placements.find(schema);
     return read?.rename(text) === undefined ? undefined : read;

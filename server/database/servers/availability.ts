@@ -1,17 +1,17 @@
-// Logs whether the database can be reached: a line when it becomes unavailable, one when it is back, a summary in
-// between. Connection errors are marked, so that other code does not log each of them.
+// Logs whether the database can be reached: one line when it becomes unavailable, one when it is back, and a summary in
+// between. Marks connection errors, so that other code does not log each of them.
 import { errorMessage } from '../../kernel/errors.ts';
 import type { Logger } from '../../kernel/logger.ts';
 import { Interval, type Service } from '../../kernel/service.ts';
 import type { Servers } from './servers.ts';
 
 const summaryEveryMs = 30_000;
-// Connections that break at the same moment, e.g. by a restart of the server, are one event.
+// Connections that break at the same moment, for example at a restart of the server, are one event.
 const gatherMs = 250;
 
 const outages = new WeakSet<object>();
 
-/** Whether `Availability` already reports this error. */
+/** True if `Availability` already reports this error. */
 export function isOutage(error: unknown): boolean {
   return typeof error === 'object' && error !== null && outages.has(error);
 }
@@ -72,13 +72,13 @@ function seconds(since: number): number {
   return Math.round((performance.now() - since) / 100) / 10;
 }
 
-// Polls all servers of a database: detects a primary that was demoted while connections to it stay open, and two
-// servers that both accept writes.
+// Polls all servers of a database. Detects a primary that was demoted while its connections stay open, and two servers
+// that both accept writes.
 
 interface ServerMonitorOptions {
   servers: Servers;
   logger: Logger;
-  /** Another server is used from now on: drop the connections to the previous one. */
+  /** Another server is used from now on. The connections to the previous one must be dropped. */
   onServerChanged(): void;
   everyMs?: number;
 }
@@ -107,7 +107,7 @@ export class ServerMonitor implements Service {
 
   async check(): Promise<void> {
     const { servers, logger, onServerChanged: onMoved } = this.#options;
-    // If none accepts writes, the next connection attempt reports it.
+    // If no server accepts writes, the next connection attempt reports it.
     await servers.check().catch(() => {});
     if (servers.generation !== this.#generation) {
       this.#generation = servers.generation;

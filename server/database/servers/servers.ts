@@ -1,4 +1,4 @@
-// Chooses the server of a database that accepts writes. With several hosts, all are probed before a new connection when
+// Chooses the server of a database that accepts writes. With several hosts, all are probed before a new connection if
 // the last choice may be wrong: after a failure, and periodically.
 import pg from 'pg';
 import { parseDatabaseUrl } from '../../kernel/database-url.ts';
@@ -6,12 +6,12 @@ import { errorMessage } from '../../kernel/errors.ts';
 
 export interface ServerState {
   url: string;
-  /** For logs: host and port, no user and no password. */
+  /** Host and port without user and password, for logs. */
   name: string;
   writable: boolean;
   /** Grows with every promotion of a standby. */
   timeline: number;
-  /** The same for all servers that were copied from one another. */
+  /** Equal for all servers that were copied from one another. */
   systemId: string;
 }
 
@@ -42,7 +42,7 @@ export class Servers {
   #splitBrains = new Map<string, SplitBrain>();
   /** The newest timeline seen: a server with an older one was replaced by a promotion. */
   #newest: { systemId: string; timeline: number } | undefined;
-  /** Incremented when another server is chosen: older connections lead to the wrong one. */
+  /** Incremented when another server is chosen. Connections with a lower number lead to the wrong one. */
   #generation = 0;
 
   constructor(url: string) {
@@ -51,7 +51,7 @@ export class Servers {
     this.#writableOnly = address.writableOnly;
   }
 
-  /** Whether a server must be chosen or checked before a connection. */
+  /** True if a server must be chosen or checked before a connection. */
   get isChosen(): boolean {
     return this.#writableOnly;
   }
@@ -69,19 +69,19 @@ export class Servers {
     return [...this.#splitBrains.values()];
   }
 
-  /** The current server may have failed or been demoted: probe before the next connection. */
+  /** The current server may have failed or been demoted. The next connection probes first. */
   suspect(): void {
     this.#suspect = true;
   }
 
-  /** Where to connect now; rejects, with all reasons, if no server accepts writes. */
+  /** Returns the address to connect to. Rejects, with all reasons, if no server accepts writes. */
   async pick(): Promise<{ host: string; port: number }> {
     if (this.#writableOnly && (this.#suspect || this.#current === undefined)) await this.check();
     const { host, port } = new pg.Client({ connectionString: this.#current?.url ?? this.url });
     return { host, port };
   }
 
-  /** For the settings that all servers share: user, database, encryption. */
+  /** A URL for the settings that all servers share: user, database, encryption. */
   get url(): string {
     return this.urls[0] as string;
   }
@@ -144,7 +144,7 @@ export class Servers {
   }
 }
 
-/** Has the SQL state of a read-only transaction: callers handle both alike. */
+/** Has the SQL state of a read-only transaction, because callers handle both alike. */
 class NoWritableServer extends Error {
   override name = 'NoWritableServer';
   readonly code = '25006';
@@ -208,7 +208,7 @@ function nameOf(url: string): string {
   return /^[^:]+:\/\/(?:[^/?#]*@)?([^/?#]*)/.exec(url)?.[1] || 'localhost';
 }
 
-/** A client class that connects to the server that is chosen at that moment. */
+/** A client class that connects to the server that is current at that moment. */
 export function clientOf(servers: Servers): typeof pg.Client {
   if (!servers.isChosen) return pg.Client;
   const connect = pg.Client.prototype.connect as (this: pg.Client) => Promise<unknown>;

@@ -1,4 +1,5 @@
-// Whether writes succeed, for readiness: a database that answers may still be a standby, read-only or out of space.
+// Checks whether writes succeed, for readiness: a database that answers may still be a standby, read-only or out of
+// space.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { Database } from '../database.ts';
 import { controlSchema } from '../identifiers.ts';
@@ -9,12 +10,12 @@ export interface WriteCheckResult {
   detail?: string;
 }
 
-// Readiness is public and may be requested at any rate; the database is queried once in this time.
+// Readiness is public and may be requested at any rate. The database is queried once in this time.
 const keepMs = 1_000;
 // Shorter than the usual timeouts of probes, so that the probe gets an answer.
 const timeoutMs = 2_000;
 
-/** Public, so it names no host and no user. The log has the rest. */
+/** The text is public, so it names no host and no user. The log has the details. */
 const details: Record<string, string> = {
   '25006': 'the database is a standby or read-only',
   '53100': 'the database has no space left',
@@ -55,7 +56,7 @@ export class WriteCheck {
     await this.#db.query(`update ${controlSchema}.daemons set running = running where id = $1`, [this.#workerId]);
   }
 
-  /** After a failed write, one that needs new pages must succeed; it is rolled back. */
+  /** After a failed write, a write that needs new pages must succeed; it is rolled back. */
   async #allocate(): Promise<void> {
     const rollback = new Error('rolled back');
     const table = `${controlSchema}.write_check_${process.pid}`;
@@ -73,7 +74,7 @@ export class WriteCheck {
 
 function failure(error: unknown): WriteCheckResult {
   const state = sqlState(error) ?? '';
-  // Not migrated yet, which another check reports.
+  // The schema is not migrated yet, which another check reports.
   if (state === '42P01' || state === '3F000') return { ok: true };
   return { ok: false, detail: details[state] ?? 'the database cannot be reached' };
 }

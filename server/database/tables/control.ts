@@ -1,5 +1,5 @@
-// The control schema: tenants, keys, daemons. Written rarely, never on the hot path.
-// drizzle-kit reads this file to write migrations/control.
+// The control schema: tenants, keys, daemons. It is written rarely, never on the hot path. drizzle-kit reads this file
+// to write migrations/control.
 import { sql } from 'drizzle-orm';
 import { boolean, check, index, integer, jsonb, pgSchema, real, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bytea } from './columns.ts';
@@ -16,7 +16,7 @@ export const tenants = control.table(
     settings: jsonb('settings').notNull().default({}),
     /** Secrets that sign this tenant's webhooks, newest first. */
     webhookSecrets: text('webhook_secrets').array().notNull().default(sql`'{}'::text[]`),
-    /** Seals what clients keep for us: positions in streams and lists. Never shown. */
+    /** The key that signs values clients keep for the server, such as positions in streams and lists. Never shown. */
     secret: uuid('secret').notNull().defaultRandom(),
     deleteToken: text('delete_token'),
     createdAt: at('created_at').notNull().defaultNow(),
@@ -33,7 +33,7 @@ export const apiKeys = control.table(
   'api_keys',
   {
     id: text('id').primaryKey(),
-    /** Null if an operator's key, for /api/admin. */
+    /** Null for an operator's key, for /api/admin. */
     tenantId: uuid('tenant_id').references(() => tenants.id, { onDelete: 'cascade' }),
     name: text('name').notNull(),
     hash: bytea('hash').notNull(),
@@ -49,7 +49,7 @@ export const apiKeys = control.table(
 /** The registry of daemons: who is alive, draining, and how busy. */
 export const daemons = control.table('daemons', {
   id: text('id').primaryKey(),
-  /** A new one for each process: a daemon restarted under its old name is another owner. */
+  /** New for each process: a daemon that restarts under its old name is another owner. */
   incarnation: uuid('incarnation').notNull(),
   host: text('host').notNull(),
   pid: integer('pid').notNull(),
@@ -57,15 +57,15 @@ export const daemons = control.table('daemons', {
   startedAt: at('started_at').notNull().defaultNow(),
   lastBeatAt: at('last_beat_at').notNull().defaultNow(),
   draining: boolean('draining').notNull().default(false),
-  /** When the grace of the drain ends. */
+  /** The end of the drain's grace period. */
   drainEndsAt: at('drain_ends_at'),
   running: integer('running').notNull().default(0),
   jobTypes: text('job_types').array().notNull().default(sql`'{}'::text[]`),
 });
 
 /**
- * The job types that daemons have had handlers for, and what their definitions say. For those who enqueue without the
- * code: the function `enqueue` in each tenant's schema.
+ * The job types for which daemons have had handlers, with their definitions. The function `enqueue` in each tenant's
+ * schema uses them.
  */
 export const jobTypes = control.table('job_types', {
   type: text('type').primaryKey(),
@@ -85,7 +85,7 @@ export const sessions = control.table(
   {
     id: bytea('id').primaryKey(),
     kind: text('kind').notNull(),
-    /** Without a reference: ADMIN_API_KEY has no row. */
+    /** Without a foreign key, because ADMIN_API_KEY has no row. */
     keyId: text('key_id').notNull(),
     /** A hash of the key's hash: the session ends when the key's text changes. */
     keyCheck: bytea('key_check').notNull(),

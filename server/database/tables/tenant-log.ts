@@ -1,11 +1,11 @@
-// The tables of one tenant that record what happened: events, their followers, logs, webhook deliveries.
+// The tables of one tenant that record history: events, their followers, logs, webhook deliveries.
 import { sql } from 'drizzle-orm';
 import { check, index, integer, jsonb, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, bigintText, bytea, tenantTemplate, xid8 } from './columns.ts';
 
 /**
- * Append-only. (xid, seq) only grows: with a snapshot a reader knows which events it has not seen. `xid` is the id of the
- * transaction, with the epoch of the log in its upper bits; the default is for writers that do not set it.
+ * Append-only. (xid, seq) only grows, so a reader knows from a snapshot which events it has not seen. `xid` is the id
+ * of the transaction, with the epoch of the log in its upper bits; the default is for writers that do not set it.
  */
 export const events = tenantTemplate.table(
   'events',
@@ -20,7 +20,10 @@ export const events = tenantTemplate.table(
     toStatus: text('to_status'),
     attempt: integer('attempt'),
     leaseId: uuid('lease_id'),
-    /** Who: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`, `host`, `sql:<role>`. */
+    /**
+     * The author: `key:<id>`, `user:<name>`, `worker:<id>`, `sweeper:<daemon>`, `schedule:<name>`, `host`,
+     * `sql:<role>`.
+     */
     actor: text('actor').notNull(),
     data: jsonb('data'),
   },
@@ -31,7 +34,7 @@ export const events = tenantTemplate.table(
   ],
 );
 
-/** On which table of which server the log was in each epoch: a row that was copied has other system columns. */
+/** The table and server of the log in each epoch. A row that was copied has other system columns. */
 export const logEpochs = tenantTemplate.table('log_epochs', {
   epoch: integer('epoch').primaryKey(),
   /** `tableoid` and `xmin` of this row. */
@@ -43,7 +46,7 @@ export const logEpochs = tenantTemplate.table('log_epochs', {
 /** Durable cursors of the followers of the event log: webhooks, seals, statistics. */
 export const followers = tenantTemplate.table('followers', {
   name: text('name').primaryKey(),
-  /** What has been seen, as a pg_snapshot. */
+  /** The events that were read, as a pg_snapshot. */
   snapshot: text('snapshot').notNull(),
   state: jsonb('state').notNull().default({}),
   updatedAt: at('updated_at').notNull().defaultNow(),
@@ -56,7 +59,7 @@ export const setAsideEvents = tenantTemplate.table(
     follower: text('follower').notNull(),
     eventXid: xid8('event_xid').notNull(),
     eventSeq: bigintText('event_seq').notNull(),
-    /** The SQLSTATE, and what Postgres said. */
+    /** The SQLSTATE and the message of Postgres. */
     code: text('code').notNull(),
     error: text('error').notNull(),
     setAsideAt: at('set_aside_at').notNull().defaultNow(),
@@ -65,8 +68,8 @@ export const setAsideEvents = tenantTemplate.table(
 );
 
 /**
- * A chain of seals: blocks of events with a hash per row, so that a changed or missing row can be named,
- * and records of what retention removed.
+ * A chain of seals: blocks of events with a hash per row, so that a changed or missing row can be named, and records of
+ * the rows that retention removed.
  */
 export const eventSeals = tenantTemplate.table(
   'event_seals',
@@ -85,9 +88,12 @@ export const eventSeals = tenantTemplate.table(
     /** The seal that records the removal; 0 if it happened before removals were recorded. */
     prunedBy: bigintText('pruned_by'),
     kind: text('kind').notNull().default('events'),
-    /** The text that is hashed; null in seals of the first format, whose columns are hashed. Kept when the block is pruned. */
+    /** The hashed text. Null in seals of the first format, which hash their columns. Kept when the block is pruned. */
     record: text('record'),
-    /** For each event that began or ended a job: its place in the block (2 bytes) and a hash of the job's row (16 bytes). */
+    /**
+     * For each event that began or ended a job: its position in the block (2 bytes) and a hash of the job's row (16
+     * bytes).
+     */
     jobHashes: bytea('job_hashes'),
   },
   () => [
@@ -134,7 +140,7 @@ export const webhookDeliveries = tenantTemplate.table(
   },
   (t) => [
     check('webhook_deliveries_state', sql`state in ('pending','delivered','failed','disabled')`),
-    // A follower that repeats itself makes no second delivery.
+    // A follower that repeats a batch creates no second delivery.
     uniqueIndex('webhook_deliveries_event_xid_event_seq_url').on(t.eventXid, t.eventSeq, t.url),
     // Addresses that answered 410.
     index('webhook_deliveries_url').on(t.url).where(sql`state = 'disabled'`),

@@ -23,9 +23,9 @@ export const questions = tenantTemplate.table(
     status: text('status').notNull().default('open'),
     askedAt: at('asked_at').notNull().defaultNow(),
     expiresAt: at('expires_at').notNull(),
-    /** `{ answer, action }` that counts when nobody answers in time; null: the call fails. */
+    /** The `{ answer, action }` that applies if nobody answers in time. If null, the call fails. */
     onTimeout: jsonb('on_timeout'),
-    /** Reminders that are still to come, in order. */
+    /** The remaining reminders, in order. */
     remindAt: at('remind_at').array().notNull().default(sql`'{}'::timestamptz[]`),
     reminders: integer('reminders').notNull().default(0),
     escalateAt: at('escalate_at'),
@@ -35,16 +35,16 @@ export const questions = tenantTemplate.table(
     action: text('action'),
     /** A person's name, a key or a link. */
     answeredBy: text('answered_by'),
-    /** Answered, expired or canceled at. */
+    /** The time at which it was answered, expired or canceled. */
     closedAt: at('closed_at'),
   },
   (t) => [
     check('questions_status', sql`status in ('open','answered','expired','canceled')`),
     check('questions_closed', sql`(status = 'open') = (closed_at is null)`),
-    // One question per durable call: a run after a crash finds it.
+    // One question per durable call, so that a run after a crash finds it.
     uniqueIndex('questions_job_id_step_open').on(t.jobId, t.step).where(sql`status = 'open'`),
     index('questions_job_id').on(t.jobId),
-    // What waits for a person, newest first.
+    // Open questions, newest first.
     index('questions_open_id').on(t.id).where(sql`status = 'open'`),
     index('questions_assignees').using('gin', t.assignees).where(sql`status = 'open'`),
     index('questions_target_id_id').on(t.targetId, t.id).where(sql`target_id is not null`),
@@ -58,7 +58,7 @@ export const questionLinks = tenantTemplate.table(
     id: uuid('id').primaryKey(),
     questionId: uuid('question_id').notNull(),
     hash: bytea('hash').notNull(),
-    /** Who gets the link; an answer through it counts as theirs. */
+    /** The recipient of the link; an answer through it counts as theirs. */
     recipient: text('recipient'),
     createdBy: text('created_by').notNull(),
     createdAt: at('created_at').notNull().defaultNow(),

@@ -1,10 +1,10 @@
-// The tables of one tenant. drizzle-kit reads this file and what it re-exports to write migrations/tenant.
-// Constraints restate the invariants; every index names the query it serves.
+// The tables of one tenant. drizzle-kit reads this file and its re-exports to write migrations/tenant. Constraints
+// restate the invariants; every index names the query it serves.
 import { sql } from 'drizzle-orm';
 import { check, date, index, integer, jsonb, numeric, primaryKey, text, uniqueIndex, uuid } from 'drizzle-orm/pg-core';
 import { at, tenantTemplate } from './columns.ts';
 
-export * from './tenant-jobs.ts';
+export * from './tenant-attempts.ts';
 export * from './tenant-jobs.ts';
 export * from './tenant-log.ts';
 export * from './tenant-questions.ts';
@@ -36,32 +36,32 @@ export const schedules = tenantTemplate.table(
   ],
 );
 
-/** Events from outside, for jobs that wait for them now or will soon; not the log of events. */
+/** Events from outside, for jobs that wait for them now or will soon. This is not the event log. */
 export const receivedEvents = tenantTemplate.table(
   'received_events',
   {
     id: uuid('id').primaryKey(),
     name: text('name').notNull(),
-    /** The sender's id of the event: a repeated one is received once. */
+    /** The sender's id of the event. A repeated event is received once. */
     eventId: text('event_id'),
     data: jsonb('data').notNull(),
     receivedAt: at('received_at').notNull(),
-    /** Every job that was waiting for it has got it. */
+    /** True if every job that was waiting for the event has received it. */
     deliveredAt: at('delivered_at'),
   },
   (t) => [
     uniqueIndex('received_events_name_event_id').on(t.name, t.eventId).where(sql`event_id is not null`),
-    // A wait that begins after its event: those of one name, or those with the wanted data.
+    // Finds the event of a wait that begins after it: by name, or by the required data.
     index('received_events_name_received_at').on(t.name, t.receivedAt),
     index('received_events_data').using('gin', t.data.op('jsonb_path_ops')),
-    // To be delivered, oldest first.
+    // Events to deliver, oldest first.
     index('received_events_undelivered').on(t.receivedAt).where(sql`delivered_at is null`),
     // Retention.
     index('received_events_received_at').on(t.receivedAt),
   ],
 );
 
-/** Keys of unique jobs: who holds a key follows from the status of the job; see jobs/enqueue/unique-jobs.ts. */
+/** Keys of unique jobs. The status of a job says whether it holds its key; see jobs/enqueue/unique-jobs.ts. */
 export const uniqueKeys = tenantTemplate.table(
   'unique_keys',
   {
@@ -69,7 +69,7 @@ export const uniqueKeys = tenantTemplate.table(
     key: text('key').notNull(),
     jobId: uuid('job_id'),
     until: text('until').notNull().default('finished'),
-    /** Of `until` seconds. */
+    /** The end of the hold, for `until` in seconds. */
     heldUntil: at('held_until'),
     usedAt: at('used_at').notNull(),
   },
@@ -94,9 +94,9 @@ export const operations = tenantTemplate.table(
     matched: integer('matched').notNull().default(0),
     done: integer('done').notNull().default(0),
     failed: integer('failed').notNull().default(0),
-    /** The last job id handled: a restarted operation continues after it. */
+    /** The last job id that was handled. A restarted operation continues after it. */
     cursor: uuid('cursor'),
-    /** Null if no canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
+    /** Null without a canary. `waiting`: the other jobs wait for the outcome of `canaryJobId`. */
     canary: text('canary'),
     canaryJobId: uuid('canary_job_id'),
     lockedUntil: at('locked_until'),
@@ -123,7 +123,7 @@ export const capacities = tenantTemplate.table(
   () => [check('capacities_total', sql`total_units > 0`)],
 );
 
-/** What jobs used of each unit on a day (UTC): scope '' is the tenant, others are `type:…` and `target:…`. */
+/** Usage of jobs per unit and day (UTC). Scope '' is the tenant; other scopes are `type:…` and `target:…`. */
 export const usageDays = tenantTemplate.table(
   'usage_days',
   {
@@ -140,15 +140,15 @@ export const limitBuckets = tenantTemplate.table(
   'limit_buckets',
   {
     key: text('key').primaryKey(),
-    /** When all its tokens are back. */
+    /** The time at which the bucket is full again. */
     fullAt: at('full_at').notNull(),
   },
   (t) => [index('limit_buckets_full_at').on(t.fullAt)],
 );
 
 /**
- * One row per queue and minute, filled by the statistics follower; histograms are counts per bound.
- * Queue '' is the whole tenant; minute '-infinity' holds the present counts instead of changes.
+ * One row per queue and minute, written by the statistics follower; histograms are counts per bound. Queue '' is the
+ * whole tenant. Minute '-infinity' has the current counts instead of changes.
  */
 export const statMinutes = tenantTemplate.table(
   'stat_minutes',
@@ -167,13 +167,16 @@ export const statMinutes = tenantTemplate.table(
     deltas: jsonb('deltas').notNull().default({}),
     waitBuckets: integer('wait_buckets').array().notNull(),
     runBuckets: integer('run_buckets').array().notNull(),
-    /** Of the whole tenant: since when the oldest claimable job waited, at the last roll-up in this minute; infinity: none. */
+    /**
+     * For the whole tenant: the time since which the oldest claimable job waited, at the last roll-up in this minute;
+     * infinity if none waited.
+     */
     oldestAt: at('oldest_at'),
   },
   (t) => [
-    // The minutes of one queue are adjacent: a chart reads a range, whatever the number of queues.
+    // The minutes of one queue are adjacent, so a chart reads a range, whatever the number of queues.
     primaryKey({ columns: [t.queue, t.minute] }),
-    // The present counts of all queues.
+    // The current counts of all queues.
     index('stat_minutes_queue').on(t.queue).where(sql`minute = '-infinity'`),
   ],
 );
