@@ -1,5 +1,5 @@
-// The API of a daemon: every group of routes with its dependencies. It is loaded with the first request (load-api.ts): its
-// packages and a hundred routes take more time and memory than the rest of an idle daemon.
+// The API of a daemon: every group of routes with its dependencies. The first request loads it (load-api.ts), because
+// its packages and a hundred routes take more time and memory than the rest of an idle daemon.
 import type { Express, Router } from 'express';
 import type { EventStreams } from '../events/stream/streams.ts';
 import { createApp } from '../http/app.ts';
@@ -58,10 +58,11 @@ export async function createApi(context: DaemonContext, parts: ApiParts, access:
   const readiness = () => {
     const state = lifecycle.readiness(workers.runningCount);
     const detail = notifications.problem;
-    // Not a reason to take the daemon out of service: polling finds everything.
+    // Not a reason to take the daemon out of service, because polling finds all work.
     return { ...state, checks: { ...state.checks, notifications: { ok: true, ...(detail && { detail }) } } };
   };
-  // A hundred routes with their schemas: not in one step, which heartbeats and outcomes would wait for.
+  // A hundred routes with their schemas, created in several steps, so that heartbeats and outcomes do not wait for
+  // them.
   const routes: RouteGroup[] = [];
   const pace = new Pace();
   for (const group of routesOf(context, parts)) {
@@ -83,7 +84,7 @@ export async function createApi(context: DaemonContext, parts: ApiParts, access:
   });
 }
 
-/** A form changes something, so an API that only reads has none. */
+/** A form changes data, so a read-only API has none. */
 function formPages({ db, registry, signals }: DaemonContext, { readOnly }: Access): Router[] {
   const wake = (tenant: Tenant) => {
     signals.eventsWritten(tenant);

@@ -1,4 +1,4 @@
-// What nearly every part of a daemon needs: created once and passed down unchanged.
+// The dependencies of nearly every part of a daemon, created once and passed down unchanged.
 import { Database } from '../database/database.ts';
 import { Notifications } from '../database/notifications.ts';
 import { EventListeners } from '../events/log/event-listeners.ts';
@@ -14,14 +14,17 @@ import type { HandlerRegistry } from '../worker/handlers/handler-registry.ts';
 
 export interface DaemonOptions {
   config: Config;
-  /** `config.databaseUrl`, or that of the embedded Postgres. */
+  /** `config.databaseUrl`, or the URL of the embedded Postgres. */
   databaseUrl: string;
   logger: Logger;
   handlers: HandlerRegistry;
   version: string;
   /** The directory of the built dashboard; without it the daemon serves only the API. */
   dashboardDir?: string | undefined;
-  /** Part of another program, which serves the API by `router()`: no listener, and no operator's key by itself. */
+  /**
+   * The daemon is part of another program, which serves the API with `router()`: it has no listener and creates no
+   * operator key.
+   */
   embedded?: boolean | undefined;
   retentionHooks?: RetentionHooks | undefined;
 }
@@ -57,7 +60,7 @@ export function createContext(options: DaemonOptions): DaemonContext {
   };
 }
 
-/** Where the daemon is between its start and its stop. */
+/** The state of the daemon between its start and its stop. */
 export class Lifecycle {
   state: 'new' | 'starting' | 'running' | 'stopping' | 'stopped' = 'new';
   isMigrated = false;
@@ -72,7 +75,7 @@ export class Lifecycle {
     this.#drainEndsAt = performance.now() + graceMs;
   }
 
-  /** Undefined while there is no drain. */
+  /** Undefined if there is no drain. */
   graceLeftMs(): number | undefined {
     return this.isDraining ? Math.max(0, this.#drainEndsAt - performance.now()) : undefined;
   }

@@ -1,5 +1,5 @@
-// The life of a daemon: starts its services in order, drains, stops them in reverse. Waits for a database that is
-// unavailable instead of exiting, and answers /livez and /readyz meanwhile.
+// The life of a daemon: starts its services in order, drains, and stops them in reverse. It waits for an unavailable
+// database instead of exiting, and answers /livez and /readyz meanwhile.
 import { setTimeout as delay } from 'node:timers/promises';
 import type { RequestHandler } from 'express';
 import type { Database } from '../database/database.ts';
@@ -25,7 +25,7 @@ import type { WorkerPool } from '../worker/loop/worker-pool.ts';
 import { createContext, type DaemonContext, type DaemonOptions, type Lifecycle } from './daemon-context.ts';
 import { createServices, type Services } from './services.ts';
 
-// How long a stop waits for services that are still starting.
+// The longest time that a stop waits for services that are still starting.
 const startTimeoutMs = 2000;
 
 export class Daemon {
@@ -35,7 +35,7 @@ export class Daemon {
   readonly metrics: Metrics;
   readonly signals: CommitSignals;
   readonly workers: WorkerPool;
-  /** Created at the first start on a database, when no ADMIN_API_KEY is set; shown once. */
+  /** The operator key, created at the first start on a database if ADMIN_API_KEY is not set; shown once. */
   adminKey: NewApiKey | undefined;
   /** The result of the drain; undefined before its end. */
   drainResult: DrainResult | undefined;
@@ -96,7 +96,7 @@ export class Daemon {
     return this.#services.enqueuer.enqueue(tenant, jobs, actor);
   }
 
-  /** An event from outside was committed: delivers it. */
+  /** An event from outside was committed and must be delivered. */
   onEventReceived(tenant: Tenant): void {
     this.signals.eventReceived(tenant);
   }
@@ -119,7 +119,7 @@ export class Daemon {
     this.#lifecycle.isMigrated = true;
   }
 
-  /** Services that have started are stopped later, even if one beside them fails to start. */
+  /** Services that have started are stopped later, even if another one of their group fails to start. */
   async #startAll(services: Service[]): Promise<void> {
     const results = await Promise.allSettled(services.map((service) => service.start()));
     this.#started.push(...services.filter((_, i) => results[i]?.status === 'fulfilled'));
@@ -148,7 +148,7 @@ export class Daemon {
     this.#lifecycle.beginDrain(graceMs);
     this.metrics.draining.set(1);
     this.#services.registration.wake();
-    // First, so that readers reconnect to another daemon while jobs here finish.
+    // Closed first, so that readers reconnect to another daemon while jobs here finish.
     await this.#services.streams.closeAll();
     const result = await this.workers.drain(graceMs);
     this.metrics.drains.inc({ result });
@@ -165,7 +165,7 @@ export class Daemon {
   }
 }
 
-/** Retries `prepare` while the database is unreachable or cannot be used, as long as `wanted`. */
+/** Retries `prepare` while the database is unreachable or unusable, as long as `wanted`. */
 async function untilDatabaseAnswers(
   prepare: () => Promise<void>,
   wanted: () => boolean,
@@ -178,7 +178,7 @@ async function untilDatabaseAnswers(
     } catch (error) {
       if (!isUnavailable(error)) throw error;
       const waitMs = Math.min(500 * 2 ** Math.min(attempt, 6), 15_000) * (0.75 + Math.random() / 4);
-      // Once for each reason; an unreachable database is logged by Availability.
+      // Logged once for each reason; Availability logs an unreachable database.
       if (!isOutage(error) && errorMessage(error) !== reported) {
         reported = errorMessage(error);
         logger.error({ reason: reported }, 'database cannot be used yet; check DATABASE_URL');

@@ -1,10 +1,11 @@
-// Loads the modules of the HTTP API with the first request, in an order in which each adds little to those before it, and
-// with a turn of the event loop after each: loaded at once, they would stop heartbeats, claims and outcomes for as long as
-// 100 ms. create-api.ts imports the same modules and finds them loaded.
+// Loads the modules of the HTTP API with the first request. The order is chosen so that each module adds little to
+// those before it, with a turn of the event loop after each: loading them at once would stop heartbeats, claims and
+// outcomes for up to 100 ms. create-api.ts imports the same modules and finds them loaded.
 import { createRequire } from 'node:module';
 import { ownTurn } from '../kernel/clock.ts';
 
-// Express is a CommonJS package and loads all its dependencies at once. Its largest ones, by the package that depends on them.
+// Express is a CommonJS package that loads all its dependencies at once. These are its largest ones, by the package
+// that depends on them.
 const packages: readonly (readonly [string, readonly string[]])[] = [
   ['qs', ['side-channel']],
   ['express', ['debug', 'mime-types', 'qs', 'http-errors']],
@@ -68,6 +69,6 @@ function loadPackage(require: NodeJS.Require, owner: string, name: string): void
     const from = owner === 'express' ? require : createRequire(require.resolve('express'));
     createRequire(from.resolve(owner))(name);
   } catch {
-    // Another version of Express may have other dependencies. It then loads them itself.
+    // Another version of Express may have other dependencies, and then loads them itself.
   }
 }

@@ -1,4 +1,5 @@
-// The process of a daemon: settings, the embedded Postgres if DATABASE_URL is not set, the daemon, signals, exit code.
+// The process of a daemon: settings, the embedded Postgres if DATABASE_URL is not set, the daemon, signals and the exit
+// code.
 import { join } from 'node:path';
 import { isOutage } from '../database/servers/availability.ts';
 import { explainDatabaseError } from '../database/sql-errors.ts';
@@ -17,17 +18,19 @@ import { loadHandlers } from '../worker/handlers/load-handlers.ts';
 import { ThreadPool } from '../worker/threads/thread-pool.ts';
 import { Daemon } from './daemon.ts';
 
-// How long after the drain the process exits, even if something keeps it alive.
+// The process exits this long after the drain, even if something keeps it alive.
 const exitMarginMs = 5000;
 
-/** For supervisors and deploy scripts: whether the drain interrupted jobs, and whether handlers were cut off. */
+/**
+ * Exit codes for supervisors and deploy scripts: whether the drain interrupted jobs, and whether handlers were cut off.
+ */
 const exitCodes: Record<DrainResult, number> = { clean: 0, grace_over: 3, forced: 4 };
 
 /** Runs until a stop is requested; resolves when the daemon is running. */
 export async function runDaemon(): Promise<void> {
   const launcher = findLauncher();
   let stopDaemon: ((request: StopRequest) => void) | undefined;
-  // Before there is a daemon, exiting is enough: the exit stops an embedded Postgres.
+  // Before the daemon exists, exiting is enough: the exit stops an embedded Postgres.
   onStopRequest(launcher, (request) => (stopDaemon === undefined ? process.exit(130) : stopDaemon(request)));
   loadEnvFile();
   const config = loadConfig();
@@ -54,12 +57,12 @@ export async function runDaemon(): Promise<void> {
   };
   try {
     await daemon.start();
-    // Set by `leasehold dev`, which has shown everything at its first start.
+    // Set by `leasehold dev`, which has printed everything at its first start.
     if (process.env.LEASEHOLD_RESTARTED === 'true') {
       process.stdout.write(`\n  Leasehold is running at ${daemon.url} with ${handlers.types().join(', ')}\n\n`);
     } else await announce(daemon, config, embedded !== undefined, handlers);
   } catch (error) {
-    // The stop has closed what the start was using, and ends the process.
+    // The stop has closed the resources of the start, and ends the process.
     if (isStopping) return;
     await daemon.stop(0);
     await embedded?.stop();
@@ -130,7 +133,7 @@ function stop(
     );
 }
 
-/** What a person at the terminal waits for. @internal */
+/** The state that a person at the terminal waits for. @internal */
 export function explainDrain(drain: { running: number; types: readonly string[]; graceSeconds: number }): string {
   const { running, types, graceSeconds } = drain;
   if (running === 0) return 'Stopping. No jobs are running.';
@@ -144,7 +147,7 @@ function guardAgainstStrayErrors(logger: Logger): void {
   process.on('unhandledRejection', (error) => logger.error({ err: error }, 'unhandled rejection'));
 }
 
-/** A message for errors that the operator can fix, the stack for a defect. */
+/** Prints a message for errors that the operator can fix, and the stack for a defect. */
 export function explainStartError(error: unknown): string {
   const expected = [ConfigError, EmbeddedPostgresError, StartError].some((kind) => error instanceof kind);
   if (expected) return errorMessage(error);
@@ -177,16 +180,16 @@ function onStopRequest(launcher: number | undefined, listener: (request: StopReq
   const timer = setInterval(() => {
     if (process.ppid === launcher) return;
     clearInterval(timer);
-    // A launcher that exits during the drain has forwarded its signal: that is not a second request.
+    // A launcher that exits during the drain has forwarded its signal, so this is not a second request.
     if (count === 0) request('launcher gone');
   }, launcherCheckMs).unref();
 }
 
 /**
- * The process that started this one, if an npm script or npx did: a signal may end them before they
- * forward it. Undefined for a daemon that was started directly, and for one in a process group of its own
- * (setsid, a job of an interactive shell): it may outlive its parent on purpose.
- * @public Its test calls it in a process of its own.
+ * The process that started this one, if an npm script or npx did: a signal may end them before they forward it.
+ * Undefined for a daemon that was started directly, and for one in its own process group (setsid, a job of an
+ * interactive shell), which may outlive its parent on purpose.
+ * @public Its test calls it in a separate process.
  */
 export function findLauncher(env: NodeJS.ProcessEnv = process.env): number | undefined {
   // Set by scripts/bootstrap.mjs, which starts before it installs and builds.

@@ -136,7 +136,7 @@ function subscribe(context: DaemonContext, subscribers: Subscribers): void {
   signals.onDependenciesWritten(({ slug }) => tasks.dependencies.wake(slug));
   signals.onEventReceived((tenant) => {
     if (lifecycle.state === 'running') return tasks.received.runNow(tenant.slug);
-    // An instance that was not started runs no tasks: daemons that run deliver the event.
+    // An instance that was not started runs no tasks, so running daemons deliver the event.
     void notifyReceived(db, tenant).catch((error: unknown) =>
       logger.debug({ err: error, tenant: tenant.slug }, 'received event was not announced; a poll finds it'),
     );
@@ -154,7 +154,9 @@ function subscribe(context: DaemonContext, subscribers: Subscribers): void {
   });
 }
 
-/** Handles notifications of other daemons. Their own statistics and webhooks read the events; here only the streams do. */
+/**
+ * Handles notifications of other daemons. Their own statistics and webhooks read the events; here only the streams do.
+ */
 function receiveNotifications(
   { notifications, registry, signals, listeners }: DaemonContext,
   { keys, streams, poller, workers, tasks, dependencies }: Omit<Subscribers, 'waiters'> & { keys: KeyVerifier },
@@ -174,7 +176,7 @@ function receiveNotifications(
     tasks.dependencies.wake(slug);
   });
   notifications.onReceived((slug) => tasks.received.runNow(slug));
-  // Without a slug any notification may have been missed.
+  // Without a slug, any notification may have been missed.
   notifications.onWake((slug) => {
     if (slug === keysChanged || slug === undefined) keys.forget();
     if (slug === keysChanged) return streams.checkKeys();
@@ -222,7 +224,7 @@ function createStreams({ config, db, logger }: DaemonContext): EventStreams {
   return new EventStreams(db, options, logger);
 }
 
-// The daemon's HTTP server. It listens before the API is loaded, which happens with the first request.
+// The daemon's HTTP server. It listens before the API is loaded by the first request.
 
 type CreateApi = (access: Access) => Promise<Express>;
 

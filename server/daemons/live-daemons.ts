@@ -1,5 +1,5 @@
-// Reads the table of daemons, for people and to say who could run a job. Which daemon owns a job is decided by leases,
-// never by this table. registration.ts writes it.
+// Reads the table of daemons, for the API and to find daemons that could run a job. Leases decide which daemon owns a
+// job, never this table. registration.ts writes it.
 import type { Queryable } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 
@@ -17,7 +17,7 @@ interface DaemonRow {
   seconds_since_beat: number;
   /** `lost`: it crashed, or it cannot reach the database. */
   state: 'alive' | 'draining' | 'lost';
-  /** When the grace of its drain ends: what still runs then is paused or requeued. */
+  /** The end of its drain's grace period. Jobs that still run then are paused or requeued. */
   drain_ends_at: string | null;
   running: number;
   job_types: string[];

@@ -1,5 +1,5 @@
-// This daemon's row in the table of daemons: that it is live, what it can run, whether it is draining. The row of a
-// daemon that died is removed after a day.
+// Writes this daemon's row in the table of daemons: that it is live, which types it runs, and whether it is draining.
+// The row of a daemon that died is removed after a day.
 import { hostname } from 'node:os';
 import { v4 as uuidv4 } from 'uuid';
 import type { Queryable } from '../database/database.ts';
@@ -17,18 +17,21 @@ interface RegistrationOptions {
   types(): readonly string[];
   running(): number;
   draining(): boolean;
-  /** What is left of the grace of a drain. */
+  /** The rest of a drain's grace period. */
   graceLeftMs?(): number | undefined;
-  /** Called after each write: how many other daemons are live, and how many of them could run the same jobs. */
+  /**
+   * Called after each write with the number of other live daemons, and the number of those that could run the same
+   * jobs.
+   */
   onPeers?(live: number, able: number): void;
 }
 
 // A daemon counts as lost after `liveSeconds`, so some heartbeats may fail. While nothing changes, every other one is
-// left out.
+// skipped.
 const beatMs = 5_000;
 const quietBeatMs = 9_000;
 
-/** Writes the row of this daemon, deletes those that are long gone, and counts the others. */
+/** Writes the row of this daemon, deletes old rows, and counts the others. */
 const writeBeat = statement(`
   with registered as (
     insert into ${controlSchema}.daemons (id, incarnation, host, pid, version, draining, running, job_types, drain_ends_at)
@@ -80,7 +83,7 @@ export class DaemonRegistration implements Service {
     await this.#interval.start();
   }
 
-  /** Writes the row soon, e.g. because a drain has begun. */
+  /** Writes the row soon, for example because a drain has begun. */
   wake(): void {
     this.#interval.wake();
   }
@@ -99,7 +102,7 @@ export class DaemonRegistration implements Service {
 
   /**
    * Registering takes the row from an earlier process of the same name. A later beat writes only its own row, or one
-   * whose process is lost: no clock but the database's decides which of two processes is the current one.
+   * whose process is lost. Only the database's clock decides which of two processes is the current one.
    */
   async #write(mode: 'takeOver' | 'keep'): Promise<void> {
     const { db, workerId, version } = this.#options;

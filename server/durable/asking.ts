@@ -1,4 +1,5 @@
-// The durable call `ask`: the options become the question that is stored, and its answer what the handler gets.
+// The durable call `ask`: converts the options to the question that is stored, and its answer to the value that the
+// handler gets.
 
 import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
@@ -24,7 +25,7 @@ export interface Asking {
   parse(given: GivenAnswer): unknown;
 }
 
-/** Asks a person once: a later run finds the same question, and the answer when it has come. */
+/** Asks a person once. A later run finds the same question, and its answer when there is one. */
 export function askPerson(calls: DurableCalls, options: AskOptions): Promise<unknown> {
   return askQuestion(calls, toAsking(options));
 }
@@ -55,7 +56,7 @@ function isEnded(stored: StoredStep | undefined): stored is EndedStep {
   return stored?.status === 'completed' || (stored?.status === 'failed' && stored.error !== null);
 }
 
-/** What only the handler's own schema refuses fails the run; the next one asks again. */
+/** An answer that only the handler's own schema refuses fails the run; the next run asks again. */
 function refused({ name }: StepCall, error: unknown): Fatal {
   const message = `The answer to ${name} does not fit: ${errorMessage(error)}`;
   return new Fatal(message, { code: 'ANSWER_REFUSED' satisfies JobErrorCode });
@@ -78,7 +79,7 @@ function toAsking(options: AskOptions): Asking {
       after_seconds: options.escalateTo.afterSeconds,
     },
   };
-  // A copy as JSON: what is undefined is left out, and a thread can send the rest.
+  // A JSON copy without undefined values, which a thread can send.
   const copy: unknown = JSON.parse(JSON.stringify(input));
   return {
     name: options.name,

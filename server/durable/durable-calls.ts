@@ -1,6 +1,6 @@
-// The durable calls of one run of a handler. Each has a name and a place in the order of calls, and is stored; a later
-// run of the same job makes the same calls and gets their stored results. A run that waits for long is suspended: it is
-// stopped, its job becomes WAITING, and the next run begins from the top.
+// The durable calls of one run of a handler. Each has a name and a position in the order of calls, and is stored. A
+// later run of the same job makes the same calls and gets their stored results. A run that waits for long is suspended:
+// it is stopped, its job becomes WAITING, and the next run begins from the top.
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import type { JobError, PhaseKind } from '../jobs/model/job-values.ts';
@@ -21,13 +21,13 @@ import {
 import { toStorable } from './storable.ts';
 import { tryStep } from './try-step.ts';
 
-// Shorter waits stay in the process: suspending and claiming again costs about as much.
+// Shorter waits stay in the process, because suspending and claiming again costs about as much.
 const maxInProcessMs = 2000;
 // The column has two bytes.
 const maxCalls = 32_767;
 const maxNameLength = 200;
 
-/** What durable calls need of the run that makes them. */
+/** The parts of a run that durable calls need. */
 export interface RunParts {
   phase?: { name: string } | undefined;
   stopping: Stopping;
@@ -50,9 +50,9 @@ export class DurableCalls {
   /** Durable calls that have not returned. */
   #open = 0;
   #calls = 0;
-  /** How many calls of each kind have no name of their own. */
+  /** The number of calls of each kind without their own name. */
   readonly #unnamed = new Map<string, number>();
-  /** The order of calls is not checked in a run, or after a run, that made several at a time. */
+  /** The order of calls is not checked in a run, or after a run, that made several calls at a time. */
   #parallel = false;
   /** Questions of this run without an answer. */
   readonly unanswered = new Set<string>();
@@ -62,7 +62,7 @@ export class DurableCalls {
   #suspended = false;
   /** The handler has returned. */
   #ended = false;
-  /** The stop request in the last answer of the store. The heartbeat may not have reported it yet. */
+  /** The stop request in the last answer of the store, which the heartbeat may not have reported yet. */
   #requested: StopReason | undefined;
   /** Steps of this run that failed after the last durable call. */
   readonly #failed: StepEnd[] = [];
@@ -81,7 +81,7 @@ export class DurableCalls {
     });
   }
 
-  /** Runs the code once: a later run gets what is stored. `key` numbers calls of one name. */
+  /** Runs the code once; a later run gets the stored result. `key` distinguishes calls of one name. */
   step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options: StepOptions): Promise<T> {
     return this.call('step', options.key === undefined ? name : `${name}#${options.key}`, async (call, stored) => {
       if (stored?.status === 'completed') return stored.result as T;
@@ -102,7 +102,7 @@ export class DurableCalls {
     });
   }
 
-  /** For a run that failed with the error of a step that is stored as failed: the next run tries the step again. */
+  /** If a run failed with the error of a step that is stored as failed, the next run tries the step again. */
   async reopen(error: unknown): Promise<void> {
     this.#ended = true;
     // A run that is stopped does not fail, whatever it throws.
@@ -112,12 +112,12 @@ export class DurableCalls {
     await this.#save([{ ...call, status: 'pending', tries: 0, ms: 0 }]);
   }
 
-  /** For a run that has completed: rejects if an earlier run made a call that this one did not. */
+  /** Called after a run has completed. Rejects if an earlier run made a call that this one did not make. */
   async assertComplete(): Promise<void> {
     this.#ended = true;
     if (!this.#parts.stopping.signal.aborted) this.#stored ??= this.#load();
     for (const { name, kind, status } of (await this.#stored)?.values() ?? []) {
-      // Phases are inserted before they run, so only one with a result has been left out.
+      // Phases are inserted before they run, so only a phase with a result counts as left out.
       if (this.#names.has(name) || (kind === 'phase' && status !== 'completed' && status !== 'partial')) continue;
       const what = kind === 'phase' ? 'completed the phase' : 'made the durable call';
       throw stepError('STEP_MISSING', `An earlier run ${what} "${name}"; this run ended without it.`);
@@ -132,12 +132,12 @@ export class DurableCalls {
     return `${what}#${number}`;
   }
 
-  /** Throws what the call ended with in an earlier run, if that caught it. */
+  /** Throws the error with which the call ended in an earlier run that caught it. */
   throwIfFailed(call: StepCall, stored: StoredStep | undefined): void {
     if (stored?.status === 'failed' && stored.error !== null) throw this.remember(rebuild(stored.error), call);
   }
 
-  /** Remembers that the call ended with this error, and returns it. It is stored if the handler catches it. */
+  /** Records that the call ended with this error, and returns the error. It is stored if the handler catches it. */
   failed(call: StepCall, startedAt: number, error: unknown): unknown {
     const ms = performance.now() - startedAt;
     const stored = { ...toJobError(error), disposition: dispositionOf(error) };
@@ -154,7 +154,7 @@ export class DurableCalls {
     this.#requested = await this.store.save(ends);
   }
 
-  /** Nothing begins once a stop was requested, although the run may not have been stopped yet. */
+  /** Nothing begins after a stop was requested, even if the run has not been stopped yet. */
   async stopIfRequested(): Promise<void> {
     if (this.#requested === undefined) return;
     await this.store.stop(this.#requested);
@@ -171,7 +171,10 @@ export class DurableCalls {
     return this.#parts.effects().steps;
   }
 
-  /** One durable call: named, ordered and found again. Everything up to the first await happens in the order of the calls. */
+  /**
+   * Makes one durable call: named, ordered and found again. Everything up to the first await happens in the order of
+   * the calls.
+   */
   async call<T>(
     kind: PhaseKind,
     name: string,
@@ -233,7 +236,7 @@ export class DurableCalls {
     await this.suspend(waiting, leftMs, wakeMs);
   }
 
-  /** For a wait that an event may end, however short: this process would not notice. */
+  /** For a wait that an event may end, however short, because this process would not notice the event. */
   suspend(waiting: Waiting, leftMs: number, wakeMs = leftMs): Promise<never> {
     const { stopping } = this.#parts;
     this.#waits.push({ waiting, leftMs, wakeMs });
@@ -246,7 +249,10 @@ export class DurableCalls {
     });
   }
 
-  /** Other calls of the same run end first, so that what they did is stored. Of several waits the earliest wakes the job. */
+  /**
+   * Other calls of the same run end first, so that their results are stored. The earliest of several waits wakes the
+   * job.
+   */
   #suspendIfIdle(): void {
     const isIdle = () => this.#waits.length > 0 && this.#open === this.#waits.length;
     if (!isIdle()) return;
@@ -273,7 +279,7 @@ function toWait({ waitsUntil, leftMs }: StoredStep): OpenWait {
   return { until: waitsUntil ?? '', leftMs: leftMs ?? 0 };
 }
 
-/** The error of a stored failure, as the step threw it: with its code, and retried or not as before. */
+/** Returns the error of a stored failure as the step threw it, with its code and whether it is retried. */
 export function rebuild({ message, code, disposition, details }: JobError): Error {
   const options = { code, ...(details !== undefined && { details: details as Record<string, unknown> }) };
   if (disposition === 'recoverable') return new Recoverable(message, options);

@@ -6,14 +6,16 @@ import type { Duration } from '../kernel/clock.ts';
 import type { AnswerOf, AskOptions, NoFields } from './ask-options.ts';
 
 export interface RetryOptions extends Partial<BackoffPolicy> {
-  /** Attempts in all, the first included. */
+  /** The total number of attempts, including the first. */
   attempts?: number;
-  /** Which errors are retried besides `Recoverable`: none, all but `Fatal`, or those with these codes. */
+  /** The errors that are retried besides `Recoverable`: none, all but `Fatal`, or those with these codes. */
   on?: 'recoverable' | 'any' | readonly string[];
 }
 
 export interface ChildOptions {
-  /** The queue of remote workers that run the child, whatever its type. By default it runs where its type is known. */
+  /**
+   * The queue of remote workers that run the child, whatever its type. By default it runs wherever its type is known.
+   */
   queue?: string;
   targetId?: string;
   priority?: Priority;
@@ -22,40 +24,49 @@ export interface ChildOptions {
   maxAttempts?: number;
   /** Identifies this child among those of the same job; by default its position in the order of calls. */
   key?: string;
-  /** At most one job of the type holds the key at a time. No call waits for such a child: it may be the job of another request. */
+  /**
+   * At most one job of the type holds the key at a time. No call waits for such a child, because it may be the job of
+   * another request.
+   */
   unique?: { key: string; until?: 'started' | 'finished' | number; conflict?: 'skip' | 'replace' | 'debounce' };
-  /** It starts when all of these have succeeded. */
+  /** The child starts when all of these have succeeded. */
   after?: readonly AfterJob[];
 }
 
-/** A job that has to succeed first: its id or client_request_id. If it does not: hold (default), cancel this one, or go on. */
+/**
+ * A job that has to succeed first: its id or client_request_id. If it does not succeed: hold (default), cancel this
+ * job, or continue.
+ */
 export type AfterJob = string | { job: string; onFailure?: 'hold' | 'cancel' | 'continue' };
 
 export interface EnqueuedChild {
   id: string;
-  /** It holds the unique key of the call: what the call did to it. */
+  /** Set if the job holds the unique key of the call: the effect of the call on it. */
   unique?: 'skipped' | 'replaced' | 'debounced';
 }
 
-/** A child as `fanOut` enqueues it. */
+/** A child for `fanOut`. */
 export interface ChildJob extends Omit<ChildOptions, 'unique' | 'after'> {
   type: string;
   payload?: unknown;
 }
 
 export interface ChildrenOptions {
-  /** `first` (default): the call rejects with the first child that fails. `all settled`: it returns how each ended. */
+  /**
+   * `first` (default): the call rejects with the first child that fails. `all settled`: it returns how each child
+   * ended.
+   */
   onFailure?: 'first' | 'all settled';
   /** Identifies the call among the durable calls of the job; by default its number in the order of such calls. */
   name?: string;
 }
 
 export interface FanOutOptions extends Pick<ChildrenOptions, 'onFailure'> {
-  /** How many children may be unfinished at once; by default all. */
+  /** The number of children that may be unfinished at once; by default all. */
   concurrency?: number;
 }
 
-/** How a child ended, for `onFailure: 'all settled'`. */
+/** The end of a child, for `onFailure: 'all settled'`. */
 export interface ChildOutcome<R = unknown> {
   id: string;
   status: 'succeeded' | 'failed' | 'canceled';
@@ -64,16 +75,16 @@ export interface ChildOutcome<R = unknown> {
 }
 
 export interface StepOptions {
-  /** Tries within one attempt of the job. */
+  /** The number of tries within one attempt of the job. */
   retry?: RetryOptions;
-  /** Of one try. */
+  /** The time limit of one try. */
   timeoutSeconds?: number;
-  /** Numbers calls with the same name: `step('send', fn, { key: i })`. */
+  /** Distinguishes calls with the same name: `step('send', fn, { key: i })`. */
   key?: string | number;
 }
 
 export interface StepContext {
-  /** Aborted when the handler must stop, or the time of the step is up. */
+  /** Aborted when the handler must stop, or when the time of the step is up. */
   readonly signal: AbortSignal;
 }
 
@@ -83,9 +94,9 @@ export interface SleepOptions {
 }
 
 export interface EventWaitOptions<D = unknown> {
-  /** Only an event whose data contains this, as Postgres's `@>` compares: `{ invoice: 7 }`. */
+  /** Only an event whose data contains this value, compared like Postgres' `@>`: `{ invoice: 7 }`. */
   match?: Record<string, unknown> | undefined;
-  /** How long to wait at most. Without it the job waits without limit. */
+  /** The longest wait. Without it the job waits without limit. */
   timeoutSeconds?: number | undefined;
   /** Checks and types the data. Data that it refuses fails the job with INVALID_EVENT. */
   schema?: z.ZodType<D> | undefined;
@@ -95,14 +106,14 @@ export interface EventWaitOptions<D = unknown> {
 
 /** An event from outside. */
 export interface ReceivedEvent<D = unknown> {
-  /** As its sender gave it, else as it was generated. */
+  /** The sender's id, otherwise a generated one. */
   id: string;
   name: string;
   data: D;
   receivedAt: string;
 }
 
-/** With a time limit it returns undefined when no event came in time. */
+/** With a time limit, returns undefined if no event came in time. */
 export interface WaitForEvent {
   <D = unknown>(
     name: string,
@@ -116,33 +127,33 @@ export interface WaitForEvent {
 
 export interface DurableContext {
   /**
-   * Runs the code and stores what it returned, as JSON. After a crash, retry, resume or wait the call returns the stored
-   * result without running the code again. Each name once per run.
+   * Runs the code and stores its result as JSON. After a crash, retry, resume or wait, the call returns the stored
+   * result without running the code again. Use each name once per run.
    */
   step<T>(name: string, run: (step: StepContext) => T | Promise<T>, options?: StepOptions): Promise<T>;
   /**
-   * A durable sleep (`'3d'`, `'1h30m'`, or milliseconds): its end is stored. A long one suspends the job, which needs no
-   * slot and no lease until then; the handler runs again from the top, and this call returns at once.
+   * A durable sleep (`'3d'`, `'1h30m'`, or milliseconds), whose end is stored. A long sleep suspends the job, which
+   * needs no slot and no lease until then. The handler then runs again from the top, and this call returns at once.
    */
   sleepFor(duration: Duration, options?: SleepOptions): Promise<void>;
   sleepUntil(time: Date | string, options?: SleepOptions): Promise<void>;
   /**
-   * Asks a person, and returns the answer, checked and typed by the schema. The job waits without slot and lease, and the
-   * handler runs again from the top when the answer has come. See docs/questions.md.
+   * Asks a person and returns the answer, checked and typed by the schema. The job waits without slot and lease, and
+   * the handler runs again from the top when the answer has come. See docs/questions.md.
    */
   ask<S extends z.ZodObject = NoFields, const A extends string = never>(
     options: AskOptions<S, A>,
   ): Promise<AnswerOf<S, A>>;
   /**
-   * Waits for an event that `POST /api/events/{name}` delivers, without a slot or lease: for one that comes, or has come
-   * since the job was enqueued and was not returned by another call of this job.
+   * Waits for an event that `POST /api/events/{name}` delivers, without a slot or lease. Returns the first event since
+   * the job was enqueued that no other call of this job has returned.
    */
   readonly waitForEvent: WaitForEvent;
   /** Enqueues a child job in the same tenant; a retry of the call gets the same child. */
   enqueue(type: string, payload: unknown, options?: ChildOptions): Promise<EnqueuedChild>;
   /**
-   * Enqueues one child per item, once, and waits for all of them: the job needs no slot and no lease meanwhile. Returns
-   * their results in the order of the items.
+   * Enqueues one child per item, once, and waits for all of them without a slot or lease. Returns their results in the
+   * order of the items.
    */
   fanOut<T, R = unknown>(
     name: string,
@@ -160,8 +171,8 @@ export interface DurableContext {
   waitForChildren<R = unknown>(options: ChildrenOptions & { onFailure: 'all settled' }): Promise<ChildOutcome<R>[]>;
   waitForChildren<R = unknown>(options?: ChildrenOptions): Promise<R[]>;
   /**
-   * Adds to what the job used over all attempts: `{ tokens: 1200, cents: 3 }`, in any units. Above a budget the handler is
-   * stopped, and the job is held until a person raises it.
+   * Adds to the usage of the job over all attempts: `{ tokens: 1200, cents: 3 }`, in any units. Above a budget the
+   * handler is stopped, and the job is held until a person raises the budget.
    */
   addUsage(usage: Record<string, number>): Promise<void>;
 }

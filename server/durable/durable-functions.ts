@@ -28,8 +28,8 @@ export interface DurableParts extends RunParts {
 }
 
 /**
- * For a run that has completed: rejects if an earlier run made a durable call that this one did not. A first run has
- * nothing to compare with, and reads nothing.
+ * Called after a run has completed. Rejects if an earlier run made a durable call that this one did not make. A first
+ * run has nothing to compare with, and reads nothing.
  */
 export async function assertComplete(parts: DurableParts, isFirstRun: boolean): Promise<void> {
   if (parts.durable === undefined && isFirstRun) return;
@@ -40,7 +40,7 @@ export async function assertComplete(parts: DurableParts, isFirstRun: boolean): 
 export class DurableFunctions implements DurableContext {
   readonly #parts: DurableParts;
   #children = 0;
-  /** Enqueued by this run, and not waited for. */
+  /** Children that this run enqueued and has not waited for. */
   readonly #notAwaited: string[] = [];
   #childrenWaits = 0;
 

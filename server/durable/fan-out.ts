@@ -1,5 +1,5 @@
 // The durable calls that wait for children: `fanOut` enqueues them once and waits, `waitForChildren` waits for those of
-// `enqueue`. The job is WAITING meanwhile; when the children have ended its handler runs again, and the call returns.
+// `enqueue`. The job is WAITING meanwhile. When the children have ended, its handler runs again and the call returns.
 import type { StepCall, StoredStep } from '../jobs/attempt/steps.ts';
 import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-children.ts';
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
@@ -32,7 +32,7 @@ export async function fanOut<T>(
   }));
 }
 
-/** The call waits for its own children only: the job that holds a key may be waiting for this one. */
+/** The call waits only for its own children, because the job that holds a key may be waiting for this one. */
 function withoutKey(job: ChildJob): ChildJob {
   if ('unique' in job) throw new RangeError('a child of fanOut cannot be unique');
   if ('after' in job) throw new RangeError('a child of fanOut cannot run after others');

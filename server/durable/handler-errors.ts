@@ -1,5 +1,5 @@
-// The errors by which a handler classifies a failure. Recognized by a registered symbol, not by class:
-// a handler module may load its own copy of this file (TypeScript loader, worker thread).
+// The errors with which a handler classifies a failure. They are recognized by a registered symbol, not by class,
+// because a handler module may load its own copy of this file (TypeScript loader, worker thread).
 
 const disposition = Symbol.for('leasehold.disposition');
 type Disposition = 'recoverable' | 'fatal' | 'skipPhase';
@@ -46,7 +46,8 @@ export class SkipPhase extends HandlerError {
   }
 }
 
-// On the prototype, and not as a field: declarations of the package cannot name a symbol that is made at run time.
+// On the prototype and not as a field, because declarations of the package cannot name a symbol that is created at run
+// time.
 function mark(error: { prototype: object }, value: Disposition): void {
   Object.defineProperty(error.prototype, disposition, { value });
 }

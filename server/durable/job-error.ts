@@ -42,7 +42,7 @@ function storableDetails(details: unknown): object | undefined {
   }
 }
 
-/** Whether a failure is retried: by the error's own class, then the job's policy, then the type's. */
+/** True if a failure is retried: by the error's own class, then the job's policy, then the type's. */
 export function isRecoverable(error: unknown, job: Pick<Job, 'retry'>, retry: RetryOptions | undefined): boolean {
   const says = dispositionOf(error);
   if (says !== undefined) return says === 'recoverable';
@@ -52,9 +52,9 @@ export function isRecoverable(error: unknown, job: Pick<Job, 'retry'>, retry: Re
   return Array.isArray(retry?.on) && retry.on.includes(code);
 }
 
-// Name, stack and causes of what a handler threw: plain JSON that Postgres can hold, bounded in bytes.
+// Name, stack and causes of a thrown value, as plain JSON that Postgres can hold, bounded in bytes.
 
-// With what surrounds it, an error stays below 32 kB: it is stored with the job, its phase and the event.
+// An error with its surroundings stays below 32 kB, because it is stored with the job, its phase and the event.
 const maxTraceBytes = 16_384;
 // Some sixty frames.
 const maxStackBytes = 6144;
@@ -102,7 +102,7 @@ function causeOf(error: unknown, budget: Budget, depth: number): ErrorCause | un
   return { message, ...(code !== undefined && { code }), ...trace(error, budget, depth) };
 }
 
-/** Subclasses that do not set a name have that of their constructor. */
+/** Returns the name, or that of the constructor for subclasses that set none. */
 function nameOf(error: object): string | undefined {
   const { name } = error as { name?: unknown };
   const made = error instanceof Error ? error.constructor.name : '';
@@ -110,18 +110,18 @@ function nameOf(error: object): string | undefined {
   return typeof known === 'string' && known !== '' ? storableText(known, 200) : undefined;
 }
 
-/** A message that is a dumped response would leave no room for the frames behind it. */
+/** Cuts the message: a dumped response would leave no room for the stack frames after it. */
 function shortStack(stack: string): string {
   const frames = stack.search(/\n\s+at /);
   return frames > maxMessage ? `${stack.slice(0, maxMessage)}…${stack.slice(frames)}` : stack;
 }
 
-/** The text as far as its own limit and the budget of all go; undefined if nothing is left. */
+/** Cuts the text to its own limit and the total budget; undefined if nothing is left. */
 function spend(text: string, maxBytes: number, budget: Budget): string | undefined {
   const room = Math.min(maxBytes, budget.bytes);
   if (room <= 0) return undefined;
   let kept = storableText(text, room);
-  // As JSON: quotes, control characters and other alphabets take more than one byte.
+  // Measured as JSON, because quotes, control characters and other alphabets take more than one byte.
   for (let bytes = jsonBytes(kept); bytes > room + 8; bytes = jsonBytes(kept)) {
     kept = storableText(kept, Math.max(0, Math.floor((kept.length * room) / bytes) - 1));
   }

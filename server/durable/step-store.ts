@@ -1,4 +1,4 @@
-// Where the durable calls of a run are kept: in the tenant's schema, behind messages or HTTP, or in the memory of a test.
+// The store of the durable calls of a run: in the tenant's schema, behind messages or HTTP, or in the memory of a test.
 import type { EventWait, WantedEvent } from '../jobs/attempt/event-waits.ts';
 import type { OpenWait, StepCall, StepEnd, StoredStep, WaitEnd } from '../jobs/attempt/steps.ts';
 import type { ChildEnd, ChildPolicy, ChildrenState } from '../jobs/flows/fenced-children.ts';
@@ -11,27 +11,30 @@ import type { StopReason } from './stop-reason.ts';
 
 export interface ChildrenRequest {
   call: StepCall;
-  /** What the call waits for, if no earlier run has stored it: new children, or those that the run has enqueued. */
+  /**
+   * The children that the call waits for, if no earlier run has stored them: new ones, or those that the run has
+   * enqueued.
+   */
   open?: { jobs: ChildJob[] } | { ids: readonly string[] } | undefined;
   onFailure: ChildPolicy;
   concurrency?: number | undefined;
 }
 
 export interface ChildrenAnswer extends ChildrenState {
-  /** In the order of the call, once it can end. */
+  /** In the order of the call, as soon as it can end. */
   ends?: ChildEnd[] | undefined;
 }
 
-/** What earlier runs have stored, and the stop that people have requested since the run began. */
+/** The stored calls of earlier runs, and a stop that was requested since the run began. */
 export interface LoadedCalls {
   steps: StoredStep[];
   stop?: StopReason | undefined;
 }
 
-/** Where the durable calls of a handler are kept. Every method rejects if the lease is lost. */
+/** The store of a handler's durable calls. Every method rejects if the lease is lost. */
 export interface StepStore {
   load(): Promise<LoadedCalls>;
-  /** Returns the stop that people have requested: no further call begins then. */
+  /** Returns the stop that was requested. No further call begins then. */
   save(ends: readonly StepEnd[]): Promise<StopReason | undefined>;
   /** Stops the run as it was requested. */
   stop(reason: StopReason): Promise<void>;
@@ -39,24 +42,24 @@ export interface StepStore {
   children(request: ChildrenRequest): Promise<ChildrenAnswer>;
   /** Stops the run; its job becomes WAITING. */
   suspend(waiting: Waiting, leftMs: number, awaited?: AwaitedCalls): Promise<void>;
-  /** Stores that the call waits for the event, unless it has come. */
+  /** Stores that the call waits for the event, unless the event has arrived. */
   openEventWait(call: StepCall, wanted: WantedEvent): Promise<EventWait>;
   /** Stores the question, or reads its state. */
   openQuestion(call: StepCall, question: AskedQuestion): Promise<QuestionState>;
   /** Closes the questions that the run has left open. */
   closeQuestions(): Promise<void>;
-  /** The code of a step did not end when its time was up: stops the run. */
+  /** The code of a step did not end in time, so the run is stopped. */
   timeOut(name: string, seconds: number): Promise<void>;
 }
 
 export type LogLevel = 'info' | 'warn' | 'error';
 
-/** What a run does through its durable calls. */
+/** The effects of a run through its durable calls. */
 export interface DurableEffects {
   readonly steps: StepStore;
   /** Aborts the signal if the job has exceeded a budget. */
   addUsage(usage: Units): void | Promise<void>;
   log(level: LogLevel, message: string, data: Record<string, unknown> | undefined): void;
-  /** `key` tells the child from its siblings over all attempts. */
+  /** `key` distinguishes the child from its siblings over all attempts. */
   enqueue(key: string, type: string, payload: unknown, options: ChildOptions): Promise<EnqueuedChild>;
 }

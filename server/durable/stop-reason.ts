@@ -1,11 +1,11 @@
-// Why an attempt must stop. The attempt's signal is aborted with one of these; the handler sees a JobStopped error
-// that carries it.
+// The reasons for which an attempt must stop. The attempt's signal is aborted with one of them; the handler sees a
+// JobStopped error that carries it.
 import type { Spent } from '../jobs/model/job-budget.ts';
 import type { CancelDetail, StopRequest } from '../jobs/model/job-values.ts';
 import type { AwaitedCalls, Waiting } from '../jobs/model/waiting.ts';
 import { maxTimerMs } from '../kernel/limits.ts';
 
-/** `by` is what the stop request says: who, why, when. */
+/** `by` has the author, reason and time of the stop request. */
 export type StopReason =
   | { kind: 'paused'; by?: CancelDetail | undefined }
   | { kind: 'canceled'; by?: CancelDetail | undefined }
@@ -32,18 +32,18 @@ const messages: Record<StopReason['kind'], string> = {
   suspended: 'The job waits, and runs again when the wait is over',
 };
 
-/** The error with which waiting calls of a stopped handler reject; also the reason of its signal. */
+/** The error with which waiting calls of a stopped handler reject, and the reason of its signal. */
 export class JobStopped extends Error {
   readonly reason: StopReason;
   constructor(reason: StopReason) {
     super(messages[reason.kind]);
-    // The name by which libraries tell an abort from a failure.
+    // The name by which libraries distinguish an abort from a failure.
     this.name = 'AbortError';
     this.reason = reason;
   }
 }
 
-/** The reason behind an aborted signal; undefined if it was aborted by other code. */
+/** Returns the reason of an aborted signal; undefined if other code aborted it. */
 export function stopReasonOf(signal: AbortSignal): StopReason | undefined {
   if (!signal.aborted) return undefined;
   const reason: unknown = signal.reason;
@@ -55,11 +55,11 @@ function isStopReason(value: unknown): value is StopReason {
   return typeof value === 'object' && value !== null && 'kind' in value && String(value.kind) in messages;
 }
 
-// What the calls of a handler do when it must stop, and sleeping until then.
+// Checks for calls of a handler that must stop, and sleeps that end with the stop.
 
 export interface Stopping {
   readonly signal: AbortSignal;
-  /** Aborts it now if the lease has expired, e.g. while the process was suspended. Never rejects. */
+  /** Aborts the signal now if the lease has expired, for example while the process was suspended. Never rejects. */
   check?(): void | Promise<void>;
 }
 
@@ -73,14 +73,14 @@ export function throwIfStopped(signal: AbortSignal): void {
 
 /**
  * Call it after an answer has arrived and before acting on it. The process may have been suspended since the server
- * answered, and another worker may have the job by now.
+ * answered, and another worker may have the job.
  */
 export async function throwIfLeaseLost(stopping: Stopping): Promise<void> {
   await stopping.check?.();
   if (stopReasonOf(stopping.signal)?.kind === 'leaseLost') throw stopped(stopping.signal);
 }
 
-/** The same before code begins: also for any other reason to stop. */
+/** The same check before code begins, for any reason to stop. */
 export async function throwIfMustStop(stopping: Stopping): Promise<void> {
   await stopping.check?.();
   throwIfStopped(stopping.signal);

@@ -1,20 +1,20 @@
-// Whether JSON and jsonb can hold what a handler returned, and the copy that is stored.
+// Checks whether JSON and jsonb can hold a handler's value, and makes the copy that is stored.
 
 import type { JobError } from '../jobs/model/job.ts';
 import { jobError } from '../jobs/model/job-errors.ts';
 import { largeBytes, ownTurn } from '../kernel/clock.ts';
 import { findJsonViolation, maxJsonDepth, parseJsonInTurns } from '../kernel/json.ts';
 
-// Enough for any message a person reads; a dumped response body is cut.
+// Enough for any message that a person reads; a dumped response body is cut.
 const maxTextLength = 4000;
 
-/** Text as Postgres can hold it. */
+/** Returns text that Postgres can hold. */
 export function storableText(text: string, maxLength = maxTextLength): string {
   const cut = text.length > maxLength ? `${text.slice(0, maxLength)}…` : text;
   return cut.toWellFormed().replaceAll('\u0000', '\ufffd');
 }
 
-/** Whether storing the value takes a noticeable time, by an estimate of its size that stops at the limit. */
+/** True if storing the value takes a noticeable time, by an estimate of its size that stops at the limit. */
 export function isLarge(value: unknown): boolean {
   try {
     return remainingBytes(value, largeBytes) < 0;
@@ -37,7 +37,7 @@ function remainingBytes(value: unknown, limit: number, depth = 0): number {
   return rest - 8;
 }
 
-/** `text`: the value as JSON, unless it is a short one. */
+/** `text` is the value as JSON, unless it is short. */
 export type Storable = { ok: true; value: unknown; text?: string } | { ok: false; error: JobError };
 
 /** `what` names the value in the error: `The result`, `The checkpoint`. Undefined counts as null. */
@@ -57,7 +57,7 @@ export async function toStorableInTurns(value: unknown, limitBytes: number, what
   return check(copy, encoded, what);
 }
 
-// A shorter text is made again where it is needed.
+// A shorter text is serialized again when it is needed.
 const keptChars = 1024;
 
 function encode(value: unknown, limitBytes: number, what: string): string | Storable {
@@ -86,10 +86,10 @@ function notJson(what: string, reason: string): Storable {
   return { ok: false, error: jobError('RESULT_NOT_JSON', `${what} cannot be stored as JSON: it ${reason}.`) };
 }
 
-// Deep enough for results of handlers; what is deeper or refers to itself takes the slower path.
+// Deep enough for results of handlers. Deeper values and cycles take the slower path.
 const maxPlainDepth = 50;
 
-/** True if JSON.stringify keeps all of it as it is. A replacer takes five times as long, so most results need none. */
+/** True if JSON.stringify keeps the whole value. A replacer takes five times as long, so most results avoid it. */
 function isPlain(value: unknown, depth = 0): boolean {
   switch (typeof value) {
     case 'string':
@@ -105,7 +105,7 @@ function isPlain(value: unknown, depth = 0): boolean {
   if (value === null) return true;
   if (depth === maxPlainDepth || 'toJSON' in value) return false;
   if (Array.isArray(value)) {
-    // By index: a hole counts as undefined.
+    // By index, because a hole counts as undefined.
     for (let n = 0; n < value.length; n++) if (!isPlain(value[n], depth + 1)) return false;
     return true;
   }
@@ -117,7 +117,7 @@ function isPlain(value: unknown, depth = 0): boolean {
   return true;
 }
 
-// What JSON.stringify would drop or change silently. A property that is undefined is left out, as usual.
+// Values that JSON.stringify would drop or change silently. An undefined property is left out, as usual.
 function refuse(this: unknown, key: string, value: unknown): unknown {
   const at = key === '' ? '' : ` at ${JSON.stringify(key)}`;
   switch (typeof value) {

@@ -1,4 +1,4 @@
-// The code of one durable step: its tries, its time limit, and the error of a step whose time is up.
+// Runs the code of one durable step: its tries, its time limit, and the error of a step whose time is up.
 import type { JobErrorCode } from '../jobs/model/job-errors.ts';
 import { backoffMs, defaultBackoff } from '../kernel/backoff.ts';
 import { maxTimerMs } from '../kernel/limits.ts';
@@ -7,7 +7,7 @@ import { isRecoverable } from './job-error.ts';
 import type { DurableEffects } from './step-store.ts';
 import { JobStopped, type Stopping, sleep, throwIfMustStop, throwIfStopped } from './stop-reason.ts';
 
-// How long code that observes its signal may take to end after its time is up.
+// The time that code has to end after its signal was aborted.
 const graceMs = 5000;
 
 export interface StepParts {
@@ -47,7 +47,7 @@ async function tryOnce<T>(run: (step: StepContext) => T | Promise<T>, parts: Ste
   let timer = setTimeout(
     () => {
       limit.abort(new JobStopped({ kind: 'timedOut', afterSeconds: seconds, phase: name }));
-      // Code that does not end is fenced off with its attempt: a second try must not run beside it.
+      // Code that does not end is fenced off with its attempt, because a second try must not run at the same time.
       timer = setTimeout(giveUp, graceMs);
     },
     Math.min(seconds * 1000, maxTimerMs),

@@ -1,4 +1,4 @@
-// The durable call that waits for an event from outside: what the handler asks for, checked, and the event that came.
+// The durable call that waits for an event from outside: checks the handler's request and returns the event.
 
 import type { z } from 'zod';
 import type { StoredEvent, WantedEvent } from '../jobs/attempt/event-waits.ts';
@@ -11,11 +11,11 @@ import type { EventWaitOptions, ReceivedEvent } from './durable-context.ts';
 import { Fatal } from './handler-errors.ts';
 import { toStorable } from './storable.ts';
 
-// It is stored with the job, and shown to people.
+// Stored with the job and shown to people.
 const matchLimitBytes = 8192;
 const eventName = pathNameField();
 
-/** Returns undefined if no event came in time. Throws a TypeError or RangeError for what cannot be waited for. */
+/** Returns undefined if no event came in time. Throws a TypeError or RangeError for an invalid request. */
 export async function waitForEvent(
   durable: DurableCalls,
   name: string,

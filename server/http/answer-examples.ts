@@ -1,12 +1,12 @@
-// Real answers of a daemon, by operationId, with ids and times replaced: the examples of the API's document. Written and checked
-// by test/integration/http/examples.test.ts.
+// Answers of a real daemon, by operationId, with ids and times replaced: the examples in the OpenAPI document.
+// test/integration/http/examples.test.ts writes and checks them.
 
 export interface AnswerExample {
   status: number;
   body: unknown;
 }
 
-/** An operation of a target's job answers as that of a job does. */
+/** An operation on a target's job has the same answer as the operation on a job. */
 export function answerExampleOf(operationId: string): AnswerExample | undefined {
   return answerExamples[operationId] ?? answerExamples[operationId.replace('TargetJob', 'Job')];
 }

@@ -33,14 +33,14 @@ export interface AppDependencies {
   registry: TenantRegistry;
   keys: KeyVerifier;
   metricsRegistry: MetricsRegistry;
-  /** State of the daemon: migrations, drain, further checks. */
+  /** The state of the daemon: migrations, drain, additional checks. */
   readiness(): ReadinessState;
   /** Further routes: jobs, scheduler, events… */
   routes?: readonly RouteGroup[];
   /** The dashboard: plain routers, mounted without authentication. */
   pages?: readonly Router[];
   version?: string;
-  /** Of an API that is part of another program. */
+  /** Set if the API is part of another program. */
   access?: Access;
 }
 
@@ -104,7 +104,7 @@ function openApiRoutes(groups: readonly RouteGroup[], version: string): RouteGro
   return group;
 }
 
-/** With the first request for it: few daemons are asked. */
+/** Created with the first request for it, because most daemons never get one. */
 async function loadOpenApi(groups: readonly RouteGroup[], version: string): Promise<unknown> {
   await import('@asteasolutions/zod-to-openapi');
   await ownTurn();
@@ -120,7 +120,7 @@ function setHeaders(headers: readonly Header[]): RequestHandler {
   };
 }
 
-/** The headers that a middleware sets. They are the same for every request, so it need not run for each. */
+/** The headers that a middleware sets. They are equal for every request, so it need not run for each. */
 function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
   const headers: Header[] = [];
   const response = { setHeader: (...header: Header) => headers.push(header), removeHeader: () => {} };
@@ -128,10 +128,10 @@ function headersOf(middleware: ReturnType<typeof helmet>): Header[] {
   return headers;
 }
 
-/** The headers that matter for JSON answers; the others are about pages. */
+/** The headers for JSON answers; the others are for pages. */
 const dataHeaders = ['Content-Security-Policy', 'X-Content-Type-Options', 'Cross-Origin-Resource-Policy'];
 
-// TLS is terminated in front of the daemon, if at all, so browsers must not be made to require it.
+// TLS ends in front of the daemon, if it is used at all, so browsers must not be told to require it.
 const security: Parameters<typeof helmet>[0] = {
   strictTransportSecurity: false,
   contentSecurityPolicy: {
@@ -154,7 +154,7 @@ function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): Erro
   return async (error, request, response, next) => {
     const found = (await fromDeletedTenant(error, callerOf(response)?.tenant, registry)) ?? toProblem(error);
     if (found.httpStatus >= 500) logFailure(request.log, error, found);
-    // The response has started: the connection is closed, so that the client notices.
+    // The response has started. The connection is closed, so that the client notices.
     if (response.headersSent) return next(error);
     if (found.httpStatus === 503 || found.code === 'TOO_MANY_REQUESTS') response.set('Retry-After', '2');
     response.status(found.httpStatus).type('application/problem+json');
@@ -173,7 +173,7 @@ function answerProblem(registry: Pick<TenantRegistry, 'byId' | 'refresh'>): Erro
   };
 }
 
-/** A deliberate refusal needs no stack. */
+/** An expected refusal needs no stack. */
 function logFailure(log: Logger, error: unknown, { code, message }: Problem): void {
   if (error instanceof Problem || isLockTimeout(error)) log.warn({ code, reason: message }, 'request refused');
   else log.error({ err: error, code }, 'request failed');
@@ -260,7 +260,7 @@ function fromDatabase(error: unknown): Problem | undefined {
       'The database role of this daemon lacks a right that this needs. Tenants are created and deleted by a role that may create schemas: use `leasehold tenants` with the URL of leasehold_migrator.',
     );
   }
-  // A character that Postgres cannot store; validation stops these, this is the backstop.
+  // A character that Postgres cannot store. Validation refuses these; this is the backstop.
   if (state === '22021' || state === '22P05')
     return problem('BAD_REQUEST', 'The request contains a character that cannot be stored.');
   return undefined;

@@ -44,8 +44,8 @@ export interface DashboardOptions {
 }
 
 /**
- * Pages and assets, wherever the router is mounted: the page gets the prefix of the request as its base, and sends its
- * own requests below it. No router if the dashboard was not built: the API works without it.
+ * Returns a router for pages and assets that works under any prefix: the page uses the prefix of the request as its
+ * base. Returns no router if the dashboard was not built; the API works without it.
  */
 export function dashboardPages(directory: string | undefined, options: DashboardOptions = {}): Router[] {
   if (directory === undefined) return [];
@@ -69,10 +69,10 @@ export function dashboardPages(directory: string | undefined, options: Dashboard
   return [router];
 }
 
-// A host mounts the page once or twice. A prefix with parameters could have any number of values.
+// A host mounts the page once or twice, but a prefix with parameters could have any number of values.
 const maxPages = 20;
 
-/** The page, once for each prefix under which it is asked for. */
+/** The page, cached for each prefix under which it is requested. */
 class Pages {
   #html: string;
   #options: DashboardOptions;

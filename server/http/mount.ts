@@ -1,5 +1,5 @@
-// Turns route definitions into one Express handler: find the route, authenticate, authorize, read the body, validate, call, answer. In this
-// order, so that the body of an unauthenticated request is never read.
+// Builds one Express handler from route definitions: finds the route, authenticates, authorizes, reads the body,
+// validates, calls and answers, in this order, so that the body of an unauthenticated request is never read.
 import type { NextFunction, Request, RequestHandler, Response } from 'express';
 import type { Database } from '../database/database.ts';
 import { problem } from '../kernel/errors.ts';
@@ -16,7 +16,7 @@ interface RequestLimits {
   turns: Turns;
 }
 
-// Responses contain data and keys of tenants: no cache on the way may store them.
+// Responses contain data and keys of tenants, so no cache may store them.
 export const refuseCaching: Header = ['Cache-Control', 'no-store'];
 
 export type Header = readonly [name: string, value: string];
@@ -205,13 +205,13 @@ interface Node<T> {
 
 export interface Match<T> {
   value: T;
-  /** Decoded. */
+  /** The decoded values. */
   params: Record<string, string>;
 }
 
 /**
- * Finds what is stored for the path of a request, in a time that does not grow with the number of paths. Literal
- * segments come before parameters: `/jobs/bulk` is not read as a job's id.
+ * Finds the entry for the path of a request, in a time that does not grow with the number of paths. Literal segments
+ * come before parameters, so `/jobs/bulk` is not read as a job's id.
  * @internal
  */
 export class PathTable<T> {

@@ -19,12 +19,15 @@ const problemSchema = z
   })
   .meta({ id: 'Problem', description: 'An error (RFC 9457). Some codes have further fields, e.g. `field`.' });
 
-/** Route by route, with turns of the event loop in between: at once it would take longer than a request may. */
+/**
+ * Generates the document route by route, with turns of the event loop in between, because at once it would take longer
+ * than a request may.
+ */
 export async function buildOpenApi(groups: readonly RouteGroup[], version: string) {
   const registry = new OpenAPIRegistry();
   registry.registerComponent('securitySchemes', 'bearer', { type: 'http', scheme: 'bearer' });
   registry.registerComponent('securitySchemes', 'apiKey', { type: 'apiKey', in: 'header', name: 'X-API-Key' });
-  // The generator keeps the entries it has generated, and generates those in this list.
+  // The generator keeps the entries that it has generated, and generates those in this list.
   const definitions = [...registry.definitions];
   const generator = new OpenApiGeneratorV31(definitions);
   const describe = () => generator.generateDocument(header(version));
@@ -168,8 +171,8 @@ function problemsOf(definition: RouteDefinition): RouteConfig['responses'] {
   );
 }
 
-// The `operationId` of a route, from its method and path: `listJobs`, `getJob`, `resumeTargetJob`. Generated clients name
-// their methods by it, so a path keeps its id as long as it exists.
+// The `operationId` of a route, from its method and path: `listJobs`, `getJob`, `resumeTargetJob`. Generated clients
+// name their methods after it, so a path keeps its id as long as it exists.
 
 const collections = new Set([
   'jobs',
@@ -190,7 +193,7 @@ const collections = new Set([
   'links',
 ]);
 
-/** Where the last segment is neither a collection nor a verb. */
+/** Names for paths whose last segment is neither a collection nor a verb. */
 const exceptions: Record<string, string> = {
   'post /api/scheduler/jobs/{job_id}/status': 'reportSchedulerJobStatus',
   'post /api/scheduler/lease/{lease_id}/heartbeat': 'renewSchedulerLease',

@@ -1,5 +1,5 @@
-// Maps a value to the API by the schema that documents it: every key of the schema is copied from the field of the same
-// name in camel case. The compiler requires the keys that the value does not have with the right type.
+// Maps a value to the API with the schema that documents it: every key of the schema is copied from the field of the
+// same name in camel case. The compiler requires the keys that the value does not have with the right type.
 import type { z } from 'zod';
 
 type Camel<S> = S extends `${infer Head}_${infer Tail}` ? `${Head}${Capitalize<Camel<Tail>>}` : S;
@@ -9,7 +9,7 @@ type Copied<Api, Value> = {
   [K in keyof Api]: Camel<K> extends keyof Value ? (Value[Camel<K>] extends Api[K] ? K : never) : never;
 }[keyof Api];
 
-/** Keys that are not copied must be given; those that are may be replaced. */
+/** Keys that cannot be copied are required; the others may be replaced. */
 type Given<Api, Value> = Omit<Api, Copied<Api, Value>> & Partial<Api>;
 
 export function present<S extends z.ZodObject, V extends object>(

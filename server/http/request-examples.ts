@@ -1,5 +1,5 @@
-// A request for each operation: values of the parameters it cannot do without, and a body if it takes one, by operationId.
-// test/integration/http/examples.test.ts sends every one of them to a daemon; ids in them stand for ids of one's own.
+// A request for each operation, by operationId: the required parameters, and a body if it takes one.
+// test/integration/http/examples.test.ts sends each of them to a daemon; the ids are placeholders.
 
 const id = '0190b2a4-5c1e-7d3a-9f10-4a2f6c1b7e55';
 const parameters: Record<string, string> = { target_id: 'machine-7', slug: 'acme', metric: 'succeeded' };

@@ -45,12 +45,12 @@ export interface RouteContext<A extends Access = Access, P = unknown, Q = unknow
   params: P;
   query: Q;
   body: B;
-  /** The caller's tenant, from the key's row and nowhere else. */
+  /** The caller's tenant, which only the key's row decides. */
   tenant: A extends 'public' | 'operator' ? undefined : Tenant;
   key: A extends 'public' ? undefined : ApiKey;
-  /** For statements on the tenant's tables: they cannot reach another tenant's. */
+  /** A database for statements on the tenant's tables, which cannot reach those of another tenant. */
   db: Database;
-  /** For events and audit: `key:<id>`. */
+  /** The actor in events and the audit log: `key:<id>`. */
   actor: string;
   /** Runs `work` in one of the tenant's turns at the database; for routes with `turns: 'own'`. */
   withTurn<T>(work: () => Promise<T>): Promise<T>;
@@ -74,21 +74,23 @@ export interface RouteDefinition<
   body?: B;
   /** A missing body counts as `{}`. */
   bodyOptional?: boolean;
-  /** Default 1 MB. */
+  /** The default is 1 MB. */
   bodyLimitBytes?: number;
-  /** For large bodies: the elements of lists in the body are read one by one and come as JsonParts, of this many bytes at most. */
+  /**
+   * For large bodies: the elements of lists in the body are read one by one, as JsonParts of at most this many bytes.
+   */
   partLimitBytes?: number;
-  /** Allowed while the tenant is suspended: for writes that only finish running work. */
+  /** Allowed while the tenant is suspended, for writes that only finish running work. */
   allowSuspended?: boolean;
   /**
    * A request takes one of its tenant's turns at the database. `own`: the handler waits for long, or shares its
-   * statements with other requests, and takes a turn where it needs one. `renewal`: it renews a lease, and must not
-   * wait behind the tenant's other requests.
+   * statements with other requests, and takes a turn when it needs one. `renewal`: it renews a lease and must not wait
+   * behind the tenant's other requests.
    */
   turns?: 'own' | 'renewal';
-  /** Status → schema of the body, or null. The first is what a plain return value is sent with. */
+  /** Status → schema of the body, or null. A plain return value is sent with the first status. */
   answers: Record<number, z.ZodType | null>;
-  /** Media type of the answers when it is not JSON, e.g. `text/event-stream`. */
+  /** The media type of answers that are not JSON, such as `text/event-stream`. */
   contentType?: string;
   problems?: readonly ProblemCode[];
   handle(context: RouteContext<A, Parsed<P>, Parsed<Q>, Parsed<B>>): unknown;
@@ -125,7 +127,7 @@ export class Reply {
   }
 }
 
-/** A response with another status, or with headers. */
+/** Creates a response with another status, or with headers. */
 export function reply(status: number, body?: unknown, headers: Record<string, string> = {}): Reply {
   return new Reply(status, body, headers);
 }

@@ -1,5 +1,5 @@
-// The listening socket as a Service: explicit timeouts against slow clients, a clear error for a port in use, and a stop
-// that lets requests in flight finish. Passes each request to its route.
+// The listening socket as a Service: explicit timeouts against slow clients, a clear error for a port in use, and a
+// stop that lets requests in flight finish. It passes each request to its route.
 import { createServer, IncomingMessage, type RequestListener, type Server, ServerResponse } from 'node:http';
 import type { AddressInfo, Socket } from 'node:net';
 import type { ErrorRequestHandler, Express, NextFunction, Request, RequestHandler, Response } from 'express';
@@ -21,10 +21,10 @@ interface HttpServerOptions {
 /** Called with the first request. */
 type CreateApp = () => Express | Promise<Express>;
 
-// Bounds the time to receive a request, not to answer it: streams are not affected.
+// Bounds the time to receive a request, not to answer it, so streams are not affected.
 const defaultHeadersTimeoutMs = 10_000;
 const requestTimeoutMs = 60_000;
-// Longer than the idle timeout of common load balancers (60 s), or they would reuse a closed connection.
+// Longer than the idle timeout of common load balancers (60 s), which would otherwise reuse a closed connection.
 const keepAliveTimeoutMs = 65_000;
 
 export class HttpServer implements Service {
@@ -48,7 +48,7 @@ export class HttpServer implements Service {
     if (this.#server) return;
     const headersTimeout = this.#options.headersTimeoutMs ?? defaultHeadersTimeoutMs;
     const server = createServer(
-      // How often Node checks for late clients; a fifth keeps the limit accurate.
+      // How often Node checks for late clients. A fifth of the timeout keeps it accurate.
       {
         headersTimeout,
         requestTimeout: requestTimeoutMs,
@@ -108,7 +108,7 @@ export class HttpServer implements Service {
     const idle = setInterval(() => server.closeIdleConnections(), 50);
     const force = setTimeout(() => server.closeAllConnections(), this.#options.stopGraceMs ?? 10_000);
     server.closeIdleConnections();
-    // Connections without a request: Node does not count them as idle, so they would stay open for the whole grace period.
+    // Node does not count connections without a request as idle, so they would stay open for the whole grace period.
     for (const socket of this.#sockets) if (socket.bytesRead === 0) socket.destroy();
     await closed;
     clearInterval(idle);
@@ -142,9 +142,9 @@ function explain(error: NodeJS.ErrnoException, host: string, port: number): Erro
   }
 }
 
-// The shorter way of the daemon's own server to the routes of an API: the table of routes is read first, and a request
-// that it has passes none of Express' own routing. Everything else goes to the Express app. An API that is mounted in
-// another program always goes through Express.
+// The fast path of the daemon's own server. The table of routes is read first, and a request for one of them skips
+// Express' own routing. All other requests go to the Express app. An API that is mounted in another program always goes
+// through Express.
 
 interface DirectRoutes {
   log: RequestHandler;
@@ -163,7 +163,9 @@ class MessageClasses {
   readonly IncomingMessage = class extends IncomingMessage {};
   readonly ServerResponse = class<R extends IncomingMessage = IncomingMessage> extends ServerResponse<R> {};
 
-  /** Express changes the prototype of every request and response, which slows down all that follows; here it is done once. */
+  /**
+   * Express changes the prototype of every request and response, which slows down all later code. Here it is done once.
+   */
   inherit(app: Express): void {
     Object.setPrototypeOf(this.IncomingMessage.prototype, app.request);
     Object.setPrototypeOf(this.ServerResponse.prototype, app.response);
@@ -193,7 +195,7 @@ function listenerOf(app: Express): RequestListener {
   };
 }
 
-/** Undefined also for an address that is not valid, or not a path: the app knows what to answer. */
+/** Returns undefined also for an address that is not valid or not a path; the app answers it. */
 function findRoute(routes: Dispatcher, url: string) {
   if (!url.startsWith('/') || url.includes('#')) return undefined;
   const end = url.indexOf('?');
@@ -206,10 +208,10 @@ function findRoute(routes: Dispatcher, url: string) {
 
 function nothing(): void {}
 
-// The API as one handler for the server of another program, of any version of Express or of none. An Express app that is
-// mounted as such would take settings and prototypes from the app around it.
+// The API as one handler for the server of another program, with any version of Express or none. A mounted Express app
+// would take settings and prototypes from the app around it.
 
-/** The app is created at the first request: a hundred routes take longer than everything else of a start. */
+/** Creates the app at the first request, because a hundred routes take longer than the rest of a start. */
 export function mountable(create: () => Promise<Express>): RequestHandler {
   let creating: Promise<Express> | undefined;
   let app: Express | undefined;

@@ -1,13 +1,13 @@
-// Finds the tenants where anything was written since the last poll, in one statement for hundreds of tenants. Every
-// change writes an event and every event takes a number from its tenant's sequence, whose last value can be read
-// without touching a table. That value is the tenant's version.
+// Finds the tenants with writes since the last poll, in one statement for hundreds of tenants. Every change writes an
+// event, and every event takes a number from its tenant's sequence, whose last value can be read without touching a
+// table. That value is the tenant's version.
 import type { Queryable } from '../database/database.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 import { tenantsFingerprint } from '../tenants/tenant-store.ts';
 
 interface Row {
   tenants: string;
-  /** On a cluster the numbers are taken on other nodes, so versions cannot be read here. */
+  /** On a cluster, other nodes assign the numbers, so versions cannot be read here. */
   sharded: boolean;
   /** Every transaction before this one has ended. */
   xmin: string;
@@ -19,7 +19,7 @@ interface Row {
 
 interface Activity {
   version: string;
-  /** Transactions up to this one may still commit events numbered up to `version`. Undefined if not yet known. */
+  /** Transactions up to this one may still commit events numbered up to `version`. Undefined if it is not known yet. */
   lastWriter: bigint | undefined;
   committed: boolean;
 }
@@ -48,7 +48,7 @@ export class ActivityTracker {
     return fingerprint;
   }
 
-  /** Forgets all versions: no tenant counts as idle. */
+  /** Forgets all versions, so that no tenant counts as idle. */
   clear(): void {
     this.#bySchema.clear();
     this.#chunks.clear();
@@ -83,9 +83,9 @@ export class ActivityTracker {
   }
 
   /**
-   * An event gets its number before the commit, and just before its transaction gets an id. So the transactions that have an id
-   * one poll after the last change are awaited. The highest id can only be learned by taking one: a snapshot's xmax is
-   * lower than the ids of transactions in progress.
+   * An event gets its number before the commit, just before its transaction gets an id. So the tracker waits for the
+   * transactions that have an id one poll after the last change. Only taking an id reveals the highest one, because the
+   * xmax of a snapshot is lower than the ids of transactions in progress.
    */
   #checkCommitted(name: string, { xmin, latest }: Row): void {
     const activity = this.#bySchema.get(name);

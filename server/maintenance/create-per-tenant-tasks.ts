@@ -1,4 +1,4 @@
-// Per-tenant tasks: they run only for tenants that were woken, by a polled task (tasks.ts) or by a commit.
+// Per-tenant tasks. They run only for tenants that a polled task (tasks.ts) or a commit has woken.
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
 import type { ReportSetAside } from '../events/log/set-aside.ts';
@@ -27,7 +27,7 @@ interface PerTenantTaskParts {
   logger: Logger;
   statistics: Statistics;
   dispatcher: WebhookDispatcher;
-  /** Statistics, webhooks and seals pause while this is true, unless they are far behind: jobs come first. */
+  /** While this is true, statistics, webhooks and seals pause unless they are far behind, because jobs come first. */
   underLoad(): boolean;
   /** There may be jobs to claim now. */
   workAvailable(tenant: Tenant): void;
@@ -65,7 +65,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       runForTenant: (tenant, run) => dispatcher.runForTenant(tenant, run),
       onStop: () => dispatcher.stop(),
     }),
-    // Of a program that embeds the daemon; without any, nothing is read.
+    // Listeners of a program that embeds the daemon. Without any, nothing is read.
     listeners: task({
       name: 'listeners',
       busyMs: 100,
@@ -73,7 +73,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 4,
       runForTenant: async (tenant) => ((await parts.listeners.deliver(tenant)) ? 'more' : 'idle'),
     }),
-    // Not paused under load: these jobs are part of it.
+    // Not paused under load, because these jobs are part of it.
     dependencies: task({
       name: 'dependencies',
       busyMs: 40,
@@ -81,7 +81,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
       concurrency: 2,
       runForTenant: (tenant) => parts.dependencies.runForTenant(tenant),
     }),
-    // Soon after the commit: verification cannot vouch for events that are not sealed yet.
+    // Soon after the commit, because verification cannot vouch for events that are not sealed.
     seals: task({
       name: 'seals',
       busyMs: 2000,
@@ -95,7 +95,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
         return handled > 0 ? 'some' : busy ? 'busy' : 'idle';
       },
     }),
-    // Few at a time: workers and requests need the connections.
+    // Few at a time, because workers and requests need the connections.
     operations: task({
       name: 'operations',
       busyMs: 1000,
@@ -107,7 +107,7 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
         return more ? 'more' : waits ? 'some' : 'idle';
       },
     }),
-    // Events from outside, to the jobs that wait for them.
+    // Delivers events from outside to the jobs that wait for them.
     received: task({
       name: 'received-events',
       busyMs: 100,
@@ -146,8 +146,8 @@ export function createPerTenantTasks(parts: PerTenantTaskParts): PerTenantTasks 
   };
 }
 
-// Queues jobs when those they wait for have ended, tenant by tenant. Knows which tenants have such jobs, so that the
-// commits of all others cost nothing here.
+// Queues jobs when the jobs they wait for have ended, tenant by tenant. Tracks which tenants have such jobs, so that
+// commits of other tenants cost nothing here.
 
 interface ResolverOptions {
   db: Database;
@@ -168,7 +168,7 @@ export class DependencyResolver {
     this.#options = options;
   }
 
-  /** Whether jobs of the tenant wait for others, as far as this daemon knows. The poll finds what it does not know. */
+  /** True if jobs of the tenant wait for others, as far as this daemon knows. The poll finds the rest. */
   isActive(slug: string): boolean {
     return this.#active.has(slug);
   }

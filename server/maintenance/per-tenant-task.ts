@@ -1,5 +1,5 @@
-// A task that runs per tenant: for tenants that were woken, and again while there is something to do. A tenant without
-// work is left out until the tenant poller, or a commit in this process, wakes it.
+// A task that runs per tenant: for tenants that were woken, and again while there is work. A tenant without work is
+// skipped until the tenant poller, or a commit in this process, wakes it.
 import pLimit from 'p-limit';
 import { errorMessage } from '../kernel/errors.ts';
 import type { Logger } from '../kernel/logger.ts';
@@ -24,24 +24,25 @@ export interface PerTenantTaskOptions {
   registry: Pick<TenantRegistry, 'list'>;
   logger: Logger;
   runForTenant(tenant: Tenant, run: TaskRun): Promise<TaskResult>;
-  /** Time between two runs for a tenant that has work. */
+  /** The time between two runs for a tenant that has work. */
   busyMs: number;
-  /** Longest time between two runs for a tenant whose last run did nothing. */
+  /** The longest time between two runs for a tenant whose last run did nothing. */
   idleMs: number;
-  /** Tenants handled at the same time. */
+  /** The number of tenants handled at the same time. */
   concurrency: number;
-  /** While this is true, the task pauses longer than it runs, unless it is far behind: jobs come first. */
+  /** While this is true, the task pauses for longer than it runs, unless it is far behind, because jobs come first. */
   underLoad?(): boolean;
   /** Called by `stop` after the last run has ended. */
   onStop?(): Promise<void>;
 }
 
-// Under load a run is followed by a pause of this many times its length: each task then takes about three percent. The
-// pause shrinks with the time since the last run that left nothing, and a task that is this far behind does not pause.
+// Under load, each run is followed by a pause of this many times its length, so that a task takes about three percent.
+// The pause shrinks with the time since the last run without remaining work, and a task that is this far behind does
+// not pause.
 const pauseFactor = 32;
 const minPauseMs = 5000;
 const maxBehindMs = 30_000;
-// Daemons that find another at work return later and later: one of them does the work, the rest only check.
+// Daemons that find another at work return less and less often: one does the work, the others only check.
 const maxBusyMs = 5000;
 
 interface TenantState {
@@ -49,7 +50,7 @@ interface TenantState {
   /** No run before this time, not even after a wake-up. */
   notBefore: number;
   delayMs: number;
-  /** When the first run began that left something to do; undefined if the last one left nothing. */
+  /** The start of the first run that left work; undefined if the last one left none. */
   behindSince: number | undefined;
   failing: boolean;
 }
@@ -86,13 +87,13 @@ export class PerTenantTask implements Service {
     await this.#options.onStop?.();
   }
 
-  /** There may be work for this tenant. Cheap enough for every commit: wake-ups are collected for `busyMs`. */
+  /** There may be work for this tenant. Cheap enough for every commit, because wake-ups are collected for `busyMs`. */
   wake(slug: string): void {
     this.#woken.add(slug);
     this.#interval.within(Math.max(this.#options.busyMs / 4, this.#ranAt + this.#options.busyMs - performance.now()));
   }
 
-  /** As `wake`, without the delay. */
+  /** Like `wake`, without the delay. */
   runNow(slug: string): void {
     this.#woken.add(slug);
     this.#interval.wake();
@@ -130,7 +131,7 @@ export class PerTenantTask implements Service {
       result = await runForTenant(tenant, { signal, woken });
       state.failing = false;
     } catch (error) {
-      // Once per outage of the tenant's database, not once per run.
+      // Logged once per outage of the tenant's database, not once per run.
       const fields = { task: this.name, tenant: tenant.slug, reason: errorMessage(error) };
       if (!state.failing) logger.warn({ ...fields, err: error }, 'periodic task failed for a tenant');
       state.failing = true;
@@ -142,7 +143,7 @@ export class PerTenantTask implements Service {
     return { dueAt, notBefore: dueAt, delayMs: this.#options.busyMs, behindSince: undefined, failing: false };
   }
 
-  /** Sets when the tenant's next run is due. */
+  /** Sets the time of the tenant's next run. */
   #plan(state: TenantState, result: TaskResult, tookMs: number): void {
     const { busyMs, idleMs } = this.#options;
     const now = performance.now();
@@ -156,7 +157,7 @@ export class PerTenantTask implements Service {
     }
     if (result === 'idle') {
       state.delayMs = busyMs;
-      // A wake-up during a pause under load is dropped, so there is one run after the pause.
+      // A wake-up during a pause under load is dropped, so that one run follows the pause.
       state.dueAt = state.notBefore > 0 ? state.notBefore : Number.POSITIVE_INFINITY;
       return;
     }
@@ -170,7 +171,7 @@ export class PerTenantTask implements Service {
     state.dueAt = Math.max(state.notBefore, now + state.delayMs * (0.7 + Math.random() * 0.3));
   }
 
-  /** 0: at any time. */
+  /** 0 means at any time. */
   #notBefore(now: number, tookMs: number, behindMs: number): number {
     const left = 1 - behindMs / maxBehindMs;
     if (left <= 0 || this.#options.underLoad?.() !== true) return 0;

@@ -1,5 +1,5 @@
-// Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run them.
-// What runs when is in tasks.ts.
+// Builds the periodic tasks of a daemon: the parts that do the work, with their metrics, and the services that run
+// them. tasks.ts has the schedule.
 import type { Database } from '../database/database.ts';
 import type { EventListeners } from '../events/log/event-listeners.ts';
 import type { RetentionHooks } from '../jobs/retention/delete-stale.ts';

@@ -9,7 +9,7 @@ import { currentSnapshot } from '../events/log/transaction-ids.ts';
 import { staleFollower } from '../jobs/retention/mark-stale.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
-/** By name: an SQL expression over the tables of `schema`. */
+/** SQL expressions over the tables of `schema`, by name. */
 export type Probes = Record<string, (schema: string, tenant: Tenant) => string>;
 
 export type ProbeResults = Record<string, boolean | number | string | null>;
@@ -21,7 +21,7 @@ export interface TenantProbeResults {
 
 // Planning time grows with the number of tables in a statement; fifty tenants stay within milliseconds.
 const chunkSize = 50;
-// Of a cluster, or after a failure. Workers and requests need the other connections.
+// Used on a cluster, or after a failure. Workers and requests need the other connections.
 const probesAtOnce = 4;
 const undefinedTable = '42P01';
 
@@ -35,14 +35,14 @@ export interface FailedProbe {
   error: unknown;
 }
 
-/** Tenants that were deleted meanwhile are left out. A tenant that fails does not keep others from being probed. */
+/** Probes the tenants, without those deleted meanwhile. A failing tenant does not keep others from being probed. */
 export async function probeTenants(
   db: Pick<Database, 'query' | 'sharded'>,
   tenants: readonly Tenant[],
   probes: Probes,
 ): Promise<ProbedTenants> {
   const all: ProbedTenants = { found: [], failed: [] };
-  // A cluster does not plan a statement over tenants of several nodes.
+  // A cluster cannot plan a statement over tenants of several nodes.
   if (db.sharded) await probeSingly(db, tenants, probes, all);
   else {
     for (let i = 0; i < tenants.length; i += chunkSize) {
@@ -62,7 +62,7 @@ async function probeChunk(
     all.found.push(...(await probeTogether(db, tenants, probes)));
   } catch (error) {
     if (isDatabaseLost(error)) throw error;
-    // One of them was deleted meanwhile, or fails.
+    // One of the tenants was deleted meanwhile, or fails.
     await probeSingly(db, tenants, probes, all);
   }
 }
@@ -96,7 +96,7 @@ async function probeSingly(
   await Promise.all(tenants.map((tenant) => limit(() => probe(tenant))));
 }
 
-/** A row that one probe cannot read must not fail the other probes or tenants: the result of that probe is null. */
+/** If a probe cannot read a row, its result is null, so that other probes and tenants do not fail. */
 async function probeOneByOne(db: Queryable, tenant: Tenant, probes: Probes): Promise<ProbeResults> {
   const results: ProbeResults = {};
   for (const [name, probe] of Object.entries(probes)) {
@@ -113,7 +113,7 @@ async function probeOneByOne(db: Queryable, tenant: Tenant, probes: Probes): Pro
   return results;
 }
 
-/** The result of a probe for milliseconds; infinite if there was no row. */
+/** Returns the result of a probe in milliseconds; infinite if there was no row. */
 export function msOrInfinity(result: ProbeResults[string] | undefined): number {
   return typeof result === 'number' ? result : Number.POSITIVE_INFINITY;
 }
@@ -128,14 +128,17 @@ export function oldest(schema: string, table: string, column: string, condition:
   return `(select ${msUntil(column)} from ${schema}.${table} where ${condition} order by ${order} limit 1)`;
 }
 
-/** SQL: the transaction of the last event. Read at the end of the primary key: a condition might scan the whole log. */
+/**
+ * SQL: the transaction of the last event, read at the end of the primary key, because a condition might scan the whole
+ * log.
+ */
 export function lastEventXid(schema: string): string {
   return `(select e.xid from ${schema}.events e order by e.xid desc, e.seq desc limit 1)`;
 }
 
 /**
- * SQL, over followers `f`: no event lies outside the follower's snapshot, it is not in the middle of a large read, and
- * not ahead of the log, as after a restore.
+ * SQL over followers `f`: no event is outside the follower's snapshot, the follower is not in the middle of a large
+ * read, and it is not ahead of the log, as after a restore.
  */
 export function hasReadAll(schema: string): string {
   const seen = `split_part(f.snapshot, '|', 1)::pg_snapshot`;

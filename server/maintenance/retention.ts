@@ -1,6 +1,6 @@
 // Retention of a tenant: finished jobs become stale, stale jobs are deleted, and old events, deliveries, leases,
-// operations and statistics are removed. In small transactions: no long locks, and vacuum keeps up. Also the timer that
-// deletes expired sessions of the dashboard.
+// operations and statistics are removed. Transactions are small, so locks are short and vacuum keeps up. Also has the
+// timer that deletes expired sessions of the dashboard.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { pruneEvents } from '../events/seals/prune.ts';
@@ -58,7 +58,7 @@ const eventsPerJob = 4;
 const secondsPerDay = 86_400;
 // The id of an abandoned claim stays reserved for as long as its statement might still arrive.
 const minLeaseDays = 1;
-// Charts go back this far.
+// The range of the charts.
 const minDaysOfMinutes = 32;
 
 export async function runRetentionOnce(
@@ -73,7 +73,7 @@ export async function runRetentionOnce(
   );
   const { actor, batch: limit = defaultBatch } = options;
   const report = { ...nothing };
-  // A batch below the limit means that there is no more, or that others have locked the remaining rows.
+  // A batch below the limit means that nothing is left, or that others have locked the remaining rows.
   const run = (kind: Kind, step: () => Promise<number>) =>
     repeat(report, kind, options, async () => {
       const count = await step();
@@ -114,10 +114,10 @@ export async function runRetentionOnce(
   return report;
 }
 
-// Sessions last hours, so late by some minutes is soon enough.
+// Sessions last for hours, so a delay of some minutes is acceptable.
 const sessionRetentionMs = 10 * 60_000;
 
-/** Deletes expired sessions of the dashboard. They belong to no tenant, so this is a timer of its own. */
+/** Deletes expired sessions of the dashboard. They belong to no tenant, so this is a separate timer. */
 export function createSessionRetention(db: Queryable, logger: Logger): Interval {
   const run = async () => {
     for (let i = 0; i < defaultMaxBatches; i++) {
@@ -143,7 +143,7 @@ async function callOnStale(
   }
 }
 
-/** No lock is held while the hook runs. The jobs that it has not seen stay. */
+/** No lock is held while the hook runs. Jobs that the hook has not seen stay. */
 async function deleteAfterHook(
   db: Queryable,
   { slug, schema }: Tenant,
@@ -177,7 +177,7 @@ const nothing: RetentionReport = {
   complete: true,
 };
 
-/** How long each kind of row is kept for this tenant. */
+/** Returns how long each kind of row is kept for this tenant. */
 function retentionTermsOf(tenant: Tenant, config: RetentionOptions['config']) {
   const own = tenant.settings.retention;
   const staleAfterSeconds = own?.stale_after_seconds ?? config.retentionStaleAfterSeconds;
@@ -187,13 +187,13 @@ function retentionTermsOf(tenant: Tenant, config: RetentionOptions['config']) {
     staleAfterSeconds,
     staleForSeconds: Math.max(0, deleteAfterSeconds - staleAfterSeconds),
     eventDays,
-    // Jobs to be marked as stale are found through the log: no event is pruned before it has been read for that.
+    // The log shows which jobs become stale, so no event is pruned before it has been read for that.
     logSeconds: Math.max(eventDays * secondsPerDay, staleAfterSeconds),
     minuteDays: Math.max(eventDays, minDaysOfMinutes),
   };
 }
 
-/** Until the first row of the tenant reaches its age, from the probes of the task `retention`. */
+/** Returns the time until the first row of the tenant reaches its age, from the probes of the task `retention`. */
 export function msUntilRetention(results: ProbeResults, tenant: Tenant, config: RetentionOptions['config']): number {
   const terms = retentionTermsOf(tenant, config);
   const due = (name: string, seconds: number) => msOrInfinity(results[name]) + seconds * 1000;
@@ -247,7 +247,7 @@ async function deleteOld(
   return rows.length;
 }
 
-/** Few rows, or none: no index is needed. */
+/** There are few rows or none, so no index is needed. */
 async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
   const rows = await db.query(
     `with old as (
@@ -260,7 +260,7 @@ async function deleteOldSetAside(db: Queryable, schema: Schema, days: number, li
   return rows.length;
 }
 
-/** Queue by queue, oldest first: the primary key keeps the rows of one queue together. */
+/** Deletes queue by queue, oldest first, because the primary key keeps the rows of one queue together. */
 async function deleteOldMinutes(db: Queryable, schema: Schema, days: number, limit: number): Promise<number> {
   const rows = await db.query(
     `with old as (

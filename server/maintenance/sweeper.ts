@@ -1,5 +1,5 @@
-// The sweeper: recovers expired leases and claims, fails jobs that waited beyond their deadline, resumes targets whose
-// pause has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
+// The sweeper recovers expired leases and claims, fails jobs that exceeded their deadline, resumes targets whose pause
+// has ended, and repairs orphans and lanes without a head. Every daemon may run it; nothing is swept twice.
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
 import { endTimedOutLease, findExpiredLeases, findTimedOutLeases, recoverLease } from '../jobs/finish/recover.ts';
@@ -26,7 +26,7 @@ export interface SweeperOptions {
   /** Duration of a lease that is reopened. */
   leaseSeconds: number;
   tokenLimit: number;
-  /** Timeout of an attempt for which neither the job nor its tenant sets one; 0: no limit. */
+  /** The timeout of an attempt if neither the job nor its tenant sets one; 0 means no limit. */
   timeoutSeconds: number;
   /** There may be jobs to claim now. */
   workAvailable(tenant: Tenant): void;
@@ -37,9 +37,10 @@ type SweptKind = 'leases' | 'expired' | 'targets' | 'orphans' | 'lanes';
 
 const batch = 100;
 const repairSlice = 1000;
-// Slices of `repairOrphans`, in the order of the primary key: one statement each, so that a sweep reads a bounded number of jobs.
+// Slices of `repairOrphans` in the order of the primary key, one statement each, so that a sweep reads a bounded number
+// of jobs.
 const orphanSlicesPerSweep = 10;
-// Repairs find what should never exist: a few tenants per pass are enough.
+// Repairs look for states that should never exist, so a few tenants per pass are enough.
 const repairsPerPass = 4;
 
 interface RepairPosition {
@@ -52,14 +53,14 @@ interface RepairPosition {
 export class Sweeper {
   #options: SweeperOptions;
   #positions = new Map<string, RepairPosition>();
-  /** Tenants whose repair scan has not reached its end, the longest waiting first. */
+  /** Tenants whose repair scan has not reached its end, longest waiting first. */
   #unrepaired = new Set<string>();
 
   constructor(options: SweeperOptions) {
     this.#options = options;
   }
 
-  /** Suspended tenants too: their expired leases must not hold lanes forever. */
+  /** Includes suspended tenants, whose expired leases must not hold lanes forever. */
   async sweep(found: readonly PollResult[]): Promise<void> {
     const graceMs = this.#options.staleLeaseGraceSeconds * 1000;
     for (const { tenant, results } of found) {
@@ -169,7 +170,7 @@ export class Sweeper {
     }
   }
 
-  /** Attempts of remote workers that exceeded the timeout of their job. */
+  /** Ends attempts of remote workers that exceeded the timeout of their job. */
   async #sweepTimeouts(tenant: Tenant): Promise<number> {
     const { actor } = this.#options;
     const db = this.#dbOf(tenant);

@@ -1,6 +1,6 @@
-// The one poll of all tenants: sends the probes of every task that is due in one statement, and leaves out idle
-// tenants: those where nothing was written since the last poll and nothing is due soon. An idle tenant is probed about
-// once a minute, so that changes made directly in SQL are noticed too.
+// The poll of all tenants. It sends the probes of every due task in one statement, and skips idle tenants: those
+// without writes since the last poll and without work due soon. An idle tenant is probed about once a minute, so that
+// changes made directly in SQL are noticed too.
 import type { Database } from '../database/database.ts';
 import { isDatabaseLost } from '../database/sql-errors.ts';
 import { errorMessage } from '../kernel/errors.ts';
@@ -16,13 +16,13 @@ export interface PolledTask {
   readonly name: string;
   readonly everyMs: number;
   readonly probes: Probes;
-  /** Whether suspended tenants are probed too. */
+  /** True if suspended tenants are probed too. */
   readonly includesSuspended: boolean;
   /** True if the task has nothing to do for this tenant within `idleForMs`, unless an event is written. */
   isIdle(results: ProbeResults, idleForMs: number, tenant: Tenant): boolean;
-  /** How long an idle tenant is left out; by default some periods, at most a minute. */
+  /** How long an idle tenant is skipped; by default some periods, at most a minute. */
   readonly idleMs?: number;
-  /** In how many milliseconds this tenant is to be probed again, if that is before the next period. */
+  /** Milliseconds until this tenant must be probed again, if that is before the next period. */
   soonMs?(results: ProbeResults): number;
   /** Called with the results of the tenants that were probed, never twice at the same time. */
   onResults(found: PollResult[]): Promise<void> | void;
@@ -38,14 +38,15 @@ interface TenantPollerOptions {
   registry: Pick<TenantRegistry, 'list' | 'onFingerprint'>;
   logger: Logger;
   tasks: readonly PolledTask[];
-  /** True while notifications of other daemons arrive: then `wake` is called when there is something to do. */
+  /** True while notifications of other daemons arrive. `wake` is then called if there is work. */
   receivesNotifications?(): boolean;
 }
 
 // Changes made directly in SQL, which write no event, are noticed after at most this time.
 const maxIdleMs = 60_000;
 const idlePeriods = 12;
-// While all tenants are idle and notifications arrive. A lease granted meanwhile is still seen before it can expire.
+// Used while all tenants are idle and notifications arrive. A lease granted meanwhile is still seen before it can
+// expire.
 const periodsBetweenQuietPolls = 2;
 const never = Number.POSITIVE_INFINITY;
 // A poll that comes a little too early is repeated after this time.
@@ -54,10 +55,10 @@ const minSoonMs = 100;
 interface TaskState {
   task: PolledTask;
   dueAt: number;
-  /** When a tenant is to be probed again before that. */
+  /** The time at which a tenant must be probed again before the next period. */
   soonAt: number;
   running: Promise<void> | undefined;
-  /** By tenant id: until when the tenant is left out, and its version when that was decided. */
+  /** By tenant id: the end of the time for which the tenant is skipped, and its version when that was decided. */
   idleTenants: Map<string, { until: number; version: string | undefined }>;
 }
 
@@ -101,7 +102,7 @@ export class TenantPoller implements Service {
     await Promise.all(this.#states.map((state) => state.running));
   }
 
-  /** Something was written, or notifications no longer arrive: the next poll comes after one period. */
+  /** Something was written, or notifications no longer arrive. The next poll comes after one period. */
   wake(): void {
     if (!this.#quiet) return;
     this.#quiet = false;
@@ -115,7 +116,7 @@ export class TenantPoller implements Service {
     return Math.min(periodMs, Math.max(minSoonMs, soonestMs));
   }
 
-  /** One poll for all tasks that are due. Does not await what the tasks do with the results. */
+  /** Runs one poll for all due tasks. Does not await what the tasks do with the results. */
   async poll(): Promise<void> {
     const { db, registry } = this.#options;
     const now = performance.now();
@@ -150,7 +151,7 @@ export class TenantPoller implements Service {
       registry.onFingerprint(await this.#activity.read(db, tenants));
     } catch (error) {
       if (isDatabaseLost(error)) throw error;
-      // A tenant was deleted meanwhile, or the database refuses the statement: every tenant is probed.
+      // A tenant was deleted meanwhile, or the database refuses the statement, so every tenant is probed.
       logger.debug({ reason: errorMessage(error) }, 'activity of the tenants could not be read');
       this.#activity.clear();
     }
@@ -198,8 +199,8 @@ function appliesTo({ task }: TaskState, tenant: Tenant): boolean {
   return task.includesSuspended || tenant.status === 'ACTIVE';
 }
 
-// Tenants whose probes fail, one by one: their node of the cluster is down, or their schema is damaged. They are tried less
-// and less often, so that waiting for them does not delay the others.
+// Tenants whose probes fail, one by one: their node of the cluster is down, or their schema is damaged. They are tried
+// less and less often, so that waiting for them does not delay the others.
 
 const firstDelayMs = 1_000;
 const maxDelayMs = 30_000;
@@ -224,7 +225,7 @@ class TenantFailures {
     }
     for (const { tenant, error } of failed) {
       const before = this.#failing.get(tenant.id);
-      // Once per outage.
+      // Logged once per outage.
       if (before === undefined) {
         this.#logger.error({ err: error, tenant: tenant.slug, reason: errorMessage(error) }, 'tenant cannot be polled');
       }

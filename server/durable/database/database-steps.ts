@@ -1,5 +1,5 @@
-// The durable calls of an attempt of this process in its tenant's schema. Every write is fenced; a refused one ends the
-// attempt with `leaseLost`. While the database is unavailable they are retried.
+// Stores the durable calls of an attempt of this process in its tenant's schema. Every write is fenced, and a refused
+// one ends the attempt with `leaseLost`. Calls are retried while the database is unavailable.
 import { type EventWait, openEventWait, type WantedEvent } from '../../jobs/attempt/event-waits.ts';
 import {
   loadSteps,
@@ -101,7 +101,9 @@ export class DatabaseSteps implements StepStore {
     throw new JobStopped({ kind: 'leaseLost' });
   }
 
-  /** While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again. */
+  /**
+   * While a tenant moves between nodes, a fenced write can miss an existing row. This checks the row and writes again.
+   */
   #isHeld(): Promise<boolean> {
     return isHeld(this.#run.db, this.#run.tenant.schema, this.#held);
   }

@@ -20,14 +20,14 @@ import { Fatal, Recoverable } from '../handler-errors.ts';
 import type { ChildrenAnswer, ChildrenRequest } from '../step-store.ts';
 import { toStorable } from '../storable.ts';
 
-/** The attempt that makes the calls, wherever its handler runs. */
+/** The attempt that makes the calls, in a daemon or a remote worker. */
 export interface DurableRun {
   db: Database;
   tenant: Tenant;
   job: Pick<Job, 'id' | 'author' | 'traceparent' | 'leaseOwner'>;
   leaseId: string;
   config: Pick<Config, 'resultLimitBytes'>;
-  /** For children: checks their payloads and fills in the defaults of their types. */
+  /** Checks the payloads of children and applies the defaults of their types. */
   jobTypes: JobTypes;
   /** Refuses children beyond the tenant's queue limit. */
   admit(children: NewJob[]): Promise<void>;
@@ -50,7 +50,7 @@ export async function waitForChildrenIn(
   const state = await childrenState(db, tenant.schema, held, name);
   const isOver = state.unfinished === 0 || (state.failed !== null && request.onFailure === 'stop');
   if (!isOver) return state;
-  // Edges of children that had ended before the call: no event follows.
+  // Edges of children that had ended before the call, for which no event follows.
   await db.transaction((tx) => resolveDependencies(tx, tenant.schema, { ended: [], waiting: [job.id] }));
   if (state.unfinished > 0) return state;
   if (state.bytes > config.resultLimitBytes) throw tooLarge(name, state.bytes, config.resultLimitBytes);
@@ -74,7 +74,7 @@ async function open(
       db.transaction(async (tx) => {
         const made = await enqueueIn(tx, tenant.schema, gate(children, call.name, options), actor);
         const ids = wanted !== undefined && 'ids' in wanted ? wanted.ids : made.map((one) => one.job.id);
-        // Last: finishing the parent locks its lane before its row.
+        // Last, because finishing the parent locks its lane before its row.
         if (await openChildren(tx, tenant.schema, { jobId: job.id, leaseId }, call, ids, options)) return made;
         throw new LeaseLost();
       }),
@@ -105,7 +105,7 @@ interface ChildRequest {
   actor: string;
 }
 
-// With the parent's id it has to fit into an index.
+// Together with the parent's id it must fit into an index.
 const maxKeyLength = 300;
 
 class LeaseLost extends Error {}
@@ -119,7 +119,7 @@ export async function enqueueChild(run: DurableRun, request: ChildRequest): Prom
     const enqueued = await retryConflicts(() =>
       db.transaction(async (tx) => {
         const [enqueued] = await enqueueIn(tx, tenant.schema, [child], request.actor);
-        // Last: finishing the parent locks its lane before its row.
+        // Last, because finishing the parent locks its lane before its row.
         const held = await tx.query(
           `select id from ${tenant.schema}.jobs where id = $1 and lease_id = $2 and status = 'RUNNING' for share`,
           [job.id, leaseId],
@@ -177,7 +177,7 @@ async function toChild(run: DurableRun, { key, type, payload, options }: ChildRe
   return child;
 }
 
-/** A queue says who runs the child, so its type need not be known here. */
+/** A queue determines who runs the child, so its type need not be known here. */
 function forRemoteWorkers({ tenant, ...known }: RequestContext): RequestContext {
   const settings = { ...tenant.settings, remote_job_types: ['*'] };
   const jobTypes: JobTypes = {

@@ -1,5 +1,6 @@
-// Listeners of a program that embeds the daemon. They get the events of all tenants, from the log, from about the time of
-// their registration until the daemon stops: those of other daemons too, each once, in the order of their job and target.
+// Listeners of a program that embeds the daemon. They get the events of all tenants and daemons from the log, from
+// about the time of their registration until the daemon stops. Each event comes once, in the order of its job and
+// target.
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { presentEpoch } from '../../database/log-epoch.ts';
@@ -13,7 +14,7 @@ import { durableSnapshot, toLogXid, trimmedSnapshot } from './transaction-ids.ts
 const anyType = '*';
 const pageSize = 500;
 
-/** When the first listener was registered, by the database. */
+/** The time of the first registration, by the database. */
 interface Moment {
   snapshot: string;
   at: string;
@@ -35,7 +36,7 @@ export class EventListeners {
     return this.#listeners.size > 0;
   }
 
-  /** `*` stands for every type. Returns how to remove the listener. */
+  /** `*` matches every type. Returns a function that removes the listener. */
   on(type: string, listener: EventListener): () => void {
     if (!this.isUsed) this.#beginNow();
     const known = this.#listeners.get(type) ?? new Set();
@@ -46,7 +47,7 @@ export class EventListeners {
     };
   }
 
-  /** Delivers what is new of one tenant; true if there is more. */
+  /** Delivers the new events of one tenant. Returns true if there are more. */
   async deliver({ slug, schema }: { slug: string; schema: Schema }): Promise<boolean> {
     if (!this.isUsed) return false;
     const position = this.#positions.get(schema) ?? (await this.#startOf(schema));
@@ -60,11 +61,11 @@ export class EventListeners {
   #beginNow(): void {
     this.#positions.clear();
     this.#start = this.#readMoment();
-    // Read again with the next delivery.
+    // The event is read again with the next delivery.
     this.#start.catch(() => {});
   }
 
-  /** The snapshot of the registration, with the ids of this tenant's log, up to its last event of that time. */
+  /** Returns the snapshot of the registration in the ids of this tenant's log, up to its last event of that time. */
   async #startOf(schema: Schema): Promise<Position> {
     const { snapshot, at } = await this.#startMoment();
     const start = parseSnapshot(snapshot);
@@ -73,12 +74,12 @@ export class EventListeners {
       `select (${presentEpoch(schema)}) as epoch, ${durableSnapshot(schema)}::text as now`,
     );
     if (start === undefined || row === undefined) throw new Error('there is no snapshot');
-    // The registration knows nothing of the transactions of the tenant's node.
+    // The registration has no ids of transactions of the tenant's node.
     if (this.#db.sharded) return { seen: row.now };
     const shift = (xid: bigint) => BigInt(toLogXid(String(xid), row.epoch));
     const { xmin, xmax, xip } = start;
     const shifted = formatSnapshot({ xmin: shift(xmin), xmax: shift(xmax), xip: new Set([...xip].map(shift)) });
-    // A crash of the server since then may have given out ids of the snapshot again, see `durableSnapshot`.
+    // After a crash of the server, ids of the snapshot may have been assigned again; see `durableSnapshot`.
     const [trimmed] = await db.query<{ seen: string }>(
       `select ${trimmedSnapshot(schema, '$1::pg_snapshot', `'1'::xid8`, 'e.at <= $2::timestamptz')}::text as seen`,
       [shifted, at],
@@ -98,7 +99,7 @@ export class EventListeners {
   }
 
   async #readMoment(): Promise<Moment> {
-    // The time is read after the snapshot was taken: what the snapshot has is not later.
+    // The time is read after the snapshot, so no event in the snapshot is later.
     const [row] = await this.#db.query<Moment>(
       'select pg_current_snapshot()::text as snapshot, clock_timestamp()::text as at',
     );

@@ -3,12 +3,12 @@ import { getTableColumns } from 'drizzle-orm';
 import type { RowOf } from '../../database/drizzle.ts';
 import { events } from '../../database/tables/tenant-log.ts';
 
-/** `xid`, the transaction that wrote it, and `seq` are texts: they can pass 2^53. */
+/** `xid` (the transaction that wrote it) and `seq` are texts, because they can exceed 2^53. */
 export interface Event extends Omit<RowOf<typeof events>, 'data'> {
   data: Record<string, unknown> | null;
 }
 
-/** As a statement returns it: by the names of the columns. */
+/** A row as a statement returns it, with the names of the columns. */
 export type EventRow = Pick<Event, 'xid' | 'seq'> & Record<string, unknown>;
 
 const columns = Object.entries(getTableColumns(events)).map(([key, { name }]) => [key, name] as const);
@@ -31,7 +31,7 @@ export function fromKey(key: string): Pick<Event, 'xid' | 'seq'> {
   return { xid, seq };
 }
 
-/** The order of events of one job or target: their numbers are taken under its lock. */
+/** Orders the events of one job or target, whose numbers are taken under its lock. */
 export function bySeq(a: Pick<Event, 'seq'>, b: Pick<Event, 'seq'>): number {
   if (a.seq.length !== b.seq.length) return a.seq.length - b.seq.length;
   return a.seq < b.seq ? -1 : a.seq > b.seq ? 1 : 0;

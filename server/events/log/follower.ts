@@ -1,5 +1,5 @@
-// Durable followers of the event log. What a follower does and how far it has read commit together, so every event has
-// its effect exactly once, whichever daemon runs the follower. Statistics, webhooks, seals and retention are followers.
+// Durable followers of the event log. A follower's effects and its position commit together, so every event has its
+// effect exactly once, whichever daemon runs the follower. Statistics, webhooks, seals and retention are followers.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -14,7 +14,7 @@ import { durableSnapshot, isEpochUnregistered, registerEpoch } from './transacti
 
 export interface FollowResult {
   handled: number;
-  /** False if call again at once. */
+  /** False if the caller should call again at once. */
   complete: boolean;
   /** Another daemon is running this follower. */
   busy: boolean;
@@ -22,7 +22,7 @@ export interface FollowResult {
   setAside?: SetAside[];
 }
 
-/** What one step of a follower did: how far it read, and the state to store. */
+/** The result of one step: the new position, and the state to store. */
 export interface FollowerStep<S extends object> {
   position: Position;
   state: S;
@@ -63,8 +63,8 @@ interface LockedFollower {
 }
 
 /**
- * The advisory lock keeps daemons from doing the same work twice, without a write. It is an optimization: `advance` ensures
- * that only one of them commits.
+ * The advisory lock keeps daemons from doing the same work twice, without a write. It is an optimization: `advance`
+ * ensures that only one of them commits.
  */
 async function lockFollower(tx: Queryable, schema: Schema, name: string): Promise<LockedFollower | 'busy' | 'unknown'> {
   const [row] = await tx.query<{ snapshot: string; state: object; locked: boolean; unregistered: boolean | null }>(
@@ -88,7 +88,7 @@ async function createFollower(
   name: string,
   startAt: 'beginning' | 'now',
 ): Promise<void> {
-  // Read first: Citus inserts nothing where a SELECT has a subquery and no FROM.
+  // Read first, because Citus inserts nothing for a SELECT with a subquery and no FROM.
   const [row] = await tx.query<{ now: string }>(`select ${durableSnapshot(schema)}::text as now`);
   const snapshot = startAt === 'beginning' ? formatPosition(beginning) : row?.now;
   await tx.query(`insert into ${schema}.followers (name, snapshot) values ($1, $2) on conflict (name) do nothing`, [
@@ -106,7 +106,7 @@ const advanceStatement = statement(`
      and snapshot = :stored
   returning name`);
 
-/** Zero rows: another daemon advanced the follower meanwhile, and all that the step wrote is rolled back. */
+/** Zero rows mean that another daemon advanced the follower, and everything the step wrote is rolled back. */
 async function advance(
   tx: Queryable,
   schema: Schema,
@@ -124,27 +124,30 @@ async function advance(
   if (rows.length === 0) throw problem('CONFLICT', `Another daemon advanced the follower ${name}.`);
 }
 
-/** A query over new events that runs in the database: events that do not concern the follower are never sent. */
+/** A query over new events that runs in the database, so that unrelated events are never sent. */
 export interface Selection {
   name: string;
   limit: number;
   types?: readonly string[] | undefined;
-  /** SQL over the placeholder schema: CTEs over the CTE `log`, whose rows are the new events, except one header row that has `until` set. */
+  /**
+   * SQL over the placeholder schema: CTEs over the CTE `log`. Its rows are the new events and one header row with
+   * `until`.
+   */
   ctes: string;
   /** The CTE whose rows are handled. */
   from: string;
-  /** Those of `ctes`. */
+  /** The parameters of `ctes`. */
   parameters: Parameters;
 }
 
 export interface SelectionHandlers<R extends object> {
-  /** Runs in the transaction that also advances the follower; called with at least one row. */
+  /** Runs in the transaction that advances the follower. Called with at least one row. */
   handle(tx: Queryable, rows: R[]): Promise<void>;
   /** An event was set aside, in this transaction. */
   onSetAside?(tx: Queryable, event: Event, why: SetAside): Promise<void>;
 }
 
-/** One step of a follower with a selection. An event for which it fails with a data error is set aside. */
+/** Runs one step of a follower with a selection. Sets aside an event for which it fails with a data error. */
 export async function followSelection<R extends object>(
   db: Database,
   schema: Schema,
@@ -213,7 +216,7 @@ async function setAsideNext<R extends object>(
     const [event] = read.events;
     const page = read.position.page;
     if (event === undefined || page === undefined) return { ...read, state, handled: 0 };
-    // Up to the snapshot of this read, so that both reads see the same event, whatever commits between them.
+    // Reads up to the snapshot of this read, so that both reads see the same events, whatever commits in between.
     const { xid = '0', seq = '0' } = position.page ?? {};
     const pinned = { seen: position.seen, page: { until: page.until, xid, seq } };
     let failure: unknown;

@@ -1,4 +1,4 @@
-// What a listener gets. Imports nothing: the declarations of the package mention these types.
+// The event that a listener gets. Imports nothing, because the declarations of the package use these types.
 
 export interface LeaseholdEvent {
   /** The number in the log of the tenant. */

@@ -1,14 +1,17 @@
-// Positions of readers of the log. A position is not a number: transactions commit out of order, so the last seq that a
-// reader saw does not say what it saw. A pg_snapshot does, and can be compared in this process.
+// Positions of readers of the log. A position is not a number: transactions commit out of order, so the last `seq` does
+// not tell which events a reader has seen. A pg_snapshot does, and this process can compare two of them.
 
 export interface Position {
   /** Every event whose transaction is visible in this pg_snapshot has been read. */
   seen: string;
-  /** In the middle of a large read: of the events that became visible between `seen` and `until`, those up to `xid, seq`. */
+  /**
+   * In the middle of a large read: of the events that became visible between `seen` and `until`, those up to `xid, seq`
+   * have been read.
+   */
   page?: { until: string; xid: string; seq: string };
 }
 
-/** No transaction is visible in it. */
+/** A snapshot in which no transaction is visible. */
 export const beginning: Position = { seen: '1:1:' };
 
 const snapshotText = /^\d{1,20}:\d{1,20}:(\d{1,20}(,\d{1,20})*)?$/;
@@ -17,7 +20,7 @@ export function formatPosition({ seen, page }: Position): string {
   return page ? `${seen}|${page.until}|${page.xid}|${page.seq}` : seen;
 }
 
-/** Undefined if the text is not a position. */
+/** Returns undefined if the text is not a position. */
 export function parsePosition(text: string): Position | undefined {
   const parts = text.split('|');
   const [seen = '', until, xid, seq] = parts;
@@ -28,7 +31,7 @@ export function parsePosition(text: string): Position | undefined {
   return { seen, page: { until, xid, seq } };
 }
 
-/** Whether a reader at this position has read an event. */
+/** True if a reader at this position has read the event. */
 export function hasRead(position: Position | undefined): (event: { xid: string; seq: string }) => boolean {
   const seen = position && parseSnapshot(position.seen);
   if (!seen) return () => false;
@@ -44,8 +47,8 @@ export function hasRead(position: Position | undefined): (event: { xid: string; 
 }
 
 /**
- * Whether a reader that was at `earlier` can be at `later`, without having read any event in between: a read that
- * finds none ends at a snapshot, never in the middle of a page.
+ * True if a reader can move from `earlier` to `later` without having read an event in between. A read without events
+ * ends at a snapshot, never in the middle of a page.
  */
 export function continues(later: string, earlier: string): boolean {
   if (later === earlier) return true;
@@ -57,15 +60,15 @@ export function continues(later: string, earlier: string): boolean {
 
 /** A pg_snapshot. */
 export interface Snapshot {
-  /** Every transaction below had ended. */
+  /** All transactions below had ended. */
   xmin: bigint;
   /** No transaction from here on had started. */
   xmax: bigint;
-  /** In progress, between the two. */
+  /** Transactions between the two that were in progress. */
   xip: ReadonlySet<bigint>;
 }
 
-/** From a text such as `10:20:10,14,15`; undefined if it is not a snapshot. */
+/** Parses a text such as `10:20:10,14,15`; undefined if it is not a snapshot. */
 export function parseSnapshot(text: string): Snapshot | undefined {
   const match = /^(\d{1,19}):(\d{1,19}):((?:\d{1,19},)*\d{1,19})?$/.exec(text);
   if (!match) return undefined;
@@ -91,7 +94,7 @@ export function isVisible(xid: bigint, { xmin, xmax, xip }: Snapshot): boolean {
   return xid < xmin || (xid < xmax && !xip.has(xid));
 }
 
-/** Whether everything visible in `earlier` is visible in `later` too. */
+/** True if everything visible in `earlier` is visible in `later` too. */
 export function covers(later: Snapshot, earlier: Snapshot): boolean {
   for (const xid of later.xip) if (isVisible(xid, earlier)) return false;
   // Transactions above `later` must have been in progress for `earlier`.

@@ -1,5 +1,5 @@
-// Reads past events: the history of a job, and the whole log newest first with filters. Every page reads a bounded
-// number of rows, whatever the filters match; the cursor continues where the read stopped.
+// Reads past events: the history of a job, and the whole log, newest first and with filters. Every page reads a bounded
+// number of rows, whatever the filters match. The cursor continues where the read stopped.
 
 import { jsonBytes, withinBytes } from '../../database/bounded-reads.ts';
 import type { Queryable } from '../../database/database.ts';
@@ -10,7 +10,7 @@ import { type Event, type EventRow, eventColumns, toEvent } from './event.ts';
 
 const sizedColumns = `${eventColumns}, ${jsonBytes('data')} as bytes`;
 type FoundRow = EventRow & { found: string };
-/** The same columns as `eventColumns`, null but for the place in the log. */
+/** The columns of `eventColumns` as nulls, except the position in the log. */
 const placeOnly = eventColumns.replace(/\w+/g, (name) => (name === 'xid' || name === 'seq' ? name : 'null'));
 
 export interface EventPlace {
@@ -20,13 +20,13 @@ export interface EventPlace {
 
 export interface EventPage {
   events: Event[];
-  /** Where the next page begins; undefined at the end of the log. */
+  /** The position of the next page; undefined at the end of the log. */
   next: EventPlace | undefined;
 }
 
 export interface HistoryRequest {
   jobId: string;
-  /** Only events that carry this target. */
+  /** Only events of this target. */
   targetId?: string | undefined;
   after?: EventPlace | undefined;
   limit: number;
@@ -45,7 +45,7 @@ const historyStatement = statement(
   ),
 );
 
-/** The events of one job in the order in which they happened. */
+/** Reads the events of one job in the order in which they happened. */
 export async function readHistory(db: Queryable, schema: Schema, request: HistoryRequest): Promise<EventPage> {
   const rows = await historyStatement.query<FoundRow>(db, schema, {
     jobId: request.jobId,
@@ -68,10 +68,10 @@ export interface LogRequest {
   limit: number;
 }
 
-// Some 30 ms of reading. A filter that matches less than the limit in it gets a short page and a cursor.
+// About 30 ms of reading. If a filter matches fewer rows than the limit, the page is short and has a cursor.
 const maxScanned = 20_000;
-// `at` is when the transaction began, the log is in the order of its first write: a transaction that waited in between
-// comes later than its time says. Transactions of the product take less than a minute.
+// `at` is the begin of the transaction, but the log is in the order of first writes, so an event may come later than
+// its time suggests. Transactions of the product take less than a minute.
 const maxOutOfOrder = `interval '2 minutes'`;
 
 const logFilter = `(:types::text[] is null or type = any(:types::text[]))
@@ -113,7 +113,7 @@ const logStatement = statement(`
 
 type LogRow = FoundRow & { scanned: string | null; ended: boolean };
 
-/** The events of the tenant, newest first. */
+/** Reads the events of the tenant, newest first. */
 export async function readLog(db: Queryable, schema: Schema, request: LogRequest): Promise<EventPage> {
   if (request.jobId !== undefined) return readLogOfJob(db, schema, request, request.jobId);
   const start = request.before ?? (await findStartBefore(db, schema, request.until));
@@ -171,7 +171,10 @@ function isFiltered(request: LogRequest): boolean {
   return Object.values(filterValues(request)).some((value) => value !== null);
 }
 
-/** A place after every event before `until`: a binary search in the primary key, some 40 probes in one statement. */
+/**
+ * Finds a position after every event before `until`: a binary search in the primary key, about 40 probes in one
+ * statement.
+ */
 async function findStartBefore(db: Queryable, schema: Schema, until: string | undefined): Promise<EventPlace> {
   if (until === undefined) return { xid: maxInt8, seq: maxInt8 };
   const [row] = await db.query<{ place: string }>(

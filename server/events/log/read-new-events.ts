@@ -1,5 +1,5 @@
-// Reads new events without gaps. An event is new if and only if its transaction is not visible in the reader's last
-// snapshot: a transaction that commits late is read late, and no reader waits for it.
+// Reads new events without gaps. An event is new if its transaction is not visible in the reader's last snapshot, so a
+// transaction that commits late is read late, and no reader waits for it.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { type Parameters, statement, tenant } from '../../database/sql.ts';
@@ -9,7 +9,7 @@ import { currentSnapshot, trimmedSnapshot } from './transaction-ids.ts';
 
 export interface ReadOptions {
   limit: number;
-  /** Only these types; the position moves past the others too. */
+  /** Only these types. The position moves past the other events too. */
   types?: readonly string[] | undefined;
   jobId?: string | undefined;
   targetId?: string | undefined;
@@ -17,22 +17,24 @@ export interface ReadOptions {
 
 export interface NewEvents {
   /**
-   * By seq: the order in which things happened to each job and target. A read that is larger than the
-   * limit comes in pages by transaction, each in order of seq; sort them together where order matters.
+   * In order of seq, the order in which things happened to each job and target. A read larger than the limit comes in
+   * pages by transaction, each in order of seq; sort them together if the order matters.
    */
   events: Event[];
-  /** Where the next read continues. */
+  /** The position at which the next read continues. */
   position: Position;
   /** False if there are more events than the limit. */
   complete: boolean;
-  /** Events were written after the old position, if only of other types: the new position is worth storing. */
+  /** Events were written after the old position, perhaps only of other types, so the new position is worth storing. */
   moved: boolean;
-  /** The position is ahead of the log, as after a restore that lost transactions; reading continues from now. */
+  /**
+   * The position is ahead of the log, for example after a restore that lost transactions. Reading continues from now.
+   */
   ahead: boolean;
 }
 
 interface Row extends EventRow {
-  /** Set in the header row, which has no event: how far this read goes. */
+  /** Set in the header row, which has no event: the end of this read. */
   until: string | null;
   moved: boolean;
   ahead: boolean;
@@ -75,7 +77,7 @@ export function readParameters(position: Position, options: ReadOptions): Parame
   };
 }
 
-/** The position after a read up to `until`, or up to its `last` event if there was more than the limit. */
+/** Returns the position after a read up to `until`, or up to its `last` event if there were more than the limit. */
 export function nextPosition(from: Position, until: string, last?: { xid: string; seq: string }): Position {
   return last === undefined ? { seen: until } : { seen: from.seen, page: { until, xid: last.xid, seq: last.seq } };
 }
@@ -87,7 +89,7 @@ const wanted = `pg_visible_in_snapshot(e.xid, (select until from bounds))
        order by e.xid, e.seq
        limit :limit`;
 const xmax = 'pg_snapshot_xmax(:seen::pg_snapshot)';
-// One condition, so that the scan starts after the last page, also within a large transaction.
+// A single condition, so that the scan starts after the last page, even within a large transaction.
 const cursor = `(
          case when :pageXid::xid8 >= ${xmax} then :pageXid::xid8 else ${xmax} end,
          case when :pageXid::xid8 >= ${xmax} then :pageSeq::bigint else -1 end)`;
@@ -100,9 +102,10 @@ const isAhead = `pg_snapshot_xmax(now.present) < ${xmax}`;
 const minXmax = `case when ${isAhead} then '1'::xid8 else ${xmax} end`;
 
 /**
- * SQL, with the parameters of `readParameters`. `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few
- * probes and one range of the primary key, whatever the age of the oldest open transaction. All of it, the current
- * snapshot too, in one statement, which has one snapshot. The read ends with the last event, see `durableSnapshot`.
+ * SQL with the parameters of `readParameters`. `not visible in seen` is `xid in xip(seen) or xid >= xmax(seen)`: a few
+ * probes and one range of the primary key, whatever the age of the oldest open transaction. One statement reads
+ * everything, including the current snapshot, so that it has one snapshot. The read ends with the last event; see
+ * `durableSnapshot`.
  */
 export const selectNewEvents = `
     with now as materialized (
@@ -146,7 +149,7 @@ export const selectNewEvents = `
 /** @internal Exported for its test. */
 export const readStatement = statement(selectNewEvents);
 
-/** SQL: whether a transaction that was in progress in the snapshot wrote an event. One index probe per transaction. */
+/** SQL: true if a transaction that was in progress in the snapshot wrote an event. One index probe per transaction. */
 export function hasLateEvents(schema: string, snapshot: string): string {
   return `exists (select 1 from pg_snapshot_xip(${snapshot}) as open(xid) cross join lateral (
     select 1 from ${schema}.events e where (e.xid, e.seq) > (open.xid, -1) and e.xid <= open.xid

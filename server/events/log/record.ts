@@ -1,4 +1,4 @@
-// Writes to the event log: always in the statement, or the transaction, of the change that the event describes.
+// Writes to the event log, always in the statement or the transaction of the change that the event describes.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -23,7 +23,7 @@ export interface EventSelect {
   actor: string;
   from: string;
   to: string;
-  /** Where the source has no `attempt` or `lease_id` (a uuid) of its own, or another one. */
+  /** Set if the source has no `attempt` or `lease_id` (a uuid), or a different one. */
   attempt?: string;
   lease?: string;
   data?: string;
@@ -31,7 +31,10 @@ export interface EventSelect {
 
 const columns = 'type, job_id, target_id, from_status, to_status, attempt, lease_id, actor, data';
 
-/** `insert into … select`, for a CTE beside the change. The events of each select are numbered after those before it. */
+/**
+ * Returns `insert into … select` for a CTE next to the change. The events of each select are numbered after those
+ * before it.
+ */
 export function insertEvents(schema: Schema, ...events: EventSelect[]): string {
   return `${withLog(schema)} insert into ${schema}.events (xid, ${columns})
     ${events.map(selectEvents).join('\n    union all\n    ')}`;

@@ -1,5 +1,5 @@
-// Events that a follower cannot process: found by taking smaller steps, recorded and skipped in the transaction that
-// advances the follower, so that they never stop the events behind them.
+// Events that a follower cannot process. They are found with smaller and smaller steps, recorded, and skipped in the
+// transaction that advances the follower, so that they never stop the events after them.
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -16,15 +16,15 @@ export interface SetAside {
   error: string;
 }
 
-/** For the log and the metrics; called after the commit. */
+/** For the log and the metrics. Called after the commit. */
 export type ReportSetAside = (tenant: { slug: string }, events: readonly SetAside[] | undefined) => void;
 
 const maxErrorLength = 500;
 
 /**
- * Calls `run` once, unless an event makes it fail: then `run` handles the events before that one in ever smaller steps,
- * and `setAsideNext` gets the next event alone. Events that commit meanwhile may come before it, so `setAsideNext` must
- * try the event first.
+ * Calls `run` once unless an event makes it fail. In that case `run` handles the events before it in ever smaller
+ * steps, and `setAsideNext` gets the next event alone. Events that commit meanwhile may come first, so `setAsideNext`
+ * must try the event first.
  */
 export async function isolateFailingEvent<R extends { handled: number; complete: boolean; busy: boolean }>(
   limit: number,
@@ -77,7 +77,7 @@ export async function recordSetAside(
   return { follower, event: eventKey(event), ...reason };
 }
 
-/** How many events each follower has skipped, of those that retention has not removed. */
+/** Counts the events that each follower has skipped and retention has not removed. */
 export async function countSetAside(tx: Queryable, schema: Schema): Promise<Record<string, number>> {
   const rows = await tx.query<{ follower: string; count: number }>(
     `select follower, count(*)::int as count

@@ -1,27 +1,27 @@
 // Transaction ids of the event log. Ids of two servers cannot be compared, but a tenant can be moved to another node or
-// restored from a dump, so the log counts epochs: an id of the log is the server's transaction id with the epoch in its
+// restored from a dump. So the log counts epochs: an id of the log is the server's transaction id with the epoch in its
 // upper bits. It grows across servers, and a snapshot of a later epoch contains all of the earlier ones.
 //
-// The table `log_epochs` records on which relation, by which transaction, the row of each epoch was written. A row that
-// was copied has other system columns: then the log is on another server, and the next epoch has begun, before anything
-// has been written there. `registerEpoch` only makes it permanent.
+// The table `log_epochs` records the relation and the transaction that wrote the row of each epoch. A row that was
+// copied has other system columns: then the log is on another server, and the next epoch has begun before anything was
+// written there. `registerEpoch` only makes it permanent.
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { epoch, fromEpochs, isCopied } from '../../database/log-epoch.ts';
 import { statement, tenant } from '../../database/sql.ts';
 
-/** Below the epoch: enough for 89 years of 100,000 transactions a second. */
+/** The bits below the epoch: enough for 89 years of 100,000 transactions a second. */
 const epochBits = 48n;
 
-/** A transaction id of the server, as the log has it. */
+/** Converts a transaction id of the server to an id of the log. */
 export function toLogXid(xid: string, epoch: number): string {
   return String((BigInt(epoch) << epochBits) + BigInt(xid));
 }
 
 /**
- * SQL: a WITH clause for an INSERT of events, which takes their `xid` from its row `log`. In a cluster the tenant's node
- * counts the transactions, so the id is read beside a table of the tenant; and only if it comes from a CTE of its own does
- * the coordinator draw all numbers of events, in their order.
+ * SQL: a WITH clause for an INSERT of events, which takes their `xid` from its row `log`. In a cluster the tenant's
+ * node counts the transactions, so the id is read together with a table of the tenant. Only with a separate CTE does
+ * the coordinator take all numbers of events in their order.
  */
 export function withLog(schema: string): string {
   return `with log as materialized (select case when ${epoch} = 0 then pg_current_xact_id() else (${shifted('pg_current_xact_id()')})::text::xid8 end as xid
@@ -38,15 +38,15 @@ export function currentSnapshot(schema: string): string {
 }
 
 /**
- * SQL: the same up to the last event, and not before `minXmax`: what a reader may remember beyond this statement. A server
- * that crashes gives out ids again, those of transactions that were rolled back, but none up to a committed one. Only
- * before the transaction itself has written events.
+ * SQL: the same snapshot, but only up to the last event, and not before `minXmax`. A reader may store it: a server that
+ * crashes assigns the ids of rolled back transactions again, but none up to a committed one. Use it only before the
+ * transaction itself has written events.
  */
 export function durableSnapshot(schema: string, minXmax = `'1'::xid8`): string {
   return trimmedSnapshot(schema, currentSnapshot(schema), minXmax);
 }
 
-/** SQL: `durableSnapshot` of the given expression for the current snapshot; `condition` is about events `e` in it. */
+/** SQL: `durableSnapshot` of the given expression for the current snapshot. `condition` is over events `e` in it. */
 export function trimmedSnapshot(schema: string, present: string, minXmax: string, condition = 'true'): string {
   return `(select concat(least(pg_snapshot_xmin(d.present), d.next), ':', d.next, ':',
          (select string_agg(x::text, ',' order by x) from pg_snapshot_xip(d.present) as x where x < d.next))::pg_snapshot
@@ -60,7 +60,7 @@ function shifted(xid: string): string {
   return `(${epoch}::bigint << ${epochBits}) + ${xid}::text::bigint`;
 }
 
-/** SQL: whether the present epoch still has to be registered. */
+/** SQL: true if the current epoch must be registered. */
 export function isEpochUnregistered(schema: string): string {
   return `(select ${isCopied} from ${schema}.log_epochs l order by l.epoch desc limit 1)`;
 }
@@ -69,13 +69,13 @@ const nextEpoch = statement(`
   select ${epoch} as epoch, l.tableoid::bigint::text as relation, pg_current_xact_id()::text as xid
     ${fromEpochs(tenant)}`);
 
-// Two statements: Citus fails to push down an INSERT … SELECT with a subquery.
+// Two statements, because Citus cannot push down an INSERT … SELECT with a subquery.
 const registration = statement(`
   insert into ${tenant}.log_epochs (epoch, relation, written_by)
   values (:epoch, :relation, :xid::text::xid8)
   on conflict (epoch) do nothing`);
 
-/** In a transaction, and never within a savepoint: its rows carry the id of the savepoint. */
+/** Runs in a transaction, never within a savepoint, whose id its rows would carry. */
 export async function registerEpoch(tx: Queryable, schema: Schema): Promise<void> {
   const [next] = await nextEpoch.query(tx, schema, {});
   if (next !== undefined) await registration.query(tx, schema, next);

@@ -1,5 +1,5 @@
-// Hashes of the columns of a job that no longer change: those it was enqueued with, sealed with the event that enqueued
-// it, and its outcome, sealed with the event that ended it. Computed by Postgres over the stored values.
+// Hashes of the columns of a job that no longer change: those of the enqueue, sealed with its event, and those of the
+// outcome, sealed with the event that ended the job. Postgres computes them over the stored values.
 
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -9,7 +9,7 @@ import { microseconds } from './seal-chain.ts';
 
 /**
  * The version of the hashes of a seal. Version 1 hashes JSON text, version 2 the binary form of the values, which takes
- * Postgres a third of the time. Verification knows both.
+ * Postgres a third of the time. Verification supports both.
  */
 export type HashVersion = 1 | 2;
 export const hashVersion: HashVersion = 2;
@@ -21,15 +21,15 @@ export function isHashVersion(version: number): version is HashVersion {
 export const hashLength = 16;
 const entryLength = 2 + hashLength;
 
-/** SQL: which part of its job event `e` seals; null for none. */
+/** SQL: the part of its job that event `e` seals; null for none. */
 export const jobPart = `case when e.job_id is null then null
   when e.from_status is null and e.to_status is not null or e.type = 'job.replaced' then 'begin'
   when e.from_status is distinct from e.to_status and e.to_status in ('SUCCESS','PARTIAL','CANCELED') then 'end' end`;
 
-/** SQL: a hash of the values, each of which has its type and length in the binary form of a row. */
+/** SQL: a hash of the values. The binary form of a row has the type and length of each. */
 export const rowHash2 = (values: string) => `substring(sha256(record_send(row(${values}))) from 1 for ${hashLength})`;
 
-/** Columns that no statement of the product changes after the insert, but a request that replaces the payload of a unique job. */
+/** Columns that only a request that replaces the payload of a unique job changes after the insert. */
 const begin = (at: (column: string) => string) =>
   `j.id, ${at('j.created_at')}, j.type, j.queue, j.target_id, j.priority, j.payload, j.author, j.on_error,
   j.max_attempts, j.constraints, j.webhook_url, j.client_request_id, j.parent_id, j.schedule_id`;
@@ -38,7 +38,7 @@ const begin = (at: (column: string) => string) =>
 const end = (at: (column: string) => string) =>
   `j.id, j.result, j.error, j.attempt, ${at('j.started_at')}, ${at('j.finished_at')}`;
 
-/** SQL. As JSON text, not built as jsonb first: a payload can be large. */
+/** SQL. Written as JSON text, not built as jsonb first, because a payload can be large. */
 const rowHash1 = (values: string) =>
   `substring(sha256(convert_to(json_build_array(${values})::text, 'UTF8')) from 1 for ${hashLength})`;
 
@@ -50,7 +50,7 @@ export function partHash(part: string, version: HashVersion): string {
 }
 
 export interface SealedJobHash {
-  /** The event's place in its block. */
+  /** The event's position in its block. */
   place: number;
   hash: Buffer;
 }
@@ -64,7 +64,7 @@ export function encodeJobHashes(hashes: readonly SealedJobHash[]): Buffer {
   return bytes;
 }
 
-/** By the event's place in its block. */
+/** Hashes by the event's position in its block. */
 export function decodeJobHashes(bytes: Buffer): Map<number, Buffer> {
   const hashes = new Map<number, Buffer>();
   for (let at = 0; at + entryLength <= bytes.length; at += entryLength) {
@@ -80,7 +80,7 @@ export interface EventOfJob {
   job_part: 'begin' | 'end' | null;
 }
 
-/** The job hashes of a block's events, without those of jobs that Postgres cannot hash. */
+/** Returns the job hashes of a block's events, without jobs that Postgres cannot hash. */
 export async function hashReadableJobs(
   tx: Queryable,
   schema: Schema,
@@ -107,7 +107,7 @@ const hashStatement = statementVariants<{ version: HashVersion }>(
    order by k.place`,
 );
 
-/** For the jobs that exist. */
+/** Only for jobs that exist. */
 export function hashJobs(
   tx: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// Retention of events: removes whole sealed blocks, oldest first. The removal is recorded by a seal of its own in the
-// same transaction, so that verification can distinguish it from tampering. Each transaction is small: no long locks.
+// Retention of events: removes whole sealed blocks, oldest first. A seal records the removal in the same transaction,
+// so that verification can distinguish it from tampering. Transactions are small, so locks are short.
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
 import { statement, tenant } from '../../database/sql.ts';
@@ -16,12 +16,12 @@ export interface Pruned {
 
 export interface PruneOptions {
   olderThanSeconds: number;
-  /** Nothing after this event is removed: a follower has not read it yet. */
+  /** Nothing after this event is removed, because a follower has not read it. */
   upTo?: { xid: string; seq: string };
   maxSteps?: number;
 }
 
-// One transaction: some 50 ms of deletes, and few enough blocks for one record.
+// One transaction takes about 50 ms of deletes, and has few enough blocks for one record.
 const eventsPerStep = 5000;
 const blocksPerStep = 100;
 
@@ -31,11 +31,11 @@ export async function pruneEvents(db: Database, schema: Schema, options: PruneOp
   for (let i = 0; i < maxSteps; i++) {
     const pruned = await pruneOldest(db, schema, options);
     events += pruned.handled;
-    // Another daemon seals or prunes: the next run continues.
+    // Another daemon seals or prunes. The next run continues.
     if (pruned.complete || pruned.busy) return { events, complete: true };
   }
-  // Steps one after the other hold the chain most of the time, and a daemon that finds it locked tries again seconds
-  // later: what is new must not wait until all that is old is gone.
+  // Successive steps hold the chain most of the time, and a daemon that finds it locked tries again seconds later. New
+  // events must not wait until all old ones are gone.
   await sealEvents(db, schema);
   return { events, complete: false };
 }
@@ -95,7 +95,7 @@ const oldestStatement = statement(`
    where before < :events
    order by number`);
 
-/** The oldest blocks, up to the first that is too recent or has not been read yet. */
+/** Selects the oldest blocks, up to the first that is too recent or not read yet. */
 async function readOldest(
   tx: Queryable,
   schema: Schema,
@@ -110,7 +110,7 @@ async function readOldest(
   return end === -1 ? rows : rows.slice(0, end);
 }
 
-/** Transaction ids of the future were left by a restore: no follower reads those events. */
+/** A restore can leave transaction ids of the future. No follower reads those events. */
 function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, next: string): boolean {
   const [lastXid, lastSeq, nextXid] = [BigInt(upTo.xid), BigInt(upTo.seq), BigInt(next)];
   return keys.some((key) => {
@@ -119,7 +119,7 @@ function isBehind(keys: readonly string[], upTo: { xid: string; seq: string }, n
   });
 }
 
-/** The numbers are in ascending order. */
+/** The numbers must be in ascending order. */
 function toRanges(numbers: readonly bigint[]): [string, string][] {
   const ranges: [bigint, bigint][] = [];
   for (const number of numbers) {
@@ -130,7 +130,7 @@ function toRanges(numbers: readonly bigint[]): [string, string][] {
   return ranges.map(([first, last]) => [String(first), String(last)]);
 }
 
-/** Only the places of the blocks in the chain and their records are kept. */
+/** Keeps only the positions of the blocks in the chain, and their records. */
 async function markPruned(tx: Queryable, schema: Schema, blocks: readonly OldBlock[], by: string): Promise<void> {
   await tx.query(
     `update ${schema}.event_seals set pruned_at = now(), pruned_by = $2, event_keys = '{}', event_hashes = '', job_hashes = null

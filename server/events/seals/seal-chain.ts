@@ -1,7 +1,7 @@
-// The chain of seals: what each seal says, how it is hashed, and how one is appended.
-// Format 2 hashes a text, the record, which stays when the block's events are pruned. Its hashes begin with the
-// byte 2 and have 33 bytes: a known hash (in the next seal, or an anchor) fixes the format of a seal, so that
-// no seal can be passed off as one of format 1, which proves less.
+// The chain of seals: the contents of a seal, its hash, and appending one.
+// Format 2 hashes a text, the record, which stays when the block's events are pruned. Its hashes begin with the byte 2
+// and have 33 bytes. A known hash (in the next seal, or an anchor) therefore fixes the format of a seal, and no seal
+// can be presented as one of format 1, which proves less.
 import { createHash } from 'node:crypto';
 import { z } from 'zod';
 import type { Queryable } from '../../database/database.ts';
@@ -10,7 +10,7 @@ import { statement, tenant } from '../../database/sql.ts';
 
 export const sealsFollower = 'seals';
 
-/** The end of the chain, stored with the follower: verification notices when seals at the end are removed. */
+/** The end of the chain, stored with the follower, so that verification notices if seals at the end are removed. */
 export interface ChainEnd {
   number?: string;
   /** Hexadecimal. */
@@ -18,19 +18,19 @@ export interface ChainEnd {
 }
 
 const digits = z.string().regex(/^\d{1,19}$/);
-/** Microseconds since 1970: up to the year 2286. */
+/** Microseconds since 1970, up to the year 2286. */
 const time = z.string().regex(/^\d{1,16}$/);
 const count = z.int().min(0);
 
 const eventsRecord = z.strictObject({
   kind: z.literal('events'),
   sealed_at: time,
-  /** Every event of the block is visible in it. */
+  /** A snapshot in which every event of the block is visible. */
   snapshot: z.string(),
   /** Positions of the follower before and after the block. */
   from: z.string(),
   until: z.string(),
-  /** The log was restored from a backup, with other transaction ids: `from` lay in the future. */
+  /** The log was restored from a backup with other transaction ids, so `from` was in the future. */
   restart: z.literal(true).optional(),
   events: count,
   /** SHA-256 of keys, hashes and job hashes. */
@@ -45,7 +45,7 @@ const pruneRecord = z.strictObject({
   /** The blocks whose events were removed: first and last of each range. */
   seals: z.array(z.tuple([digits, digits])),
   events: count,
-  /** Their minimum age. Null if removed by a version that kept no record. */
+  /** Their minimum age. Null if they were removed by a version that kept no record. */
   older_than_seconds: z.number().min(0).nullable(),
 });
 
@@ -115,7 +115,7 @@ const insertStatement = statement(`
   values (:number, :kind, :snapshot, :keys, :hashes, :jobHashes, :record, :previousHash, :hash,
           timestamptz 'epoch' + :sealedAt::bigint * interval '1 microsecond')`);
 
-/** Within a step of the seals follower, which excludes other daemons and stores the new end. */
+/** Runs within a step of the seals follower, which excludes other daemons and stores the new end. */
 export async function appendSeal(
   tx: Queryable,
   schema: Schema,
@@ -146,8 +146,8 @@ export async function appendSeal(
 export const microseconds = (column: string) => `round(extract(epoch from ${column}) * 1000000)::text`;
 
 /**
- * A chain that an earlier version began may have pruned blocks without a record. They are recorded once, by the
- * first seal of this format; from then on only records count.
+ * A chain that an earlier version began may have pruned blocks without a record. The first seal of this format records
+ * them once. From then on only records count.
  */
 export async function recordFormerPrunes(tx: Queryable, schema: Schema, end: ChainEnd): Promise<ChainEnd> {
   if (end.hash === undefined || isFormat2(Buffer.from(end.hash, 'hex'))) return end;

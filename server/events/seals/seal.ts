@@ -1,5 +1,5 @@
-// Seals: a follower that puts a hash of every committed event into a chain of blocks, off the hot path. Verification
-// then finds every row that was edited, removed, swapped or inserted later.
+// Seals: a follower that adds a hash of every committed event to a chain of blocks, off the hot path. Verification then
+// finds every row that was edited, removed, swapped or inserted later.
 
 import type { Database, Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -33,9 +33,10 @@ import {
   sealsFollower,
 } from './seal-chain.ts';
 
-// Large enough that blocks are few, small enough to be hashed in some 50 ms. An event's index in its block has two bytes.
+// Large enough that blocks are few, and small enough to be hashed in about 50 ms. An event's index in its block has two
+// bytes.
 const maxEventsPerBlock = 5000;
-// Bytes of payloads and results in a block: hashed in about a second, well below the time that a statement may take.
+// Bytes of payloads and results in a block. They are hashed in about a second, well below the statement timeout.
 const maxBytesPerBlock = 64 * 1024 * 1024;
 
 /** Seals up to one block. Call again at once while `complete` is false. */
@@ -65,8 +66,8 @@ async function sealReadable(
 }
 
 /**
- * The chain cannot leave an event out: verification would report it as inserted. An event that cannot be hashed is
- * sealed with `noHash` instead, which proves its place in the log but not its content.
+ * The chain cannot omit an event, because verification would report it as inserted. An event that cannot be hashed is
+ * sealed with `noHash` instead, which proves its position in the log but not its content.
  */
 async function sealWithUnreadable(db: Database, schema: Schema): Promise<FollowResult> {
   const setAside: SetAside[] = [];
@@ -89,7 +90,7 @@ async function sealWithUnreadable(db: Database, schema: Schema): Promise<FollowR
 const startAt = { startAt: 'beginning' } as const;
 
 interface Header {
-  /** How far the read goes. */
+  /** The end of the read. */
   until: string;
   moved: boolean;
   ahead: boolean;
@@ -103,11 +104,14 @@ interface ReadBlock {
   isCut: boolean;
 }
 
-/** The text size of a stored document, without reading it: what is compressed may be this many times larger. */
+/**
+ * SQL: an upper bound of a document's text size, without reading it; a compressed document may be this many times
+ * larger.
+ */
 const likelyBytes = (column: string) =>
   `coalesce(pg_column_size(${column}) * case when pg_column_compression(${column}) is null then 1 else 20 end, 0)`;
 
-/** Over the events so far, with this one. */
+/** The sum over the events up to and including this one. */
 const bytes = `sum(${likelyBytes('j.payload')} + ${likelyBytes('j.result')}) over (rows unbounded preceding)`;
 
 const blockStatement = statement(`
@@ -151,9 +155,9 @@ const blockStatement = statement(`
 type BlockRow = Header & { keys: string[]; hashes: Buffer; job_hashes: Buffer; cut: number | null };
 
 /**
- * Reads and hashes a block in one pass and returns one row: a row for each event would cost the daemon as much as the
- * hashes cost Postgres. The sum has no order of its own, so that the rows are not sorted with their payloads; they come
- * in order, and if they did not, the block would end sooner.
+ * Reads and hashes a block in one pass and returns one row, because a row for each event would cost the daemon as much
+ * as the hashes cost Postgres. The sum has no ORDER BY, so that the rows are not sorted with their payloads. They come
+ * in order; if they did not, the block would only end sooner.
  */
 async function readBlock(tx: Queryable, schema: Schema, position: Position, maxBytes: number): Promise<ReadBlock> {
   const [row] = await blockStatement.query<BlockRow>(tx, schema, {
@@ -225,10 +229,10 @@ async function sealBlock(
   return { ...step, state };
 }
 
-/** In place of the hash of an event that could not be hashed. */
+/** Replaces the hash of an event that could not be hashed. */
 export const noHash = Buffer.alloc(hashLength);
 
-/** SQL: a hash of all columns of event `e`; numbers as they are stored, not as JavaScript reads them. */
+/** SQL: a hash of all columns of event `e`, with numbers as they are stored, not as JavaScript reads them. */
 function eventHash(version: HashVersion): string {
   const rest = `e.type, e.job_id, e.target_id, e.from_status, e.to_status, e.attempt, e.lease_id, e.actor, e.data`;
   if (version === 2) return rowHash2(`e.xid, e.seq, e.at, ${rest}`);
@@ -243,7 +247,7 @@ interface HashedRow extends EventOfJob {
 }
 
 export interface HashedRows {
-  /** By `xid:seq`; rows that no longer exist are missing. */
+  /** Hashes by `xid:seq`. Rows that no longer exist are missing. */
   rows: Map<string, HashedRow>;
   /** Rows that Postgres cannot hash, with the error. */
   unreadable: Map<Pick<Event, 'xid' | 'seq'>, unknown>;
@@ -273,8 +277,8 @@ export async function hashRows(
 }
 
 /**
- * Every event of the block is visible in it: after the block is pruned, a reader that has seen less has missed events.
- * The last event has the highest transaction id.
+ * Every event of the block is visible in this snapshot. After the block is pruned, a reader that has seen less has
+ * missed events. The last event has the highest transaction id.
  */
 function snapshotAfter(last: string | undefined): string {
   const highest = last === undefined ? 0n : BigInt(fromKey(last).xid);

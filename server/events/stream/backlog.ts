@@ -8,9 +8,10 @@ import type { Feed } from './feed.ts';
 import { type ResetReason, StreamBatch, type StreamFilter } from './frames.ts';
 import type { StreamPosition } from './stream-id.ts';
 
-// Beyond this, reading the current state again is faster.
+// Beyond this number, reading the current state again is faster.
 const maxMissed = 10_000;
-// Readers of one tenant reconnect together, mostly from the same id: up to this many events are read once for all.
+// Readers of one tenant usually reconnect together and from the same id, so up to this many events are read once for
+// all.
 const maxShared = 2000;
 
 export class Backlog {
@@ -23,17 +24,20 @@ export class Backlog {
     this.#feed = feed;
   }
 
-  /** Why a reader cannot resume after `from`; undefined if it can. Afterwards the feed has reached `from`. */
+  /** Returns why a reader cannot resume after `from`; undefined if it can. Afterwards the feed has reached `from`. */
   async checkResumable(from: StreamPosition): Promise<ResetReason | undefined> {
     const last = from.batch?.until ?? from.seen;
     // The id may come from another daemon whose feed is ahead of ours, but not ahead of a new read.
     if (!covers(this.#feed.seen.snapshot, last)) await this.#feed.refresh();
-    // Ids of earlier versions reach beyond the last event, and so beyond a feed.
+    // Ids of earlier versions can be beyond the last event, and so beyond a feed.
     if (!covers(this.#feed.seen.snapshot, last) && !covers(await this.#readPresent(), last)) return 'unknown_id';
     return (await this.#isPruned(from.seen)) ? 'history_gone' : undefined;
   }
 
-  /** Batches up to `until`, the feed's position when the reader joined it; undefined if there are too many events. */
+  /**
+   * Yields batches up to `until`, the feed's position when the reader joined it; undefined if there are too many
+   * events.
+   */
   async read(from: StreamPosition, until: Snapshot, filter: StreamFilter): Promise<StreamBatch[] | undefined> {
     const events = (await this.#readShared(from.seen, until)) ?? (await this.#readOwn(from.seen, until, filter));
     if (!events) return undefined;
@@ -79,7 +83,7 @@ export class Backlog {
     return requireSnapshot(row?.now ?? '');
   }
 
-  /** Whether retention has removed events that this reader needs. */
+  /** True if retention has removed events that this reader needs. */
   async #isPruned(seen: Snapshot): Promise<boolean> {
     const [row] = await this.#db.query<{ gone: boolean }>(
       `select pg_snapshot_xmax(snapshot::pg_snapshot) > $1::text::xid8 as gone from ${this.#feed.tenant.schema}.event_seals

@@ -1,5 +1,5 @@
-// The live feed of one tenant: reads the log once for all its streams on this daemon, while there are any. Woken by
-// hints and by a slow poll; sends pings while there are no events.
+// The live feed of one tenant: reads the log once for all its streams on this daemon, while there are any. Signals and
+// a slow poll wake it. It sends pings while there are no events.
 import type { ServerResponse } from 'node:http';
 import type { Queryable } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -12,7 +12,7 @@ import { durableSnapshot } from '../log/transaction-ids.ts';
 import { pingFrame, resetFrame, StreamBatch, type StreamFilter } from './frames.ts';
 import { encodeStreamId, type StreamOwner } from './stream-id.ts';
 
-/** What a feed needs to know of its tenant. */
+/** The fields of a tenant that a feed needs. */
 export interface FeedTenant extends StreamOwner {
   slug: string;
   schema: Schema;
@@ -25,12 +25,12 @@ interface FeedOptions {
   now(): Date;
 }
 
-// A busy tenant causes a hint with every commit; hints within this time are handled by one read.
+// A busy tenant causes a signal with every commit; one read handles the signals within this time.
 const gatherMs = 25;
-// After events, more are likely, and not every change causes a hint.
+// After events, more are likely, and not every change causes a signal.
 const repollMs = 200;
 const pageSize = 5000;
-// Readers that fall this far behind are reset instead.
+// Readers that are further behind are reset instead.
 const maxEventsPerRead = 20_000;
 // Between slices, and between groups of readers, sockets drain and other work of the process runs.
 const sliceSize = 500;
@@ -67,7 +67,7 @@ export class Feed {
 
   async start(): Promise<void> {
     if (!this.#seen) await this.refresh();
-    // Its only reader may have disconnected meanwhile.
+    // The only reader may have disconnected meanwhile.
     if (!this.#stopped) await this.#interval.start();
   }
 
@@ -114,7 +114,7 @@ export class Feed {
       await this.refresh();
       this.#failing = false;
     } catch (error) {
-      // Once per outage: this runs every second.
+      // Logged once per outage, because this runs every second.
       if (!this.#failing) this.#logger.warn({ err: error, tenant: this.tenant.slug }, 'events cannot be read');
       this.#failing = true;
     }
@@ -143,7 +143,7 @@ export class Feed {
     await this.#publish(readers, before.snapshot, after.snapshot, events.sort(bySeq));
   }
 
-  /** Continues from now, without reading what was written before. */
+  /** Continues from now, without reading earlier events. */
   async #skipToNow(): Promise<void> {
     const [row] = await this.#db.query<{ now: string }>(`select ${durableSnapshot(this.tenant.schema)}::text as now`);
     const text = row?.now ?? '';
@@ -172,7 +172,7 @@ export class Feed {
     for (const reader of this.readers) reader.deliver(batch);
   }
 
-  /** Carries an id: a reader without matching events resumes from here instead of from its last event. */
+  /** The ping has an id, so that a reader without matching events resumes from here instead of from its last event. */
   #ping(): void {
     // During a read the id would cover events that have not been sent.
     if (this.#running || !this.#seen) return;
@@ -182,7 +182,7 @@ export class Feed {
   }
 }
 
-// One reader of a live stream: its filter, the writing to it, and when it is dropped.
+// One reader of a live stream: its filter, writing to it, and dropping it.
 
 interface ReaderOptions {
   filter: StreamFilter;
@@ -190,7 +190,7 @@ interface ReaderOptions {
   bufferBytes: number;
   /** How long a reader may accept no bytes while some are buffered for it. */
   stallMs: number;
-  /** Whether its key may still read this stream. Rejects if that cannot be checked now. */
+  /** True if its key may still read this stream. Rejects if that cannot be checked now. */
   stillAllowed(): Promise<boolean>;
 }
 
@@ -228,7 +228,7 @@ export class StreamReader {
     this.send(batch.select(this.filter));
   }
 
-  /** The backlog was sent: from here on batches are written at once. */
+  /** The backlog was sent. From here on batches are written at once. */
   goLive(): void {
     const waiting = this.#waiting ?? [];
     this.#waiting = undefined;
@@ -241,7 +241,7 @@ export class StreamReader {
     else if (!this.#response.write(frames)) this.#stalledAt ??= performance.now();
   }
 
-  /** Drops a reader that accepts nothing: it can resume with its last id. */
+  /** Drops a reader that accepts nothing. It can resume with its last id. */
   dropIfStalled(): void {
     if (this.#stalledAt !== undefined && performance.now() - this.#stalledAt > this.#options.stallMs) this.drop();
   }

@@ -1,6 +1,6 @@
 // The id of an event in a live stream: everything that its reader has seen, in few characters, so that any daemon can
-// resume after it. Encrypted with the tenant's secret: transaction ids are counted over all tenants and would reveal how
-// busy the cluster is.
+// resume after it. It is encrypted with the tenant's secret, because transaction ids count over all tenants and would
+// reveal how busy the cluster is.
 //
 //   2.<sealed snapshots>[.<seq>]    the 2 is the version
 //   <mark>.<snapshot>[.<snapshot>.<seq>]    the format of earlier versions: still read, no longer written
@@ -11,11 +11,14 @@ import { formatSnapshot, parseSnapshot, type Snapshot } from '../log/position.ts
 export interface StreamPosition {
   /** All events visible in it have been sent. */
   seen: Snapshot;
-  /** Of the events visible in `until`, those up to this seq have been sent too: the reader was cut off within a batch. */
+  /**
+   * Of the events visible in `until`, those up to this seq have been sent too: the reader was disconnected within a
+   * batch.
+   */
   batch?: { until: Snapshot; seq: bigint };
 }
 
-// 300 open transactions make some 1,000 characters; no valid id is longer.
+// 300 open transactions make about 1,000 characters. No valid id is longer.
 const maxIdLength = 8000;
 
 /** The tenant of the streams. */
@@ -38,14 +41,14 @@ export function streamIdsWithin({ secret }: StreamOwner, seen: Snapshot, until: 
   return (seq) => `${common}.${BigInt(seq).toString(36)}`;
 }
 
-/** Returns undefined if not an id of this tenant's streams. */
+/** Returns undefined if the text is not an id of this tenant's streams. */
 export function decodeStreamId(owner: StreamOwner, id: string): StreamPosition | undefined {
   if (id.length > maxIdLength) return undefined;
   const [mark, ...parts] = id.split('.');
   if (mark === markOf(owner.id)) return decodeParts(parts);
   const [sealed = '', ...seq] = parts;
   const snapshots = mark === version ? openText(owner.secret, purpose, sealed)?.split('.') : undefined;
-  // Two snapshots need a seq, one must have none: unsealed text must not be read as a snapshot.
+  // Two snapshots need a seq, and one must have none, so that unencrypted text is not read as a snapshot.
   if (snapshots === undefined || seq.length !== snapshots.length - 1) return undefined;
   return decodeParts([...snapshots, ...seq]);
 }
@@ -63,7 +66,7 @@ function markOf(tenantId: string): string {
   return createHash('sha256').update(tenantId).digest('base64url').slice(0, 6);
 }
 
-/** xmin, and the rest as distances from it. */
+/** Encodes xmin, and the rest as distances from it. */
 function encodeSnapshot({ xmin, xmax, xip }: Snapshot): string {
   const running = [...xip].map((xid) => (xid - xmin).toString(36));
   return [xmin.toString(36), (xmax - xmin).toString(36), ...running].join('~');

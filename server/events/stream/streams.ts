@@ -1,5 +1,5 @@
-// All live streams of this daemon. One feed per tenant that has readers; a stream that was cut off resumes after its
-// last id without a gap, on any daemon. Closed first at shutdown.
+// All live streams of this daemon, with one feed per tenant that has readers. A stream that was cut off resumes after
+// its last id without a gap, on any daemon. Streams are closed first at shutdown.
 import type { ServerResponse } from 'node:http';
 import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -38,7 +38,7 @@ export interface StreamRequest {
   lastEventId: string | undefined;
   /** The current state, and the pg_snapshot in which it was read. Sent first to a reader without a valid id. */
   readSnapshot?: (() => Promise<{ snapshot: string; content: object }>) | undefined;
-  /** Checked periodically; a stream whose key was revoked ends. */
+  /** Checked periodically. A stream whose key was revoked ends. */
   stillAllowed(): Promise<boolean>;
 }
 
@@ -46,7 +46,7 @@ interface Channel {
   feed: Feed;
   backlog: Backlog;
   ready: Promise<void>;
-  /** Streams that are open or about to be. */
+  /** The number of streams that are open or about to be. */
   users: number;
 }
 
@@ -92,12 +92,12 @@ export class EventStreams implements Service {
     await this.closeAll();
   }
 
-  /** Keys were revoked: streams that they opened end now, not at the next ping. */
+  /** Keys were revoked. Their streams end now, not at the next ping. */
   checkKeys(): void {
     this.#checks.wake();
   }
 
-  /** A hint that events were committed for this tenant, or for any. Cheap for tenants without readers. */
+  /** A signal that events of this tenant, or of any, were committed. Cheap for tenants without readers. */
   wake(slug?: string): void {
     if (slug !== undefined) this.#channels.get(slug)?.feed.wake();
     else for (const { feed } of this.#channels.values()) feed.wake();
@@ -159,12 +159,12 @@ export class EventStreams implements Service {
     if (present) {
       from = { seen: parseSnapshot(present.snapshot) ?? feed.seen.snapshot };
       reader.send(snapshotFrame(encodeStreamId(request.tenant, from.seen), present.content));
-      // The feed must have reached the snapshot, or it would send events that the snapshot already contains.
+      // The feed must have reached the snapshot, otherwise it would send events that the snapshot already contains.
       await backlog.checkResumable(from);
     }
     feed.readers.add(reader);
     if (from) await this.#catchUp(channel, reader, from);
-    // Shows that the stream is open, and carries an id: a reader can resume before its first event.
+    // Shows that the stream is open, and has an id, so that a reader can resume before its first event.
     else reader.send(pingFrame(now, this.#options.now().toISOString()));
     reader.goLive();
   }

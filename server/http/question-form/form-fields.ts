@@ -1,5 +1,5 @@
-// The fields of a form, from the JSON Schema of an answer, and the answer from what a browser sends. A value that a
-// field cannot express, a list of objects for example, is entered as JSON.
+// The fields of a form, from the JSON Schema of an answer, and the answer from a browser's form data. A value that no
+// field can express, such as a list of objects, is entered as JSON.
 import type { AnswerSchema, QuestionAction } from '../../jobs/questions/question-request.ts';
 
 export interface FormField {
@@ -8,7 +8,7 @@ export interface FormField {
   hint: string | undefined;
   kind: 'text' | 'longText' | 'number' | 'date' | 'email' | 'yesNo' | 'checkbox' | 'choice' | 'choices' | 'json';
   required: boolean;
-  /** Of a choice. */
+  /** The options of a choice. */
   options: readonly string[];
   min: number | undefined;
   max: number | undefined;
@@ -17,12 +17,12 @@ export interface FormField {
   initial: string | readonly string[];
 }
 
-/** What was entered, by the name of the field. */
+/** The entered values, by name of the field. */
 export type Entered = Record<string, string | readonly string[] | undefined>;
 
 type Property = Record<string, unknown>;
 
-/** Fields that every action sets are left out. */
+/** Omits fields that every action sets. */
 export function formFields(schema: AnswerSchema, actions: readonly QuestionAction[]): FormField[] {
   const properties = (schema.properties ?? {}) as Record<string, Property>;
   const required = new Set((schema.required ?? []) as string[]);
@@ -95,7 +95,7 @@ function numberOf(value: unknown): number | undefined {
   return typeof value === 'number' && Math.abs(value) < Number.MAX_SAFE_INTEGER ? value : undefined;
 }
 
-/** `dueDate` and `due_date`: Due date. */
+/** `dueDate` and `due_date` become `Due date`. */
 function humanize(name: string): string {
   const words = name
     .replaceAll(/([a-z])([A-Z])/g, '$1 $2')
@@ -105,7 +105,10 @@ function humanize(name: string): string {
   return words === '' ? name : words.charAt(0).toUpperCase() + words.slice(1);
 }
 
-/** The answer, for the check against its schema. What cannot be read stays as it was entered, and is refused there. */
+/**
+ * Returns the answer for the check against its schema. A value that cannot be parsed stays as entered, and the check
+ * refuses it.
+ */
 export function answerOf(fields: readonly FormField[], entered: Entered): Record<string, unknown> {
   const answer: Record<string, unknown> = {};
   for (const field of fields) {

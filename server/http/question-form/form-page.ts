@@ -1,4 +1,4 @@
-// The hosted form of one question, and the pages around it: HTML without scripts, in light and dark, for phones too.
+// The hosted form of one question and its related pages: HTML without scripts, in light and dark, also for phones.
 import { createHash } from 'node:crypto';
 import { never } from '../../jobs/model/waiting.ts';
 import type { Question } from '../../jobs/questions/question.ts';
@@ -29,7 +29,7 @@ button.primary { background: var(--accent); border-color: var(--accent); color: 
 :focus-visible { outline: 3px solid var(--accent); outline-offset: 2px; }
 `;
 
-/** Nothing but this page's own style and its form to where it came from. */
+/** Allows only this page's style, and sending the form to its own origin. */
 export const formPolicy = [
   "default-src 'none'",
   `style-src 'sha256-${createHash('sha256').update(style).digest('base64')}'`,
@@ -42,7 +42,7 @@ interface FormPage {
   question: Question;
   fields: readonly FormField[];
   entered: Entered | undefined;
-  /** By the name of the field; '' is about the whole form. */
+  /** Errors by name of the field; '' concerns the whole form. */
   errors: readonly FieldError[];
 }
 
@@ -108,7 +108,7 @@ function contextOf(context: unknown): Html | undefined {
   return html`<dl>${rows}</dl>`;
 }
 
-/** Fields are numbered in ids: a name may have any characters. */
+/** Ids use the number of the field, because its name may have any characters. */
 function fieldOf(field: FormField, n: number, entered: Entered | undefined, error: string | undefined): Html {
   const { name, label, hint, kind, required, options } = field;
   const id = `field-${n}`;
@@ -157,7 +157,7 @@ function fieldOf(field: FormField, n: number, entered: Entered | undefined, erro
   }
 }
 
-// HTML from templates: every value is escaped, unless it is HTML that a template made.
+// HTML templates. Every value is escaped, unless a template created it.
 class Html {
   readonly text: string;
   constructor(text: string) {

@@ -1,5 +1,5 @@
-// /q/{token}: the hosted form of one question, for the person who has the link. No sign-in, no scripts. Tokens are in no log, and
-// addresses that try many tokens are refused for a while.
+// /q/{token}: the hosted form of one question, for the person who has the link. It needs no sign-in and no scripts. No
+// log has tokens, and addresses that try many tokens are refused for a while.
 import express, { type Request, type Response, Router } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import type { Database } from '../../database/database.ts';
@@ -21,13 +21,13 @@ export interface QuestionPageDependencies {
   wake(tenant: Tenant): void;
 }
 
-// More than a person who mistypes an address needs, too few for guessing.
+// More than a person who mistypes an address needs, and too few for guessing.
 const failuresPerMinute = 30;
 const maxFormBytes = 262_144;
 
 interface OpenedLink {
   tenant: Tenant;
-  /** Sees this tenant only. */
+  /** A database that can reach this tenant only. */
   db: Database;
   link: QuestionLink & { state: LinkState };
   question: Question;
@@ -48,7 +48,7 @@ export function questionPages(deps: QuestionPageDependencies): Router {
     validate: false,
     handler: (_request, response) => send(response, tooMany),
   });
-  // Only links that are not valid are counted: a person with a valid one is never refused here.
+  // Only invalid links are counted, so a person with a valid one is never refused here.
   const refuse = (request: Request, response: Response) =>
     void limit(request, response, () => send(response, unknownLink));
   const readForm = express.urlencoded({ extended: false, limit: maxFormBytes, parameterLimit: 1000 });
@@ -84,7 +84,7 @@ function send(response: Response, { status, body }: Page): void {
   response.status(status).type('html').send(body);
 }
 
-/** The question behind the link, or the page that says why it cannot be answered. */
+/** Returns the question of the link, or the page that says why it cannot be answered. */
 async function open({ db, registry }: QuestionPageDependencies, token: string): Promise<OpenedLink | Page> {
   const tenant = registry.byId(tenantIdOf(token) ?? '');
   if (tenant === undefined || !isSigned(tenant, token)) return unknownLink;
@@ -160,7 +160,7 @@ function fieldErrors({ extra }: Problem): FieldError[] {
   return errors.map(({ field, message }) => ({ field: field.replace(/^answer\./, ''), message }));
 }
 
-/** Names of fields are prefixed, so that no field can stand for the action. */
+/** Names of fields are prefixed, so that no field can replace the action. */
 function toEntered(body: unknown): { entered: Entered; action: string | undefined } {
   const entered: Entered = Object.create(null);
   const given = (body ?? {}) as Record<string, string | string[]>;

@@ -17,9 +17,9 @@ export interface Caller {
   tenant: Tenant | undefined;
   /** Verifies the key again. Streams, which stay open for hours, call it periodically. */
   recheck(): Promise<ApiKey | undefined>;
-  /** For events and audit; `key:<id>` unless the host that embeds the API names somebody. */
+  /** The actor in events and the audit log: `key:<id>`, unless the host that embeds the API names another. */
   actor?: string;
-  /** Whatever its scopes, the caller may only read. */
+  /** The caller may only read, whatever its scopes. */
   readOnly?: boolean;
 }
 
@@ -29,7 +29,7 @@ interface AuthenticateDependencies {
   sessions: Pick<Sessions, 'verify'>;
 }
 
-// Enough for many misconfigured clients behind one address, too few for guessing.
+// Enough for many misconfigured clients behind one address, and too few for guessing.
 const failuresPerMinute = 120;
 // A longer text is not a key, and is not hashed.
 const maxKeyLength = 512;
@@ -96,7 +96,7 @@ async function identify(deps: AuthenticateDependencies, request: Request): Promi
   return tenant && { key, tenant, recheck };
 }
 
-// What an operator may do for a tenant in the dashboard: everything but working on its jobs.
+// The scopes of an operator who acts for a tenant in the dashboard: everything except working on its jobs.
 export const operatorScopes: readonly Scope[] = ['read', 'enqueue', 'control', 'admin'];
 
 /** An operator who is signed in to the dashboard selects a tenant by header; a key alone cannot. */
@@ -136,13 +136,16 @@ function requireService(tenant: Tenant, definition: Pick<RouteDefinition, 'metho
   throw problem('TENANT_SUSPENDED', `The tenant is ${tenant.status}.`, { status: tenant.status });
 }
 
-// One text for missing, unknown, revoked and expired keys: the answer reveals nothing about a key.
+// The same text for missing, unknown, revoked and expired keys, so that the answer reveals nothing about a key.
 function unauthorized() {
   return problem('UNAUTHORIZED', 'Send a valid API key as `Authorization: Bearer <key>` or as `X-API-Key`.');
 }
 
 const cookieName = 'leasehold_session';
-/** The tenant that an operator has selected: one who signed in to the dashboard, or whom the embedding program vouches for. */
+/**
+ * Returns the tenant that an operator has selected: an operator with a dashboard session, or one named by the embedding
+ * program.
+ */
 export const tenantHeader = 'X-Leasehold-Tenant';
 
 export function sessionToken(request: Request): string | undefined {
@@ -162,7 +165,7 @@ export function clearSessionCookie(request: Request, response: Response): void {
 }
 
 function cookieText(request: Request, value: string, seconds: number): string {
-  // TLS ends in front of the daemon: only the Origin header shows whether the browser uses it.
+  // TLS ends in front of the daemon, so only the Origin header shows whether the browser uses it.
   const secure = request.get('Origin')?.startsWith('https:') ? '; Secure' : '';
   return `${cookieName}=${value}; Path=/; HttpOnly; SameSite=Strict; Max-Age=${seconds}${secure}`;
 }

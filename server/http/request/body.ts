@@ -1,5 +1,5 @@
-// Reads a JSON body within its limit, or reports what is wrong with it. No step blocks the event loop for long: a body of
-// many megabytes is scanned in slices and parsed part by part.
+// Reads a JSON body within its limit, or reports the problem. No step blocks the event loop for long: a body of many
+// megabytes is scanned in slices and parsed part by part.
 import { isUtf8 } from 'node:buffer';
 import express, { type NextFunction, type Request, type RequestHandler, type Response } from 'express';
 import { largeBytes, nextTurnIfLarge, Pace } from '../../kernel/clock.ts';
@@ -13,16 +13,16 @@ const defaultBodyLimitBytes = 1_048_576;
 
 export interface BodyOptions {
   limitBytes?: number | undefined;
-  /** The elements of its lists become JsonParts of at most this many bytes each. */
+  /** If set, the elements of its lists become JsonParts of at most this many bytes each. */
   partLimitBytes?: number | undefined;
 }
 
 /**
- * One element of a list in a large body. It is parsed when it is read, not before: the values of 8 MB take many times as
- * much memory, and as long as it takes to collect them nothing else is done.
+ * One element of a list in a large body. It is parsed on first use, because the values of 8 MB take many times as much
+ * memory, and collecting that memory blocks the process.
  */
 export class JsonPart {
-  /** The value, or throws its problem; INVALID_JSON is a problem of the whole body. */
+  /** Returns the value, or throws its problem. INVALID_JSON is a problem of the whole body. */
   readonly read: () => Promise<unknown>;
 
   constructor(read: () => Promise<unknown>) {
@@ -43,7 +43,7 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
       );
     }
     if (Number(request.headers['content-length'] ?? 0) > limit) throw tooLarge(limit);
-    // The client disconnected during authentication: no event would end the reading or free the budget.
+    // The client disconnected during authentication, so no event would end the read or free the budget.
     if (request.destroyed) return next(incomplete());
     budget.reserve(response, callerOf(response)?.tenant?.id ?? '', announcedBytes(request, limit));
     if (isPlain(request.headers)) return void parseBody(request, response, next, options);
@@ -54,7 +54,7 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
       if (error !== undefined) return next(error);
       void parseBody(request, response, next, options);
     };
-    // The body parser would report the limit only after it has read the body to its end, which may never come.
+    // The body parser would report the limit only after reading the body to its end, which may never come.
     let bytes = 0;
     request.on('data', (chunk: Buffer) => {
       bytes += chunk.length;
@@ -64,12 +64,12 @@ export function readJsonBody(options: BodyOptions, budget: ByteBudget): RequestH
   };
 }
 
-/** A body of a known length, as it was sent. Others are inflated and measured by Express. */
+/** True for a body of known length that is not compressed. Express inflates and measures the others. */
 function isPlain(headers: Request['headers']): boolean {
   return headers['content-length'] !== undefined && (headers['content-encoding'] ?? 'identity') === 'identity';
 }
 
-/** The parser of HTTP ends the request after the announced length. */
+/** The HTTP parser ends the request after the announced length. */
 function readBytes(request: Request): Promise<Buffer> {
   return new Promise((resolve, reject) => {
     const chunks: Buffer[] = [];
@@ -104,7 +104,7 @@ async function parseBody(request: Request, _response: Response, next: NextFuncti
   next();
 }
 
-/** A body that a program which embeds the API has read and parsed before: its own limits applied. */
+/** A body that the embedding program has already read and parsed, with its own limits. */
 function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
   if (partLimitBytes === undefined) return body;
   const toPart = (value: unknown) => new JsonPart(async () => withoutViolation(value));
@@ -114,7 +114,7 @@ function checkParsed(body: unknown, { partLimitBytes }: BodyOptions): unknown {
 
 /** @internal Exported for its test. */
 export async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions): Promise<unknown> {
-  // A decoder would silently replace invalid bytes, and data would be stored that was never sent.
+  // A decoder would silently replace invalid bytes, and store data that was never sent.
   if (!isUtf8(bytes)) throw problem('INVALID_JSON', 'The body is not valid UTF-8.');
   const pace = new Pace();
   const scan = scanJson(bytes, partLimitBytes !== undefined);
@@ -131,7 +131,7 @@ export async function parseBytes(bytes: Buffer, { partLimitBytes }: BodyOptions)
   return parseParts(bytes, parts, partLimitBytes);
 }
 
-/** Each part stands as `[n]` in a small body around them, which is parsed last: there only parts are arrays. */
+/** Each part is replaced by `[n]` in a small body around them, which is parsed last; only parts are arrays there. */
 function parseParts(bytes: Buffer, parts: ScannedPart[], limitBytes: number): unknown {
   const around: string[] = [];
   let from = 0;
@@ -219,8 +219,8 @@ function isJson(contentType: string | undefined): boolean {
 const countedFrom = 65_536;
 
 /**
- * Bounds the bytes of large request bodies that one daemon holds at once. A request beyond it is refused before its body
- * is read. One tenant gets half at most, so that it cannot block the others.
+ * Bounds the bytes of large request bodies that one daemon holds at once. A request beyond the limit is refused before
+ * its body is read. One tenant gets at most half, so that it cannot block the others.
  */
 export class ByteBudget {
   #limit: number;

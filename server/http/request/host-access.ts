@@ -1,24 +1,24 @@
-// Access to an API that is part of another program: who calls is decided by that program, not by API keys.
+// Access to an API that is part of another program. That program decides who calls, not API keys.
 import type { Request, RequestHandler } from 'express';
 import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, scopes as allScopes, type Scope } from '../../tenants/api-keys/key.ts';
 import type { TenantRegistry } from '../../tenants/registry.ts';
 import { type Authenticate, type Caller, callerOf, operatorScopes, tenantHeader } from './authenticate.ts';
 
-/** Who calls, as the host says. */
+/** The caller, according to the host. */
 interface HostCaller {
   /**
    * The slug of the tenant. Without one the caller is an operator: for /api/admin, and for the tenant that the header
    * `X-Leasehold-Tenant` names.
    */
   tenant?: string | undefined;
-  /** Default: all of them. */
+  /** The default is all scopes. */
   scopes?: readonly Scope[] | undefined;
-  /** For events and the audit: `user:ada`. */
+  /** The actor in events and the audit log, such as `user:ada`. */
   actor: string;
 }
 
-/** Undefined if the request is refused with 401. */
+/** Returns undefined to refuse the request with 401. */
 export type AuthorizeRequest = (
   request: Request,
 ) => HostCaller | undefined | null | Promise<HostCaller | undefined | null>;

@@ -1,5 +1,6 @@
-// The input of a route: params, query and body are checked against its schemas, first for what no schema sees (NUL, lone
-// surrogates, __proto__, depth), then field by field. The schemas themselves are checked when the route is defined.
+// The input of a route. Params, query and body are checked first for values that no schema detects (NUL, lone
+// surrogates, __proto__, depth), then against the schemas, field by field. The schemas themselves are checked when the
+// route is defined.
 import type { Request } from 'express';
 import type { z } from 'zod';
 import { problem } from '../../kernel/errors.ts';
@@ -7,7 +8,7 @@ import { invalidFields, isTimeText, parseFields } from '../../kernel/fields.ts';
 import { findJsonViolation } from '../../kernel/json.ts';
 import { isCursorText } from './paging.ts';
 
-/** The part of a route's definition that is about its input. */
+/** The input part of a route's definition. */
 export interface RouteInput {
   method: string;
   path: string;
@@ -30,7 +31,7 @@ function parseQuery(definition: RouteInput, request: Request): unknown {
   const query = request.url.includes('?') ? { ...request.query } : {};
   if (definition.query) return parseSafe(definition.query, query, 'query');
   const unknown = Object.keys(query);
-  // A route without query fields refuses a misspelt or misplaced one too.
+  // A route without query fields also refuses a misspelt or misplaced one.
   if (unknown.length > 0 && definition.access !== 'public') {
     throw invalidFields(
       unknown.slice(0, 20).map((name) => ({ field: `query.${name}`, message: 'is not a known field' })),
@@ -85,7 +86,7 @@ function textsOf(schema: z.core.$ZodType): z.core.$ZodType[] {
   return inner.length === 0 ? [schema] : inner.flatMap(textsOf);
 }
 
-/** The schemas that a schema is made of. */
+/** The schemas that a schema consists of. */
 function innerOf(schema: z.core.$ZodType): z.core.$ZodType[] {
   const def = schema._zod.def as unknown as Record<string, unknown>;
   const parts = [

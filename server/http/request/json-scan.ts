@@ -1,10 +1,10 @@
-// Scans the bytes of a JSON body before it is parsed: how many fields and values it has, and where the elements of its
-// lists begin and end. Parsing costs time and memory, so a body with too many of them is refused here. Yields between
-// slices, so that other requests are served meanwhile.
+// Scans the bytes of a JSON body before it is parsed: counts its fields and values, and finds the elements of its
+// lists. Parsing costs time and memory, so a body with too many values is refused here. It yields between slices, so
+// that other requests are served meanwhile.
 
 import { maxJsonDepth } from '../../kernel/json.ts';
 
-/** Beyond these a megabyte of JSON takes longer than 50 ms to parse, sort or check. */
+/** Beyond these limits a megabyte of JSON takes longer than 50 ms to parse, sort or check. */
 export const jsonLimits = { fields: 20_000, values: 50_000, levels: maxJsonDepth } as const;
 export type JsonExcess = keyof typeof jsonLimits;
 
@@ -16,10 +16,10 @@ export interface ScannedPart {
 }
 
 export interface Scanned {
-  /** What the body has too much of outside of its parts, and the top-level field in which it was counted. */
+  /** The exceeded count outside of the parts, and the top-level field in which it was counted. */
   excess: JsonExcess | undefined;
   field: string;
-  /** Objects and arrays in lists and objects at the top of the body, if they were asked for. */
+  /** Objects and arrays in lists and objects at the top of the body, if the caller wants parts. */
   parts: ScannedPart[];
   /** The body ends within a part. */
   isCut: boolean;
@@ -28,7 +28,7 @@ export interface Scanned {
 const sliceBytes = 262_144;
 const [quote, backslash, colon, comma] = [0x22, 0x5c, 0x3a, 0x2c];
 const [openArray, closeArray, openObject, closeObject] = [0x5b, 0x5d, 0x7b, 0x7d];
-// Inside `{"jobs": [`: what opens here is a part.
+// Inside `{"jobs": [`, an opening bracket begins a part.
 const partDepth = 2;
 
 /** Does not check the syntax; the parser does. */
@@ -39,7 +39,7 @@ export function* scanJson(bytes: Buffer, withParts: boolean): Generator<void, Sc
   let count = { fields: 0, values: 0, levels: 0 };
   const outside = count;
   let inString = false;
-  // Where the last string at the top began, and the last one that was a name.
+  // The start of the last string at the top, and of the last one that was a name.
   let stringStart = 0;
   let field = { start: 0, end: 0 };
   for (let at = 0; at < bytes.length; ) {

@@ -23,18 +23,18 @@ export interface PageQuery {
 
 export interface Page<R> {
   rows: R[];
-  /** Where the next page begins; undefined: this is the last one. */
+  /** The position of the next page; undefined for the last page. */
   next: readonly string[] | undefined;
 }
 
 export interface List<F extends readonly Form[]> {
-  /** Names the list and its owner, e.g. `jobs:${tenant.id}`: a cursor of another list is refused. */
+  /** The list and its owner, such as `jobs:${tenant.id}`. A cursor of another list is refused. */
   name: string;
   /** The form of each part of a position. */
   position: F;
 }
 
-/** Reads the page that the query asks for. `read` gets the position of its cursor, which is empty for the first page. */
+/** Reads the page of the query. `read` gets the position of its cursor, which is empty for the first page. */
 export async function paged<const F extends readonly Form[], R>(
   list: List<F>,
   { cursor, limit }: PageQuery,
@@ -45,7 +45,7 @@ export async function paged<const F extends readonly Form[], R>(
   return { rows, next_cursor: next === undefined ? null : encodeCursor(list.name, next) };
 }
 
-/** A page of rows that were read with one more than `limit`, to see whether there is a next page. */
+/** Returns a page from rows that were read with `limit` plus one, which shows whether there is a next page. */
 export function pageOf<R>(rows: R[], limit: number, positionOf: (last: R) => readonly string[]): Page<R> {
   const shown = rows.slice(0, limit);
   const last = rows.length > limit ? shown.at(-1) : undefined;
@@ -95,7 +95,7 @@ export class Cursor {
     this.#text = text;
   }
 
-  /** `list` as in `encodeCursor`; `form` names what each part must be. Anything else is INVALID_CURSOR. */
+  /** `list` as in `encodeCursor`. `form` has the form of each part. Anything else is INVALID_CURSOR. */
   position<const F extends readonly Form[]>(list: string, form: F): Position<F> {
     const [mark, ...parts] = parse(this.#text) ?? [];
     const fits = parts.length === form.length && form.every((name, n) => forms[name](parts[n] as string));

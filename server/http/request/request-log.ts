@@ -6,21 +6,22 @@ import type { RouteContext } from '../route.ts';
 
 // Longer than any path of the API with its ids.
 const maxPathLength = 500;
-// Log lines per second about requests without a valid key. Further ones are counted and reported in one line.
+// Log lines per second about requests without a valid key. More requests are counted and reported in one line.
 const maxUnauthenticatedPerSecond = 10;
 
 declare module 'http' {
   interface IncomingMessage {
-    /** Of the caller, or a new one. */
+    /** The caller's id, or a new one. */
     id: string;
-    /** Carries the request id. */
+    /** Its lines have the request id. */
     log: Logger;
   }
 }
 
 /** Gives each request its id and its logger, and logs it when its response is closed. */
 export function logRequests(app: Express, logger: Logger): RequestHandler {
-  // Most requests log nothing: their logger is created when it is used. A host that embeds the API may have set its own.
+  // Most requests log nothing, so their logger is created on first use. A host that embeds the API may have set its
+  // own.
   Object.defineProperty(app.request, 'log', {
     get(this: Request) {
       return logger.child({ requestId: this.id });
@@ -63,7 +64,7 @@ export function logRequests(app: Express, logger: Logger): RequestHandler {
   };
 }
 
-/** Without the query, and without the token of a link, which opens a question for everybody who reads it. */
+/** Omits the query and the token of a link, which opens a question for everybody who reads it. */
 function loggedPath(url: string): string | undefined {
   return url
     .split('?', 1)[0]
@@ -71,7 +72,7 @@ function loggedPath(url: string): string | undefined {
     .slice(0, maxPathLength);
 }
 
-/** Logs a change of tenants, keys or webhooks: who, what, in which request. */
+/** Logs a change of tenants, keys or webhooks: the author, the change and the request. */
 export function audit(
   context: Pick<RouteContext, 'actor' | 'request'>,
   action: string,
@@ -110,9 +111,10 @@ function levels(logger: Logger) {
   };
 }
 
-// Successes are counted by the metrics; at thousands of requests a second they would fill the log.
+// Metrics count successes. At thousands of requests a second they would fill the log.
 function level(response: Response, error: Error | undefined) {
-  // 503 is the state of the database or of a drain, logged once elsewhere; probes and clients repeat it every second.
+  // 503 is the state of the database or of a drain, which is logged once elsewhere; probes and clients repeat it every
+  // second.
   if (response.statusCode === 503) return 'debug';
   if (error || response.statusCode >= 500) return 'error';
   return response.statusCode >= 400 ? 'info' : 'debug';

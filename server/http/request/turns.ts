@@ -5,7 +5,7 @@ import { problem } from '../../kernel/errors.ts';
 export interface TurnsOptions {
   /** Connections of the pool. */
   connections: number;
-  /** Share of the turns that one tenant may have at once, if there are others. */
+  /** The share of the turns that one tenant may have at once, if there are others. */
   tenantShare: number;
   /** Tenants that this daemon serves. */
   tenants(): number;
@@ -22,11 +22,11 @@ interface Line {
 
 // Connections kept for claims, outcomes, sweeps and key lookups.
 const ownConnections = 2;
-// This share of the turns is kept for tenants that have none.
+// The share of the turns that is kept for tenants without any.
 const reservedShare = 1 / 4;
-// The same as the timeout of the pool for a connection.
+// Equal to the pool's timeout for a connection.
 const defaultWaitMs = 10_000;
-// Per tenant; later requests would not be served in time.
+// The limit per tenant; more requests would not be served in time.
 const maxWaiting = 1000;
 
 export class Turns {
@@ -46,7 +46,7 @@ export class Turns {
     return this.#used;
   }
 
-  /** A turn, at once if one is free; rejects if none is free in time. Call the result to end the turn. */
+  /** Returns a turn, at once if one is free. Rejects if none becomes free in time. Call the result to end the turn. */
   take(tenantId: string): Leave | Promise<Leave> {
     const line = this.#lineOf(tenantId);
     if (line.waiting.length === 0 && this.#mayBegin(line)) return this.#begin(line);
@@ -67,7 +67,7 @@ export class Turns {
     });
   }
 
-  /** `work` within a turn. */
+  /** Runs `work` within a turn. */
   async within<T>(tenantId: string, work: () => Promise<T>): Promise<T> {
     const leave = await this.take(tenantId);
     try {
@@ -100,7 +100,7 @@ export class Turns {
       }
       const first = next?.waiting.shift();
       if (next === undefined || first === undefined) return;
-      // To the end of the waiting lines.
+      // Moves the tenant to the end of the waiting lines.
       this.#waiting.delete(next);
       if (next.waiting.length > 0) this.#waiting.add(next);
       clearTimeout(first.timer);

@@ -1,4 +1,4 @@
-// /api/attention: what needs a person now, in one response.
+// /api/attention: everything that needs a person now, in one response.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import type { Schema } from '../../database/identifiers.ts';
@@ -17,7 +17,7 @@ import { RouteGroup } from '../route.ts';
 import { jobErrorSchema, jobSummarySchema, jobSummaryToApi } from './jobs/job-schema.ts';
 import { questionSchema, questionToApi } from './questions.ts';
 
-// A person reads a dozen; /api/questions has all of them.
+// A person reads a dozen; /api/questions lists all of them.
 const shownQuestions = 12;
 
 const time = z.iso.datetime({ offset: true });

@@ -1,4 +1,4 @@
-// /api/budgets: how much of a unit jobs may use, and what they used today.
+// /api/budgets: the limits of usage by unit, and the usage of today.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { problem } from '../../kernel/errors.ts';
@@ -96,7 +96,7 @@ export function budgetRoutes({ db, registry }: BudgetDependencies): RouteGroup {
   return group;
 }
 
-/** True if it is new. */
+/** True if the budget is new. */
 async function putBudget(db: Database, tenant: Tenant, name: string, budget: BudgetSetting): Promise<boolean> {
   if (!limitNamePattern.test(name)) {
     throw invalidFields([{ field: 'name', message: `must match ${limitNamePattern.source}` }]);

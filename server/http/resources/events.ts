@@ -115,7 +115,7 @@ async function history(db: Database, tenant: Tenant, of: { jobId: string; target
   if (!jobIdParam.safeParse(of.jobId).success) throw problem('NOT_FOUND', 'There is no such job.');
   return pagedEvents(tenant, `events:${tenant.id}:${of.jobId}`, query, async (after, limit) => {
     const page = await readHistory(db, tenant.schema, { ...of, after, limit });
-    // A job that retention deleted still has its history; one whose history was deleted still has its row.
+    // A job that retention deleted still has its history, and a job whose history was deleted still has its row.
     if (page.events.length === 0 && after === undefined) {
       const job = await findJob(db, tenant.schema, of.jobId);
       if (!job || (of.targetId !== undefined && job.targetId !== of.targetId)) {
@@ -126,7 +126,7 @@ async function history(db: Database, tenant: Tenant, of: { jobId: string; target
   });
 }
 
-/** Positions are sealed: they contain transaction ids, which are counted over all tenants. */
+/** Positions are encrypted, because they contain transaction ids, which count over all tenants. */
 async function pagedEvents(
   { secret }: Tenant,
   list: string,
@@ -198,11 +198,11 @@ export function eventStreamRoutes(deps: EventStreamDependencies): RouteGroup {
   return group;
 }
 
-// More than a screen shows; the jobs of a large tenant are read from the lists.
+// More than a screen shows. Lists read the jobs of a large tenant.
 const maxSnapshotJobs = 500;
 
 /**
- * The jobs that match the filter of a stream, and the snapshot of the database in which they were read. The stream
+ * Returns the jobs that match the filter of a stream, and the database snapshot in which they were read. The stream
  * continues after this snapshot.
  */
 async function readSelection(db: Database, schema: Schema, selection: StreamFilter) {
@@ -233,7 +233,7 @@ async function readJobs(
 // POST /api/events/{name}: events from outside, for jobs that wait for them.
 
 interface ReceivedEventDependencies {
-  /** The event is stored: deliver it. */
+  /** The event is stored and must be delivered. */
   onReceived(tenant: Tenant): void;
 }
 

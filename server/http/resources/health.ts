@@ -12,12 +12,12 @@ interface Check {
   detail?: string;
 }
 
-/** What the daemon contributes to /readyz. Called on every request, so it must not block. */
+/** The daemon's part of /readyz. Called on every request, so it must not block. */
 export interface ReadinessState {
   /** All schemas are at the version of this code. */
   migrated: boolean;
   draining: boolean;
-  /** How many jobs still run, and when the grace period ends. */
+  /** The number of running jobs, and the end of the grace period. */
   drain?: Record<string, unknown>;
   checks?: Record<string, Check>;
 }

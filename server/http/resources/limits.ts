@@ -1,4 +1,4 @@
-// /api/limits: rate and concurrency limits of the tenant, and what they count now.
+// /api/limits: rate and concurrency limits of the tenant, and their current counts.
 import { z } from 'zod';
 import type { Database } from '../../database/database.ts';
 import { type LimitUse, readLimitUse } from '../../jobs/limits/read-limits.ts';
@@ -102,7 +102,7 @@ export function limitRoutes({ db, registry }: LimitDependencies): RouteGroup {
       return reply(204);
     },
   });
-  /** The tenant with its limits as they are now, which this daemon applies from here on. */
+  /** Returns the tenant with its current limits, which this daemon applies from now on. */
   const reread = async (tenant: Tenant): Promise<Tenant> => {
     await registry.refresh();
     return registry.byId(tenant.id) ?? getTenant(db, tenant.slug);

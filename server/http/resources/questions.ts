@@ -1,4 +1,4 @@
-// /api/questions: what jobs ask people, and the answers.
+// /api/questions: questions of jobs to people, and the answers.
 import { z } from 'zod';
 import { unlessNever } from '../../jobs/model/waiting.ts';
 import { answerQuestion, requireQuestion } from '../../jobs/questions/answer.ts';

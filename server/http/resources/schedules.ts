@@ -36,7 +36,7 @@ export interface ScheduleDependencies {
   db: Database;
   jobTypes: JobTypes;
   queueLimit: QueueLimit;
-  /** A schedule changed: its next time may be near. */
+  /** A schedule has changed and its next time may be near. */
   onChange?(tenant: Tenant): void;
   onEnqueued?(tenant: Tenant, enqueued: Enqueued[]): void;
 }
@@ -97,7 +97,7 @@ const scheduleSchema = z
   })
   .meta({ id: 'Schedule' });
 
-/** How many of the next times are shown. */
+/** The number of next times that are shown. */
 const shownRuns = 5;
 
 const params = z.strictObject({ id: z.string().max(100) });

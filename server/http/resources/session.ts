@@ -1,4 +1,4 @@
-// /api/session: signing in to the dashboard with an API key, who is signed in, signing out.
+// /api/session: signs in to the dashboard with an API key, returns who is signed in, signs out.
 import type { Request } from 'express';
 import { rateLimit } from 'express-rate-limit';
 import { z } from 'zod';
@@ -13,7 +13,7 @@ interface SessionDependencies {
   sessions: Sessions;
   registry: Pick<TenantRegistry, 'byId'>;
   version?: string;
-  /** Who the program that embeds the API says is signed in. It also signs people in and out. */
+  /** Returns who is signed in, according to the embedding program, which also signs people in and out. */
   hostKey?: ((request: Request) => Promise<ApiKey | undefined>) | undefined;
 }
 
@@ -27,7 +27,7 @@ const sessionSchema = z
   .meta({ id: 'Session' });
 const answer = z.strictObject({ session: sessionSchema.nullable(), version: z.string() });
 
-// More than a person mistypes, too few for guessing.
+// More than a person mistypes, and too few for guessing.
 const failuresPerMinute = 20;
 
 export function sessionRoutes(deps: SessionDependencies): RouteGroup {

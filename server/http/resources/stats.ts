@@ -46,7 +46,7 @@ const timeseriesSchema = z.strictObject({
   points: z.array(z.strictObject({ ts: z.string(), value: z.number() })),
 });
 
-/** For /api/stats and for the scheduler's API. */
+/** Used by /api/stats and by the scheduler API. */
 export function addTimeseriesRoute(group: RouteGroup, path: `/${string}`): void {
   group.route({
     method: 'get',

@@ -190,7 +190,7 @@ function addDeletion(group: RouteGroup, { db, registry }: AdminTenantDependencie
 }
 
 // The change is committed, and this daemon must know it before the caller's next request. If the read fails, the
-// registry's own interval repeats it a second later.
+// registry repeats it a second later.
 async function refreshNow(registry: Pick<TenantRegistry, 'refresh'>): Promise<void> {
   await registry.refresh().catch(() => {});
 }

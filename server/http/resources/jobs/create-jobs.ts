@@ -1,5 +1,5 @@
-// The routes that enqueue: one job, or a batch with a result for each. They check the jobs, resolve the idempotency key,
-// and respond with 201 for a new job and 200 for an existing one.
+// The routes that enqueue: one job, or a batch with a result for each. They check the jobs, resolve the idempotency
+// key, and respond with 201 for a new job and 200 for an existing one.
 import type { Request } from 'express';
 import { z } from 'zod';
 import { type LiveDaemon, readLiveDaemons } from '../../../daemons/live-daemons.ts';
@@ -28,7 +28,7 @@ import { type Reply, type RouteGroup, reply } from '../../route.ts';
 import { jobSchema, jobSummarySchema, jobSummaryToApi, jobToApi, targetParams } from './job-schema.ts';
 
 const batchLimitBytes = 8 * 1_048_576;
-/** A payload and the fields beside it. */
+/** The size of a payload and the other fields. */
 const batchItemLimitBytes = payloadLimitBytes + 65_536;
 const maxBatchSize = 1000;
 
@@ -183,7 +183,7 @@ async function createBatch(
   for (const item of checked) {
     const result = item instanceof Problem ? refused(item) : enqueuedItem(queue.shift() as Enqueued);
     count[result.status === 201 ? 'created' : result.status === 200 ? 'replayed' : 'failed'] += 1;
-    // As text, in turns: a thousand results at once would take too long.
+    // Serialized in several turns, because a thousand results at once would take too long.
     results.push(new JsonText(JSON.stringify(result)));
     await pace.pause();
   }
@@ -251,7 +251,7 @@ function refused({ httpStatus, extra, code, message }: Problem): Item {
 
 function enqueuedItem(enqueued: Enqueued): Item {
   if (enqueued.kind === 'conflict') return refused(idempotencyConflict(enqueued));
-  // Without the payloads: the client has just sent them.
+  // Without the payloads, which the client has just sent.
   const { payload: _, result: __, ...job } = jobSummaryToApi(enqueued.job);
   const unique = enqueued.kind === 'replayed' && enqueued.unique !== undefined ? { unique: enqueued.unique } : {};
   return { status: enqueued.kind === 'created' ? 201 : 200, job, ...unique };

@@ -1,4 +1,4 @@
-// GET …/graph: the jobs that a job runs after, those that run after it, its children, and what is connected with them.
+// GET …/graph: the jobs that a job runs after, those that run after it, its children, and the jobs connected with them.
 import { z } from 'zod';
 import type { Queryable } from '../../../database/database.ts';
 import { readGraph } from '../../../jobs/flows/graph.ts';

@@ -9,7 +9,7 @@ import { statuses } from '../../../jobs/model/states.ts';
 import { unlessNever, waitKinds } from '../../../jobs/model/waiting.ts';
 import { present } from '../../present.ts';
 
-/** In the paths of routes. */
+/** Parameters in the paths of routes. */
 export const jobParams = z.strictObject({ job_id: z.string() });
 export const targetParams = z.strictObject({ target_id: z.string() });
 export const targetJobParams = z.strictObject({ target_id: z.string(), job_id: z.string() });
@@ -87,7 +87,7 @@ const waitingSchema = z
   })
   .meta({ id: 'JobWaiting' });
 
-/** What is shown of a job in a lane. */
+/** The fields of a job in a lane. */
 export const laneJobSchema = z
   .strictObject({
     id: z.uuid(),
@@ -198,7 +198,7 @@ export function jobSummaryToApi(job: Job): z.input<typeof jobSummarySchema> {
     run_at: unlessNever(job.runAt),
     cancel_detail: job.cancelDetail as Record<string, unknown> | null,
     retry: job.retry && present(retryRequest, job.retry),
-    // Undefined where the query did not read the documents.
+    // Undefined if the query did not read the documents.
     result: job.payload === undefined ? undefined : (job.result ?? null),
   });
 }

@@ -200,7 +200,7 @@ function withHeld(given: readonly Status[] | undefined, held: boolean | undefine
   return (given ?? statuses).filter((status) => isOnHold(status) === held);
 }
 
-/** NOT_FOUND for unknown and malformed ids alike, and for jobs of other targets. */
+/** Throws NOT_FOUND for unknown and malformed ids, and for jobs of other targets. */
 export async function mustReadJob(db: Queryable, tenant: Tenant, jobId: string, targetId?: string): Promise<Job> {
   const job = isUuid(jobId) ? await findJob(db, tenant.schema, jobId) : undefined;
   if (job === undefined || (targetId !== undefined && job.targetId !== targetId)) throw noSuchJob();

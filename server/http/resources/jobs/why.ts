@@ -89,7 +89,9 @@ export function whyRoutes({ config }: WhyDependencies): RouteGroup {
   return group;
 }
 
-/** Reads the lane, its target and the leases in one snapshot: reasons from several could contradict each other. */
+/**
+ * Reads the lane, its target and the leases in one snapshot, because reasons from several could contradict each other.
+ */
 function inOneSnapshot<T>(db: Database, read: (tx: Queryable) => Promise<T>): Promise<T> {
   return db.transaction(async (tx) => {
     await tx.query('set transaction isolation level repeatable read, read only');

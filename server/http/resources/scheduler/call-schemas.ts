@@ -48,7 +48,7 @@ export const eventBody = holder.extend({
   timeout_seconds: z.number().min(0).max(maxSeconds).optional(),
 });
 
-/** Above what jobs with few or small results have. Workers that read in parts have no such limit. */
+/** More than jobs with few or small results have. Workers that read in parts have no such limit. */
 export const maxUnpagedBytes = 33_554_432;
 
 export const callsBody = holder.extend({

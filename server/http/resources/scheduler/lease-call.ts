@@ -1,5 +1,5 @@
-// What the durable calls of remote workers have in common: a route below the lease, the holder that it names, writes that
-// are refused once the lease is lost, and the end of an attempt that has to wait.
+// The common parts of the durable calls of remote workers: a route below the lease, the holder that it names, writes
+// that are refused once the lease is lost, and the end of an attempt that has to wait.
 import type { z } from 'zod';
 import type { Database } from '../../../database/database.ts';
 import type { Schema } from '../../../database/identifiers.ts';
@@ -15,7 +15,7 @@ import { idParams } from './scheduler-schemas.ts';
 
 const leaseParams = idParams('lease_id');
 const leaseProblems = ['NOT_FOUND', 'LEASE_LOST'] as const;
-/** The fields around the results or payloads of a body. */
+/** The size of the fields around the results or payloads of a body. */
 export const envelopeBytes = 65_536;
 
 type HolderBody = z.ZodType<{ job_id: string; worker_id: string }>;
@@ -26,9 +26,9 @@ export interface LeaseCall<B> {
   schema: Schema;
   db: Database;
   holder: LeaseHolder;
-  /** For events. */
+  /** The actor of events. */
   actor: string;
-  /** Runs a fenced write of the holder; throws if that returns undefined, because the lease is lost. */
+  /** Runs a fenced write of the holder. Throws if the write returns undefined because the lease is lost. */
   write<T>(work: () => Promise<T | undefined>): Promise<T>;
 }
 
@@ -36,7 +36,7 @@ type LeaseRoute<B extends HolderBody, A extends z.ZodType> = Pick<
   RouteDefinition,
   'summary' | 'description' | 'bodyLimitBytes' | 'allowSuspended' | 'problems'
 > & {
-  /** `steps`, below the lease. */
+  /** The path below the lease, such as `steps`. */
   name: string;
   body: B;
   answer: A;
@@ -70,7 +70,7 @@ function holderOf(leaseId: string, { job_id: jobId, worker_id: workerId }: z.out
   return { leaseId, jobId, workerId };
 }
 
-/** Which waits end the attempt; see suspendAttempt. */
+/** The waits that end the attempt; see suspendAttempt. */
 interface Wait {
   call: string;
   calls?: readonly string[] | undefined;
@@ -89,7 +89,7 @@ export async function suspend(
   return status;
 }
 
-/** The answer to a call that has to wait: its attempt has ended, unless the worker ends it later. */
+/** The answer to a call that has to wait. Its attempt has ended, unless the worker ends it later. */
 export async function waitOrSuspend(
   deps: SchedulerDependencies,
   call: LeaseCall<{ name: string; suspend: boolean; release_lane: boolean }>,

@@ -57,7 +57,7 @@ function addCalls(group: RouteGroup): void {
   });
 }
 
-/** For workers that do not read in parts. */
+/** Used by workers that do not read in parts. */
 async function refuseTooLarge(db: Queryable, schema: Schema, jobId: string): Promise<void> {
   const bytes = await countStoredBytes(db, schema, jobId);
   if (bytes <= maxUnpagedBytes) return;
@@ -181,7 +181,7 @@ async function runOf(
   };
 }
 
-/** Converts errors that handlers in a daemon would get into problems of the API. */
+/** Converts the errors that handlers in a daemon would get into problems of the API. */
 async function withProblems<T>(work: () => Promise<T>): Promise<T> {
   try {
     return await work();

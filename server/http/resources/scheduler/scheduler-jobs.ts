@@ -41,7 +41,7 @@ export interface SchedulerDependencies {
   queueLimit: QueueLimit;
   /** There may be work for the tenant's workers, in this daemon and in others. */
   wake?(tenant: Tenant, enqueued?: Enqueued[]): void;
-  /** For children: checks their payloads and fills in the defaults of their types. */
+  /** Checks the payloads of children and applies the defaults of their types. */
   jobTypes: JobTypes;
   /** A job of the tenant waits for others from now on. */
   onDependencies?(tenant: Tenant): void;

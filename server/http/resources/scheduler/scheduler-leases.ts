@@ -27,7 +27,7 @@ import {
 
 const base = '/api/scheduler/lease';
 const leaseParams = idParams('lease_id');
-// The body of a release: its result and the fields around it.
+// The size of a release: its result and the other fields.
 const envelopeBytes = 65_536;
 const maxNameLength = 200;
 const maxStackLength = 6144;
@@ -168,7 +168,10 @@ function logFailure(logger: Logger, tenant: string, job: SchedulerJob, workerId:
   logger.warn({ tenant, jobId: id, type, targetId, attempt, leaseId, workerId, error }, 'attempt failed');
 }
 
-/** An error is never refused for its size, so that every failure is recorded. Parts that are too large are cut or dropped. */
+/**
+ * An error is never refused because of its size, so that every failure is recorded. Parts that are too large are cut or
+ * dropped.
+ */
 function toError(given: z.output<typeof releaseBody>['error']): JobError | undefined {
   if (given === null || given === undefined) return undefined;
   if (typeof given === 'string') return jobError('HANDLER_ERROR', given);
