@@ -1,5 +1,5 @@
-// Reasons of a job that waits for others: its children, the jobs it runs after, or its turn among its siblings. Bounded:
-// of many jobs only the first are named.
+// The reasons of a job that waits for others: its children, the jobs it runs after, or its turn among its siblings. Of
+// many jobs only the first are named.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -91,7 +91,7 @@ async function runsAfter(db: Queryable, schema: Schema, job: Job, waiting: Waiti
   return [summary, ...named.map(afterJob)];
 }
 
-/** A failed one holds the job until a person has decided about it. */
+/** A failed job holds this one until a person has decided about it. */
 function afterJob({ id, type, status, message, on_failure }: Unfinished): Reason {
   const isHeld = status !== null && isOnHold(status);
   const why = isHeld && message !== null ? ` (${message})` : '';

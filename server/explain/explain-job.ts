@@ -1,5 +1,5 @@
-// Why a job is not running: every current reason, each with what would release it. A job without reasons is running, or
-// the next claim takes it.
+// Explains why a job is not running: every current reason, each with the actions that would release it. A job without
+// reasons is running, or the next claim takes it.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { type LimitWait, readLimitWaits } from '../jobs/limits/read-limits.ts';
@@ -20,7 +20,7 @@ import { type WorkerView, workerReasons } from './worker-reasons.ts';
 interface Why {
   reasons: Reason[];
   running: boolean;
-  /** The next claim takes it. */
+  /** The next claim takes the job. */
   claimable: boolean;
   /** Position in the lane: 1 is the head. Null without a target; never above 1002. */
   position: number | null;
@@ -72,7 +72,7 @@ async function ownReasons(db: Queryable, schema: Schema, job: Job): Promise<Reas
   return ownedStatuses.includes(job.status) ? [claimed(job)] : [];
 }
 
-/** The handler was asked to stop and still runs: no other job of the lane may start. */
+/** The handler was asked to stop and still runs, so no other job of the lane may start. */
 function handlerRunning(job: Job, hold: Hold): Reason {
   return {
     code: 'HANDLER_RUNNING',
@@ -171,7 +171,7 @@ function claimed(job: Job): Reason {
   };
 }
 
-// Reasons of limits: which of them has no room for the job, and when it will have.
+// Reasons of limits: those without room for the job, and when they will have room.
 async function limitReasons(db: Queryable, job: Job, { schema, limits }: Tenant): Promise<Reason[]> {
   if (!job.gated || job.status !== 'QUEUED' || job.limitKeys === null) return [];
   const keyed = { ...job, limitKeys: job.limitKeys };

@@ -1,5 +1,5 @@
-// Reasons in the job's lane: a paused target, a hold, the jobs ahead of it. Bounded: of a long lane only the first jobs
-// are read.
+// The reasons in the job's lane: a paused target, a hold, the jobs ahead of it. Of a long lane only the first jobs are
+// read.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -39,7 +39,10 @@ interface Place {
   seq: string;
 }
 
-/** The job's place in the lane, or its place once it is resumed or due; a head has one too while its target is paused. */
+/**
+ * The job's position in the lane, or its position once it is resumed or due. A head has one too while its target is
+ * paused.
+ */
 function placeInLine(job: Job): Place {
   if (job.laneHead) return { rank: 1, seq: job.laneSeq };
   if (isOnHold(job.status)) return { rank: 1, seq: job.laneSeq };

@@ -1,4 +1,4 @@
-// One reason why a job is not running, and what would release it.
+// One reason why a job is not running, and the actions that would release it.
 import type { Hold } from '../jobs/model/hold.ts';
 
 export const reasonCodes = [
@@ -36,19 +36,19 @@ export interface ReleaseAction {
 
 export interface Release {
   detail: string;
-  /** When it ends by itself, if that is known. */
+  /** The time at which the reason ends without action, if it is known. */
   at: string | null;
-  /** What a person can do; any one of them releases it, now or when the job they start ends. */
+  /** Actions for a person. Any one of them releases the job, now or when the job that it starts ends. */
   actions: ReleaseAction[];
 }
 
 export interface Reason {
   code: ReasonCode;
   detail: string;
-  /** The other job that the reason is about. */
+  /** The other job that the reason refers to. */
   jobId?: string;
   since?: string | null;
-  /** Who and what holds it. */
+  /** The author and kind of the hold. */
   hold?: Hold;
   release: Release;
 }

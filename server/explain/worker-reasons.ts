@@ -44,7 +44,7 @@ export async function workerReasons(db: Queryable, job: Job, view: WorkerView): 
   return reasons;
 }
 
-/** The first of these that is missing: a live daemon, one that is not draining, one with the handler, a free slot. */
+/** Returns the first that is missing: a live daemon, one that is not draining, one with the handler, a free slot. */
 async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: WorkerView): Promise<Reason | undefined> {
   if (view.daemons.length === 0) {
     return { code: 'NO_DAEMON', detail: 'No daemon is alive.', release: only('Start a daemon.') };
@@ -80,7 +80,7 @@ async function missingDaemon(db: Queryable, schema: Schema, job: Job, view: Work
       },
     };
   }
-  // A process that runs no jobs itself, such as the command line, does not know how many the daemons may run.
+  // A process that runs no jobs, such as the command line, does not know how many jobs the daemons may run.
   const isKnown = view.workerConcurrency > 0;
   if (isKnown && able.every((daemon) => daemon.running >= view.workerConcurrency)) {
     return {

@@ -1,5 +1,5 @@
-// Time within the process: a clock that never jumps, a moving rate, and yielding during long synchronous work. And
-// durations as people write them.
+// Time within the process: a monotonic clock, a moving rate, yielding during long synchronous work, and durations as
+// text.
 import { maxSeconds } from './limits.ts';
 
 // `performance.now()` counts from the start of its thread.
@@ -40,7 +40,7 @@ export class Rate {
 const waitingForTurn: (() => void)[] = [];
 
 /**
- * Resolves in a later turn of the event loop, and for one caller per turn: large steps of several requests and
+ * Resolves in a later turn of the event loop, for one caller per turn, so that large steps of several requests and
  * attempts that are ready at once do not add up to one long turn.
  */
 export function ownTurn(): Promise<void> {
@@ -52,18 +52,18 @@ export function ownTurn(): Promise<void> {
 
 function giveTurn(): void {
   waitingForTurn.shift()?.();
-  // What is scheduled here runs after the next poll for input.
+  // Callbacks scheduled here run after the next poll for input.
   if (waitingForTurn.length > 0) setImmediate(giveTurn);
 }
 
-// Well below a noticeable 50 ms: one more step may follow before the clock is read again.
+// Well below a noticeable 50 ms, because one more step may follow before the clock is read again.
 const maxTurnMs = 10;
 
 /** Yields to the event loop during long synchronous work, so that one tenant's request does not delay the others. */
 export class Pace {
   #since = performance.now();
 
-  /** Call between two steps. Resolves at once unless this turn has lasted long enough, or the next step is a large one. */
+  /** Call it between two steps. Resolves at once unless this turn has lasted long enough, or the next step is large. */
   async pause(nextBytes = 0): Promise<void> {
     if (nextBytes < largeBytes && performance.now() - this.#since < maxTurnMs) return;
     await ownTurn();
@@ -71,14 +71,14 @@ export class Pace {
   }
 }
 
-/** From this size on a document is parsed, checked and hashed in turns of the event loop of their own. */
+/** From this size on, a document is parsed, checked and hashed in separate turns of the event loop. */
 export const largeBytes = 65_536;
 
 export async function nextTurnIfLarge(bytes: number): Promise<void> {
   if (bytes >= largeBytes) await ownTurn();
 }
 
-// Durations as people write them: `90s`, `3d`, `1h30m`, or a number of milliseconds.
+// Durations as text: `90s`, `3d`, `1h30m`, or a number of milliseconds.
 
 export type Duration = number | string;
 
@@ -86,7 +86,7 @@ const unitMs: Record<string, number> = { ms: 1, s: 1000, m: 60_000, h: 3_600_000
 const pattern = /^(\d+(?:\.\d+)?(?:ms|s|m|h|d|w))+$/;
 const part = /(\d+(?:\.\d+)?)(ms|s|m|h|d|w)/g;
 
-/** In milliseconds. */
+/** Returns milliseconds. */
 export function parseDuration(duration: Duration): number {
   const ms = typeof duration === 'number' ? duration : sumOf(String(duration).replaceAll(' ', ''));
   if (ms >= 0 && ms <= maxSeconds * 1000) return ms;

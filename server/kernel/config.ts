@@ -185,7 +185,7 @@ export class ConfigError extends Error {
   override name = 'ConfigError';
 }
 
-/** Reads all settings; throws one ConfigError that names every bad one, its value and what is allowed. */
+/** Reads all settings. Throws one ConfigError that names every invalid one, its value and what is allowed. */
 export function loadConfig(env: Record<string, string | undefined> = process.env): Config {
   const errors: string[] = [];
   const config: Record<string, unknown> = {};
@@ -201,7 +201,7 @@ export function loadConfig(env: Record<string, string | undefined> = process.env
   return config as Config;
 }
 
-/** As `loadConfig`, from values by the names of `Config`. The environment is not read. */
+/** Like `loadConfig`, from values by the names of `Config`. The environment is not read. */
 export function configOf(values: { [K in keyof Config]?: Config[K] | undefined }): Config {
   const names = new Map(Object.keys(settings).map((name) => [camel(name), name]));
   const env: Record<string, string> = {};
@@ -213,7 +213,7 @@ export function configOf(values: { [K in keyof Config]?: Config[K] | undefined }
   return loadConfig(env);
 }
 
-/** Whether a setting has its default, given or not. */
+/** True if a setting has its default, given or not. */
 export function isDefault(name: SettingName, config: Config): boolean {
   return (config as Record<string, unknown>)[camel(name)] === settings[name].default;
 }

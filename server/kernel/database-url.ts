@@ -1,4 +1,4 @@
-// A Postgres URL as libpq accepts it, with several hosts of which the one that accepts writes is used, e.g.
+// A Postgres URL in the syntax of libpq, with several hosts of which the one that accepts writes is used, such as
 // postgres://user@h1:5432,h2:5432/db?target_session_attrs=read-write. The driver accepts one host per URL.
 
 export interface DatabaseAddress {
@@ -11,7 +11,7 @@ export interface DatabaseAddress {
 // A daemon and its command line cannot use a read-only server.
 const sessionAttributes = ['any', 'read-write', 'primary'];
 
-/** Undefined if it is not such a URL. */
+/** Returns undefined if the text is not such a URL. */
 export function parseDatabaseUrl(text: string): DatabaseAddress | undefined {
   const [, scheme, user = '', hosts = '', path = '', query = ''] =
     /^(postgres(?:ql)?:\/\/)([^/?#]*@)?([^/?#@]*)(\/[^?#]*)?(?:\?([^#]*))?$/.exec(text) ?? [];

@@ -1,11 +1,11 @@
-// What every program of the package reads before anything else: `.env`, the package's directory and its version.
+// The values that every program of the package reads first: `.env`, the package's directory and its version.
 import { existsSync, readFileSync } from 'node:fs';
 import { dirname, join, resolve } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { ConfigError } from './config.ts';
 import { errorMessage } from './errors.ts';
 
-/** Adds the settings of `.env` in the working directory to the environment, which takes precedence. */
+/** Adds the settings of `.env` in the working directory to the environment, whose values take precedence. */
 export function loadEnvFile(): void {
   const file = resolve('.env');
   if (!existsSync(file)) return;

@@ -34,7 +34,7 @@ export type ProblemCode = keyof typeof catalogue;
 
 export class Problem extends Error {
   readonly code: ProblemCode;
-  /** Further members of the response, e.g. `{ status: 'RUNNING' }` or `{ field: 'priority' }`. */
+  /** Additional members of the response, such as `{ status: 'RUNNING' }` or `{ field: 'priority' }`. */
   readonly extra: Record<string, unknown>;
   constructor(code: ProblemCode, detail: string, extra: Record<string, unknown> = {}) {
     super(detail);

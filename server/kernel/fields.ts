@@ -1,4 +1,4 @@
-// Input from clients: schemas of fields that several requests share, and parsing that names every invalid field.
+// Input from clients: schemas of fields that several requests share, and a parser that names every invalid field.
 import { z } from 'zod';
 import { type Problem, problem } from './errors.ts';
 import { formatPath } from './json.ts';
@@ -34,7 +34,7 @@ export function isTargetId(text: string): boolean {
 
 /**
  * An http or https URL. The limit applies to the encoded form, which is stored and sent: punycode and percent encoding
- * make it up to nine times as long as what was typed, and an index row holds 2,700 bytes.
+ * make it up to nine times as long as the typed text, and an index row holds 2,700 bytes.
  */
 export function httpUrlField() {
   return z
@@ -46,7 +46,7 @@ export function httpUrlField() {
 
 const maxUrlLength = 2048;
 
-/** The encoded form, ASCII only, so that its length is its size in bytes. A text that is no URL is returned unchanged. */
+/** Returns the encoded form, ASCII only, so that its length is its size in bytes. Returns other texts unchanged. */
 export function normalizeUrl(text: string): string {
   return URL.canParse(text) ? new URL(text).href : text;
 }
@@ -57,14 +57,14 @@ function hasCredentials(text: string): boolean {
   return username !== '' || password !== '';
 }
 
-// One object in every time field, which `isTimeText` compares.
+// The same object in every time field, which `isTimeText` compares.
 const timeText = z.iso
   .datetime({ offset: true, error: 'must be an ISO 8601 time with a zone, e.g. 2026-01-31T08:00:00Z' })
   .max(40);
 
 /**
- * The only parser of times that clients send: ISO 8601 with a zone, converted to UTC. Keeps microseconds, which a Date
- * would drop. Refuses what Postgres refuses: year 0, offsets of 16 hours and more.
+ * The only parser for times from clients: ISO 8601 with a zone, converted to UTC. Keeps microseconds, which a Date
+ * would drop. Refuses times that Postgres refuses: year 0, and offsets of 16 hours and more.
  */
 export function timeField() {
   return timeText.transform((text, context) => {
@@ -76,12 +76,12 @@ export function timeField() {
   });
 }
 
-/** Whether a text is a time as the database writes it: what `timeField` would make of it. */
+/** True if the text is a time in the format of the database, which `timeField` produces. */
 export function isStorableTime(text: string): boolean {
   return timeText.safeParse(text).success && toUtc(text) === text;
 }
 
-/** Whether this schema is the text inside a `timeField`, not a raw time that Postgres might refuse. */
+/** True if this schema is the text inside a `timeField`, and not a raw time that Postgres might refuse. */
 export function isTimeText(schema: unknown): boolean {
   return schema === timeText;
 }
@@ -106,7 +106,7 @@ export interface FieldError {
   message: string;
 }
 
-/** `where`: prefix of the field names, e.g. `query` or `settings`. */
+/** `where` is the prefix of the field names, such as `query` or `settings`. */
 export function parseFields<S extends z.ZodType>(schema: S, value: unknown, where = ''): z.output<S> {
   const result = schema.safeParse(value);
   if (result.success) return result.data;

@@ -1,5 +1,6 @@
-// JSON values: finding what Postgres cannot store or what is unsafe to merge, a canonical text, values that stay text, and
-// parsing in turns. The search uses an explicit stack: a value nested 10,000 deep would overflow the call stack.
+// JSON values: finds values that Postgres cannot store or that are unsafe to merge, makes canonical text, keeps large
+// values as text, and parses in turns. The search uses an explicit stack, because a value nested 10,000 deep would
+// overflow the call stack.
 import { ownTurn, Pace } from './clock.ts';
 
 export interface JsonViolation {
@@ -18,7 +19,7 @@ interface Node {
   depth: number;
 }
 
-/** The first violation; undefined if there is none. */
+/** Returns the first violation; undefined if there is none. */
 export function findJsonViolation(root: unknown): JsonViolation | undefined {
   const top: Node = { value: root, parent: undefined, step: '', depth: 0 };
   const violation = leafViolation(root);
@@ -87,7 +88,10 @@ export function canonicalJson(value: unknown): string {
   return JSON.stringify(sorted(value));
 }
 
-/** A copy with sorted names, or the value itself if they are sorted. JSON.stringify of a copy beats a hand-written one. */
+/**
+ * Returns a copy with sorted names, or the value itself if they are sorted. JSON.stringify of a copy is faster than a
+ * hand-written serializer.
+ */
 function sorted(value: unknown): unknown {
   if (typeof value !== 'object' || value === null) return value;
   if (Array.isArray(value)) {
@@ -106,13 +110,16 @@ function sorted(value: unknown): unknown {
   return isSame ? value : copy;
 }
 
-// Values that stay text: a large document becomes text once, for every statement and answer that contains it.
+// Values that stay text: a large document is serialized once, for every statement and answer that contains it.
 // Placeholder of a text. Random, so that no value of a client contains it.
 const mark = crypto.randomUUID();
-/** The texts that the `writeJson` under way has met, in order. */
+/** The texts that the current `writeJson` has met, in order. */
 let met: string[] | undefined;
 
-/** A JSON value as its text. Within other values it reads as the value, and `writeJson` writes it without parsing it. */
+/**
+ * A JSON value as its text. Inside other values it behaves like the value, and `writeJson` writes it without parsing
+ * it.
+ */
 export class JsonText {
   readonly text: string;
 
@@ -150,11 +157,11 @@ const pieceChars = 32_768;
 /** An object or list that is too large for one piece. */
 interface LargeContainer {
   isList: boolean;
-  /** Of what is not yet in `pieces`; of the element that comes next. */
+  /** The start of the text that is not in `pieces` yet, and of the next element. */
   pieceStart: number;
   elementStart: number;
   pieces: Piece[];
-  /** Where the last piece ended, if it was a container: only a comma or the end may follow. */
+  /** The end of the last piece, if it was a container. Only a comma or the end may follow. */
   closedAt?: number | undefined;
   start: number;
 }
@@ -174,13 +181,13 @@ export async function parseJsonInTurns(text: string): Promise<unknown> {
     }
     await ownTurn();
   }
-  // A short list, a long string, or what is no JSON at all: this throws the error that says so.
+  // A short list, a long string, or invalid JSON, for which this throws the error.
   return JSON.parse(text);
 }
 
 const blank = /^[ \t\n\r]*$/;
 
-/** Undefined if the text is not an object or list that can be cut; whether it is JSON is seen when it is parsed. */
+/** Returns undefined if the text is not an object or list that can be cut. Parsing decides whether it is JSON. */
 function findPieces(text: string): LargeContainer | undefined {
   const open: LargeContainer[] = [];
   let container: LargeContainer | undefined;
@@ -242,7 +249,7 @@ function endElement(text: string, container: LargeContainer, at: number): boolea
 function endContainer(text: string, container: LargeContainer, at: number): boolean {
   const { pieceStart, closedAt, pieces } = container;
   if (closedAt !== undefined) return blank.test(text.slice(closedAt, at));
-  // Only an empty object or list has nothing here: after a comma something has to come.
+  // Only an empty object or list may have nothing here; after a comma an element must follow.
   const isEmpty = pieces.length === 0 && blank.test(text.slice(pieceStart, at));
   return isEmpty || addPiece(text, container, { start: pieceStart, end: at });
 }

@@ -1,5 +1,5 @@
-// Structured logs: JSON, or readable lines if the output is a terminal. Messages are constant strings; what varies goes
-// into fields.
+// Structured logs: JSON, or readable lines if the output is a terminal. Messages are constant strings; variable data
+// goes into fields.
 import { type Logger, type LoggerOptions, pino } from 'pino';
 
 export type { Logger };
@@ -33,7 +33,7 @@ function hasError(fields: unknown): fields is { err: unknown } {
   return typeof fields === 'object' && fields !== null && 'err' in fields;
 }
 
-// Log lines for people: what a terminal shows instead of JSON.
+// Readable log lines, which a terminal shows instead of JSON.
 
 type Fields = Record<string, unknown>;
 
@@ -49,7 +49,7 @@ const levels: Record<number, [name: string, color: string]> = {
 // The daemon's own name: a terminal shows one daemon.
 const hiddenFields = new Set(['level', 'time', 'msg', 'err', 'worker']);
 
-/** One line of JSON as pino writes it, as text; unchanged if it is something else. @internal */
+/** Formats one line of JSON from pino; returns other text unchanged. @internal */
 export function toTerminalText(line: string, colors: boolean): string {
   let fields: Fields;
   try {

@@ -1,5 +1,5 @@
-// A remote worker asks a person: the question is stored under its lease, and unless it has been answered the attempt may
-// end as WAITING. The worker that claims the job next asks the same question again, and gets the answer.
+// Questions of remote workers. The question is stored under the worker's lease. Unless it has been answered, the
+// attempt may end as WAITING; the worker that claims the job next asks again and gets the answer.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { StepCall } from '../jobs/attempt/steps.ts';
@@ -36,7 +36,7 @@ export async function askFromWorker(db: Database, schema: Schema, request: Worke
   return { state, suspended: await suspendAttempt(db, schema, { ...request, call: call.name }) };
 }
 
-/** The answer to an earlier request was lost: the job waits already. */
+/** The answer to an earlier request was lost, and the job waits already. */
 async function repeated(db: Database, schema: Schema, { jobId, call }: WorkerQuestion): Promise<AskedFromWorker> {
   const open = await listQuestions(db, schema, { jobId, status: 'open' }, { limit: 100 });
   const found = open.find(({ step }) => step === call.name);

@@ -1,6 +1,6 @@
-// Capacity in cost units: of the tenant (queue '') and of single queues. Admission is atomic: it happens under the locks of
-// these rows, and reads the leases in a later statement than the lock. A job that does not fit reserves its units, and no
-// job of equal or lower priority may use them, so that small jobs cannot starve a large one.
+// Capacity in cost units, of the tenant (queue '') and of single queues. Admission is atomic: it happens under the
+// locks of these rows, and reads the leases in a statement after the lock. A job that does not fit reserves its units,
+// and no job of equal or lower priority may use them, so that small jobs cannot starve a large one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -34,7 +34,7 @@ export interface Shortage {
   reserved: number;
 }
 
-// Several times the pause between two requests of a waiting worker: it expires only if the worker has given up.
+// Several times the pause between two requests of a waiting worker, so it expires only if the worker has given up.
 const reservationSeconds = 15;
 /** How long a denied worker should wait before its next request. */
 export const retryAfterSeconds = 2;
@@ -72,12 +72,12 @@ export class CapacityLedger {
     return this.#rows.length === 0;
   }
 
-  /** Totals by queue, for leaving out what can never fit. */
+  /** Totals by queue, to exclude jobs that can never fit. */
   get totals(): { queue: string; total: number }[] {
     return this.#rows.map(({ queue, total }) => ({ queue, total }));
   }
 
-  /** The first capacity that the demand exceeds; undefined: it fits. */
+  /** Returns the first capacity that the demand exceeds; undefined if it fits. */
   shortage(demand: CapacityDemand): (Shortage & { queue: string }) | undefined {
     for (const row of this.#binding(demand.queue)) {
       const reserved = reservedAgainst(row, demand);
@@ -88,7 +88,7 @@ export class CapacityLedger {
     return undefined;
   }
 
-  /** Counts the demand as used from now on, and ends what it had reserved. */
+  /** Counts the demand as used from now on, and ends its reservation. */
   async take(demand: CapacityDemand): Promise<void> {
     for (const row of this.#binding(demand.queue)) row.used += demand.costUnits;
     const mine = this.#rows.filter((row) => row.reservation?.jobId === demand.jobId);
@@ -146,7 +146,7 @@ interface CapacityRow {
   reserved_units: number | null;
 }
 
-/** Capacities with what is used and reserved now; for all queues if `queues` is null. */
+/** Reads capacities with their used and reserved units; for all queues if `queues` is null. */
 export async function readCapacities(tx: Queryable, schema: Schema, queues: string[] | null): Promise<Capacity[]> {
   const rows = await tx.query<CapacityRow>(
     `select c.queue, c.total_units, r.id as reserved_job_id, r.priority as reserved_priority, r.cost_units as reserved_units
@@ -169,7 +169,7 @@ export async function readCapacities(tx: Queryable, schema: Schema, queues: stri
   }));
 }
 
-/** By queue: the cost of the running jobs of all active leases, remote ones and those of daemons. */
+/** The cost of the running jobs of all active leases, remote and local, by queue. */
 async function readUsedUnits(tx: Queryable, schema: Schema): Promise<Map<string, number>> {
   const rows = await tx.query<{ queue: string; units: string }>(
     `select j.queue, sum(case when l.kind = 'remote' then l.cost_units else j.cost_units end)::text as units
@@ -189,7 +189,7 @@ export interface CapacitySnapshot {
   reserved: number;
 }
 
-/** Of the whole tenant; if only single queues have a capacity, the sum of these. */
+/** For the whole tenant; if only single queues have a capacity, their sum. */
 export async function readCapacitySnapshot(db: Queryable, schema: Schema): Promise<CapacitySnapshot> {
   const capacities = await readCapacities(db, schema, null);
   const whole = capacities.filter(({ queue }) => queue === '');
@@ -202,10 +202,10 @@ export async function readCapacitySnapshot(db: Queryable, schema: Schema): Promi
   };
 }
 
-/** One queue: what may run at once, what does, and what could start now if there were room. */
+/** One queue: its capacity, its running jobs, and the jobs that could start now if there were room. */
 export interface QueueUnits {
   queue: string;
-  /** Null if no capacity of its own. */
+  /** Null if the queue has no capacity of its own. */
   total: number | null;
   used: number;
   requested: number;
@@ -214,7 +214,7 @@ export interface QueueUnits {
   reserved: number;
 }
 
-// Per kind of waiting job; beyond this the numbers are a lower bound.
+// The limit per kind of waiting job; beyond it the numbers are lower bounds.
 const maxRequests = 20_000;
 
 /** Every queue with a capacity, a running job or a job that could start. */

@@ -1,6 +1,6 @@
 // Claims of remote workers that wait for work. Waiting costs no query: a wake-up (a submit in this process, a
-// notification) or one shared slow poll tries the waiting claims of a queue in turn. Of claims with the same criteria only
-// the first is tried: if it finds nothing, neither will the others.
+// notification) or one shared slow poll tries the waiting claims of a queue in turn. Of claims with the same criteria,
+// only the first is tried, because the others would find nothing either.
 import type { Logger } from '../kernel/logger.ts';
 import { Quota, type QuotaLimits } from '../kernel/quota.ts';
 import { EarliestTimer, Interval, type Service } from '../kernel/service.ts';
@@ -23,7 +23,7 @@ export interface WaitingClaim<T> {
 
 interface Waiter {
   criteria: string;
-  /** An attempt is in flight: the jobs that it claims must not be lost to a timeout. */
+  /** An attempt is in flight. The jobs that it claims must not be lost to a timeout. */
   busy: boolean;
   over: boolean;
   attempt(): Promise<unknown>;
@@ -44,7 +44,7 @@ export class ClaimWaiters implements Service {
   #interval: Interval;
   #pollMs: number;
   #groups = new Map<string, Group>();
-  /** For tokens of limits that waiting claims need. */
+  /** Timers for tokens that waiting claims need. */
   #timers = new Map<string, EarliestTimer>();
   /** Wake-ups per tenant: a claim that found nothing tries again if there was one in between. */
   #wakes = new Map<string, number>();
@@ -63,7 +63,7 @@ export class ClaimWaiters implements Service {
     await this.#interval.start();
   }
 
-  /** Every waiting claim ends without a job, so that the HTTP server can stop. */
+  /** Ends every waiting claim without a job, so that the HTTP server can stop. */
   async stop(): Promise<void> {
     this.#stopped = true;
     await this.#interval.stop();
@@ -98,7 +98,7 @@ export class ClaimWaiters implements Service {
     timer.in(Math.max(minLimitPauseMs, ms));
   }
 
-  /** The result of the first successful attempt; undefined after `waitMs`. */
+  /** Returns the result of the first successful attempt; undefined after `waitMs`. */
   async claim<T>(claim: WaitingClaim<T>): Promise<T | undefined> {
     for (;;) {
       const wakes = this.#wakesOf(claim.schema);

@@ -1,6 +1,6 @@
-// The claim of a daemon for a tenant with capacities: only jobs that fit, decided under the same locks as remote leases.
-// Strictly in claim order: the first job that does not fit reserves its units, so that smaller jobs after it cannot
-// starve it.
+// The claim of a daemon for a tenant with capacities. It takes only jobs that fit, decided under the same locks as
+// remote leases, strictly in claim order: the first job that does not fit reserves its units, so that smaller jobs
+// after it cannot starve it.
 
 import { claimBytes, jsonBytes } from '../database/bounded-reads.ts';
 import type { Database, Queryable } from '../database/database.ts';

@@ -35,7 +35,7 @@ export interface SchedulerJob extends Job {
   waitsForRetry: boolean;
 }
 
-/** What a release is answered with about its job. */
+/** The job in the answer to a release. */
 export interface ReleaseAnswer {
   job: ReturnType<typeof toJobIntent>;
   result: ReturnType<typeof toJobResult>;
@@ -50,7 +50,7 @@ export interface KeptAnswer {
 export interface Lease {
   id: string;
   kind: 'local' | 'remote';
-  /** The first of its jobs; a remote lease has one. */
+  /** The first of its jobs; a remote lease has only one. */
   jobId: string;
   jobIds: string[];
   queue: string | null;
@@ -94,14 +94,14 @@ export function statusesOf(state: JobState): Status[] {
   return (Object.keys(states) as Exclude<Status, 'ERROR'>[]).filter((status) => states[status] === state);
 }
 
-/** Jobs and events have progress in percent, this API's requests and jobs from 0 to 1. */
+/** Converts progress: jobs and events have percent, this API has values from 0 to 1. */
 export function toPercent(share: number): number {
   return Math.round(share * 10_000) / 100;
 }
 
 export function toJobIntent(job: SchedulerJob) {
   const claimed = isClaimed(job.status);
-  // A claim is not a lease, and a job that waits again has none, even if its row still has the id of the last one.
+  // A claim is not a lease, and a job that waits again has none, even if its row still has the last lease id.
   const leased =
     job.status === 'RUNNING' || (job.finishedAt !== null && (job.leaseKind === 'remote' || job.leaseKind === 'local'));
   return {
@@ -131,7 +131,7 @@ export function toJobIntent(job: SchedulerJob) {
     note: noteOf(job),
   };
 }
-/** Null until the job has ended. For its workers a held job has ended, even if a person may resume it. */
+/** Null until the job has ended. For its workers, a held job has ended, even if a person may resume it. */
 export function toJobResult(job: SchedulerJob) {
   const status = finalStatusOf(job);
   if (status === null) return null;
@@ -187,7 +187,7 @@ function noteOf(job: SchedulerJob): string | null {
   return `Paused until a person resumes it: ${(job.error as JobError | null)?.message ?? 'no reason was given'}`;
 }
 
-// Events whose name here is not their own in capitals.
+// Events whose name differs from the event type in capitals.
 const eventNames: Record<string, string> = {
   'job.enqueued': 'JOB_SUBMITTED',
   'job.lease_granted': 'LEASE_GRANTED',

@@ -38,7 +38,7 @@ export function noSuchJob() {
   return problem('NOT_FOUND', 'There is no such job.');
 }
 
-/** With payloads, without results, in the order of `jobIds`. Jobs that no longer exist are left out. */
+/** Reads jobs with payloads and without results, in the order of `jobIds`. Omits jobs that no longer exist. */
 export async function readSchedulerJobs(
   db: Queryable,
   schema: Schema,
@@ -53,7 +53,7 @@ export interface SchedulerFilter extends Pick<JobFilter, 'queue' | 'createdAfter
   state?: JobState | undefined;
 }
 
-/** Newest first; `next` is where the next page begins. */
+/** Lists jobs, newest first. `next` is the start of the next page. */
 export async function listSchedulerJobs(
   db: Queryable,
   schema: Schema,
@@ -103,7 +103,7 @@ const eventsStatement = statement(
   ),
 );
 
-/** Oldest first; `lastSeq` is where the next page begins. */
+/** Lists events, oldest first. `lastSeq` is the start of the next page. */
 export async function readJobEvents(
   db: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// Releases a remote lease: the worker's outcome finishes the attempt, and the row of the lease keeps how it ended. A
-// repeated release gets the response of the first; after the expiry no release is accepted.
+// Releases a remote lease: the worker's outcome finishes the attempt, and the row of the lease records it. A repeated
+// release gets the response of the first. After the expiry no release is accepted.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -33,7 +33,9 @@ export interface Release extends LeaseHolder {
   metrics: unknown;
   /** False if a failure is final, even if attempts are left. */
   recoverable: boolean;
-  /** With CANCELED and no requested stop: the worker is draining, and the job is requeued without counting the attempt. */
+  /**
+   * With CANCELED and no stop request: the worker is draining, and the job is requeued without counting the attempt.
+   */
   requeue: boolean;
   /** Questions without an answer are withdrawn. */
   closesQuestions?: boolean;
@@ -55,7 +57,7 @@ export async function releaseLease(db: Database, schema: Schema, release: Releas
     const released = await retryConflicts(() => db.transaction((tx) => finishRelease(tx, schema, release)));
     if (released) return released;
   }
-  // The lease ended in between: by the same release sent twice, by a sweeper, or by the clock.
+  // The lease ended in between: by the same release sent twice, by a sweeper, or by its expiry.
   const now = await getLease(db, schema, release.leaseId);
   if (now.state === 'RELEASED') return replay(db, schema, now, release);
   if (now.state === 'ACTIVE' && now.overdue) await expireNow(db, schema, now, release.rules);
@@ -76,7 +78,7 @@ const releaseStatement = statement(`
 
 async function finishRelease(tx: Queryable, schema: Schema, release: Release): Promise<Released | undefined> {
   const before = await getSchedulerJob(tx, schema, release.jobId);
-  // The order of every change of a lane: target, lease, job.
+  // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, before.targetId === null ? [] : [before.targetId]);
   const ended = await releaseStatement.query(tx, schema, {
     leaseId: release.leaseId,
@@ -84,7 +86,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
     metrics: release.metrics === undefined ? null : JSON.stringify(release.metrics),
   });
   if (ended.length === 0) return undefined;
-  // Under the row's lock: a stop that was requested before now decides the outcome, a later one is refused.
+  // Read under the row's lock: a stop that was requested before decides the outcome, and a later one is refused.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [release.jobId]);
   const job = await getSchedulerJob(tx, schema, release.jobId);
   if (release.closesQuestions) await closeQuestions(tx, schema, [job.id], `worker:${release.workerId}`);
@@ -105,7 +107,7 @@ async function finishRelease(tx: Queryable, schema: Schema, release: Release): P
   return { lease, job: released, answer, runnable: finished.runnable };
 }
 
-/** For a repetition: the job may be claimed or resumed before it arrives. */
+/** Stored for a repeated release, because the job may be claimed or resumed before it arrives. */
 async function keepAnswer(
   tx: Queryable,
   schema: Schema,
@@ -119,12 +121,12 @@ async function keepAnswer(
   ]);
 }
 
-/** What the worker reports, unless the token limit or a requested stop decides. A success stays a success. */
+/** Returns the worker's outcome, unless the token limit or a requested stop decides. A success stays a success. */
 function outcomeOf(job: SchedulerJob, release: Release): Outcome {
   const lost = outcomeOfLostLease(job, release.workerId, release.rules);
   if (lost.kind === 'fail' && isBudgetError(lost.error)) return lost;
   if (release.status === 'SUCCEEDED') return { kind: 'complete', result: release.result };
-  // As for a lost lease: a requested stop decides.
+  // As for a lost lease, a requested stop decides.
   if (job.cancelIntent !== null) return lost;
   switch (release.status) {
     case 'CANCELED':
@@ -165,7 +167,7 @@ async function replay(db: Database, schema: Schema, lease: Lease, release: Relea
   return { lease, job, answer, runnable: false };
 }
 
-/** The job ends as the sweeper would end it, without waiting for one. */
+/** Ends the job as the sweeper would, without waiting for it. */
 async function expireNow(db: Database, schema: Schema, lease: Lease, rules: BudgetRules): Promise<void> {
   const expired = { id: lease.id, kind: 'remote' as const, owner: lease.owner, job_ids: [lease.jobId] };
   await recoverLease(db, schema, expired, { actor: `worker:${lease.owner}`, graceSeconds: 0, ...rules });

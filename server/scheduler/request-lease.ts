@@ -1,4 +1,4 @@
-// Turns a claim into a lease: checks the capacity and starts the job under a lease of its own, in one transaction.
+// Turns a claim into a lease: checks the capacity and starts the job under its own lease, in one transaction.
 
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -44,12 +44,12 @@ export async function requestLease(db: Database, schema: Schema, request: LeaseR
   const sentAt = monotonicMs();
   try {
     const answer = await retryConflicts(() => db.transaction((tx) => decide(tx, schema, job, request)));
-    // The process may have been frozen since Postgres answered: a worker must not start under an expired lease.
+    // The process may have been frozen since Postgres answered, and a worker must not start under an expired lease.
     if (answer.approved && monotonicMs() - sentAt >= request.ttlSeconds * 1000) throw lost();
     return answer;
   } catch (error) {
     if (!(error instanceof Problem) || error.code !== 'LEASE_LOST') throw error;
-    // The claim may be gone because the same request, sent twice, was granted meanwhile.
+    // The claim may be gone because the same request was sent twice and granted meanwhile.
     const now = await getSchedulerJob(db, schema, request.jobId);
     const lease = now.leaseOwner === job.leaseOwner ? await findUnusedLease(db, schema, now) : undefined;
     if (lease === undefined) throw error;
@@ -93,7 +93,7 @@ async function grant(
     data: { cost_units: costUnits, ttl_sec: ttlSeconds },
   });
   if (granted.length === 0) throw lost();
-  // A claim of this job alone is no longer needed; one that other jobs share is kept for them.
+  // A claim of this job alone is no longer needed. A claim of several jobs is kept for the others.
   await tx.query(`delete from ${schema}.leases where id = $1 and kind = 'claim' and job_ids = array[$2::uuid]`, [
     job.leaseId,
     job.id,
@@ -128,7 +128,7 @@ function checkSameJob(job: SchedulerJob, request: LeaseRequest): void {
   if (request.workerId !== undefined && job.leaseOwner !== request.workerId) throw notYours(job);
 }
 
-/** A worker that repeats its request because the response was lost gets the same lease, unless it has renewed it. */
+/** A worker that repeats its request after a lost response gets the same lease, unless it has renewed it. */
 async function findUnusedLease(db: Database, schema: Schema, job: SchedulerJob): Promise<Lease | undefined> {
   if (job.status !== 'RUNNING' || job.leaseId === null) return undefined;
   // The worker counts the lease from this request, so its time starts again.

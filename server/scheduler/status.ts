@@ -1,4 +1,4 @@
-// What a worker reports between its claim and its lease. States only move forward; QUEUED releases the claim.
+// Reports of a remote worker between its claim and its lease. States only move forward; QUEUED releases the claim.
 // Every report is fenced by the claim and extends it.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -22,7 +22,7 @@ export interface StatusReport {
   progress?: number | undefined;
   /** Checked if given. */
   workerId?: string | undefined;
-  /** The fence of a RUNNING job. Without it `workerId` has to be the owner of the lease. */
+  /** The fence of a RUNNING job. Without it, `workerId` must be the owner of the lease. */
   leaseId?: string | undefined;
   claimSeconds: number;
 }
@@ -43,7 +43,7 @@ export async function reportStatus(db: Database, schema: Schema, report: StatusR
   return getSchedulerJob(db, schema, report.jobId);
 }
 
-/** Fenced by the lease in the report, or by the one that the named worker holds now. */
+/** Fences the report by its lease, or by the lease that the named worker holds now. */
 async function reportProgress(db: Database, schema: Schema, job: SchedulerJob, report: StatusReport): Promise<void> {
   const leaseId = report.leaseId ?? (report.workerId === undefined ? undefined : job.leaseId);
   if (leaseId === undefined || leaseId === null) {
@@ -86,7 +86,7 @@ async function saveClaimReport(
   return ids.length > 0;
 }
 
-/** A report of the state that the job has: no transition, but its note and progress are saved and recorded. */
+/** A report of the current state: no transition, but its note and progress are saved and recorded. */
 const repeatedReport = statementVariants<{ event: string }>(
   ({ event }) => `
   with saved as (
@@ -130,7 +130,7 @@ async function repeatReport(
   return rows.length > 0;
 }
 
-/** Progress in percent, like that of every other event. */
+/** Progress in percent, as in every other event. */
 function contentOf({ note, progress }: StatusReport): { note: string | undefined; percent: number | undefined } {
   return { note, percent: progress === undefined ? undefined : toPercent(progress) };
 }

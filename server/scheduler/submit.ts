@@ -1,4 +1,4 @@
-// Submits a job for remote workers. Any job type is accepted: no daemon needs a handler for it.
+// Submits a job for remote workers. Any job type is accepted, because no daemon needs a handler for it.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { enqueue, type NewJob } from '../jobs/enqueue/enqueue.ts';
@@ -12,7 +12,7 @@ export interface Submitted {
   job: SchedulerJob;
   /** False if this is the job of an earlier request with the same client_request_id. */
   created: boolean;
-  /** The job holds the unique key of the request: what the request did to it. */
+  /** Set if the job holds the unique key of the request: the effect of the request on it. */
   unique: UniqueOutcome | undefined;
 }
 

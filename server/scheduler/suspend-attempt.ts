@@ -1,5 +1,5 @@
-// Ends the attempt of a remote worker that has to wait: its job becomes WAITING, its lease ends, and any worker may claim
-// the job when the wait is over.
+// Ends the attempt of a remote worker that has to wait. The job becomes WAITING, its lease ends, and any worker may
+// claim the job when the wait is over.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -16,11 +16,11 @@ import { getSchedulerJob } from './read.ts';
 import { getOwnLease, type LeaseHolder, leaseOver } from './worker-lease.ts';
 
 export interface Suspension extends LeaseHolder {
-  /** The durable call that people are shown. */
+  /** The durable call that is shown to people. */
   call: string;
-  /** All calls that an answer, an event or the end of children may end; by default that one. */
+  /** All calls that an answer, an event or the end of children may end; by default only `call`. */
   calls?: readonly string[] | undefined;
-  /** When the first wait is over; by default that of `call`. */
+  /** The end of the first wait; by default that of `call`. */
   until?: string | undefined;
   /** The job leaves its lane while it waits. */
   releaseLane: boolean;
@@ -32,7 +32,7 @@ export type Suspended = 'waiting' | 'stopped';
 
 export async function suspendAttempt(db: Database, schema: Schema, suspension: Suspension): Promise<Suspended> {
   const lease = await getOwnLease(db, schema, suspension);
-  // The answer to an earlier request was lost. A release has a status, a suspension none.
+  // The answer to an earlier request was lost. A release has a status, and a suspension has none.
   if (lease.state === 'RELEASED' && lease.releaseStatus === null) return 'waiting';
   if (lease.state !== 'ACTIVE' || lease.overdue) throw leaseOver(lease);
   return retryConflicts(() => db.transaction((tx) => suspend(tx, schema, suspension)));
@@ -41,7 +41,7 @@ export async function suspendAttempt(db: Database, schema: Schema, suspension: S
 async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): Promise<Suspended> {
   const { jobId, leaseId, workerId } = suspension;
   const { targetId } = await getSchedulerJob(tx, schema, jobId);
-  // The order of every change of a lane: target, lease, job.
+  // Every change of a lane locks in this order: target, lease, job.
   await lockTargets(tx, schema, targetId === null ? [] : [targetId]);
   const ended = await tx.query(
     `update ${schema}.leases set state = 'RELEASED', released_at = now()
@@ -49,7 +49,8 @@ async function suspend(tx: Queryable, schema: Schema, suspension: Suspension): P
     [leaseId],
   );
   if (ended.length === 0) throw leaseOver({ state: 'EXPIRED' });
-  // Under the row's lock: a stop that was requested before now decides the outcome, a later one finds a WAITING job.
+  // Read under the row's lock: a stop that was requested before decides the outcome, and a later one finds a WAITING
+  // job.
   await tx.query(`select id from ${schema}.jobs where id = $1 for update`, [jobId]);
   const job = await getSchedulerJob(tx, schema, jobId);
   const stop = outcomeOfLostLease(job, workerId, suspension.rules);

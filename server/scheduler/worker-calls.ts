@@ -1,4 +1,5 @@
-// The durable calls of remote workers: the same rows and statements as those of handlers in a daemon, under a remote lease.
+// The durable calls of remote workers. They use the same rows and statements as handlers in a daemon, under a remote
+// lease.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { isHeld } from '../jobs/claim/lease.ts';
@@ -14,13 +15,13 @@ export async function writeAsHolder<T>(
   write: () => Promise<T | undefined>,
 ): Promise<T> {
   await requireActive(db, schema, holder);
-  // While a tenant moves between nodes a fenced write can miss a row that exists: check, and write again.
+  // While a tenant moves between nodes, a fenced write can miss an existing row. This checks the row and writes again.
   const written = (await write()) ?? ((await isHeld(db, schema, holder)) ? await write() : undefined);
   if (written === undefined) throw leaseOver({ state: 'EXPIRED' });
   return written;
 }
 
-/** The job of a lease that its worker holds now. */
+/** Returns the job of a lease that its worker holds now. */
 export async function getHeldJob(db: Database, schema: Schema, holder: LeaseHolder): Promise<SchedulerJob> {
   await requireActive(db, schema, holder);
   const job = await getSchedulerJob(db, schema, holder.jobId);

@@ -28,11 +28,11 @@ export interface WorkerClaim {
   waitMs: number;
   /** Aborted when the client disconnects. */
   signal: AbortSignal;
-  /** A claim that waits has no turn at the database; each of its attempts takes one. */
+  /** A waiting claim has no turn at the database; each of its attempts takes one. */
   withTurn<T>(work: () => Promise<T>): Promise<T>;
 }
 
-/** Jobs that are now CLAIMED by the worker; empty if none came within `waitMs`. */
+/** Returns jobs that are now CLAIMED by the worker; none if no job came within `waitMs`. */
 export async function claimForWorker(
   db: Database,
   waiters: ClaimWaiters,
@@ -57,7 +57,7 @@ export async function claimForWorker(
   return jobs ?? [];
 }
 
-/** Opens jobs under limits that have room. When a token is due, the claims that wait are tried again. */
+/** Opens jobs whose limits have room. When a token is due, the waiting claims are tried again. */
 async function openForWorker(
   db: Database,
   waiters: ClaimWaiters,
@@ -90,7 +90,8 @@ async function attempt(
     maxCostUnits: claim.maxCostUnits,
     met,
   }).catch((error: unknown) => {
-    // It may have claimed jobs for which no lease will be requested. If the release fails too, the claim expires.
+    // The request may have claimed jobs for which no lease will be requested. If the release fails too, the claim
+    // expires.
     if (isConnectionError(error)) {
       void releaseClaim(db, schema, { leaseId, kind: 'claim', actor: `worker:${claim.workerId}` }).catch(() => {});
     }
@@ -100,7 +101,7 @@ async function attempt(
   // The process may have been frozen since Postgres answered.
   const tooLate = monotonicMs() - sentAt >= claim.claimSeconds * 1000;
   if (claim.signal.aborted || tooLate) {
-    // The client disconnected during the claim: other workers need not wait until the claim expires.
+    // The client disconnected during the claim, and other workers need not wait until it expires.
     const lease = { id: leaseId, owner: claim.workerId };
     const reason = tooLate ? 'claim expired' : 'the worker disconnected';
     await db.transaction((tx) => requeueClaims(tx, schema, lease, jobs, `worker:${claim.workerId}`, reason));

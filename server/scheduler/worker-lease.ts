@@ -1,5 +1,5 @@
-// The leases of remote workers, and the heartbeat that renews them. Rows stay after the end of a lease, as the record of
-// who held which job and how it ended. A worker acts on its own leases only; a reader of jobs may read every lease.
+// The leases of remote workers, and the heartbeat that renews them. Rows stay after the end of a lease, as a record of
+// who held which job and how it ended. A worker acts only on its own leases; a reader of jobs may read every lease.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -50,8 +50,8 @@ export async function getLease(db: Queryable, schema: Schema, id: string): Promi
 }
 
 /**
- * Any lease, for readers. A lease of a daemon may have several jobs; its queue and cost are those of its jobs, as long as
- * they exist.
+ * Reads any lease. A lease of a daemon may have several jobs; its queue and cost are those of its jobs, as long as they
+ * exist.
  */
 export async function readLease(db: Queryable, schema: Schema, id: string): Promise<Lease> {
   const [row] = await db.query<LeaseRow>(
@@ -105,7 +105,7 @@ export interface LeaseHolder {
   workerId: string;
 }
 
-/** The lease, if this worker holds or held it for this job. For all others: NOT_FOUND. */
+/** Returns the lease if this worker holds or held it for this job. Throws NOT_FOUND otherwise. */
 export async function getOwnLease(db: Queryable, schema: Schema, holder: LeaseHolder): Promise<Lease> {
   const lease = await getLease(db, schema, holder.leaseId);
   if (lease.owner !== holder.workerId || lease.jobId !== holder.jobId) throw noSuchLease();
@@ -147,9 +147,9 @@ export interface Heartbeat extends LeaseHolder {
   /** 0 to 1. */
   progress?: number | undefined;
   message?: string | undefined;
-  /** Of all attempts, absolute. */
+  /** The total over all attempts. */
   tokensUsed?: number | undefined;
-  /** Of other units. The same. */
+  /** The totals of other units. */
   usage?: Units | undefined;
   rules: BudgetRules;
 }
@@ -196,7 +196,7 @@ async function renew(tx: Queryable, schema: Schema, beat: LeaseHolder, ttlSecond
   return rows.length > 0;
 }
 
-/** Writes and records only what is new: most heartbeats repeat the one before. */
+/** Writes and records only new values, because most heartbeats repeat the one before. */
 async function keepReport(tx: Queryable, schema: Schema, beat: Heartbeat): Promise<void> {
   const { usage = {}, tokensUsed } = beat;
   if (beat.progress === undefined && beat.message === undefined && tokensUsed === undefined && !hasUnits(usage))
@@ -220,7 +220,7 @@ function hasUnits(units: Units): boolean {
   return Object.keys(units).length > 0;
 }
 
-/** A job above its budget must stop, also without a stop request; its release then fails it. */
+/** A job above its budget must stop, even without a stop request; its release then fails it. */
 function askedToStop(job: SchedulerJob): SchedulerJob {
   return job.cancelRequested ? job : { ...job, cancelRequested: true, cancelIntent: 'cancel' };
 }

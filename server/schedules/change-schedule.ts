@@ -97,7 +97,7 @@ export async function pauseSchedule(db: Database, schema: Schema, id: string, ac
   });
 }
 
-/** Fires next at the first time from now: times during the pause do not count as missed. */
+/** The next firing is at the first time from now on. Times during the pause do not count as missed. */
 export async function resumeSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<Schedule> {
   return db.transaction(async (tx) => {
     const schedule = await lockSchedule(tx, schema, id);
@@ -113,7 +113,7 @@ export async function resumeSchedule(db: Database, schema: Schema, id: string, a
   });
 }
 
-/** The jobs that it enqueued stay. */
+/** Jobs that the schedule has enqueued stay. */
 export async function deleteSchedule(db: Database, schema: Schema, id: string, actor: string): Promise<void> {
   await db.transaction(async (tx) => {
     await lockSchedule(tx, schema, id);

@@ -1,9 +1,9 @@
-// Cron expressions in a time zone, and which of their times are due. Times are ISO text; the caller passes the present
-// time, which comes from the database. A fixed time that a clock change skips or repeats is one run.
+// Cron expressions in a time zone, and their due times. Times are ISO text. The caller passes the current time of the
+// database. A fixed time that a clock change skips or repeats is one run.
 import { Cron } from 'croner';
 import type { Schedule } from './schedule.ts';
 
-/** What is wrong with the expression or the zone; undefined if both are valid. */
+/** Describes the error in the expression or the zone; undefined if both are valid. */
 export function findCronError(cron: string, timezone: string): { field: string; message: string } | undefined {
   try {
     new Intl.DateTimeFormat('en', { timeZone: timezone });
@@ -34,11 +34,11 @@ export function nextTime(cron: string, timezone: string, after: string): string 
   return nextTimes(cron, timezone, after, 1)[0] ?? null;
 }
 
-// A run later than this by the database's clock counts as missed: daemons were down or busy.
+// A run that is later than this, by the database's clock, counts as missed: daemons were down or busy.
 const missedAfterMs = 60_000;
-/** Missed runs that one pass fires under the policy `all`; older ones are dropped. */
+/** The number of missed runs that one pass fires under the policy `all`; older ones are dropped. */
 const maxMissedRuns = 100;
-// Times that one pass considers: enough for `all` and for a minute of a schedule by the second.
+// The number of times that one pass considers: enough for `all`, and for a minute of a schedule by the second.
 const maxConsidered = 500;
 
 export interface DueTimes {
@@ -48,7 +48,7 @@ export interface DueTimes {
   nextAt: string | null;
 }
 
-/** The times a schedule fires for now: those on time, and of the missed ones what its policy says. */
+/** Returns the times for which a schedule fires now: those on time, and the missed ones that its policy includes. */
 export function dueTimes(schedule: Pick<Schedule, 'cron' | 'timezone' | 'missed' | 'nextAt'>, now: string): DueTimes {
   const { cron, timezone, nextAt } = schedule;
   const nowMs = Date.parse(now);
@@ -74,7 +74,7 @@ function catchUp(policy: Schedule['missed'], missed: string[], firesAnyway: bool
   }
 }
 
-/** All times from `first` (which is one) to `until`, oldest first; the newest `max` of them if there are more. */
+/** Returns all times from `first` (which is one) to `until`, oldest first, but at most the newest `max`. */
 function timesBetween(cron: string, timezone: string, first: string, until: string, max: number): string[] {
   const pattern = parse(cron, timezone);
   const untilMs = Date.parse(until);
@@ -83,7 +83,7 @@ function timesBetween(cron: string, timezone: string, first: string, until: stri
   for (; next !== null && next.getTime() <= untilMs && times.length < max; next = pattern.nextRun(next)) {
     times.push(next);
   }
-  // Too many to list (a schedule by the minute or second): only the newest, counted back from the end.
+  // Too many to list (a schedule by the minute or second), so only the newest are computed, backwards from the end.
   if (next !== null && next.getTime() <= untilMs) {
     const newest = pattern.previousRuns(max, new Date(untilMs + 1000)).reverse();
     times.splice(0, times.length, ...newest.filter((time) => time.getTime() <= untilMs));

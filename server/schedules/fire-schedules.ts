@@ -26,7 +26,7 @@ export interface Firing {
   onError?(tenant: Tenant, scheduleId: string, error: unknown): void;
 }
 
-/** Fires what is due. Returns how many jobs it enqueued. */
+/** Fires due schedules. Returns the number of enqueued jobs. */
 export async function fireDueSchedules(firing: Firing, tenant: Tenant): Promise<number> {
   const failed: string[] = [];
   let jobs = 0;
@@ -105,7 +105,10 @@ async function fire(tx: Queryable, firing: Firing, tenant: Tenant, schedule: Due
   return enqueued;
 }
 
-/** Enqueues nothing, and records why, if the job is refused: its type or schema changed, or the queue is full. */
+/**
+ * If the job is refused, because its type or schema changed or the queue is full, records the reason and enqueues
+ * nothing.
+ */
 async function enqueueRuns(
   tx: Queryable,
   firing: Firing,

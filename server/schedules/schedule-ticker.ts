@@ -7,7 +7,7 @@ import type { Tenant } from '../tenants/tenant.ts';
 import { type Firing, fireDueSchedules } from './fire-schedules.ts';
 import { nextFiringInMs } from './schedule.ts';
 
-// No timer is kept for a later firing: the poll runs every minute and reports it again in time.
+// A later firing gets no timer, because the poll runs every minute and reports it in time.
 const maxTimerMs = 180_000;
 
 export class ScheduleTicker implements Service {
@@ -49,7 +49,7 @@ export class ScheduleTicker implements Service {
       if (known.at <= at) return;
       clearTimeout(known.timer);
     }
-    // A moment late rather than early: before its time the schedule is not due.
+    // Slightly late instead of early, because the schedule is not due before its time.
     const timer = setTimeout(() => this.#tick(slug), ms + 5);
     this.#timers.set(slug, { timer, at });
   }
@@ -60,7 +60,7 @@ export class ScheduleTicker implements Service {
     if (ms !== undefined) this.dueIn(tenant.slug, ms);
   }
 
-  /** Fires what is due for one tenant and sets the timer for the next firing. */
+  /** Fires the due schedules of one tenant and sets the timer for the next firing. */
   async runOnce(tenant: Tenant): Promise<number> {
     const jobs = await fireDueSchedules(this.#firing, tenant);
     await this.refresh(tenant);

@@ -1,4 +1,5 @@
-// A schedule: when, in which zone, what to enqueue, what to do about missed runs. Its row, and reading it.
+// A schedule: its times and zone, the request that it enqueues, and its policy for missed runs. The row, and reads of
+// it.
 import { and, asc, eq, gt, isNotNull, isNull, sql } from 'drizzle-orm';
 import { jsonBytes, withinBytes } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
@@ -50,7 +51,7 @@ export async function getSchedule(db: Queryable, schema: Schema, id: string): Pr
   return found(isUuid(id) ? await byId(db, schema, { id }) : []);
 }
 
-/** The same, locked: no other transaction fires or changes it meanwhile. */
+/** The same read with a lock, so that no other transaction fires or changes the schedule. */
 export async function lockSchedule(tx: Queryable, schema: Schema, id: string): Promise<Schedule> {
   return found(isUuid(id) ? await byIdForUpdate(tx, schema, { id }) : []);
 }
@@ -60,7 +61,7 @@ function found(rows: RowOf<typeof schedules>[]): Schedule {
   return rows[0] as Schedule;
 }
 
-/** By name. A page ends early when its jobs have too many bytes. */
+/** In the order of names. A page ends early if its jobs have too many bytes. */
 export async function listSchedules(
   db: Queryable,
   schema: Schema,

@@ -1,5 +1,5 @@
-// What needs a person, in a few bounded reads: holds and the jobs that wait behind them, job types that fail, schedules
-// that could not enqueue, disabled webhook URLs.
+// Reads everything that needs a person, in a few bounded queries: holds and the jobs behind them, failing job types,
+// schedules that could not enqueue, and disabled webhook URLs.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import type { Event } from '../events/log/event.ts';
@@ -10,7 +10,7 @@ import { pageOfIds } from '../jobs/read/page-of-ids.ts';
 import { readSummaries } from '../jobs/read/read-jobs.ts';
 import { allQueues } from './read-counts.ts';
 
-/** Holds are counted up to this; one more means "more than". */
+/** The maximum count of holds; one more means "more than". */
 export const maxCounted = 10_000;
 // A person reads a dozen; the job list has all of them.
 const shownHolds = 12;
@@ -43,7 +43,7 @@ export async function countHolds(db: Queryable, schema: Schema): Promise<{ pause
   return row ?? { paused: 0, error: 0 };
 }
 
-/** How many jobs wait behind these targets. */
+/** The number of jobs that wait behind these targets. */
 export async function readWaitingBehind(db: Queryable, schema: Schema, targetIds: readonly string[]) {
   const rows = await db.query<{ id: string; waiting: number; oldest: string | null }>(
     `select t.id, w.waiting, w.oldest from unnest($1::text[]) as t(id) cross join lateral (
@@ -90,7 +90,7 @@ interface FailedSchedule {
 
 interface LostWorker {
   owner: string;
-  /** Attempts that were lost with it. */
+  /** The number of attempts that were lost with it. */
   attempts: number;
   last_at: string;
   last_job_id: string;
@@ -111,7 +111,7 @@ export async function readLostWorkers(db: Queryable, schema: Schema): Promise<Lo
   return [...lost.values()];
 }
 
-/** Of the last day, the latest failure, or the latest missed runs, of each schedule. */
+/** Reads the latest failure, or the latest missed runs, of each schedule in the last day. */
 export async function readFailedSchedules(db: Queryable, schema: Schema): Promise<FailedSchedule[]> {
   const [row] = await db.query<{ any: boolean; since: string }>(
     `select exists (select from ${schema}.schedules) as any, now() - interval '24 hours' as since`,
@@ -135,8 +135,8 @@ function missedText(count: number): string {
   return count === 1 ? 'It missed one run.' : `It missed ${count} runs.`;
 }
 
-// Zombies: attempts whose lease expired because their holder stopped renewing it. The roll-ups have the minutes in which
-// there were any; only those minutes are read from the log.
+// Zombies: attempts whose lease expired because their holder stopped renewing it. The roll-ups have the minutes with
+// such attempts, and only those minutes are read from the log.
 
 export interface Zombie {
   jobId: string;
@@ -150,10 +150,10 @@ export interface Zombie {
   outcome: 'retried' | 'failed';
 }
 
-// Each is one read of the log. A day with more minutes of lost leases gets a shorter list.
+// Each minute is one read of the log. A day with more such minutes gets a shorter list.
 const maxMinutes = 20;
 
-/** Of the last 24 hours, newest first. */
+/** Lists those of the last 24 hours, newest first. */
 export async function readZombies(db: Queryable, schema: Schema, limit: number): Promise<Zombie[]> {
   const minutes = await db.query<{ minute: string; ending: string }>(
     `select minute, minute + interval '1 minute' as ending from ${schema}.stat_minutes

@@ -7,7 +7,7 @@ export interface MetricOptions {
   perTenant: boolean;
 }
 
-/** Values of the metric's own label; `never`: it has none. */
+/** The values of the metric's own label; `never` if it has none. */
 type Labels<V extends string> = [V] extends [never] ? [] : [label: V];
 
 class Children<C> {
@@ -76,7 +76,7 @@ export class LabelledGauge<V extends string> {
     this.#children.of(tenant, label).inc(rest.at(-1) as number);
   }
 
-  /** Removes every series, also those of deleted tenants. */
+  /** Removes every series, including those of deleted tenants. */
   reset(): void {
     this.#children.clear();
     this.#gauge.reset();

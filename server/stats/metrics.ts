@@ -33,11 +33,12 @@ interface PoolUse {
 interface MetricsOptions {
   perTenant: boolean;
   version: string;
-  /** By name; read at every scrape. */
+  /** Gauges by name, read at every scrape. */
   pools?: () => Record<string, PoolUse>;
 }
 
-// From the latency of a wake-up to a job of hours. Wait and run have the same buckets, so that they can be compared.
+// From the latency of a wake-up to a job of hours. Wait and run times have the same buckets, so that they can be
+// compared.
 const durationBuckets = [0.005, 0.025, 0.1, 0.25, 1, 2.5, 10, 30, 60, 300, 900, 3600, 14_400];
 
 export class Metrics implements Service {
@@ -48,7 +49,7 @@ export class Metrics implements Service {
   /** Claim statements, by whether they found work. */
   readonly claims: LabelledCounter<ClaimResult>;
   readonly jobsClaimed: LabelledCounter<never>;
-  /** From the time a job may run (`run_at`) to its start. */
+  /** The time from `run_at` of a job to its start. */
   readonly waitSeconds: LabelledHistogram<never>;
   readonly runSeconds: LabelledHistogram<JobOutcome>;
   readonly outcomes: LabelledCounter<JobOutcome>;
@@ -56,7 +57,7 @@ export class Metrics implements Service {
   readonly running: LabelledGauge<never>;
   readonly renewals: LabelledCounter<RenewalResult>;
   readonly lostLeases: LabelledCounter<never>;
-  /** Passes of periodic tasks, and the jobs or rows that they changed. */
+  /** The number of passes of periodic tasks, and the number of jobs or rows that they changed. */
   readonly limitedOpened: LabelledCounter<never>;
   readonly sweeps: LabelledCounter<SweepKind>;
   readonly swept: LabelledCounter<SweepKind>;

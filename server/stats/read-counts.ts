@@ -1,10 +1,12 @@
-// Current counts of a tenant or queue, from the roll-ups: a handful of rows, however many jobs there are.
+// Current counts of a tenant or queue, from the roll-ups: a few rows, however many jobs there are.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
 import { type Status, statuses, unstartedStatuses } from '../jobs/model/states.ts';
 
-/** The row of the whole tenant, beside those of its queues: a tenant's chart must not read a thousand queues. */
+/**
+ * The row of the whole tenant, next to those of its queues, so that a tenant's chart does not read a thousand queues.
+ */
 export const allQueues = '';
 /** The row with the current counts instead of the changes of one minute. */
 export const currentCountsKey = '-infinity';
@@ -67,9 +69,9 @@ function toCounts(deltas: Record<string, number>): StatusCounts {
 }
 
 /**
- * How long the oldest claimable job could have run already; 0 if there is none. For a whole tenant this probes the claim
+ * Returns how long the oldest claimable job has waited; 0 if there is none. For a whole tenant this probes the claim
  * index once per priority, and for remote jobs once per priority and queue with waiting jobs. Jobs for daemons have no
- * index by queue: for a single queue the next ten thousand claimable jobs are read.
+ * index by queue, so for a single queue the next ten thousand claimable jobs are read.
  */
 export async function readOldestSeconds(db: Queryable, schema: Schema, queue = allQueues): Promise<number> {
   const [row] = await oldestAge.query<{ age: number | null }>(db, schema, { allQueues, queue });

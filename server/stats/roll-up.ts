@@ -1,6 +1,6 @@
-// The statistics follower: turns changes of status into counts per queue and minute (`stat_minutes`), and keeps the
-// current number of jobs in each status. Postgres groups the events; only groups are sent. Only the follower writes these
-// rows, one daemon at a time, so reading, adding and writing back is safe.
+// The statistics follower: converts changes of status to counts per queue and minute (`stat_minutes`), and keeps the
+// current number of jobs in each status. Postgres groups the events, and only groups are sent. Only the follower writes
+// these rows, one daemon at a time, so reading, adding and writing back is safe.
 import type { Database, Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -10,7 +10,7 @@ import { succeededStatuses } from '../jobs/model/states.ts';
 import { Problem } from '../kernel/errors.ts';
 import { allQueues, currentCountsKey, selectOldestRunAt } from './read-counts.ts';
 
-// A transaction of well under a second, so that a burst neither holds a connection nor bloats.
+// A transaction of well under a second, so that a burst neither holds a connection nor causes bloat.
 const eventsPerStep = 10_000;
 
 export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPerStep): Promise<FollowResult> {
@@ -25,7 +25,7 @@ export async function rollUpOnce(db: Database, schema: Schema, limit = eventsPer
   });
 }
 
-// A reader does not wait for the backlog of a burst: the follower handles it in the background.
+// A reader does not wait for the backlog of a burst, which the follower handles in the background.
 const stepsForReader = 3;
 
 /** Rolls up all events written so far, so that a client sees the effect of its last request. */
@@ -40,7 +40,7 @@ export async function rollUpNow(db: Database, schema: Schema): Promise<void> {
   }
 }
 
-// How long a job waited and ran is computed from its row, unless the row has changed since.
+// The wait and run times of a job are computed from its row, unless the row has changed since.
 const groupEvents = `changes as materialized (
     select at, type, job_id, from_status, to_status, data
       from log
@@ -199,8 +199,8 @@ const writeOldest = statement(`
     oldest_at = excluded.oldest_at`);
 
 /**
- * Stores since when the oldest claimable job waits. While nothing happens the oldest stays the oldest, so a chart can
- * compute its age at any later time.
+ * Stores the time since which the oldest claimable job waits. While nothing happens, it stays the oldest, so a chart
+ * can compute its age at any later time.
  */
 async function sampleOldest(tx: Queryable, schema: Schema): Promise<void> {
   await writeOldest.query(tx, schema, { allQueues, queue: allQueues });
@@ -232,7 +232,7 @@ function addHistogram(into: Histogram, from: readonly number[]): void {
   for (let i = 0; i < into.length; i++) into[i] = (into[i] ?? 0) + (from[i] ?? 0);
 }
 
-/** The duration that `share` of all stay below; 0 if there are none. */
+/** Returns the duration that `share` of all values are below; 0 if there are none. */
 export function quantile(histogram: readonly number[], share: number): number {
   const total = histogram.reduce((sum, count) => sum + count, 0);
   if (total === 0) return 0;

@@ -21,7 +21,7 @@ interface QueueDepth {
   readAt: number;
 }
 
-// Scrapers come every 15 seconds or so.
+// Scrapers usually come every 15 seconds.
 const gaugesMs = 10_000;
 
 export class Statistics {
@@ -41,16 +41,16 @@ export class Statistics {
     const db = this.#options.db.forTenant(tenant.schema);
     const { handled, complete, busy, setAside } = await rollUpOnce(db, tenant.schema);
     this.#options.onSetAside(tenant, setAside);
-    // A tenant that was woken may have been rolled up by another daemon.
+    // Another daemon may have rolled up a tenant that was woken.
     if (handled > 0 || busy || woken) this.#outdated.add(tenant.slug);
     const depth = this.#depths.get(tenant.slug);
-    // Not before the events so far are counted: gauges of a new follower would say that nothing is there.
+    // Only after the events so far are counted, because gauges of a new follower would report zero jobs.
     const isDue = depth === undefined ? complete : performance.now() - depth.readAt >= gaugesMs;
     if (isDue) await this.#readDepth(tenant);
     if (!complete) return 'more';
     if (handled > 0) return 'some';
     if (busy) return 'busy';
-    // The oldest waiting job grows older without an event.
+    // The age of the oldest waiting job grows without an event.
     const hasWaiting = (this.#depths.get(tenant.slug)?.counts.QUEUED ?? 0) > 0;
     return hasWaiting || this.#outdated.has(tenant.slug) ? 'none' : 'idle';
   }

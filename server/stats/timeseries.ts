@@ -1,4 +1,4 @@
-// Time series from the roll-ups: one point per bucket, also for empty ones. The last bucket is the current one by the
+// Time series from the roll-ups: one point per bucket, including empty ones. The last bucket is the current one by the
 // database's clock.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -164,7 +164,7 @@ function levelStatement(of: readonly Status[]): Statement {
    order by b.at desc`);
 }
 
-/** Computed backwards from the current count: the count at the end of a bucket is the current one minus all later changes. */
+/** Computed backwards: the count at the end of a bucket is the current count minus all later changes. */
 async function readLevels(db: Queryable, schema: Schema, frame: Frame, of: readonly Status[]): Promise<Point[]> {
   const rows = await levelStatement(of).query<{ at: number; change: number; total: number }>(db, schema, frame);
   let level = rows[0]?.total ?? 0;
@@ -182,7 +182,7 @@ interface Quantile {
 }
 
 const histogramStatement = statementVariants<Pick<Quantile, 'column'>>(({ column }) => {
-  // One sum per place: unnesting the histograms of a week would make half a million rows.
+  // One sum per position, because unnesting the histograms of a week would make half a million rows.
   const sums = emptyHistogram().map((_, place) => `coalesce(sum(m.${column}[${place + 1}]), 0)::int`);
   return `
   ${frameSql}
@@ -225,7 +225,7 @@ const oldestAgeStatement = statement(`
     ) s on s.oldest_at <> 'infinity'
    order by b.at`);
 
-/** At the end of each bucket: how long the oldest claimable job had waited, from the last sample before. */
+/** The wait of the oldest claimable job at the end of each bucket, from the last sample before. */
 function readOldestAges(db: Queryable, schema: Schema, frame: Frame): Promise<Point[]> {
   return oldestAgeStatement.query<Point>(db, schema, frame);
 }

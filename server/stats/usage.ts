@@ -1,4 +1,4 @@
-// What jobs used of each unit, by day.
+// Usage of jobs by unit and day.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -7,7 +7,7 @@ export interface UsageDay {
   /** `2026-11-17`, UTC. */
   day: string;
   unit: string;
-  /** Null if the whole tenant. */
+  /** Null for the whole tenant. */
   type: string | null;
   used: number;
 }

@@ -1,5 +1,5 @@
-// Who runs the jobs of a tenant: daemons and remote workers with active leases, and which of their jobs a drain will
-// interrupt, estimated from their progress.
+// The daemons and remote workers that hold active leases of a tenant, and their jobs that a drain will interrupt,
+// estimated from their progress.
 import { listDaemons } from '../daemons/live-daemons.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -10,10 +10,10 @@ export interface TenantWorker {
   kind: 'daemon' | 'remote';
   running: number;
   last_heartbeat_at: string;
-  /** Of daemons. */
+  /** Only for daemons. */
   state: 'alive' | 'draining' | 'lost' | null;
   drain_ends_at: string | null;
-  /** Of a daemon that drains: its jobs, those that will miss the end first. */
+  /** For a draining daemon: its jobs, those that will miss the end of the grace period first. */
   draining_jobs: DrainingJob[];
 }
 
@@ -23,7 +23,7 @@ interface DrainingJob {
   target_id: string | null;
   started_at: string;
   progress: number | null;
-  /** Null if it has reported no progress to estimate from. */
+  /** Null if the job has reported no progress. */
   expected_at: string | null;
   misses_drain: boolean | null;
 }

@@ -1,6 +1,6 @@
-// Deletes a tenant in two steps: the first call returns a token and changes nothing else, the second, with that token,
-// drops the schema. The status becomes DELETING first, so that daemons stop working for the tenant; schema and row are
-// then removed in one transaction.
+// Deletes a tenant in two steps. The first call returns a token and changes nothing else. The second call, with that
+// token, drops the schema: the status becomes DELETING first, so that daemons stop working for the tenant, and one
+// transaction then removes schema and row.
 
 import { randomBytes, timingSafeEqual } from 'node:crypto';
 import { setTimeout } from 'node:timers/promises';
@@ -17,7 +17,7 @@ const lockTimeout = '3s';
 const maxTries = 10;
 const maxCounted = 10_000;
 
-/** First step. A second request replaces the token of the first. */
+/** The first step. A second request replaces the token of the first. */
 export async function requestTenantDeletion(db: Queryable, slug: string): Promise<{ tenant: Tenant; confirm: string }> {
   const confirm = randomBytes(16).toString('hex');
   const [row] = await db.query<TenantRow>(
@@ -28,7 +28,7 @@ export async function requestTenantDeletion(db: Queryable, slug: string): Promis
   return { tenant: toTenant(row), confirm };
 }
 
-/** Second step. Refuses while jobs are with a worker, unless `force`; their workers then lose their leases. */
+/** The second step. Refuses while workers have jobs, unless `force`; the workers then lose their leases. */
 export async function deleteTenant(
   db: Database,
   slug: string,
@@ -57,7 +57,7 @@ async function markDeleting(db: Database, slug: string, options: { confirm: stri
         field: 'confirm',
       });
     }
-    // Before the status changes: the usual refusal must not interrupt any daemon.
+    // Checked before the status changes, because the usual refusal must not interrupt any daemon.
     if (!options.force) refuseIfRunning(await countRunning(tx, tenant));
     await tx.query(`update ${controlSchema}.tenants set status = 'DELETING', updated_at = now() where id = $1`, [
       tenant.id,
@@ -86,7 +86,7 @@ async function dropOnce(db: Database, tenant: Tenant, force: boolean): Promise<v
     await tx.query("set local citus.propagate_set_commands = 'local'");
     await tx.query(`set local lock_timeout = '${lockTimeout}'`);
     if (await isOurs(tx, tenant)) {
-      // After this lock no claim can commit: the count below is final.
+      // After this lock no claim can commit, so the count below is final.
       await tx.query(`lock table ${tenant.schema}.jobs in access exclusive mode`);
       if (!force) refuseIfRunning(await countRunning(tx, tenant));
       await tx.query(`drop schema ${tenant.schema} cascade`);
@@ -106,7 +106,7 @@ async function restore(db: Queryable, tenant: Tenant, before: TenantStatus): Pro
     .catch(() => {});
 }
 
-/** An unfinished creation may have left no schema, or a schema of the same name may belong to something else. */
+/** An unfinished creation may have left no schema, or a schema of the same name may belong to another program. */
 async function isOurs(db: Queryable, tenant: Tenant): Promise<boolean> {
   const [found] = await db.query<{ ours: boolean }>('select to_regclass($1) is not null as ours', [
     `${tenant.schema}.migrations`,

@@ -1,4 +1,4 @@
-// What applies to a tenant, and where it comes from: its own settings, the environment of the daemon, or a default.
+// The settings that apply to a tenant, and their source: its own settings, the environment of the daemon, or a default.
 import { type Config, isDefault, type SettingName } from '../kernel/config.ts';
 import { type Tenant, type TenantSettings, tenantSettings } from './tenant.ts';
 
@@ -8,7 +8,7 @@ export interface EffectiveSetting {
   description: string;
   value: unknown;
   source: 'tenant' | 'environment' | 'default';
-  /** The setting of the daemon that applies, or would, where the tenant has none. */
+  /** The setting of the daemon that applies if the tenant has none. */
   setting: SettingName | null;
 }
 
@@ -20,7 +20,7 @@ interface Fallback {
 
 const none: Fallback = { setting: null, value: () => null };
 
-/** By name: what applies where the tenant says nothing. */
+/** The values that apply if the tenant sets none, by name. */
 const fallbacks: Record<string, Fallback> = {
   concurrency: { setting: 'TENANT_CONCURRENCY', value: (config) => config.tenantConcurrency },
   capacity_units: none,

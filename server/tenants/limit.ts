@@ -1,9 +1,9 @@
-// A limit: how many jobs may start per time, or run at once, and which jobs it counts. Stored by name in the settings of a
-// tenant, and by job type for limits that handlers declare.
+// A limit: how many jobs may start per time or run at once, and which jobs it counts. Stored by name in the settings of
+// a tenant, and by job type for limits that handlers declare.
 import { z } from 'zod';
 import { maxInt4 } from '../kernel/limits.ts';
 
-/** Part of the keys of jobs, before a colon. */
+/** Used in the keys of jobs, before a colon. */
 export const limitNamePattern = /^[A-Za-z0-9][A-Za-z0-9._-]{0,49}$/;
 
 const keyPattern = /^(target_id|author|payload(\.[^.]{1,100}){1,10})$/;
@@ -44,7 +44,7 @@ export const limitSetting = z
   .meta({ id: 'LimitSetting' });
 export type LimitSetting = z.output<typeof limitSetting>;
 
-/** More would not fit into an index with the keys of a job that all of them count. */
+/** With more limits, the keys of a job that all of them count would not fit into an index. */
 export const maxLimits = 20;
 
 export const limitSettings = z

@@ -18,7 +18,7 @@ export async function migrateEverything(
 ): Promise<MigrateEverythingReport> {
   const control = await migrateControl(db, options.logger);
   const tenants = await readAllTenants(db);
-  // Not those that are being deleted: migrating would create their schema again after it was dropped.
+  // Excludes tenants that are being deleted, because migrating would create their schema again after it was dropped.
   const schemaNames = tenants.filter(({ status }) => status !== 'DELETING').map(({ schemaName }) => schemaName);
   return { control, ...(await migrateAllTenants(db, schemaNames, options)) };
 }
@@ -33,7 +33,7 @@ interface MigrateAllOptions extends MigrateOptions {
 interface MigrateAllReport {
   /** Schemas that this call changed. */
   migrated: string[];
-  /** Schemas that needed nothing. */
+  /** Schemas that needed no migration. */
   unchanged: string[];
   failed: { schemaName: string; error: unknown }[];
 }

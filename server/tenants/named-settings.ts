@@ -1,4 +1,4 @@
-// Changes settings of a tenant that are kept by name: limits and budgets.
+// Changes the settings of a tenant that are stored by name: limits and budgets.
 import type { Database } from '../database/database.ts';
 import { controlSchema } from '../database/identifiers.ts';
 import { statement } from '../database/sql.ts';
@@ -17,7 +17,7 @@ const updateStatement = statement(`
          updated_at = now()
    where id = :id`);
 
-/** `edit` changes the entries as they are now, under the lock of the tenant. */
+/** `edit` changes the current entries, under the lock of the tenant. */
 export async function changeNamedSettings<N extends Named, T>(
   db: Database,
   { slug }: Tenant,
@@ -36,7 +36,7 @@ export async function changeNamedSettings<N extends Named, T>(
 
 // Sets and removes limits in the settings of a tenant.
 
-/** Replaces the limit of this name, or adds it. True if it is new. */
+/** Replaces the limit of this name, or adds it. Returns true if it is new. */
 export async function putLimit(db: Database, tenant: Tenant, name: string, limit: LimitSetting): Promise<boolean> {
   if (!limitNamePattern.test(name)) {
     throw invalidFields([{ field: 'name', message: `must match ${limitNamePattern.source}` }]);
@@ -54,7 +54,7 @@ export async function putLimit(db: Database, tenant: Tenant, name: string, limit
   });
 }
 
-/** A limit that a job type declares applies again when the one of the same name is removed. */
+/** If a job type declares a limit of the same name, that limit applies again after the removal. */
 export async function deleteLimit(db: Database, tenant: Tenant, name: string): Promise<void> {
   await changeNamedSettings(db, tenant, 'limits', (limits) => {
     if (limits[name] === undefined) throw noLimit(tenant, name);

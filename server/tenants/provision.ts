@@ -1,6 +1,6 @@
-// Creates a tenant in steps that can be repeated: row (PROVISIONING), schema and migrations, capacities, then ACTIVE
-// together with its first key. Calling it again finishes an interrupted creation; of several concurrent callers, the one
-// that changes the row's status created the tenant.
+// Creates a tenant in repeatable steps: row (PROVISIONING), schema and migrations, capacities, then ACTIVE together
+// with its first key. Calling it again finishes an interrupted creation. Of several concurrent callers, the one that
+// changes the row's status created the tenant.
 
 import type { Database, Queryable } from '../database/database.ts';
 import { controlSchema, isSlug, slugRule, tenantSchemaName } from '../database/identifiers.ts';
@@ -56,7 +56,7 @@ async function reserve(db: Database, slug: string, settings: TenantSettings): Pr
     [schemaName],
   );
   if (found?.taken) {
-    // Made between the two reads by a concurrent call?
+    // A concurrent call may have created it between the two reads.
     const winner = await findTenant(db, slug);
     if (!winner) throw foreignSchema(schemaName);
     return unfinished(winner);

@@ -1,4 +1,4 @@
-// All tenants in memory. The rows are read again only when a notification or a poll reports that one changed. While the
+// All tenants in memory. The rows are read again only when a notification or a poll reports a change. While the
 // database cannot be reached, the last known state stays.
 import type { Queryable } from '../database/database.ts';
 import { errorMessage } from '../kernel/errors.ts';
@@ -8,8 +8,8 @@ import { Interval } from '../kernel/service.ts';
 import type { Tenant } from './tenant.ts';
 import { readTenantsAndFingerprint, readTenantsFingerprint } from './tenant-store.ts';
 
-// A tenant created on one daemon must be served by all within a second or two: through a notification or, while none can
-// arrive, by reading every second.
+// A tenant created on one daemon must be served by all within a second or two: through a notification or, without
+// notifications, by reading every second.
 const refreshMs = 1000;
 const refreshWhenNotifiedMs = 15_000;
 
@@ -66,15 +66,15 @@ export class TenantRegistry implements Service {
     return this.#byId.get(id);
   }
 
-  /** Calls `listener` after every change. Returns how to unsubscribe. */
+  /** Calls `listener` after every change. Returns a function that unsubscribes. */
   onChange(listener: TenantsListener): () => void {
     this.#listeners.add(listener);
     return () => this.#listeners.delete(listener);
   }
 
-  /** Reads what is committed now; rejects if the database cannot be reached. */
+  /** Reads the committed state; rejects if the database cannot be reached. */
   async refresh(): Promise<void> {
-    // A read in flight may have begun before the caller's commit: wait for it, then read again.
+    // A read in flight may have begun before the caller's commit, so it is awaited and repeated.
     await this.#reading?.catch(() => {});
     this.#reading ??= this.#read().finally(() => {
       this.#reading = undefined;
@@ -82,7 +82,7 @@ export class TenantRegistry implements Service {
     return this.#reading;
   }
 
-  /** A poll read the tenants' fingerprint along with other values. */
+  /** A poll has read the tenants' fingerprint together with other values. */
   onFingerprint(fingerprint: string): void {
     this.#readAt = performance.now();
     if (fingerprint !== this.#fingerprint) void this.#tryRefresh();
@@ -105,7 +105,7 @@ export class TenantRegistry implements Service {
       if (this.#failing) this.#logger.info('tenants can be read again');
       this.#failing = false;
     } catch (error) {
-      // Once per outage: this runs every second.
+      // Logged once per outage, because this runs every second.
       if (!this.#failing)
         this.#logger.warn({ reason: errorMessage(error) }, 'tenants cannot be read, keeping the last state');
       this.#failing = true;

@@ -1,5 +1,5 @@
-// The rows of tenants in the control schema: reading them, suspending and activating a tenant, changing its settings.
-// Creating is in provision.ts, deleting in delete.ts.
+// The rows of tenants in the control schema: reads them, suspends and activates a tenant, and changes its settings.
+// provision.ts creates tenants, delete.ts deletes them.
 import { asc, eq, gt, sql } from 'drizzle-orm';
 import type { Database, Queryable } from '../database/database.ts';
 import { build, defineRead } from '../database/drizzle.ts';
@@ -57,19 +57,22 @@ export async function readAllTenants(db: Queryable): Promise<Tenant[]> {
   return (await inOrder(db, controlSchema, {})).map((row) => toTenant(row));
 }
 
-/** Tenants behind `afterSlug`, in the order of their slugs. */
+/** Lists tenants after `afterSlug`, in the order of their slugs. */
 export async function readTenantPage(db: Queryable, limit: number, afterSlug = ''): Promise<Tenant[]> {
   return (await pageAfter(db, controlSchema, { after: afterSlug, limit })).map((row) => toTenant(row));
 }
 
-/** SQL. Changes with every change of a tenant or of the limits that job types declare, whatever the order of their commits. */
+/**
+ * SQL: a value that changes with every change of a tenant or of the limits that job types declare, whatever the order
+ * of their commits.
+ */
 export const tenantsFingerprint = `select count(*)::text || ':' ||
     coalesce(sum(hashtextextended(id::text || updated_at::text || status, 0)), 0)::text || ':' ||
     (select coalesce(sum(hashtextextended(type || limits::text, 0)), 0)::text
        from ${controlSchema}.job_types where limits is not null) as fingerprint
   from ${controlSchema}.tenants`;
 
-/** All tenants and their fingerprint, as of one moment. */
+/** Reads all tenants and their fingerprint, as of one moment. */
 export async function readTenantsAndFingerprint(db: Queryable): Promise<{ tenants: Tenant[]; fingerprint: string }> {
   const rows = await db.query<TenantRow & { fingerprint: string; declared: DeclaredLimits | null }>(
     `select f.fingerprint, d.declared, t.*
@@ -97,7 +100,7 @@ export async function suspendTenant(db: Queryable, slug: string): Promise<Tenant
   return changeStatus(db, slug, ['ACTIVE'], 'SUSPENDED');
 }
 
-/** Also ends an unfinished deletion: nothing is lost until the schema is dropped. */
+/** Also ends an unfinished deletion, because nothing is lost until the schema is dropped. */
 export async function activateTenant(db: Queryable, slug: string): Promise<Tenant> {
   return changeStatus(db, slug, ['SUSPENDED', 'DELETING'], 'ACTIVE');
 }
@@ -124,7 +127,10 @@ async function changeStatus(db: Queryable, slug: string, from: TenantStatus[], t
   });
 }
 
-/** JSON merge patch (RFC 7396): a given field replaces, null removes, the others stay. The merged whole must be valid. */
+/**
+ * JSON merge patch (RFC 7396): a given field replaces, null removes, the others stay. The merged settings must be
+ * valid.
+ */
 export async function updateTenantSettings(db: Database, slug: string, patch: unknown): Promise<Tenant> {
   const violation = findJsonViolation(patch);
   if (violation) throw invalidFields([{ ...violation, field: `settings.${violation.field}` }]);
@@ -168,7 +174,7 @@ export function noTenant(slug: string) {
   return problem('NOT_FOUND', `There is no tenant ${JSON.stringify(slug.slice(0, 100))}.`);
 }
 
-/** Whether the settings limit the cost units that may be leased at once. */
+/** True if the settings limit the cost units that may be leased at once. */
 export function hasCapacities(settings: TenantSettings): boolean {
   return settings.capacity_units !== undefined || Object.keys(settings.queue_capacity_units ?? {}).length > 0;
 }

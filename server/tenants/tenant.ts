@@ -1,5 +1,5 @@
-// What a tenant is: its row, its settings and their rules. Settings keep the API's snake_case, because they are stored
-// and shown exactly as they were given.
+// A tenant: its row, its settings and their rules. Settings keep the API's snake_case, because they are stored and
+// shown exactly as given.
 import { z } from 'zod';
 import { columnList, columnsOf, type RowOf } from '../database/drizzle.ts';
 import { quoteSchema, type Schema } from '../database/identifiers.ts';
@@ -59,19 +59,19 @@ export type TenantSettings = z.output<typeof tenantSettings>;
 
 const { deleteToken: _, ...shownColumns } = columnsOf(tenants);
 
-/** What a read of tenants selects: all but the token of a deletion. */
+/** The columns that reads of tenants select: all except the token of a deletion. */
 export const tenantSelection = shownColumns;
-/** The same as text. */
+/** The same columns as text. */
 export const tenantColumns = columnList(tenants, tenantSelection);
 
 export type TenantRow = Omit<RowOf<typeof tenants>, 'deleteToken'>;
 
 export interface Tenant extends TenantRow {
-  /** Quoted, for SQL: `${tenant.schema}.jobs`. */
+  /** The quoted schema, for SQL: `${tenant.schema}.jobs`. */
   schema: Schema;
   status: TenantStatus;
   settings: TenantSettings;
-  /** Those of its settings, and those that job types declare. */
+  /** The limits of its settings, and those that job types declare. */
   limits: readonly Limit[];
 }
 
@@ -87,8 +87,8 @@ export function toTenant(row: TenantRow, declared: DeclaredLimits = {}): Tenant 
 }
 
 /**
- * Stored settings may have been written by a newer version (during a deploy) or by hand. What this version does not
- * understand is left out; the rest still applies.
+ * A newer version (during a deploy) or a person may have written the stored settings. Settings that this version does
+ * not understand are left out; the rest applies.
  */
 function readSettings(stored: unknown): TenantSettings {
   const settings: Record<string, unknown> = {};

@@ -1,5 +1,5 @@
-// The secrets that sign a tenant's webhooks. All of them sign, so that receivers can be changed over one by one: rotate,
-// give the new secret to every receiver, and the old one is dropped by the next rotation.
+// The secrets that sign a tenant's webhooks. All of them sign, so that receivers can switch one by one: rotate, give
+// the new secret to every receiver, and the next rotation drops the old one.
 
 import { randomBytes } from 'node:crypto';
 import type { Queryable } from '../database/database.ts';
@@ -7,10 +7,10 @@ import { controlSchema } from '../database/identifiers.ts';
 import { statement } from '../database/sql.ts';
 import { announceTenants } from './tenant-store.ts';
 
-// The new one and the one before.
+// The new secret and the previous one.
 const maxSecrets = 2;
 
-/** Newest first. Creates the first one if there is none. */
+/** Returns the secrets, newest first. Creates the first one if there is none. */
 export async function ensureWebhookSecrets(db: Queryable, tenantId: string): Promise<string[]> {
   await db.query(
     `update ${controlSchema}.tenants set webhook_secrets = array[$2::text], updated_at = now()
@@ -47,7 +47,7 @@ export async function rotateWebhookSecrets(
   return row?.webhook_secrets ?? [];
 }
 
-// The form that the Standard Webhooks libraries take.
+// The format that the Standard Webhooks libraries expect.
 export function newWebhookSecret(): string {
   return `whsec_${randomBytes(32).toString('base64')}`;
 }

@@ -75,7 +75,7 @@ function step(replay: Replay, row: HistoryRow, pruned: boolean, violations: Viol
   if (row.type === 'job.deleted') replay.deleted = true;
   if (to === null) return;
   if (replay.status === undefined) {
-    // Its first event, or the first that retention left.
+    // The first event of the job, or the first that retention left.
     if (from !== null && !pruned) wrong(`begins with ${row.type} from ${from}, not with job.enqueued`);
   } else if (from === null) {
     wrong(`is enqueued again`);

@@ -19,7 +19,7 @@ interface LaneRow {
   job_id: string | null;
   from_status: Status | null;
   to_status: Status | null;
-  /** Of the job's row; null when retention has deleted it. */
+  /** From the job's row; null if retention has deleted it. */
   priority: number | null;
   on_error: string | null;
 }
@@ -27,7 +27,7 @@ interface LaneRow {
 interface LaneJob {
   status: Status;
   priority: number | null;
-  /** Waiting since it was enqueued, without any change: only its turn can start it. */
+  /** The job has waited since its enqueue without any change, so only its turn can start it. */
   inLine: boolean;
 }
 
@@ -84,7 +84,7 @@ function isStart(row: LaneRow): boolean {
   return isOwned(row.to_status) && !isOwned(row.from_status);
 }
 
-/** A paused target has no claimable head: the head becomes a waiting job again. */
+/** A paused target has no claimable head, so its head waits again. */
 function pauseLane(lane: Lane): void {
   lane.paused = true;
   if (lane.head !== undefined && lane.jobs.get(lane.head)?.status === 'QUEUED') lane.head = undefined;
@@ -117,7 +117,7 @@ function move(lane: Lane, row: LaneRow, jobId: string, to: Status): void {
     if (lane.head === jobId) lane.head = undefined;
     return;
   }
-  // A job that was enqueued for later, held or requeued has its own position in the lane.
+  // A job that was enqueued for later, held or requeued has a different position in the lane.
   const inLine = row.from_status === null && to === 'QUEUED' && row.priority !== null;
   if (job) Object.assign(job, { status: to, inLine: false });
   else lane.jobs.set(jobId, { status: to, priority: row.priority, inLine });

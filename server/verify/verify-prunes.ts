@@ -17,10 +17,10 @@ const minAgeSeconds = 86_400;
 
 export class PruneRecords {
   #ranges: PrunedRange[] = [];
-  /** False if an earlier version wrote all seals, and kept no records. */
+  /** False if an earlier version, which kept no records, wrote all seals. */
   hasBegun = false;
 
-  /** The records themselves are verified in their place in the chain. */
+  /** The records are verified at their position in the chain. */
   static async read(tx: Queryable, schema: Schema): Promise<PruneRecords> {
     const records = new PruneRecords();
     const rows = await tx.query<{ number: string; record: string | null }>(
@@ -84,7 +84,7 @@ export function verifyPruned(
   }
 }
 
-/** The record itself, in its place in the chain. */
+/** The record itself, at its position in the chain. */
 export function verifyPruneRecord(
   seal: string,
   record: PruneRecord,

@@ -1,5 +1,5 @@
-// Compares rows with the seals. Events of a block, and jobs that started or ended with one of them, must be as they were
-// sealed; a row of the log that is older than the last seal must be in one.
+// Compares rows with the seals. Events of a block, and jobs that started or ended with one of them, must be unchanged
+// since they were sealed. A row of the log that is older than the last seal must be in one.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { withoutInvalidRows } from '../database/invalid-rows.ts';
@@ -160,7 +160,7 @@ const placesStatement = statement(`
    order by xid, seq
    limit :limit`);
 
-/** Returns how many events are rightly not sealed yet. */
+/** Returns the number of events that are not sealed yet for a valid reason. */
 export async function findUnsealedEvents(
   tx: Queryable,
   schema: Schema,
@@ -197,7 +197,7 @@ export async function findUnsealedEvents(
   }
 }
 
-/** Whether a transaction had ended when this one took its snapshot, on the node that has the tenant's tables. */
+/** True if a transaction had ended when this one took its snapshot, on the node that has the tenant's tables. */
 async function readTransactions(tx: Queryable, schema: Schema): Promise<(xid: string) => boolean> {
   const [row] = await tx.query<{ snapshot: string }>(`select ${currentSnapshot(schema)}::text as snapshot`);
   const snapshot = parseSnapshot(row?.snapshot ?? '');

@@ -34,7 +34,7 @@ export interface SealReport {
   restarts: string[];
   /** The last removal of events that was recorded. Time in microseconds since 1970. */
   lastPrune: { seal: string; at: string; olderThanSeconds: number | null } | undefined;
-  /** To be kept outside the database as an anchor: a rebuilt chain has another end. */
+  /** Keep it outside the database as an anchor, because a rebuilt chain has another end. */
   end: { number: string; hash: string } | undefined;
 }
 
@@ -105,7 +105,7 @@ interface Chain {
   anchor: Anchor | undefined;
   prunes: PruneRecords;
   keys: SealedKeys;
-  /** Where the last block ended; undefined if its format does not say so. */
+  /** The end of the last block; undefined if its format does not record it. */
   until: string | undefined;
   hasFormat2: boolean;
   report: SealReport;
@@ -205,7 +205,7 @@ function verifyPrunedBlock(chain: Chain, row: SealRow, sealedAt: string): void {
   verifyPruned(chain.prunes, { seal: row.number, sealedAt, isFormat2: isFormat2(row.hash) }, chain.violations);
 }
 
-/** The block must begin where the one before it ended, or later, and its events must lie between its positions. */
+/** The block must begin at the end of the one before it, or later, and its events must lie between its positions. */
 async function verifyPositions(chain: Chain, row: SealRow, record: EventsRecord): Promise<void> {
   const { tx, schema, violations, until } = chain;
   const seal = row.number;

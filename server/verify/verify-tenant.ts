@@ -1,5 +1,5 @@
-// `leasehold verify`: verifies seals, jobs and lanes of one tenant against its event log. In one read-only transaction
-// with one snapshot, so it blocks no writer and sees only committed changes.
+// `leasehold verify`: verifies seals, jobs and lanes of one tenant against its event log, in one read-only transaction
+// with one snapshot. It blocks no writer and sees only committed changes.
 import type { Database } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { countSetAside } from '../events/log/set-aside.ts';

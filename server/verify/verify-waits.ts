@@ -1,5 +1,5 @@
-// Jobs that wait must have something that wakes them, and a question that is open must have a job that its answer can
-// reach. From the tables alone, so it is right after any retention of events.
+// Waiting jobs must have something that wakes them, and an open question must have a job that its answer can reach.
+// Reads only the tables, so the result is correct after any retention of events.
 import { scan } from '../database/bounded-reads.ts';
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
@@ -43,7 +43,7 @@ async function findForgotten(tx: Queryable, schema: Schema, violations: Violatio
 }
 
 /**
- * Jobs that no time wakes, and nothing else either: no open wait for an event, no open question, no unfinished child, no
+ * Jobs that no time wakes and nothing else either: no open wait for an event, no open question, no unfinished child, no
  * turn to come. A run may have several waits at once, so any of them counts, whatever `waiting` names.
  */
 async function findUnwakeable(tx: Queryable, schema: Schema, violations: Violations): Promise<void> {

@@ -1,4 +1,4 @@
-// What verification finds. A violation names the row and describes what is wrong with it.
+// The findings of verification. A violation names the row and describes the problem.
 
 export interface Violation {
   kind:

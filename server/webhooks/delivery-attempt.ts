@@ -1,5 +1,5 @@
-// One attempt of a delivery: claim it, then write how it ended. Every write is fenced by the number of the attempt: if the
-// lock has expired and another daemon has claimed the delivery, this outcome is discarded.
+// One attempt of a delivery: claims it, then writes its outcome. Every write is fenced by the number of the attempt: if
+// the lock has expired and another daemon has claimed the delivery, this outcome is discarded.
 import type { Queryable } from '../database/database.ts';
 import type { Schema } from '../database/identifiers.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -15,7 +15,7 @@ export interface ClaimedDelivery {
   event_xid: string;
   event_seq: string;
   url: string;
-  /** JSON exactly as stored: it is signed and sent without being read. */
+  /** The stored JSON, which is signed and sent without being parsed. */
   body: string;
   /** Number of this attempt, from 1: the fence of its outcome. */
   attempts: number;
@@ -76,7 +76,7 @@ export const deliveryBackoff: BackoffPolicy = {
   jitter: 0.2,
 };
 
-/** The last events of a job, unless a person acts on it: their delivery sets `webhook_sent`. */
+/** Events that end a job unless a person acts on it. Their delivery sets `webhook_sent`. */
 const terminalEvents = new Set(['job.completed', 'job.partial', 'job.failed', 'job.canceled', 'job.resolved']);
 
 /** Returns undefined if another daemon has claimed the delivery since. */
@@ -107,16 +107,16 @@ export async function finishDelivery(
   }
 }
 
-/** The attempt that this process claimed, unless another daemon has claimed the delivery since. */
+/** SQL: the attempt that this process claimed, unless another daemon has claimed the delivery since. */
 const fence = `
          d.id = :id
      and d.attempts = :attempts
      and d.state = 'pending'`;
 
-// What a person wants to see of a receiver that fails for hours.
+// The number of attempts that a person wants to see of a receiver that fails for hours.
 const maxTries = 20;
 
-/** The delivery with this attempt behind its earlier ones, computed in a select: a cluster refuses now() in an update. */
+/** SQL: the delivery with this attempt added, computed in a SELECT because a cluster refuses now() in an UPDATE. */
 const nextTries = `
   select id,
          (case when jsonb_array_length(tries) >= ${maxTries} then tries - 0 else tries end)
@@ -171,7 +171,7 @@ const retry = statement(`
      and ${fence}
   returning d.id`);
 
-/** Pending deliveries for the same URL. Bounded: the others get a 410 of their own. */
+/** Ends pending deliveries for the same URL. Bounded, because the others get their own 410. */
 const disable = statement(`
   with waiting as (
     select id

@@ -1,4 +1,4 @@
-// A webhook delivery: one event for one URL. Reads deliveries, and sends them again when a person asks for it.
+// A webhook delivery: one event for one URL. Reads deliveries, and resends them on request.
 import { and, asc, desc, eq, gte, lt } from 'drizzle-orm';
 import type { Queryable } from '../database/database.ts';
 import { build, columnList, columnsOf, defineRead, type RowOf } from '../database/drizzle.ts';
@@ -12,7 +12,7 @@ export type DeliveryState = (typeof deliveryStates)[number];
 
 const { body: _, lockedUntil: __, ...selection } = columnsOf(webhookDeliveries);
 
-/** All columns but the body and the lock. */
+/** All columns except the body and the lock. */
 const deliveryColumns = columnList(webhookDeliveries, selection);
 
 export interface Delivery extends Omit<RowOf<typeof webhookDeliveries>, 'body' | 'lockedUntil' | 'tries'> {
@@ -51,7 +51,7 @@ export async function findDelivery(
   return delivery as (Delivery & { body: unknown }) | undefined;
 }
 
-/** Of one job, in the order of its events. */
+/** Reads the deliveries of one job, in the order of its events. */
 export async function listJobDeliveries(
   db: Queryable,
   schema: Schema,
@@ -63,7 +63,7 @@ export async function listJobDeliveries(
 
 export interface DeliveryPage {
   deliveries: Delivery[];
-  /** The next page has smaller ids than this; undefined: this is the last page. */
+  /** The cursor of the next page, which has smaller ids; undefined for the last page. */
   next: string | undefined;
 }
 
@@ -87,7 +87,7 @@ const pageOfState = defineRead<{ before: string; from: string; state: DeliverySt
       .orderBy(desc(webhookDeliveries.id))
       .limit(limit),
 );
-/** The last row that a page of one state may read; none if fewer rows are left. */
+/** Finds the last row that a page of one state may read; none if fewer rows are left. */
 const lastToScan = defineRead<{ before: string }>()(({ before }) =>
   build
     .select({ id: webhookDeliveries.id })
@@ -115,7 +115,7 @@ export async function listDeliveries(
   return { deliveries, next: deliveries.length === limit ? deliveries.at(-1)?.id : last?.id };
 }
 
-/** Sends the delivery again, with all its attempts, whatever its state. Returns undefined if there is no such delivery. */
+/** Sends the delivery again, with all its attempts, whatever its state. Returns undefined if it does not exist. */
 export async function resendDelivery(db: Queryable, schema: Schema, id: string): Promise<Delivery | undefined> {
   const rows = await db.query<Delivery>(
     `update ${schema}.webhook_deliveries

@@ -1,5 +1,5 @@
-// Sends webhooks: creates deliveries for a tenant's new events, claims those that are due and sends them in the
-// background. A receiver that hangs keeps its own tenant's share of the slots, not those of others.
+// Sends webhooks: creates deliveries for a tenant's new events, claims due deliveries and sends them in the background.
+// A receiver that hangs uses up its own tenant's share of the slots, not those of others.
 import type { LookupFunction } from 'node:net';
 import { Webhook } from 'standardwebhooks';
 import type { Database } from '../database/database.ts';
@@ -22,9 +22,9 @@ export interface DispatcherOptions {
   maxAttempts: number;
   observe(tenant: Tenant, outcome: DeliveryOutcome, seconds: number): void;
   onSetAside: ReportSetAside;
-  /** A delivery of this tenant has ended, so that a slot is free for the next one. */
+  /** A delivery of this tenant has ended, so a slot is free for the next one. */
   onSlotFree(slug: string): void;
-  /** Instead of the system's resolver. */
+  /** Replaces the system's resolver. */
   lookup?: LookupFunction;
 }
 
@@ -53,7 +53,7 @@ export class WebhookDispatcher {
     return busy ? 'busy' : 'idle';
   }
 
-  /** Resolves when no delivery is in flight: after at most the timeout of one delivery. */
+  /** Resolves when no delivery is in flight, after at most the timeout of one delivery. */
   async drain(): Promise<void> {
     await Promise.allSettled(this.#inFlight.keys());
   }
@@ -72,7 +72,7 @@ export class WebhookDispatcher {
   }
 
   #claim(tenant: Tenant, limit: number): Promise<ClaimedDelivery[]> {
-    // The lock outlasts the attempt: connecting and answering may each take the whole timeout.
+    // The lock lasts longer than the attempt, because connecting and answering may each take the whole timeout.
     const lockSeconds = (this.#options.timeoutMs / 1000) * 2 + 30;
     return claimDeliveries(this.#options.db.forTenant(tenant.schema), tenant.schema, { limit, lockSeconds });
   }
@@ -111,7 +111,7 @@ export class WebhookDispatcher {
         logger.warn({ ...fields, result }, 'webhook was not delivered');
       }
     } catch (error) {
-      // The delivery is sent again when its lock expires: a receiver may get one event twice.
+      // The delivery is sent again when its lock expires, so a receiver may get one event twice.
       logger.warn({ ...fields, reason: errorMessage(error) }, 'outcome of a webhook could not be stored');
     }
   }

@@ -1,5 +1,5 @@
-// The webhooks follower: creates a delivery for every event that a job or its tenant has a webhook for. The event log is
-// the outbox; deliveries are inserted in the transaction that advances the follower.
+// The webhooks follower: creates a delivery for every event for which a job or its tenant has a webhook. The event log
+// is the outbox; deliveries are inserted in the transaction that advances the follower.
 
 import type { Database, Queryable } from '../database/database.ts';
 import { statement, tenant } from '../database/sql.ts';
@@ -10,7 +10,7 @@ import { normalizeUrl } from '../kernel/fields.ts';
 import { newId } from '../kernel/ids.ts';
 import type { Tenant } from '../tenants/tenant.ts';
 
-/** The ends and holds of jobs, and what concerns the people who are asked. */
+/** The ends and holds of jobs, and the events for people who are asked. */
 const defaultEvents: readonly string[] = [
   'job.completed',
   'job.partial',
@@ -25,7 +25,7 @@ const defaultEvents: readonly string[] = [
   'question.expired',
   'question.canceled',
 ];
-// Deliveries about deliveries would never end.
+// Events of deliveries are excluded, because deliveries about deliveries would never end.
 const neverSent = new Set(['job.webhook_delivered', 'job.webhook_failed']);
 const eventsPerStep = 2000;
 
@@ -35,7 +35,7 @@ interface WantedDelivery {
   url: string;
 }
 
-/** New events with the URL that each goes to: the one of its job, else the one of the tenant. */
+/** Selects new events with their URL: that of the job, otherwise that of the tenant. */
 const wantedByEvents = `addressed as materialized (
     select id, webhook_url
       from ${tenant}.jobs
@@ -68,7 +68,7 @@ export async function createDeliveries(
   };
   return followSelection<WantedDelivery>(db, schema, selection, {
     handle: (tx, wanted) => insertDeliveries(tx, owner, wanted),
-    // Shown in the history of the job, where a missing webhook is looked for.
+    // Recorded in the history of the job, where people look for a missing webhook.
     onSetAside: (tx, event, why) =>
       recordEvent(tx, schema, {
         type: 'job.webhook_failed',

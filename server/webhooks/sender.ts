@@ -9,7 +9,7 @@ import { errorMessage } from '../kernel/errors.ts';
 interface SenderOptions {
   allowPrivate: boolean;
   timeoutMs: number;
-  /** Instead of the system's resolver. */
+  /** Replaces the system's resolver. */
   lookup?: LookupFunction;
 }
 
@@ -28,7 +28,10 @@ const maxAnswerBytes = 16_384;
 
 export class WebhookSender {
   #options: SenderOptions;
-  /** Loaded with the first delivery: most daemons send none, and it takes a fifth of the memory of an idle one. */
+  /**
+   * Loaded with the first delivery, because most daemons send none and it takes a fifth of the memory of an idle
+   * daemon.
+   */
   #client: Promise<HttpClient> | undefined;
 
   constructor(options: SenderOptions) {
@@ -49,7 +52,7 @@ export class WebhookSender {
         body,
         signal: AbortSignal.timeout(this.#options.timeoutMs),
       });
-      // The status decides; a body that never ends, or is cut off, changes nothing.
+      // The status decides. A body that never ends, or is cut off, changes nothing.
       await answer.body
         .dump({ limit: maxAnswerBytes, signal: AbortSignal.timeout(this.#options.timeoutMs) })
         .catch(() => {});
@@ -118,8 +121,8 @@ function storable(text: string): string {
   return text.slice(0, 300).toWellFormed().replaceAll('\0', ' ');
 }
 
-// One text for a name that does not exist, one that cannot be resolved and one with a private address: otherwise a tenant
-// could find out which names exist in the network of this machine.
+// The same text for a name that does not exist, that cannot be resolved, or that has a private address. Otherwise a
+// tenant could find out which names exist in the network of this machine.
 const notReachable = 'the address does not lead to a public host';
 
 function isLookupFailure(error: unknown): boolean {
@@ -136,8 +139,8 @@ function causesOf(error: unknown): unknown[] {
   return found;
 }
 
-// Which addresses a tenant's URL may reach: only those of the public internet, none that is special (private, loopback,
-// link-local, shared, mapped, translated, reserved).
+// The addresses that a tenant's URL may reach: only those of the public internet, and none with a special purpose
+// (private, loopback, link-local, shared, mapped, translated, reserved).
 class AddressRefused extends Error {
   override name = 'AddressRefused';
 }
@@ -162,8 +165,8 @@ export function isAddressLiteral(hostname: string): boolean {
 }
 
 /**
- * A lookup for `connect`: the addresses that are checked are those that are connected to, so a name that changes its
- * address between check and use is refused too.
+ * A lookup for `connect`. The checked addresses are the ones that are connected to, so a name that changes its address
+ * between check and use is refused too.
  */
 export function publicLookup(resolve: LookupFunction = systemLookup as unknown as LookupFunction): LookupFunction {
   return (hostname, options, callback) => {

@@ -11,11 +11,11 @@ import { problem } from '../../kernel/errors.ts';
 import { type ApiKey, generateKey, keySelection, type NewApiKey, type Scope } from './key.ts';
 
 export interface CreateApiKeyInput {
-  /** Null makes an operator's key. */
+  /** Null for an operator's key. */
   tenantId: string | null;
   name: string;
   scopes: readonly Scope[];
-  /** ISO text; without it the key does not expire. */
+  /** ISO text. Without it the key does not expire. */
   expiresAt?: string | null | undefined;
 }
 
@@ -60,7 +60,7 @@ const insertStatement = statement(`
   values (:id, :tenantId, :name, :hash, :scopes, :expiresAt)
   returning ${keyColumns}`);
 
-/** The text of the key is in the answer and stored nowhere. */
+/** The answer has the text of the key, which is stored nowhere. */
 export async function createApiKey(db: Queryable, input: CreateApiKeyInput): Promise<NewApiKey> {
   const { id, text, hash } = generateKey();
   const scopes = input.tenantId === null ? ['admin'] : [...new Set(input.scopes)];
@@ -75,11 +75,11 @@ export async function createApiKey(db: Queryable, input: CreateApiKeyInput): Pro
   return { ...(key as ApiKey), text };
 }
 
-/** The operator's first key, to be printed once. Undefined if there is one already, or ADMIN_API_KEY is set. */
+/** Creates the operator's first key, which is printed once. Returns undefined if one exists or ADMIN_API_KEY is set. */
 export async function ensureAdminKey(db: Database, config: { adminApiKey: string }): Promise<NewApiKey | undefined> {
   if (config.adminApiKey !== '') return undefined;
   return db.transaction(async (tx) => {
-    // Daemons that start together must not make one each.
+    // Daemons that start together must not create one each.
     await tx.query("select pg_advisory_xact_lock(hashtextextended('leasehold:admin-key', 0))");
     const [found] = await tx.query<{ any: boolean }>(
       `select exists (select from ${controlSchema}.api_keys where tenant_id is null) as any`,
@@ -89,13 +89,16 @@ export async function ensureAdminKey(db: Database, config: { adminApiKey: string
   });
 }
 
-/** Newest first, revoked and expired ones too. */
+/** Lists keys, newest first, including revoked and expired ones. */
 export async function listApiKeys(db: Queryable, tenantId: string | null, { limit, before }: KeyPage) {
   const { createdAt = null, id = null } = before ?? {};
   return (await page(db, controlSchema, { tenantId, createdAt, id, limit })) as ApiKey[];
 }
 
-/** Revoking twice is not an error and keeps the first time. Daemons that miss the notification notice by the cache's age. */
+/**
+ * Revoking twice is not an error and keeps the first time. Daemons that miss the notification notice when their cache
+ * expires.
+ */
 export async function revokeApiKey(db: Queryable, tenantId: string | null, id: string): Promise<ApiKey> {
   await db.query(
     `update ${controlSchema}.api_keys set revoked_at = now()
@@ -118,8 +121,8 @@ const lockStatement = statement(`
      for update`);
 
 /**
- * Replaces a key by a new one with the same name, scopes and expiry. The old one ends at once, or after an overlap in
- * which both work, so that clients can be changed over without a gap.
+ * Replaces a key by a new one with the same name, scopes and expiry. The old key ends at once, or after an overlap in
+ * which both work, so that clients can switch without a gap.
  */
 export async function rotateApiKey(
   db: Database,

@@ -1,4 +1,4 @@
-// What an API key is: `lh_<id>_<secret>`, 256 random bits, of which only the SHA-256 is stored.
+// API keys: `lh_<id>_<secret>` with 256 random bits, of which only the SHA-256 is stored.
 import { createHash, hash, randomBytes, timingSafeEqual } from 'node:crypto';
 import { columnsOf, type RowOf } from '../../database/drizzle.ts';
 import { apiKeys } from '../../database/tables/control.ts';
@@ -8,15 +8,15 @@ export type Scope = (typeof scopes)[number];
 
 const { hash: _, ...shownColumns } = columnsOf(apiKeys);
 
-/** What a read of keys selects: all but the hash. */
+/** The columns that reads of keys select: all except the hash. */
 export const keySelection = shownColumns;
 
-/** A key whose `tenantId` is null is an operator's, for /api/admin. */
+/** A key with a null `tenantId` is an operator's key, for /api/admin. */
 export interface ApiKey extends Omit<RowOf<typeof apiKeys>, 'hash' | 'scopes'> {
   scopes: readonly Scope[];
 }
 
-/** A key at the only moment when its text is known. */
+/** A key at the only moment at which its text is known. */
 export interface NewApiKey extends ApiKey {
   text: string;
 }
@@ -32,7 +32,7 @@ export function keyIdOf(text: string): string | undefined {
   return /^lh_([0-9a-f]{16})_[0-9a-f]{64}$/.exec(text)?.[1];
 }
 
-// A fast hash is right here: 256 random bits cannot be guessed, however cheap each try.
+// A fast hash is sufficient, because 256 random bits cannot be guessed, however cheap each try is.
 export function hashKey(text: string): Buffer {
   return hash('sha256', text, 'buffer');
 }
@@ -41,7 +41,7 @@ export function sameHash(a: Buffer, b: Buffer): boolean {
   return a.length === b.length && timingSafeEqual(a, b);
 }
 
-/** What a session keeps of its key: it ties the session to the key's text, and opens nothing by itself. */
+/** The part of a key that a session stores: it ties the session to the key's text, and opens nothing by itself. */
 export function sessionCheck(keyHash: Buffer): Buffer {
   return createHash('sha256').update('leasehold session\n').update(keyHash).digest();
 }

@@ -7,7 +7,7 @@ import { statement } from '../../database/sql.ts';
 import { type ApiKey, hashKey, keyIdOf, sessionCheck } from './key.ts';
 import type { KeyVerifier } from './verifier.ts';
 
-/** A working day and the evening after it; then a person signs in again. */
+/** A working day and the evening after it. Then a person signs in again. */
 export const sessionSeconds = 12 * 3600;
 // A sign-in link is printed to the terminal, to be opened at once.
 const linkSeconds = 15 * 60;
@@ -58,7 +58,7 @@ export class Sessions {
     return token;
   }
 
-  /** The key that the session stands for, as it is now. */
+  /** Returns the current key of the session. */
   async verify(token: string): Promise<ApiKey | undefined> {
     const row = await this.#read(token);
     if (row === undefined || Date.parse(row.expires_at) <= Date.now()) return undefined;

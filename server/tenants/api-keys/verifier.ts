@@ -1,6 +1,6 @@
-// Decides whether the text of a key is valid, from a cache of two seconds that is cleared when keys change. A revocation
-// takes effect at once on the daemon that made it, within moments on the others. Unknown, revoked and expired keys get
-// the same answer after the same work.
+// Verifies the text of a key with a cache of two seconds that is cleared when keys change. A revocation takes effect at
+// once on the daemon that made it, and within moments on the others. Unknown, revoked and expired keys get the same
+// answer after the same work.
 import { randomBytes } from 'node:crypto';
 import { and, gt, isNull, or, sql } from 'drizzle-orm';
 import type { Queryable } from '../../database/database.ts';
@@ -13,7 +13,7 @@ import { Interval, type Service } from '../../kernel/service.ts';
 import { type ApiKey, hashKey, keyIdOf, sameHash, sessionCheck } from './key.ts';
 
 const cacheMs = 2000;
-// Ids are random and never reused: an unknown id stays unknown.
+// Ids are random and never reused, so an unknown id stays unknown.
 const unknownMs = 30_000;
 // Bounds the memory that a flood of invented ids can take.
 const maxCached = 10_000;
@@ -31,13 +31,13 @@ export class KeyVerifier implements Service {
   #adminHash: Buffer | undefined;
   /** Ids that were valid when they were last read. */
   #valid = new Map<string, Entry>();
-  /** Ids that were not, and when that was read. Kept apart, so that a flood of them evicts no valid key. */
+  /** Ids that were not valid, and when they were read. Kept separately, so that a flood of them evicts no valid key. */
   #unknown = new Map<string, number>();
   #lookups: KeyLookups;
   #changes = 0;
   #used = new Set<string>();
   #interval: Interval;
-  // Compared with when the id is unknown, so that the answer takes the same time.
+  // Compared with if the id is unknown, so that the answer takes the same time.
   #dummyHash = randomBytes(32);
 
   constructor(db: Queryable, config: { adminApiKey: string }, logger: Logger) {
@@ -67,7 +67,7 @@ export class KeyVerifier implements Service {
     return found.key;
   }
 
-  /** The key of a session: still valid, and still the one that the session was opened with. */
+  /** Returns the key of a session if it is still valid and still the one that opened the session. */
   async verifyById(id: string, check: Buffer): Promise<ApiKey | undefined> {
     if (id === configuredKey.id) {
       return this.#adminHash && sameHash(sessionCheck(this.#adminHash), check) ? configuredKey : undefined;
@@ -94,14 +94,14 @@ export class KeyVerifier implements Service {
     if (valid) return this.#refresh(id, now);
     const changes = this.#changes;
     const found = await this.#lookups.find(id);
-    // It may have been read just before it was revoked: not cached.
+    // It may have been read just before it was revoked, so it is not cached.
     if (changes !== this.#changes) return found;
     if (found) remember(this.#valid, id, { found: Promise.resolve(found), readAt: now });
     else remember(this.#unknown, id, now);
     return found;
   }
 
-  /** A key that was valid a moment ago is read by itself, not in the queue of unknown ids. */
+  /** A key that was valid a moment ago is read alone, not in the queue of unknown ids. */
   #refresh(id: string, now: number): Entry['found'] {
     const entry: Entry = { found: this.#readAgain(id), readAt: now };
     remember(this.#valid, id, entry);
@@ -149,7 +149,7 @@ const configuredKey: ApiKey = {
 };
 
 // Reads keys that are not cached. Callers without a valid key share one statement at a time, and so one connection,
-// however many requests they send: ids that arrive meanwhile are read together by the next statement.
+// however many requests they send. Ids that arrive meanwhile are read together by the next statement.
 
 interface StoredKey {
   key: ApiKey;
@@ -165,7 +165,7 @@ interface PendingLookup {
 // At most fifty statements a second; the first after a pause is sent at once.
 const pauseMs = 20;
 const maxPerStatement = 500;
-// Beyond this the daemon is flooded, and answers would come too late.
+// Beyond this number the daemon is flooded, and answers would come too late.
 const maxWaiting = 5000;
 
 class KeyLookups {
@@ -177,7 +177,7 @@ class KeyLookups {
     this.#db = db;
   }
 
-  /** The valid key with this id. Callers that ask for the same id share the answer. */
+  /** Returns the valid key with this id. Callers that ask for the same id share the answer. */
   find(id: string): Promise<StoredKey | undefined> {
     const known = this.#waiting.get(id);
     if (known !== undefined) return known.found;
